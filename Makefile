@@ -1,0 +1,46 @@
+# Every command of the README. Each does its own set-up, in a virtual environment of its own, and can be run again.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+
+.PHONY: demo test check format soak bench clean
+
+demo: $(VENV)/.ready  ## translate a few German sentences with the shipped model
+	$(RUN) examples/demo.py
+
+test: check  ## lint, formatting, types and all tests that take seconds
+	$(RUN) -m pytest
+
+check: $(VENV)/.ready-dev
+	$(RUN) -m ruff check
+	$(RUN) -m ruff format --check
+	$(RUN) -m mypy
+
+format: $(VENV)/.ready-dev  ## put the code into the house format
+	$(RUN) -m ruff check --fix
+	$(RUN) -m ruff format
+
+soak: $(VENV)/.ready-dev  ## the long and heavy checks
+	$(RUN) -m pytest -m soak
+
+bench: $(VENV)/.ready-bench  ## decoding speed beside transformers and CTranslate2
+	$(RUN) benchmarks/decoding.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache dist
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("knnmt needs Python 3.11 or newer; name one: make PYTHON=python3.12")'
+	@echo "Setting up $(VENV); the first time takes a minute or two."
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) .
+	@touch $@
+
+$(VENV)/.ready-dev: $(VENV)/.ready
+	$(INSTALL) ".[dev]"
+	@touch $@
+
+$(VENV)/.ready-bench: $(VENV)/.ready
+	$(INSTALL) ".[bench]"
+	@touch $@

@@ -1,0 +1,250 @@
+"""Decoding speed of this engine beside `transformers` and CTranslate2, on the same model, text and threads.
+
+    python benchmarks/decoding.py [--text FILE ...] [--sentences 64] [--rounds 5] [--threads 2]
+
+Each system runs in a process of its own, because the thread pools of two libraries in one process disturb each other;
+only one works at a time, and the systems take turns within every round, so that a slow moment of the machine hits all.
+The text is sorted by length and batched in the same way for everyone. Tokens are those of the best hypotheses, the end
+of sentence counted. Default text: the German side of the development sets under KNNMT_DATA (default ../shared).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+from knnmt.engine.precision import cpu_name
+from knnmt.engine.shipped import MODELS_DIRECTORY
+
+MODEL = MODELS_DIRECTORY / "de-en"
+SYSTEMS = ["knnmt", "transformers", "ctranslate2", "ctranslate2-int8"]
+DOMAINS = ["it", "koran", "law", "medical"]
+Decode = Callable[[list[list[int]], int], int]
+
+
+def default_text(count: int) -> list[str]:
+    data = Path(os.environ.get("KNNMT_DATA", "../shared")) / "data"
+    if not data.is_dir():
+        sys.exit(f"{data}: no development sets there; set KNNMT_DATA or give --text FILE")
+    lines = []
+    for domain in DOMAINS:
+        with lzma.open(data / domain / "dev.tsv.xz", "rt", encoding="utf-8") as file:
+            lines += [line.split("\t")[0] for line in islice(file, count // len(DOMAINS))]
+    return lines
+
+
+# One system, in a process of its own ---------------------------------------------------------------------------------
+
+
+def knnmt_system() -> Decode:
+    from dataclasses import replace
+
+    from knnmt.decoding.beam import beam_search
+    from knnmt.decoding.greedy import greedy_search
+    from knnmt.engine.loading import load_engine
+
+    engine = load_engine(MODEL, device="cpu")
+
+    def decode(batch: list[list[int]], beam: int) -> int:
+        config = replace(engine.generation, beam=beam)
+        found = (greedy_search if beam == 1 else beam_search)(engine, batch, config)
+        return sum(len(best[0].tokens) for best in found)
+
+    return decode
+
+
+def transformers_system() -> Decode:
+    import torch
+    from transformers import MarianMTModel
+
+    model = MarianMTModel.from_pretrained(MODEL, dtype=torch.float32).eval()
+    pad, end = model.config.pad_token_id, model.config.eos_token_id
+
+    def decode(batch: list[list[int]], beam: int) -> int:
+        longest = max(map(len, batch))
+        ids = torch.tensor([row + [pad] * (longest - len(row)) for row in batch])
+        mask = (torch.arange(longest) < torch.tensor([len(row) for row in batch])[:, None]).long()
+        with torch.inference_mode():
+            found = model.generate(input_ids=ids, attention_mask=mask, num_beams=beam)
+        return sum(row[1:].index(end) + 1 if end in row[1:] else len(row) - 1 for row in found.tolist())
+
+    return decode
+
+
+def ctranslate2_system(directory: str, compute_type: str, threads: int) -> Decode:
+    import ctranslate2
+
+    from knnmt.engine.tokenizer import load_tokenizer
+
+    translator = ctranslate2.Translator(directory, compute_type=compute_type, inter_threads=1, intra_threads=threads)
+    tokenizer = load_tokenizer(MODEL)
+
+    def decode(batch: list[list[int]], beam: int) -> int:
+        pieces = [[tokenizer.piece(token) for token in row] for row in batch]
+        found = translator.translate_batch(pieces, beam_size=beam, max_decoding_length=511)
+        return sum(len(each.hypotheses[0]) + 1 for each in found)
+
+    return decode
+
+
+def serve(system: str, threads: int, ct2: str) -> None:
+    """Answer each request (batches and beam, a JSON line) with tokens and seconds."""
+    import torch
+
+    torch.set_num_threads(threads)
+    if system == "knnmt":
+        decode = knnmt_system()
+    elif system == "transformers":
+        decode = transformers_system()
+    else:
+        decode = ctranslate2_system(ct2, "int8" if system.endswith("int8") else "float32", threads)
+    print(json.dumps("ready"), flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        from knnmt import timing
+
+        with timing.record() as timings:
+            started = time.perf_counter()
+            tokens = sum(decode(batch, request["beam"]) for batch in request["batches"])
+            seconds = time.perf_counter() - started
+        print(json.dumps({"tokens": tokens, "seconds": seconds, "stages": timings.seconds}), flush=True)
+
+
+class System:
+    """A system's process, asked over a pipe."""
+
+    def __init__(self, name: str, threads: int, ct2: Path) -> None:
+        command = [sys.executable, __file__, "--serve", name, "--threads", str(threads), "--ct2", str(ct2)]
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TRANSFORMERS_VERBOSITY": "error"}
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+        )
+        self._answer()
+
+    def _answer(self) -> dict[str, object]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(f"a system stopped: {' '.join(map(str, self.process.args))}")  # type: ignore[arg-type]
+        answer: dict[str, object] = json.loads(line)
+        return answer
+
+    def run(self, batches: list[list[list[int]]], beam: int) -> dict[str, object]:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"batches": batches, "beam": beam}) + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+
+# The comparison ------------------------------------------------------------------------------------------------------
+
+
+def convert(place: Path) -> Path:
+    converter = (
+        shutil.which("ct2-transformers-converter", path=str(Path(sys.executable).parent))
+        or "ct2-transformers-converter"
+    )
+    subprocess.run([converter, "--model", MODEL, "--output_dir", place], check=True, capture_output=True)
+    return place
+
+
+def batches_of(sources: list[list[int]], size: int, count: int) -> list[list[list[int]]]:
+    """Every batch size sees sentences spread over all lengths; small batches see fewer, to keep the run short."""
+    step = max(1, len(sources) // count)
+    chosen = sorted(sources[::step], key=len, reverse=True)
+    return [chosen[i : i + size] for i in range(0, len(chosen), size)]
+
+
+def compare(systems: dict[str, System], sources: list[list[int]], arguments: argparse.Namespace) -> None:
+    names = list(systems)
+    print(
+        "| batch | beam | "
+        + " | ".join(f"{name} tokens/s" for name in names)
+        + " | "
+        + " | ".join(f"knnmt / {name}" for name in names[1:])
+        + " |"
+    )
+    print("|---" * (1 + 2 * len(names)) + "|")
+    profiles = []
+    for size in arguments.batch_sizes:
+        batches = batches_of(sources, size, len(sources) if size > 1 else len(sources) // 4)
+        for beam in arguments.beams:
+            speeds: dict[str, list[float]] = {name: [] for name in names}
+            stages: dict[str, float] = {}
+            for turn in range(arguments.rounds + 1):
+                for name, system in systems.items():
+                    answer = system.run(batches, beam)
+                    if turn:  # the first round warms up
+                        speeds[name].append(answer["tokens"] / answer["seconds"])  # type: ignore[operator]
+                        if name == "knnmt":
+                            stages = answer["stages"]  # type: ignore[assignment]
+            medians = {name: statistics.median(values) for name, values in speeds.items()}
+            cells = [f"{medians[name]:.0f} ({min(speeds[name]):.0f} to {max(speeds[name]):.0f})" for name in names]
+            ratios = [f"{medians['knnmt'] / medians[name]:.2f}" for name in names[1:]]
+            print(f"| {size} | {beam} | " + " | ".join(cells) + " | " + " | ".join(ratios) + " |", flush=True)
+            total = sum(stages.values())
+            shares = ", ".join(
+                f"{stage} {100 * seconds / total:.0f} %"
+                for stage, seconds in sorted(stages.items(), key=lambda item: -item[1])
+            )
+            profiles.append(f"batch {size}, beam {beam}: {shares}")
+    print("\nWhere knnmt's time goes (last round):\n" + "\n".join(profiles))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--text", type=Path, nargs="*", help="German text, one sentence a line")
+    parser.add_argument("--sentences", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--batch-sizes", type=int, nargs="*", default=[1, 8, 16])
+    parser.add_argument("--beams", type=int, nargs="*", default=[5, 1])
+    parser.add_argument("--systems", nargs="*", default=SYSTEMS, choices=SYSTEMS)
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--ct2", default="", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        serve(arguments.serve, arguments.threads, arguments.ct2)
+        return
+
+    from knnmt.corpus.lines import read_lines
+    from knnmt.engine.tokenizer import load_tokenizer
+
+    if arguments.text:
+        lines = list(
+            islice((line for path in arguments.text for line in read_lines(path) if line.strip()), arguments.sentences)
+        )
+    else:
+        lines = default_text(arguments.sentences)
+    sources = [ids for ids in load_tokenizer(MODEL).encode_sources(lines) if len(ids) <= 512]
+    print(f"{cpu_name()}, {arguments.threads} threads, {arguments.rounds} rounds")
+    print(f"{len(sources)} sentences, {sum(map(len, sources))} source tokens\n")
+    with tempfile.TemporaryDirectory() as scratch:
+        names = ["knnmt", *(name for name in arguments.systems if name != "knnmt")]
+        ct2 = convert(Path(scratch) / "ct2") if any(name.startswith("ctranslate2") for name in names) else Path()
+        systems = {name: System(name, arguments.threads, ct2) for name in names}
+        try:
+            compare(systems, sources, arguments)
+        finally:
+            for system in systems.values():
+                system.process.kill()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""knnmt: nearest-neighbour machine translation.
+
+from knnmt import Translator
+print(Translator().translate("Guten Morgen!").text)
+
+Names are loaded when first used, so that `import knnmt` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from knnmt.version import __version__
+
+if TYPE_CHECKING:
+    from knnmt.config import DecodingConfig
+    from knnmt.corpus.pairs import SegmentPair
+    from knnmt.errors import KnnmtError, KnnmtWarning
+    from knnmt.translator.translation import Token, Translation
+    from knnmt.translator.translator import Translator
+
+_HOMES = {
+    "DecodingConfig": "knnmt.config",
+    "KnnmtError": "knnmt.errors",
+    "KnnmtWarning": "knnmt.errors",
+    "SegmentPair": "knnmt.corpus.pairs",
+    "Token": "knnmt.translator.translation",
+    "Translation": "knnmt.translator.translation",
+    "Translator": "knnmt.translator.translator",
+}
+
+__all__ = [
+    "DecodingConfig",
+    "KnnmtError",
+    "KnnmtWarning",
+    "SegmentPair",
+    "Token",
+    "Translation",
+    "Translator",
+    "__version__",
+]
+
+
+if not TYPE_CHECKING:  # a type checker knows the names, and should complain of others
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'knnmt' has no attribute {name!r}; it has {', '.join(__all__)}")
+        return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,5 @@
+"""`python -m knnmt` is the command line."""
+
+from knnmt.cli import main
+
+main()

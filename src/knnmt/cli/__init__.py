@@ -1,0 +1,51 @@
+"""The command line: one verb a file, no logic.
+
+Nothing here imports PyTorch before a verb really needs it, so that help and listings answer at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from knnmt.cli import models, translate
+from knnmt.errors import KnnmtError
+from knnmt.version import __version__
+
+app = typer.Typer(
+    name="knnmt",
+    help="Nearest-neighbour machine translation: a frozen model that translates like your translation memory.",
+    epilog='Try: echo "Guten Morgen, wie geht es Ihnen?" | knnmt translate',
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("translate")(translate.translate)
+app.command("models")(models.models)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"knnmt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run a command; errors that a person can mend come as one message, without a traceback."""
+    try:
+        app()
+    except KnnmtError as error:
+        print(f"knnmt: error: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,37 @@
+"""Ctrl-C that does not tear a line: it waits for a moment at which what is done is also counted."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Interrupts:
+    """While open, Ctrl-C raises KeyboardInterrupt as ever, but not within `shielded` blocks: there it waits."""
+
+    def __enter__(self) -> Interrupts:
+        self._shielded = False
+        self._waiting = False
+        self._before = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _handle(self, _signal: int, _frame: FrameType | None) -> None:
+        if not self._shielded:
+            raise KeyboardInterrupt
+        self._waiting = True
+
+    @contextmanager
+    def shielded(self) -> Iterator[None]:
+        """Let the block end before an interruption is raised."""
+        self._shielded = True
+        try:
+            yield
+        finally:
+            self._shielded = False
+        if self._waiting:
+            raise KeyboardInterrupt

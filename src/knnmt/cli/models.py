@@ -1,0 +1,29 @@
+"""`knnmt models`: what can be translated with."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+from knnmt.engine.shipped import DEFAULT_MODEL, MODELS_DIRECTORY, shipped_models
+
+
+def models() -> None:
+    """List the models that came with this package, and say how to use another."""
+    for name in shipped_models():
+        directory = MODELS_DIRECTORY / name
+        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+        megabytes = sum(path.stat().st_size for path in directory.iterdir()) / 1e6
+        default = ", the default" if name == DEFAULT_MODEL else ""
+        typer.echo(f"{name}{default}")
+        typer.echo(
+            f"  {config['model_type']}, {config['encoder_layers']} + {config['decoder_layers']} layers of width "
+            f"{config['d_model']}, {config['vocab_size']:,} tokens, {megabytes:.0f} MB"
+        )
+        typer.echo(f"  {directory}")
+        typer.echo(f"  {directory / 'README.md'} says what it was trained on and under which terms it may be used")
+    typer.echo(
+        "\nAny other model: --model DIRECTORY (a Hugging Face checkpoint: config.json, weights, tokenizer)"
+        "\nor --model NAME from the Hugging Face hub, such as Helsinki-NLP/opus-mt-de-en (pip install 'knnmt[hub]')."
+    )

@@ -1,0 +1,207 @@
+"""`knnmt translate`: lines in, lines out."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import typer
+
+from knnmt import timing
+from knnmt.cli.interrupt import Interrupts
+from knnmt.cli.progress import track
+from knnmt.corpus.lines import decode_lines, read_lines
+from knnmt.engine.shipped import DEFAULT_MODEL
+from knnmt.errors import KnnmtWarning, SettingError
+
+if TYPE_CHECKING:
+    from knnmt.translator.translation import Translation
+    from knnmt.translator.translator import Translator
+
+
+def translate(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[FILES]...",
+            help="Text files, one segment a line. Without any, standard input.",
+            show_default=False,
+        ),
+    ] = None,
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
+    ] = DEFAULT_MODEL,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write here instead of standard output.", show_default=False)
+    ] = None,
+    beam: Annotated[int, typer.Option(min=1, help="Hypotheses kept at each step; 1 is greedy search.")] = 5,
+    n_best: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Translations a line. Above 1, each has a line of its own: number of the input line, tab, text.",
+        ),
+    ] = 1,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Print each translation's score and a tab before it.")
+    ] = False,
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="Print a JSON object a line: source, text, score, tokens, alternatives.")
+    ] = False,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Most sentences decoded together.  [default: 32]", show_default=False)
+    ] = None,
+    batch_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Most source tokens decoded together, padding counted.", show_default=False),
+    ] = None,
+    split_sentences: Annotated[
+        bool, typer.Option(help="Translate a line of several sentences sentence by sentence, its white space kept.")
+    ] = True,
+    length_penalty: Annotated[
+        float | None,
+        typer.Option(help="Above 0 prefers longer translations.  [default: the checkpoint's]", show_default=False),
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Longest translation of a sentence.  [default: the checkpoint's]", show_default=False),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda or cuda:N.  [default: cuda where there is one]", show_default=False)
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            help="float32, bfloat16, float16 (cuda), or auto: what this machine is fastest in.  "
+            "[default: float32 on a CPU, float16 on cuda]",
+            show_default=False,
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]", show_default=False)
+    ] = None,
+    timings: Annotated[bool, typer.Option("--timings", help="Say at the end where the time went.")] = False,
+) -> None:
+    """Translate lines of text.
+
+    Reads FILES, or standard input, and writes one line for each line read, in the same order; empty lines stay empty.
+
+    Examples:
+
+        echo "Das Wetter ist heute schön." | knnmt translate
+
+        knnmt translate handbuch.de.txt --output handbuch.en.txt
+
+        knnmt translate --n-best 3 --scores fragen.txt
+    """
+    if n_best > beam:
+        raise SettingError(f"--n-best {n_best} needs a beam at least as large: add --beam {n_best}")
+    if output is not None and any(output.exists() and file.exists() and output.samefile(file) for file in files or []):
+        raise SettingError(f"--output {output} is one of the input files, and would be overwritten while it is read")
+    keyboard = not files and sys.stdin.isatty()
+    if keyboard:
+        print("Reading lines from the keyboard; Ctrl-D ends.", file=sys.stderr)
+    total = sum(1 for file in files for _ in read_lines(file)) if files else None
+    warnings.showwarning = _show_warning
+    warnings.simplefilter("always", KnnmtWarning)
+
+    with timing.record() if timings else nullcontext() as record, _open_output(output) as out:
+        translator = _load(model, device, dtype, threads)
+        translations = translator.stream(
+            _lines(files),
+            beam=beam,
+            n_best=n_best,
+            batch_size=batch_size,
+            batch_tokens=batch_tokens,
+            window=1 if keyboard else None,
+            split_sentences=split_sentences,
+            length_penalty=length_penalty,
+            max_tokens=max_tokens,
+        )
+        _write_all(translations, total, out, scores=scores, numbered=n_best > 1, jsonl=jsonl)
+    if record is not None:
+        print(record.table(), file=sys.stderr)
+
+
+def _load(model: str, device: str | None, dtype: str | None, threads: int | None) -> Translator:
+    # Importing PyTorch makes hundreds of thousands of objects that stay: the collector would look through them in vain.
+    gc.disable()
+    with timing.stage("import"):
+        from knnmt.translator.translator import Translator
+    gc.freeze()
+    gc.enable()
+    return Translator(model, device=device, dtype=dtype, threads=threads)
+
+
+def _lines(files: list[Path] | None) -> Iterator[str]:
+    if not files:
+        yield from decode_lines(sys.stdin.buffer, "standard input")
+    for file in files or []:
+        yield from read_lines(file)
+
+
+def _open_output(output: Path | None) -> TextIO | nullcontext[TextIO]:
+    if output is None:
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
+        return nullcontext(sys.stdout)
+    try:
+        return output.open("w", encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise SettingError(f"--output {output}: cannot be written: {error.strerror}") from error
+
+
+def _write_all(
+    translations: Iterator[Translation], total: int | None, out: TextIO, *, scores: bool, numbered: bool, jsonl: bool
+) -> None:
+    done = 0
+    try:
+        with Interrupts() as interrupts:
+            for translation in track(translations, "translating", total, "lines"):
+                with interrupts.shielded():
+                    out.write(_as_lines(translation, done + 1, scores=scores, numbered=numbered, jsonl=jsonl))
+                    out.flush()
+                    done += 1
+    except KeyboardInterrupt:
+        of = f" of {total}" if total is not None else ""
+        print(f"\nknnmt: interrupted; {done}{of} lines are translated and written", file=sys.stderr)
+        raise typer.Exit(130) from None
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on; not an error
+        raise typer.Exit(141) from None
+
+
+def _as_lines(translation: Translation, number: int, *, scores: bool, numbered: bool, jsonl: bool) -> str:
+    if jsonl:
+        return json.dumps(_as_json(translation), ensure_ascii=False) + "\n"
+    lines = []
+    for each in (translation, *translation.alternatives):
+        fields = [str(number)] if numbered else []
+        fields += [f"{each.score:.4f}"] if scores else []
+        lines.append("\t".join([*fields, " ".join(each.text.splitlines())]) + "\n")
+    return "".join(lines)
+
+
+def _as_json(translation: Translation) -> dict[str, object]:
+    alternatives = [
+        {"text": each.text, "score": each.score, "tokens": [token.text for token in each.tokens]}
+        for each in translation.alternatives
+    ]
+    return {
+        "source": translation.source,
+        "text": translation.text,
+        "score": translation.score,
+        "complete": translation.complete,
+        "tokens": [token.text for token in translation.tokens],
+        **({"alternatives": alternatives} if alternatives else {}),
+    }
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"knnmt: warning: {message}", file=sys.stderr)

@@ -1,0 +1,1 @@
+"""Text in: segment pairs, lines of files, sentences of lines."""

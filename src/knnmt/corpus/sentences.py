@@ -1,0 +1,79 @@
+"""Cutting text into sentences, and overlong sentences at clause ends, without losing a character.
+
+The rules are made to miss a boundary rather than invent one: a sentence cut in two loses its context, two sentences
+translated together do not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+# Before a full stop these do not end a sentence (or so rarely that it does not pay to cut there).
+_ABBREVIATIONS = frozenset(
+    """
+    abb abs abschn allg anm art aufl bd bez bl bsp bspw bzgl bzw ca cf chr dgl dipl dr eg ehem eigtl einschl entspr ev
+    evtl exkl fa fig fr frl gegr gem ggf hl hr hrn hrsg ie incl ing inkl insb insbes jh jr kap kath lit lt max med min
+    mind mio mr mrd mrs ms nr od op pos prof rd ref resp rev sec sen sog sp sr st std str stv tab tel ua urspr usf usw
+    vgl vol vs wg zb zit zt zw zzgl jan feb mär apr jun jul aug sep sept okt oct nov dez dec
+    """.split()  # noqa: SIM905
+)
+_CLOSING = "\"'”’“»«›‹)]}"
+_OPENING = "\"'„“‚‘»«›‹([{¿¡"
+_END = re.compile(rf"[.!?…]+[{re.escape(_CLOSING)}]*(?=\s)|[。！？]+[」』）]*|\n")
+_WORD_BEFORE = re.compile(r"[^\W_]+$")
+_ROMAN = re.compile(r"[IVXLC]+$")
+
+
+def split_sentences(text: str) -> list[str]:
+    """Pieces of one sentence each, with the white space that follows it; joined, they are `text` again."""
+    pieces = []
+    start = 0
+    for match in _END.finditer(text):
+        after = match.end()
+        while after < len(text) and text[after].isspace():
+            after += 1
+        if after < len(text) and text[start:after].strip() and _is_boundary(text, match, after):
+            pieces.append(text[start:after])
+            start = after
+    return [*pieces, text[start:]] if text[start:] else pieces
+
+
+def _is_boundary(text: str, end: re.Match[str], after: int) -> bool:
+    mark = end.group()
+    if mark == "\n" or "\n" in text[end.end() : after] or mark[0] in "。！？":
+        return True
+    following = text[after:].lstrip(_OPENING)[:1]
+    if following.islower() or not following.isalnum():
+        return False
+    if mark != ".":
+        return True
+    match = _WORD_BEFORE.search(text, 0, end.start())
+    word = match.group() if match else ""
+    if word.isdigit():
+        return len(word) > 2  # "am 3. Mai", but "im Jahr 2020. Danach"
+    if len(word) == 1 or _ROMAN.fullmatch(word):
+        return False
+    return word.lower() not in _ABBREVIATIONS and not word.endswith("str")
+
+
+# Where to cut a sentence that is too long, best places first; the last resort is anywhere.
+_CUTS = [
+    re.compile(r"(?<=[;:])\s+"),
+    re.compile(r"(?<=,)\s+|\s+(?=[-–—(]\s?)|(?<=\))\s+"),
+    re.compile(r"\s+"),
+    re.compile(r""),
+]
+
+
+def split_long(text: str, fits: Callable[[str], bool]) -> list[str]:
+    """Pieces that fit, cut at the best places there are; joined, they are `text` again."""
+    if fits(text) or len(text) < 2:
+        return [text]
+    sentences = split_sentences(text)
+    if len(sentences) > 1:
+        ends = [sum(map(len, sentences[: i + 1])) for i in range(len(sentences) - 1)]
+    else:
+        ends = next(ends for cut in _CUTS if (ends := [m.end() for m in cut.finditer(text) if 0 < m.end() < len(text)]))
+    middle = min(ends, key=lambda end: abs(end - len(text) / 2))
+    return split_long(text[:middle], fits) + split_long(text[middle:], fits)

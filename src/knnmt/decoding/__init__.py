@@ -1,0 +1,1 @@
+"""Searching for hypotheses: greedy and beam loops over an engine."""

@@ -1,0 +1,130 @@
+"""Beam search that finds what `transformers`' own finds: same candidates, same length penalty, same stopping.
+
+At each step the 2 x beam best continuations of a sentence are looked at, so that enough remain when some end. Those
+that end and stand among the best `beam` are finished hypotheses; the best that do not end go on. A sentence is done
+when `beam` hypotheses are finished and no running one can come before the worst of them any more.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from knnmt import timing
+from knnmt.config import DecodingConfig
+from knnmt.decoding.constraints import Constraints
+from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.engine.base import Engine, State
+
+_BLOCK = 100  # columns that `best_continuations` looks at together
+_COMPACT_EVERY = 16
+
+
+def best_continuations(scores: Tensor, log_probabilities: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The `count` best continuations of each sentence: their scores, parent rows and tokens, (sentences, count) each.
+
+    scores (sentences, width); log_probabilities (sentences, width, vocabulary)
+
+    Exact, and faster than one large top-k: the `count` best numbers lie in the `count` blocks with the best maxima.
+    """
+    _, width, vocabulary = log_probabilities.shape
+    whole = vocabulary // _BLOCK * _BLOCK
+    maxima = [torch.unflatten(log_probabilities[..., :whole], -1, (-1, _BLOCK)).amax(-1)]
+    if whole < vocabulary:
+        maxima.append(log_probabilities[..., whole:].amax(-1, keepdim=True))
+    block_best = torch.cat(maxima, dim=-1) + scores[..., None]
+    blocks = block_best.shape[-1]
+    chosen = block_best.flatten(1).topk(min(count, width * blocks), sorted=False).indices
+    rows = chosen // blocks
+    columns = ((chosen % blocks) * _BLOCK)[..., None] + torch.arange(_BLOCK, device=chosen.device)
+    flat = (rows[..., None] * vocabulary + columns).flatten(1)
+    if whole < vocabulary:
+        beyond = (columns >= vocabulary).flatten(1)
+        flat = flat.masked_fill(beyond, 0)
+    candidates = log_probabilities.flatten(1).gather(1, flat) + scores.gather(1, rows).repeat_interleave(_BLOCK, 1)
+    if whole < vocabulary:
+        candidates = candidates.masked_fill_(beyond, float("-inf"))
+    best, place = candidates.topk(count)
+    best_flat = flat.gather(1, place)
+    return best, best_flat // vocabulary, best_flat % vocabulary
+
+
+class Finished:
+    """The best finished hypotheses of one sentence, at most `beam` of them, best first."""
+
+    def __init__(self, config: DecodingConfig) -> None:
+        self._config = config
+        self.hypotheses: list[Hypothesis] = []
+
+    def add(self, tokens: tuple[int, ...], log_probability: float) -> None:
+        score = log_probability / len(tokens) ** self._config.length_penalty
+        insort(self.hypotheses, Hypothesis(tokens, score), key=lambda hypothesis: -hypothesis.score)
+        del self.hypotheses[self._config.beam :]
+
+    def closed(self, best_running: float, length: int) -> bool:
+        """Whether the running hypotheses, `length` tokens long, can be given up."""
+        config = self._config
+        if len(self.hypotheses) < config.beam:
+            return False
+        if config.early_stopping is True:
+            return True
+        hopeful = config.early_stopping == "never" and config.length_penalty > 0
+        reachable = config.max_tokens if hopeful else length
+        reachable_score: float = best_running / reachable**config.length_penalty
+        return reachable_score <= self.hypotheses[-1].score
+
+
+def beam_search(
+    engine: Engine[State], sources: Sequence[Sequence[int]], config: DecodingConfig
+) -> list[list[Hypothesis]]:
+    """The `config.n_best` best hypotheses for each source, best first."""
+    beam, end = config.beam, engine.special_tokens.end
+    constraints = Constraints(config, end, engine.device)
+    state = engine.start(engine.encode(sources))
+    finished = [Finished(config) for _ in sources]
+    running = list(range(len(sources)))  # which source each sentence of the batch is
+    tokens = torch.full((len(sources), 1), engine.special_tokens.decoder_start, device=engine.device)
+    history = tokens[:, :, None][:, :, :0]
+    scores = torch.zeros((len(sources), 1), device=engine.device)
+
+    with torch.inference_mode():
+        for length in range(1, config.max_tokens + 1):
+            representations = engine.step(state, tokens[..., None])[:, :, 0]
+            log_probabilities = engine.log_probabilities(representations)
+            with timing.stage("beam"):
+                constraints.apply(log_probabilities, history)
+                best, parents, best_tokens = best_continuations(scores, log_probabilities, 2 * beam)
+                ends = best_tokens == end
+                if length == config.max_tokens:
+                    ends.fill_(True)
+
+                for i, candidate in ends[:, :beam].nonzero().tolist():
+                    prefix = history[i, parents[i, candidate]].tolist()
+                    finished[running[i]].add((*prefix, int(best_tokens[i, candidate])), float(best[i, candidate]))
+                if length == config.max_tokens:
+                    break
+
+                # The best candidates that did not end, in order of their scores.
+                going = best.masked_fill(ends, float("-inf")).topk(beam).indices
+                scores, parents, tokens = (each.gather(1, going) for each in (best, parents, best_tokens))
+                ancestry = history.gather(1, parents[..., None].expand(-1, -1, length - 1))
+                history = torch.cat([ancestry, tokens[..., None]], dim=-1)
+                if length == 1:
+                    state.widen(beam)
+                else:
+                    state.reorder(parents)
+
+                leaders = scores[:, 0].tolist()
+                open_ = [i for i, source in enumerate(running) if not finished[source].closed(leaders[i], length)]
+                if len(open_) < len(running):
+                    if not open_:
+                        break
+                    state.keep(open_)
+                    running = [running[i] for i in open_]
+                    tokens, history, scores = tokens[open_], history[open_], scores[open_]
+                if length % _COMPACT_EVERY == 0:
+                    state.compact()
+    return [each.hypotheses[: config.n_best] for each in finished]

@@ -1,0 +1,46 @@
+"""Tokens that a checkpoint's settings force or forbid, applied to log-probabilities in place.
+
+Log-probabilities are not normalised again afterwards, as in `transformers`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from knnmt.config import DecodingConfig
+
+_NEVER = float("-inf")
+
+
+class Constraints:
+    """The forced and forbidden tokens of one search."""
+
+    def __init__(self, config: DecodingConfig, end: int, device: torch.device) -> None:
+        self._config = config
+        self._end = end
+        self._suppressed = torch.tensor(config.suppressed_tokens, dtype=torch.long, device=device)
+        self._sequences = [
+            (torch.tensor(sequence[:-1], device=device), sequence[-1]) for sequence in config.suppressed_sequences
+        ]
+
+    def apply(self, log_probabilities: Tensor, history: Tensor) -> None:
+        """log_probabilities (sentences, width, vocabulary); history (sentences, width, generated so far)."""
+        config, generated = self._config, history.shape[-1]
+        for beginning, last in self._sequences:
+            if len(beginning) <= generated:
+                reached = (history[..., generated - len(beginning) :] == beginning).all(-1)
+                log_probabilities[..., last].masked_fill_(reached, _NEVER)
+        if generated < config.min_tokens:
+            log_probabilities[..., self._end] = _NEVER
+        if len(self._suppressed):
+            log_probabilities[..., self._suppressed] = _NEVER
+        if generated == 0 and config.forced_first_token is not None:
+            _force(log_probabilities, config.forced_first_token)
+        if generated == config.max_tokens - 1 and config.forced_last_token is not None:
+            _force(log_probabilities, config.forced_last_token)
+
+
+def _force(log_probabilities: Tensor, token: int) -> None:
+    log_probabilities.fill_(_NEVER)
+    log_probabilities[..., token] = 0.0

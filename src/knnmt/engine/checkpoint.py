@@ -1,0 +1,178 @@
+"""Checkpoint directories in the Hugging Face layout: where they are, and what their files say."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from knnmt.config import DecodingConfig
+from knnmt.engine.base import SpecialTokens
+from knnmt.engine.shipped import MODELS_DIRECTORY, shipped_models
+from knnmt.errors import CheckpointError, IgnoredSettingWarning, MissingDependencyError, ModelNotFoundError
+
+_HUB_FILES = ["*.json", "*.safetensors", "pytorch_model*.bin", "*.spm", "*.model", "*.txt"]
+
+
+def find_checkpoint(model: str | Path) -> Path:
+    """The directory of a shipped model, a local directory, or a Hugging Face name (fetched once, then kept)."""
+    directory = Path(model).expanduser()
+    if directory.is_dir():
+        return directory
+    if model in shipped_models():
+        return MODELS_DIRECTORY / str(model)
+    if directory.exists():
+        raise ModelNotFoundError(
+            f"{model}: expected a checkpoint directory, found a file. Give the directory it lies in."
+        )
+    name = str(model)
+    if isinstance(model, str) and name.count("/") <= 1 and not name.startswith((".", "/", "~")):
+        return _fetch(name)
+    raise ModelNotFoundError(f"{model}: no such directory. {_what_there_is()}")
+
+
+def _what_there_is() -> str:
+    return (
+        f"A model is one of those shipped ({', '.join(shipped_models())}), a local directory with config.json, weights "
+        "and tokenizer, or a Hugging Face name such as Helsinki-NLP/opus-mt-de-en."
+    )
+
+
+def _fetch(name: str) -> Path:
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
+    except ImportError as error:
+        raise MissingDependencyError("huggingface_hub", f"fetching the model {name!r}", "hub") from error
+    try:
+        return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+    except (RepositoryNotFoundError, HFValidationError) as error:
+        raise ModelNotFoundError(
+            f"{name}: no such directory, and no such model on the hub. {_what_there_is()}"
+        ) from error
+    except (LocalEntryNotFoundError, OSError) as error:
+        raise ModelNotFoundError(
+            f"{name}: no such directory here, and the hub cannot be reached ({type(error).__name__}). "
+            f"{_what_there_is()} Without a network, copy the checkpoint's directory here and give its path."
+        ) from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a checkpoint's file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"{path.parent}: expected a checkpoint with {path.name}, and there is none. "
+            "A checkpoint directory has config.json, model.safetensors (or pytorch_model.bin) and a tokenizer."
+        ) from error
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise CheckpointError(f"{path}: not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path}: expected a JSON object, found {type(content).__name__}")
+    return content
+
+
+def load_tensors(directory: Path) -> Mapping[str, Tensor]:
+    """All weights of a checkpoint; nothing in the files is executed."""
+    for name, load in (("model.safetensors", _load_safetensors), ("pytorch_model.bin", _load_torch)):
+        if (directory / name).is_file():
+            return load(directory / name)
+        index = directory / f"{name}.index.json"
+        if index.is_file():
+            parts = sorted(set(read_json(index)["weight_map"].values()))
+            missing = [part for part in parts if not (directory / part).is_file()]
+            if missing:
+                raise CheckpointError(f"{index}: names {len(parts)} files, of which {', '.join(missing)} are not there")
+            return {key: tensor for part in parts for key, tensor in load(directory / part).items()}
+    raise CheckpointError(f"{directory}: expected model.safetensors or pytorch_model.bin, and neither is there")
+
+
+def _load_safetensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(
+            f"{path}: not a readable safetensors file ({error}); fetch the checkpoint again"
+        ) from error
+
+
+def _load_torch(path: Path) -> dict[str, Tensor]:
+    import torch
+
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a broken or hostile file can make the reader raise almost anything
+        raise CheckpointError(
+            f"{path}: cannot be read as weights alone ({error}). Files that hold more than weights are not loaded; "
+            "convert the checkpoint to model.safetensors."
+        ) from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path}: expected named weights, found {type(content).__name__}")
+    return {name: tensor for name, tensor in content.items() if isinstance(tensor, Tensor)}
+
+
+def special_tokens(config: Mapping[str, Any]) -> SpecialTokens:
+    """Ids of the tokens that decoding needs, from `config.json`."""
+    try:
+        return SpecialTokens(
+            end=config["eos_token_id"],
+            padding=config["pad_token_id"],
+            decoder_start=config["decoder_start_token_id"],
+        )
+    except KeyError as error:
+        raise CheckpointError(f"config.json: {error.args[0]} is missing, and decoding needs it") from error
+
+
+# Generation settings that change the hypotheses, with the value that leaves them alone.
+_NOT_DONE = {
+    "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
+    "repetition_penalty": 1.0,
+    "encoder_repetition_penalty": 1.0,
+    "diversity_penalty": 0.0,
+    "num_beam_groups": 1,
+    "do_sample": False,
+    "exponential_decay_length_penalty": None,
+    "begin_suppress_tokens": None,
+    "sequence_bias": None,
+}
+
+
+def generation_settings(directory: Path, config: Mapping[str, Any]) -> DecodingConfig:
+    """What the checkpoint asks of the search: `generation_config.json`, or in older checkpoints `config.json`."""
+    path = directory / "generation_config.json"
+    asked: Mapping[str, Any] = read_json(path) if path.is_file() else config
+    for name, neutral in _NOT_DONE.items():
+        value = asked.get(name)
+        if value is not None and value != neutral:
+            warnings.warn(
+                f"{directory}: the checkpoint asks for {name}={value!r}, which decoding here does not do",
+                IgnoredSettingWarning,
+                stacklevel=2,
+            )
+    longest = asked.get("max_length") or config["max_position_embeddings"]
+    sequences = [tuple(sequence) for sequence in asked.get("bad_words_ids") or []]
+    single = [sequence[0] for sequence in sequences if len(sequence) == 1]
+    return DecodingConfig(
+        beam=asked.get("num_beams") or 1,
+        length_penalty=_given(asked.get("length_penalty"), 1.0),
+        early_stopping=_given(asked.get("early_stopping"), False),
+        max_tokens=min(longest, config["max_position_embeddings"]) - 1,
+        min_tokens=max((asked.get("min_length") or 0) - 1, 0),
+        forced_first_token=asked.get("forced_bos_token_id"),
+        forced_last_token=asked.get("forced_eos_token_id"),
+        suppressed_tokens=tuple(sorted({*single, *(asked.get("suppress_tokens") or [])})),
+        suppressed_sequences=tuple(sequence for sequence in sequences if len(sequence) > 1),
+    )
+
+
+def _given(value: Any, default: Any) -> Any:
+    return default if value is None else value

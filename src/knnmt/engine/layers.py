@@ -1,0 +1,98 @@
+"""The parts of a transformer layer, for inference only: plain tensors and functions, nothing that could train."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from knnmt.engine.architecture import Activation
+
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu_,
+    "gelu": functional.gelu,
+    "swish": lambda x: functional.silu(x, inplace=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """x W^T + b over rows. The weight is kept transposed in contiguous memory, which CPU products prefer.
+
+    weight: (in, out)
+    bias: (out,) or None
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+
+    @classmethod
+    def of(cls, weight: Tensor, bias: Tensor | None) -> Projection:
+        """From the usual (out, in) layout."""
+        return cls(weight.t().contiguous(), bias)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """Layer normalisation over the last dimension."""
+
+    weight: Tensor
+    bias: Tensor
+    epsilon: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.layer_norm(x, self.weight.shape, self.weight, self.bias, self.epsilon)
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """The residual sum around a block with its layer norm, before the block (pre-norm) or after the sum (post-norm)."""
+
+    norm: Norm
+    norm_first: bool
+
+    def __call__(self, x: Tensor, block: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.norm_first:
+            return block(self.norm(x)).add_(x)
+        return self.norm(block(x).add_(x))
+
+
+@dataclass(frozen=True, slots=True)
+class FeedForward:
+    """The position-wise block: out, bent, and back."""
+
+    inner: Projection
+    outer: Projection
+    activation: Callable[[Tensor], Tensor]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.outer(self.activation(self.inner(x)))
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """Attention of all heads; the heads side by side come back as rows.
+
+    query: (sentences, rows, heads, head_dim); key, value: (sentences, seen, heads, head_dim)
+    mask: added to the scores, broadcast over (sentences, heads, rows, seen)
+    returns (sentences * rows, heads * head_dim)
+    """
+    attended = functional.scaled_dot_product_attention(
+        query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), attn_mask=mask
+    )
+    return attended.transpose(1, 2).reshape(query.shape[0] * query.shape[1], -1)
+
+
+def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
+    """The weights that `attend` uses, averaged over heads: (sentences, rows, seen), float32."""
+    products: Tensor = torch.einsum("srhd,sthd->shrt", query.float(), key.float())
+    scores = products / math.sqrt(query.shape[-1])
+    if mask is not None:
+        scores = scores + mask
+    return scores.softmax(-1).mean(1)

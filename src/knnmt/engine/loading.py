@@ -1,0 +1,54 @@
+"""From a model's name to a running engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from knnmt import timing
+from knnmt.engine import marian
+from knnmt.engine.architecture import Architecture
+from knnmt.engine.checkpoint import find_checkpoint, generation_settings, load_tensors, read_json, special_tokens
+from knnmt.engine.precision import choose_device, choose_dtype
+from knnmt.engine.shipped import DEFAULT_MODEL
+from knnmt.engine.tokenizer import load_tokenizer
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.engine.weights import Weights
+from knnmt.errors import CheckpointError, UnsupportedModelError
+
+FAMILIES: dict[str, Callable[[Mapping[str, Any]], Architecture]] = {"marian": marian.marian_architecture}
+
+
+def load_engine(
+    model: str | Path = DEFAULT_MODEL,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+) -> TransformerEngine:
+    """Load a shipped model, a checkpoint directory or a Hugging Face name."""
+    with timing.stage("loading"):
+        directory = find_checkpoint(model)
+        config = read_json(directory / "config.json")
+        family = config.get("model_type")
+        if family not in FAMILIES:
+            raise UnsupportedModelError(
+                f"{directory}: config.json says model_type {family!r}; this version runs {', '.join(FAMILIES)}"
+            )
+        try:
+            shape = FAMILIES[family](config)
+        except KeyError as error:
+            raise CheckpointError(f"{directory}: config.json lacks {error.args[0]!r}") from error
+        chosen_device = choose_device(device)
+        weights = Weights(load_tensors(directory), str(directory), chosen_device, choose_dtype(dtype, chosen_device))
+        engine = TransformerEngine(
+            name=directory.name if isinstance(model, Path) else str(model),
+            shape=shape,
+            weights=weights,
+            tokenizer=load_tokenizer(directory),
+            special_tokens=special_tokens(config),
+            generation=generation_settings(directory, config),
+        )
+        weights.require_all_taken(marian.MAY_STAY)
+        return engine

@@ -1,0 +1,108 @@
+"""Device and number format of computation, and a probe that finds out what this machine's CPU is good at.
+
+float32 is what every CPU computes in unless asked otherwise: a bfloat16 product is several times faster on some CPUs
+and hundreds of times slower on others. `dtype="auto"` measures it once a machine and remembers the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from pathlib import Path
+
+import torch
+
+from knnmt.errors import SettingError
+
+_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_WORTH_IT = 1.3  # bfloat16 has to be this much faster before its rounding is accepted
+
+
+def choose_device(device: str | torch.device | None) -> torch.device:
+    """The device asked for; without one, CUDA where there is one."""
+    if device is None or device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError as error:
+        raise SettingError(f"device {device!r} is not known; use 'cpu', 'cuda' or 'cuda:N'") from error
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise SettingError(f"device {device!r} was asked for, but this PyTorch sees no CUDA device; use 'cpu'")
+    return chosen
+
+
+def choose_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
+    """The type asked for; by default float32 on a CPU and float16 on CUDA; with "auto", what the machine is fast in."""
+    if isinstance(dtype, torch.dtype):
+        dtype = str(dtype).removeprefix("torch.")
+    if dtype is None:
+        return torch.float32 if device.type == "cpu" else torch.float16
+    if dtype == "auto":
+        if device.type != "cpu":
+            return torch.float16
+        return torch.bfloat16 if cpu_bfloat16_speedup() >= _WORTH_IT else torch.float32
+    if dtype not in _DTYPES:
+        raise SettingError(f"dtype {dtype!r} is not known; use one of {', '.join(_DTYPES)}, or 'auto'")
+    if dtype == "float16" and device.type == "cpu":
+        raise SettingError("dtype 'float16' is for CUDA; on a CPU use 'float32', 'bfloat16' or 'auto'")
+    return _DTYPES[dtype]
+
+
+def cpu_bfloat16_speedup() -> float:
+    """How many times faster a decoder's product is in bfloat16 than in float32; measured once, then remembered."""
+    place = _memory_file()
+    key = f"{cpu_name()}|torch {torch.__version__}|{torch.get_num_threads()} threads"
+    known: dict[str, float] = {}
+    try:
+        known = json.loads(place.read_text(encoding="utf-8"))
+        return float(known[key])
+    except (OSError, ValueError, KeyError, TypeError):
+        known = known if isinstance(known, dict) else {}
+    speedup = round(_product_seconds(torch.float32) / _product_seconds(torch.bfloat16), 2)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        scratch = place.with_suffix(f".{os.getpid()}")
+        scratch.write_text(json.dumps({**known, key: speedup}, indent=1), encoding="utf-8")
+        scratch.replace(place)
+    except OSError:
+        pass  # a machine without a writable home measures again next time
+    return speedup
+
+
+def cpu_name() -> str:
+    """The processor's own name where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if "model name" in fields:
+        return f"{fields['model name']} family {fields.get('cpu family')} model {fields.get('model')}"
+    if "CPU part" in fields:
+        return f"{platform.machine()} implementer {fields.get('CPU implementer')} part {fields['CPU part']}"
+    return platform.processor() or platform.machine()
+
+
+def _memory_file() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "knnmt" / "precision.json"
+
+
+def _product_seconds(dtype: torch.dtype) -> float:
+    """Best of a few products of the decoder's usual shape: 40 rows, 512 to 2048 features."""
+    x = torch.randn(40, 512, dtype=torch.float32).to(dtype)
+    weight = torch.randn(512, 2048, dtype=torch.float32).to(dtype)
+    best = float("inf")
+    spent = 0.0
+    for round_number in range(24):
+        started = time.perf_counter()
+        torch.mm(x, weight)
+        seconds = time.perf_counter() - started
+        spent += seconds
+        if round_number >= 2:
+            best = min(best, seconds)
+        if spent > 0.5 and round_number >= 3:
+            break
+    return best

@@ -1,0 +1,132 @@
+"""The key-value cache of a batch, made so that beams never copy it.
+
+A sentence's rows share one list of slots; a step appends a slot a row and token, and a mask says which slots a row
+sees. Reordering beams moves rows of the mask (a few numbers), where a cache per beam would move keys and values.
+Slots that no row sees any more are dropped by `compact`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+_FIRST_CAPACITY = 96
+
+
+@lru_cache(maxsize=64)
+def _own_slots(width: int, m: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """(width * m, width * m): what new tokens see of the new slots: those of their own row, up to themselves."""
+    row = torch.arange(width, device=device).repeat_interleave(m)
+    place = torch.arange(m, device=device).repeat(width)
+    seen = (row[:, None] == row[None, :]) & (place[None, :] <= place[:, None])
+    return torch.zeros(seen.shape, device=device, dtype=dtype).masked_fill_(~seen, float("-inf"))
+
+
+class TransformerState:
+    """Decoder state of `knnmt.engine.transformer`; see `knnmt.engine.base.DecoderState` for the contract.
+
+    slots: (layers, sentences, capacity, 2, heads, head_dim), keys and values of consumed tokens
+    visible: (sentences, width, capacity), 0 where a row sees a slot and -inf where it does not
+    used: slots in use, known to the host, so that no step has to ask the device
+    cross: a layer's keys and values of the source, (sentences, source, 2, heads, head_dim)
+    cross_mask: (sentences, 1, 1, source), or None where nothing is padded
+    """
+
+    def __init__(self, cross: list[Tensor], cross_mask: Tensor | None, layer_heads: tuple[int, int, int]) -> None:
+        layers, heads, head_dim = layer_heads
+        first = cross[0]
+        sentences = first.shape[0]
+        self.cross = cross
+        self.cross_mask = cross_mask
+        self.slots = first.new_empty((layers, sentences, _FIRST_CAPACITY, 2, heads, head_dim))
+        self.visible = first.new_full((sentences, 1, _FIRST_CAPACITY), float("-inf"))
+        self.lengths = torch.zeros((sentences, 1), dtype=torch.long, device=first.device)
+        self.used = 0
+
+    @property
+    def sentences(self) -> int:
+        return self.visible.shape[0]
+
+    @property
+    def width(self) -> int:
+        return self.visible.shape[1]
+
+    def admit(self, m: int) -> Tensor:
+        """Make room for m new tokens a row and say what they see: (sentences, 1, width * m, slots in use with them)."""
+        before, new = self.used, self.width * m
+        after = before + new
+        self._reserve(after)
+        own = _own_slots(self.width, m, self.visible.device, self.visible.dtype)
+        if m == 1:
+            self.visible[:, :, before:after] = own
+            mask = self.visible[:, :, :after]
+        else:
+            earlier = self.visible[:, :, None, :before].expand(-1, -1, m, -1).reshape(self.sentences, new, before)
+            mask = torch.cat([earlier, own.expand(self.sentences, -1, -1)], dim=-1)
+            self.visible[:, :, before:after] = own[m - 1 :: m]
+        self.lengths = self.lengths + m
+        self.used = after
+        return mask[:, None]
+
+    @torch.inference_mode()
+    def widen(self, width: int) -> None:
+        self.visible = self.visible.repeat(1, width, 1)
+        self.lengths = self.lengths.repeat(1, width)
+
+    @torch.inference_mode()
+    def reorder(self, parents: Tensor) -> None:
+        seen = self.visible[:, :, : self.used]
+        self.visible[:, :, : self.used] = seen.gather(1, parents[..., None].expand(-1, -1, self.used))
+        self.lengths = self.lengths.gather(1, parents)
+
+    @torch.inference_mode()
+    def keep(self, sentences: Sequence[int]) -> None:
+        moved = [i for i, old in enumerate(sentences) if i != old]
+        count = len(sentences)
+        if moved:
+            to = torch.tensor(moved, device=self.visible.device)
+            come = torch.tensor([sentences[i] for i in moved], device=self.visible.device)
+            self.slots[:, to, : self.used] = self.slots[:, come, : self.used]
+            for tensor in (self.visible, self.lengths, *self.cross):
+                tensor[to] = tensor[come]
+            if self.cross_mask is not None:
+                self.cross_mask[to] = self.cross_mask[come]
+        self.slots = self.slots[:, :count]
+        self.visible, self.lengths = self.visible[:count], self.lengths[:count]
+        self.cross = [tensor[:count] for tensor in self.cross]
+        if self.cross_mask is not None:
+            self.cross_mask = self.cross_mask[:count]
+
+    @torch.inference_mode()
+    def cut_back(self, lengths: Tensor) -> None:
+        # A row's slots stand in the order of its tokens, so the first `lengths` of those it sees are the ones to keep.
+        seen = self.visible[:, :, : self.used]
+        rank = (seen == 0).cumsum(-1)
+        seen.masked_fill_(rank > lengths[..., None], float("-inf"))
+        self.lengths = torch.minimum(self.lengths, lengths)
+
+    @torch.inference_mode()
+    def compact(self) -> None:
+        alive = (self.visible[:, :, : self.used] == 0).any(1)
+        count = int(alive.sum(1).max())
+        if count == self.used:
+            return
+        order = alive.to(torch.int8).sort(dim=1, descending=True, stable=True).indices[:, :count]
+        rows = torch.arange(self.sentences, device=order.device)[:, None]
+        self.slots[:, :, :count] = self.slots[:, rows, order]
+        self.visible[:, :, :count] = self.visible.gather(2, order[:, None].expand(-1, self.width, -1))
+        self.used = count
+
+    def _reserve(self, needed: int) -> None:
+        capacity = self.visible.shape[2]
+        if needed <= capacity:
+            return
+        capacity = max(needed, 2 * capacity)
+        slots = self.slots.new_empty((*self.slots.shape[:2], capacity, *self.slots.shape[3:]))
+        slots[:, :, : self.used] = self.slots[:, :, : self.used]
+        visible = self.visible.new_full((self.sentences, self.width, capacity), float("-inf"))
+        visible[:, :, : self.used] = self.visible[:, :, : self.used]
+        self.slots, self.visible = slots, visible

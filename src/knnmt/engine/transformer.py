@@ -1,0 +1,269 @@
+"""The encoder-decoder transformer, for inference, with the switches of `Architecture`.
+
+Speed comes from few and large operations: queries, keys and values of self-attention in one product, the beams of a
+sentence attending together, keys and values of the source computed once a sentence, no copy of the cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from knnmt import timing
+from knnmt.config import DecodingConfig
+from knnmt.engine.architecture import Architecture
+from knnmt.engine.base import EncodedSources, SpecialTokens
+from knnmt.engine.layers import ACTIVATIONS, FeedForward, Norm, Projection, Residual, attend, attention_weights
+from knnmt.engine.state import TransformerState
+from knnmt.engine.tokenizer import Tokenizer
+from knnmt.engine.weights import Weights
+
+
+def sinusoidal_positions(count: int, dim: int) -> Tensor:
+    """(count, dim): sines in the first half of the features, cosines in the second, as Marian lays them out."""
+    half = (dim + 1) // 2
+    place = torch.arange(count, dtype=torch.float64)[:, None]
+    sine = torch.sin(place / 10000 ** (2 * torch.arange(half, dtype=torch.float64) / dim))
+    cosine = torch.cos(place / 10000 ** (2 * torch.arange(dim - half, dtype=torch.float64) / dim))
+    return torch.cat([sine, cosine], dim=1).float()
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """Token and position embeddings, the tokens' scaled beforehand."""
+
+    tokens: Tensor
+    positions: Tensor
+    norm: Norm | None
+
+    @classmethod
+    def of(cls, weights: Weights, side: str, shape: Architecture) -> Embedding:
+        table = weights.take(f"model.{side}.embed_tokens.weight", "model.shared.weight")
+        stored = f"model.{side}.embed_positions.weight"
+        if shape.positions == "learned" or stored in weights:
+            positions = weights.take(stored)
+        else:
+            positions = sinusoidal_positions(shape.max_positions + shape.position_offset, shape.dim).to(table)
+        norm = weights.norm(f"model.{side}.layernorm_embedding", shape.norm_epsilon) if shape.embedding_norm else None
+        return cls(table * shape.embedding_scale, positions[shape.position_offset :], norm)
+
+    def __call__(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        x = functional.embedding(tokens, self.tokens) + functional.embedding(positions, self.positions)
+        return x if self.norm is None else self.norm(x)
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderLayer:
+    """Self-attention and feed-forward."""
+
+    heads: int
+    attention_in: Projection
+    attention_out: Projection
+    attention_residual: Residual
+    feed_forward: FeedForward
+    feed_forward_residual: Residual
+
+    @classmethod
+    def of(cls, weights: Weights, name: str, shape: Architecture) -> EncoderLayer:
+        return cls(
+            heads=shape.encoder_heads,
+            attention_in=weights.projection(*(f"{name}.self_attn.{part}_proj" for part in "qkv")),
+            attention_out=weights.projection(f"{name}.self_attn.out_proj"),
+            attention_residual=_residual(weights, f"{name}.self_attn_layer_norm", shape),
+            feed_forward=_feed_forward(weights, name, shape),
+            feed_forward_residual=_residual(weights, f"{name}.final_layer_norm", shape),
+        )
+
+    def __call__(self, x: Tensor, sentences: int, mask: Tensor | None) -> Tensor:
+        def attention(x: Tensor) -> Tensor:
+            query, key, value = (
+                self.attention_in(x).view(sentences, -1, 3, self.heads, x.shape[1] // self.heads).unbind(2)
+            )
+            return self.attention_out(attend(query, key, value, mask))
+
+        return self.feed_forward_residual(self.attention_residual(x, attention), self.feed_forward)
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderLayer:
+    """Self-attention over the cache, attention to the source, feed-forward."""
+
+    heads: int
+    self_in: Projection
+    self_out: Projection
+    self_residual: Residual
+    cross_query: Projection
+    cross_key_value: Projection
+    cross_out: Projection
+    cross_residual: Residual
+    feed_forward: FeedForward
+    feed_forward_residual: Residual
+
+    @classmethod
+    def of(cls, weights: Weights, name: str, shape: Architecture) -> DecoderLayer:
+        return cls(
+            heads=shape.decoder_heads,
+            self_in=weights.projection(*(f"{name}.self_attn.{part}_proj" for part in "qkv")),
+            self_out=weights.projection(f"{name}.self_attn.out_proj"),
+            self_residual=_residual(weights, f"{name}.self_attn_layer_norm", shape),
+            cross_query=weights.projection(f"{name}.encoder_attn.q_proj"),
+            cross_key_value=weights.projection(*(f"{name}.encoder_attn.{part}_proj" for part in "kv")),
+            cross_out=weights.projection(f"{name}.encoder_attn.out_proj"),
+            cross_residual=_residual(weights, f"{name}.encoder_attn_layer_norm", shape),
+            feed_forward=_feed_forward(weights, name, shape),
+            feed_forward_residual=_residual(weights, f"{name}.final_layer_norm", shape),
+        )
+
+    def __call__(
+        self,
+        x: Tensor,
+        slots: Tensor,
+        new: int,
+        mask: Tensor,
+        cross: Tensor,
+        cross_mask: Tensor | None,
+        cross_attention: list[Tensor] | None,
+    ) -> Tensor:
+        """x (sentences * new, dim); slots (sentences, used, 2, heads, head_dim), the last `new` to be filled."""
+        shape = (slots.shape[0], new, -1, self.heads, slots.shape[-1])
+
+        def self_attention(x: Tensor) -> Tensor:
+            query_key_value = self.self_in(x).view(shape)
+            slots[:, -new:] = query_key_value[:, :, 1:]
+            return self.self_out(attend(query_key_value[:, :, 0], slots[:, :, 0], slots[:, :, 1], mask))
+
+        def source_attention(x: Tensor) -> Tensor:
+            query = self.cross_query(x).view(shape)[:, :, 0]
+            if cross_attention is not None:
+                cross_attention.append(attention_weights(query, cross[:, :, 0], cross_mask))
+            return self.cross_out(attend(query, cross[:, :, 0], cross[:, :, 1], cross_mask))
+
+        x = self.self_residual(x, self_attention)
+        x = self.cross_residual(x, source_attention)
+        return self.feed_forward_residual(x, self.feed_forward)
+
+
+def _residual(weights: Weights, name: str, shape: Architecture) -> Residual:
+    return Residual(weights.norm(name, shape.norm_epsilon), shape.norm_first)
+
+
+def _feed_forward(weights: Weights, name: str, shape: Architecture) -> FeedForward:
+    return FeedForward(
+        weights.projection(f"{name}.fc1"), weights.projection(f"{name}.fc2"), ACTIVATIONS[shape.activation]
+    )
+
+
+class TransformerEngine:
+    """A frozen checkpoint behind the `knnmt.engine.base.Engine` protocol."""
+
+    def __init__(
+        self,
+        name: str,
+        shape: Architecture,
+        weights: Weights,
+        tokenizer: Tokenizer,
+        special_tokens: SpecialTokens,
+        generation: DecodingConfig,
+    ) -> None:
+        self.name = name
+        self.tokenizer = tokenizer
+        self.special_tokens = special_tokens
+        self.generation = generation
+        self.dim = shape.dim
+        self.max_positions = shape.max_positions
+        self._shape = shape
+        self._source_embedding = Embedding.of(weights, "encoder", shape)
+        self._target_embedding = Embedding.of(weights, "decoder", shape)
+        self._encoder = [
+            EncoderLayer.of(weights, f"model.encoder.layers.{i}", shape) for i in range(shape.encoder_layers)
+        ]
+        self._decoder = [
+            DecoderLayer.of(weights, f"model.decoder.layers.{i}", shape) for i in range(shape.decoder_layers)
+        ]
+        self._encoder_norm = weights.norm("model.encoder.layer_norm", shape.norm_epsilon) if shape.final_norm else None
+        self._decoder_norm = weights.norm("model.decoder.layer_norm", shape.norm_epsilon) if shape.final_norm else None
+        tied = ("model.decoder.embed_tokens.weight", "model.shared.weight")
+        output = weights.take(*tied) if shape.tied_output else weights.take("lm_head.weight")
+        self._output = Projection.of(output, self._output_bias(weights))
+        self.vocabulary_size = output.shape[0]
+        self.device = output.device
+        self.dtype = output.dtype
+
+    @staticmethod
+    def _output_bias(weights: Weights) -> Tensor | None:
+        if "final_logits_bias" not in weights:
+            return None
+        bias = weights.take("final_logits_bias").flatten()
+        return bias if bool(bias.any()) else None
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
+        with timing.stage("encoder"), torch.inference_mode():
+            lengths = tuple(len(source) for source in sources)
+            tokens = self._padded(sources)
+            sentences, longest = tokens.shape
+            positions = torch.arange(longest, device=self.device).expand(sentences, -1)
+            x = self._source_embedding(tokens, positions).view(-1, self.dim)
+            mask = self._padding_mask(lengths)
+            for layer in self._encoder:
+                x = layer(x, sentences, mask)
+            if self._encoder_norm is not None:
+                x = self._encoder_norm(x)
+            return EncodedSources(x.view(sentences, longest, self.dim), lengths)
+
+    def start(self, encoded: EncodedSources) -> TransformerState:
+        with timing.stage("encoder"), torch.inference_mode():
+            sentences, longest, dim = encoded.states.shape
+            heads = self._shape.decoder_heads
+            x = encoded.states.view(-1, dim)
+            cross = [
+                layer.cross_key_value(x).view(sentences, longest, 2, heads, dim // heads) for layer in self._decoder
+            ]
+            return TransformerState(
+                cross, self._padding_mask(encoded.lengths), (len(self._decoder), heads, dim // heads)
+            )
+
+    def step(self, state: TransformerState, tokens: Tensor, cross_attention: list[Tensor] | None = None) -> Tensor:
+        with timing.stage("decoder"), torch.inference_mode():
+            sentences, width, m = tokens.shape
+            positions = state.lengths[..., None]
+            if m > 1:
+                positions = positions + torch.arange(m, device=self.device)
+            mask = state.admit(m)
+            x = self._target_embedding(tokens, positions).view(-1, self.dim)
+            for layer, slots, cross in zip(self._decoder, state.slots, state.cross, strict=True):
+                x = layer(x, slots[:, : state.used], width * m, mask, cross, state.cross_mask, cross_attention)
+            if self._decoder_norm is not None:
+                x = self._decoder_norm(x)
+            if cross_attention is not None:
+                cross_attention[:] = [weights.view(sentences, width, m, -1) for weights in cross_attention]
+            return x.view(sentences, width, m, self.dim)
+
+    def log_probabilities(self, representations: Tensor) -> Tensor:
+        with timing.stage("output"), torch.inference_mode():
+            logits = self._output(representations.reshape(-1, self.dim)).float()
+            return torch.log_softmax(logits, dim=-1).view(*representations.shape[:-1], -1)
+
+    def _padded(self, sources: Sequence[Sequence[int]]) -> Tensor:
+        longest = max(len(source) for source in sources)
+        padding = self.special_tokens.padding
+        rows = [[*source, *[padding] * (longest - len(source))] for source in sources]
+        return torch.tensor(rows, device=self.device)
+
+    def _padding_mask(self, lengths: Sequence[int]) -> Tensor | None:
+        """(sentences, 1, 1, longest), or None where every sentence is as long as the longest."""
+        longest = max(lengths)
+        if min(lengths) == longest:
+            return None
+        padded = torch.arange(longest, device=self.device) >= torch.tensor(lengths, device=self.device)[:, None]
+        zeros = torch.zeros(padded.shape, device=self.device, dtype=self.dtype)
+        return zeros.masked_fill_(padded, float("-inf"))[:, None, None]
+
+
+def embedding_scale(dim: int, scaled: bool) -> float:
+    """What token embeddings are multiplied by: the root of their width where the checkpoint says so."""
+    return math.sqrt(dim) if scaled else 1.0

@@ -1,0 +1,55 @@
+"""Named weights of a checkpoint, taken one by one, with a clear word when one is missing or left over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from knnmt.engine.layers import Norm, Projection
+from knnmt.errors import CheckpointError
+
+
+class Weights:
+    """Hands out the tensors of a checkpoint on the device and in the type that computation wants."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], place: str, device: torch.device, dtype: torch.dtype) -> None:
+        self._tensors = tensors
+        self._place = place
+        self._device = device
+        self._dtype = dtype
+        self._taken: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
+    def take(self, *names: str) -> Tensor:
+        """The tensor stored under the first of `names` that the checkpoint has."""
+        for name in names:
+            if name in self._tensors:
+                self._taken.add(name)
+                return self._tensors[name].to(device=self._device, dtype=self._dtype)
+        raise CheckpointError(
+            f"{self._place}: expected a tensor named {' or '.join(names)}, found {len(self._tensors)} others. "
+            "The weights do not belong to this config.json, or the file is incomplete: fetch the checkpoint again."
+        )
+
+    def projection(self, *names: str) -> Projection:
+        """One projection, or several with the same input side by side."""
+        weight = torch.cat([self.take(f"{name}.weight") for name in names])
+        with_bias = f"{names[0]}.bias" in self
+        bias = torch.cat([self.take(f"{name}.bias") for name in names]) if with_bias else None
+        return Projection.of(weight, bias)
+
+    def norm(self, name: str, epsilon: float) -> Norm:
+        return Norm(self.take(f"{name}.weight"), self.take(f"{name}.bias"), epsilon)
+
+    def require_all_taken(self, may_stay: set[str]) -> None:
+        """Refuse a checkpoint that holds weights nothing asked for: it is not what its config says."""
+        left = sorted(set(self._tensors) - self._taken - may_stay)
+        if left:
+            raise CheckpointError(
+                f"{self._place}: {len(left)} tensors have no place in the model that config.json describes, "
+                f"the first is {left[0]!r}. Check that config.json and the weights are from the same checkpoint."
+            )

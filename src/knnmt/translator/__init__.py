@@ -1,0 +1,1 @@
+"""The face most people need: `Translator` and the `Translation` it returns."""

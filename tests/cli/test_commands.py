@@ -1,0 +1,147 @@
+"""The command line as people use it: real processes, real pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from german import german_sentences
+from knnmt import Translator, __version__
+
+
+def knnmt(*arguments: str | Path, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "knnmt", *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        timeout=120,
+        env={**os.environ, **environment},
+    )
+
+
+def lines(output: bytes) -> list[str]:
+    return output.decode("utf-8").split("\n")[:-1]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["models"], ["translate", "--help"], []])
+def test_help_and_listings_do_not_wait_for_torch(arguments: list[str]) -> None:
+    code = (
+        "import sys, atexit; from knnmt.cli import main; atexit.register(lambda: print('torch' in sys.modules)); main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+    assert done.stdout.endswith("False\n")
+    assert "knnmt" in done.stdout + done.stderr
+
+
+def test_version_and_models() -> None:
+    assert knnmt("--version").stdout.decode() == f"knnmt {__version__}\n"
+    listing = knnmt("models").stdout.decode()
+    assert "de-en, the default" in listing
+    assert "12,000 tokens" in listing
+    assert "--model DIRECTORY" in listing
+
+
+def test_standard_input_to_standard_output_line_by_line() -> None:
+    texts = ["Guten Morgen! Wie geht es Ihnen?", "", "Die Größe ist 3 m.", "   "]
+    done = knnmt("translate", stdin="\r\n".join(texts).encode() + b"\n", LC_ALL="C")
+    assert done.returncode == 0
+    translator = Translator(device="cpu")
+    assert lines(done.stdout) == [each.text for each in translator.translate(texts, split_sentences=True)]
+    assert lines(done.stdout)[1] == ""
+    assert done.stderr == b""
+
+
+def test_files_in_order_into_an_output_file(tmp_path: Path) -> None:
+    texts = german_sentences(6)
+    first, second, out = tmp_path / "a.txt", tmp_path / "b c.txt", tmp_path / "out.txt"
+    first.write_text("\n".join(texts[:4]), encoding="utf-8")
+    second.write_text("\n".join(texts[4:]), encoding="utf-8")
+    done = knnmt(
+        "translate", first, second, "--output", out, "--beam", "1", "--batch-size", "2", "--no-split-sentences"
+    )
+    assert (done.returncode, done.stdout) == (0, b"")
+    expected = Translator(device="cpu").translate(texts, beam=1)
+    assert lines(out.read_bytes()) == [each.text for each in expected]
+
+
+def test_scores_n_best_and_json_lines() -> None:
+    stdin = b"Guten Morgen!\nJa.\n"
+    expected = Translator(device="cpu").translate(["Guten Morgen!", "Ja."], n_best=2)
+    ranked = [(i, each) for i, best in enumerate(expected, 1) for each in (best, *best.alternatives)]
+    plain = knnmt("translate", "--n-best", "2", "--scores", stdin=stdin)
+    assert lines(plain.stdout) == [f"{i}\t{each.score:.4f}\t{each.text}" for i, each in ranked]
+    objects = [json.loads(line) for line in lines(knnmt("translate", "--n-best", "2", "--jsonl", stdin=stdin).stdout)]
+    assert [each["source"] for each in objects] == ["Guten Morgen!", "Ja."]
+    assert objects[0]["text"] == expected[0].text
+    assert objects[0]["tokens"] == ["▁Good", "▁morning", "!", "</s>"]
+    assert objects[1]["alternatives"][0]["text"] == expected[1].alternatives[0].text
+    assert objects[0]["score"] == pytest.approx(expected[0].score, abs=1e-5)
+
+
+def test_timings_say_where_the_time_went() -> None:
+    done = knnmt("translate", "--timings", "--threads", "1", stdin=b"Ja.\n")
+    assert lines(done.stdout) == [Translator(device="cpu").translate("Ja.").text]
+    for stage in (b"import", b"loading", b"encoder", b"decoder", b"output", b"beam", b"total"):
+        assert stage in done.stderr
+
+
+def test_mistakes_are_explained_without_a_traceback(tmp_path: Path) -> None:
+    latin = tmp_path / "latin.txt"
+    latin.write_bytes(b"gut\nM\xfcller\n")
+    cases = [
+        (("translate", latin), "latin.txt, line 2: expected UTF-8, found byte 0xfc"),
+        (("translate", tmp_path / "absent.txt"), "no such file"),
+        (("translate", "--model", "./absent"), "no such directory"),
+        (("translate", "--n-best", "9"), "add --beam 9"),
+        (("translate", latin, "--output", latin), "would be overwritten"),
+        (("translate", "--output", tmp_path / "absent" / "x"), "cannot be written"),
+        (("translate", "--dtype", "float8"), "use one of float32"),
+    ]
+    for arguments, message in cases:
+        done = knnmt(*arguments, stdin=b"Ja.\n")
+        assert done.returncode == 1
+        assert done.stderr.decode().startswith("knnmt: error: ")
+        assert message in done.stderr.decode()
+        assert b"Traceback" not in done.stderr
+    assert latin.read_bytes() == b"gut\nM\xfcller\n"
+
+
+def test_a_long_line_is_translated_in_parts_and_said() -> None:
+    text = ", ".join(sentence.rstrip(".!") for sentence in german_sentences(30))
+    done = knnmt("translate", "--beam", "1", stdin=text.encode())
+    assert done.returncode == 0
+    assert len(lines(done.stdout)) == 1
+    assert b"knnmt: warning: a segment of" in done.stderr
+
+
+def test_control_c_ends_cleanly_with_what_is_done_written(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("Das ist ein Satz.\n" * 30_000, encoding="utf-8")
+    command = [sys.executable, "-m", "knnmt", "translate", str(source), "--output", str(out)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 90
+        while (not out.exists() or out.stat().st_size == 0) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    written = out.read_text(encoding="utf-8")
+    assert written.endswith("\n")
+    done = written.count("\n")
+    assert 0 < done < 30_000
+    assert f"interrupted; {done} of 30000 lines are translated and written" in stderr.decode()
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    pipeline = f"yes Ja. | head -n 9000 | '{sys.executable}' -m knnmt translate --beam 1 | head -n 1"
+    done = subprocess.run(["bash", "-c", pipeline], capture_output=True, timeout=120)
+    assert done.stdout.decode().count("\n") == 1
+    assert b"Traceback" not in done.stderr
+    assert b"Exception" not in done.stderr

@@ -1,0 +1,90 @@
+"""What tests of several packages need: the shipped model, and small random checkpoints made on the spot."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from knnmt.engine.loading import load_engine
+from knnmt.engine.shipped import MODELS_DIRECTORY
+from knnmt.engine.transformer import TransformerEngine
+
+ROOT = Path(__file__).parent.parent
+MakeCheckpoint = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def engine() -> TransformerEngine:
+    """The shipped model."""
+    return load_engine("de-en", device="cpu")
+
+
+@pytest.fixture(scope="session")
+def domain_data() -> Path:
+    """Real domain text, where there is any: KNNMT_DATA, by default ../shared beside the checkout."""
+    data = Path(os.environ.get("KNNMT_DATA", ROOT.parent / "shared")) / "data"
+    if not data.is_dir():
+        pytest.skip("no domain text: set KNNMT_DATA")
+    return data
+
+
+@pytest.fixture(scope="session")
+def make_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> MakeCheckpoint:
+    """make_checkpoint(**config) writes a small random Marian checkpoint and returns its directory."""
+    from transformers import MarianConfig, MarianMTModel
+
+    def make(generation: dict[str, Any] | None = None, **overrides: Any) -> Path:
+        settings = {
+            "vocab_size": 231,
+            "d_model": 32,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "encoder_attention_heads": 4,
+            "decoder_attention_heads": 4,
+            "encoder_ffn_dim": 64,
+            "decoder_ffn_dim": 48,
+            "max_position_embeddings": 40,
+            "activation_function": "swish",
+            "scale_embedding": True,
+            "eos_token_id": 0,
+            "forced_eos_token_id": 0,
+            "pad_token_id": 230,
+            "decoder_start_token_id": 230,
+            "init_std": 0.35,  # large enough that the next token is rarely a toss-up
+        }
+        torch.manual_seed(11)
+        model = MarianMTModel(MarianConfig(**{**settings, **overrides})).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.ndim == 1:  # biases and norms start as zeros and ones, which would hide mistakes
+                    parameter.add_(torch.randn_like(parameter) * 0.2)
+            model.final_logits_bias.normal_(std=0.3)
+        directory = tmp_path_factory.mktemp("checkpoint")
+        model.save_pretrained(directory)
+        asked = {"num_beams": 4, "max_length": settings["max_position_embeddings"], **(generation or {})}
+        edit_json(directory / "generation_config.json", **asked)
+        tokenizer = MODELS_DIRECTORY / "de-en" / "tokenizer.json"
+        (directory / "tokenizer.json").write_bytes(tokenizer.read_bytes())
+        return directory
+
+    return make
+
+
+def edit_json(path: Path, **changes: Any) -> None:
+    """Change fields of a JSON file; None removes one."""
+    content = {**json.loads(path.read_text(encoding="utf-8")), **changes}
+    path.write_text(json.dumps({k: v for k, v in content.items() if v is not None}), encoding="utf-8")
+
+
+def domain_lines(data: Path, domain: str, count: int) -> list[str]:
+    """The first German lines of a domain's development set."""
+    with lzma.open(data / domain / "dev.tsv.xz", "rt", encoding="utf-8") as lines:
+        return [line.split("\t")[0] for line in islice(lines, count)]

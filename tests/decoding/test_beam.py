@@ -1,0 +1,222 @@
+"""Beam and greedy search find what `transformers` finds, and what a search written plainly finds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conftest import MakeCheckpoint, domain_lines
+from german import german_sentences
+from knnmt.config import DecodingConfig
+from knnmt.decoding.beam import beam_search, best_continuations
+from knnmt.decoding.greedy import greedy_search
+from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.engine.loading import load_engine
+from knnmt.engine.transformer import TransformerEngine
+
+TIE = 1e-4
+SOURCES = [[5, 17, 99, 120, 3, 0], [44, 8, 0], [201, 7, 7, 63, 0], [9, 0], [88, 130, 12, 54, 66, 190, 2, 0]]
+
+
+@settings(deadline=None)
+@given(
+    sentences=st.integers(1, 3),
+    width=st.integers(1, 5),
+    vocabulary=st.integers(12, 450),
+    count=st.integers(1, 12),
+    forbidden=st.integers(0, 11),
+    seed=st.integers(0, 1000),
+)
+def test_best_continuations_are_the_largest_of_all(
+    sentences: int, width: int, vocabulary: int, count: int, forbidden: int, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    log_probabilities = torch.randn((sentences, width, vocabulary), generator=generator)
+    log_probabilities[..., :forbidden] = -math.inf
+    scores = torch.randn((sentences, width), generator=generator)
+    best, parents, tokens = best_continuations(scores, log_probabilities, count)
+    total = log_probabilities + scores[..., None]
+    torch.testing.assert_close(best, total.flatten(1).topk(count).values)
+    at = total[torch.arange(sentences)[:, None], parents, tokens]
+    torch.testing.assert_close(best, at)
+    finite = [
+        (p, t)
+        for p, t, b in zip(parents[0].tolist(), tokens[0].tolist(), best[0].tolist(), strict=True)
+        if b > -math.inf
+    ]
+    assert len(set(finite)) == len(finite)
+
+
+def plain_beam_search(engine: TransformerEngine, source: list[int], config: DecodingConfig) -> list[Hypothesis]:
+    """One sentence, no cache, Python lists: the algorithm as it reads."""
+    end, start = engine.special_tokens.end, engine.special_tokens.decoder_start
+    running: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
+    finished: list[Hypothesis] = []
+    for length in range(1, config.max_tokens + 1):
+        candidates: list[tuple[tuple[int, ...], float]] = []
+        for tokens, score in running:
+            state = engine.start(engine.encode([source]))
+            row = engine.log_probabilities(engine.step(state, torch.tensor([[[start, *tokens]]])))[0, 0, -1]
+            if length == config.max_tokens and config.forced_last_token is not None:
+                row = torch.full_like(row, -math.inf)
+                row[config.forced_last_token] = 0.0
+            candidates += [((*tokens, token), score + value) for token, value in enumerate(row.tolist())]
+        candidates = sorted(candidates, key=lambda item: -item[1])[: 2 * config.beam]
+        for rank, (tokens, score) in enumerate(candidates):
+            if rank < config.beam and (tokens[-1] == end or length == config.max_tokens):
+                finished.append(Hypothesis(tokens, score / length**config.length_penalty))
+        finished = sorted(finished, key=lambda hypothesis: -hypothesis.score)[: config.beam]
+        running = [item for item in candidates if item[0][-1] != end][: config.beam]
+        if len(finished) == config.beam and running[0][1] / length**config.length_penalty <= finished[-1].score:
+            break
+    return finished
+
+
+@pytest.mark.parametrize("beam", [2, 4])
+@pytest.mark.parametrize("length_penalty", [0.6, 1.0, 2.0])
+def test_beam_search_agrees_with_a_plain_one(make_checkpoint: MakeCheckpoint, beam: int, length_penalty: float) -> None:
+    engine = load_engine(make_checkpoint(), device="cpu")
+    config = replace(engine.generation, beam=beam, n_best=beam, length_penalty=length_penalty, max_tokens=14)
+    for source, found in zip(SOURCES, beam_search(engine, SOURCES, config), strict=True):
+        expected = plain_beam_search(engine, source, config)
+        assert [each.tokens for each in found] == [each.tokens for each in expected]
+        assert [each.score for each in found] == pytest.approx([each.score for each in expected], abs=1e-4)
+
+
+def generate(
+    model: Any, sources: Sequence[list[int]], beam: int, n_best: int, **options: Any
+) -> list[list[Hypothesis]]:
+    """`transformers`' own search, as hypotheses; greedy search gives no scores there."""
+    pad, end = model.config.pad_token_id, model.config.eos_token_id
+    longest = max(map(len, sources))
+    ids = torch.tensor([source + [pad] * (longest - len(source)) for source in sources])
+    mask = torch.tensor([[1] * len(source) + [0] * (longest - len(source)) for source in sources])
+    out = model.generate(
+        input_ids=ids,
+        attention_mask=mask,
+        num_beams=beam,
+        num_return_sequences=n_best,
+        return_dict_in_generate=True,
+        output_scores=True,
+        **options,
+    )
+    scores = out.sequences_scores.tolist() if beam > 1 else [math.nan] * len(sources)
+    found = []
+    for row, score in zip(out.sequences.tolist(), scores, strict=True):
+        tokens = row[1:]
+        tokens = tokens[: tokens.index(end) + 1] if end in tokens else tokens
+        found.append(Hypothesis(tuple(tokens), score))
+    return [found[i : i + n_best] for i in range(0, len(found), n_best)]
+
+
+def load_transformers(directory: Path) -> Any:
+    from transformers import MarianMTModel
+
+    return MarianMTModel.from_pretrained(directory, dtype=torch.float32).eval()
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "long": {"length_penalty": 2.0},
+    "short": {"length_penalty": 0.0},
+    "early": {"early_stopping": True},
+    "never early": {"early_stopping": "never"},
+    "cut": {"max_length": 6},
+    "cut, no end forced": {"max_length": 6, "forced_eos_token_id": None},
+    "first token": {"forced_bos_token_id": 77},
+    "no padding, no 99": {"bad_words_ids": [[230], [99]]},
+    "a bad phrase": {"bad_words_ids": [[12, 180], [6, 7, 8], [230]]},
+    "suppressed": {"suppress_tokens": [1, 2, 3, 230]},
+    "at least eight": {"min_length": 8},
+}
+
+
+@pytest.mark.parametrize("name", list(SETTINGS))
+@pytest.mark.parametrize("beam", [1, 3, 5])
+def test_every_generation_setting_means_what_it_means_in_transformers(
+    make_checkpoint: MakeCheckpoint, name: str, beam: int
+) -> None:
+    directory = make_checkpoint(generation=SETTINGS[name])
+    engine = load_engine(directory, device="cpu")
+    n_best = min(beam, 3)
+    config = replace(engine.generation, beam=beam, n_best=n_best)
+    search = greedy_search if beam == 1 else beam_search
+    ours = search(engine, SOURCES, config)
+    theirs = generate(load_transformers(directory), SOURCES, beam, n_best)
+    assert [[each.tokens for each in found] for found in ours] == [[each.tokens for each in found] for found in theirs]
+    if beam > 1:
+        flat = [(a.score, b.score) for x, y in zip(ours, theirs, strict=True) for a, b in zip(x, y, strict=True)]
+        assert [a for a, _ in flat] == pytest.approx([b for _, b in flat], abs=1e-4)
+
+
+def compare(
+    engine: TransformerEngine, sentences: list[str], beam: int, n_best: int, batch: int
+) -> tuple[int, list[float]]:
+    """How many best hypotheses are those of `transformers`, and how far apart the scores of the others are."""
+    model = load_transformers(Path("src/knnmt/models/de-en"))
+    sources = sorted(engine.tokenizer.encode_sources(sentences), key=len)
+    config = replace(engine.generation, beam=beam, n_best=n_best)
+    same, gaps = 0, []
+    for i in range(0, len(sources), batch):
+        group = sources[i : i + batch]
+        ours = (greedy_search if beam == 1 else beam_search)(engine, group, config)
+        theirs = generate(model, group, beam, n_best)
+        for source, mine, other in zip(group, ours, theirs, strict=True):
+            if [each.tokens for each in mine] == [each.tokens for each in other]:
+                same += 1
+            else:
+                gaps += [
+                    score_gap(engine, source, a, b) for a, b in zip(mine, other, strict=True) if a.tokens != b.tokens
+                ]
+    return same, gaps
+
+
+def score_gap(engine: TransformerEngine, source: list[int], a: Hypothesis, b: Hypothesis) -> float:
+    """Both hypotheses scored by our engine. For greedy search, which sees one step, the gap where they part."""
+    if not math.isnan(b.score):
+        return abs(a.score - b.score)
+    parting = next(i for i, (x, y) in enumerate(zip(a.tokens, b.tokens, strict=False)) if x != y)
+    state = engine.start(engine.encode([source]))
+    prefix = [engine.special_tokens.decoder_start, *a.tokens[:parting]]
+    row = engine.log_probabilities(engine.step(state, torch.tensor([[prefix]])))[0, 0, -1]
+    return float((row[a.tokens[parting]] - row[b.tokens[parting]]).abs())
+
+
+@pytest.mark.parametrize(("beam", "n_best"), [(5, 1), (1, 1), (5, 5)])
+def test_the_shipped_model_translates_as_in_transformers(engine: TransformerEngine, beam: int, n_best: int) -> None:
+    sentences = german_sentences(320 if n_best == 1 else 64)
+    same, gaps = compare(engine, sentences, beam, n_best, batch=16)
+    assert same >= 0.99 * len(sentences)
+    assert all(gap < TIE for gap in gaps)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("beam", [5, 1])
+def test_real_text_translates_as_in_transformers(engine: TransformerEngine, domain_data: Path, beam: int) -> None:
+    sentences = [
+        line for domain in ("it", "koran", "law", "medical") for line in domain_lines(domain_data, domain, 250)
+    ]
+    same, gaps = compare(engine, sentences, beam, n_best=1, batch=8)
+    print(f"beam {beam}: {same} of {len(sentences)} the same; score gaps of the others: {gaps}")
+    assert same >= 0.99 * len(sentences)
+    assert all(gap < TIE for gap in gaps)
+
+
+@pytest.mark.parametrize("beam", [1, 5])
+def test_a_result_does_not_depend_on_its_batch(engine: TransformerEngine, beam: int) -> None:
+    sources = engine.tokenizer.encode_sources(german_sentences(24))
+    config = replace(engine.generation, beam=beam)
+    search = greedy_search if beam == 1 else beam_search
+    together = search(engine, sources, config)
+    for source, expected in zip(sources, together, strict=True):
+        alone = search(engine, [source], config)[0]
+        assert alone[0].tokens == expected[0].tokens
+        assert alone[0].score == pytest.approx(expected[0].score, abs=1e-4)

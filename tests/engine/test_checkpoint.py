@@ -1,0 +1,193 @@
+"""Checkpoints are found and read in every layout they come in, and refused with a word that helps."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from conftest import MakeCheckpoint, edit_json
+from knnmt.engine.checkpoint import find_checkpoint
+from knnmt.engine.forced import force
+from knnmt.engine.loading import load_engine
+from knnmt.engine.shipped import MODELS_DIRECTORY
+from knnmt.errors import CheckpointError, IgnoredSettingWarning, ModelNotFoundError, UnsupportedModelError
+
+
+@pytest.fixture
+def checkpoint(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> Path:
+    """A copy that a test may spoil."""
+    return Path(shutil.copytree(make_checkpoint(), tmp_path / "model"))
+
+
+def representations(directory: Path) -> torch.Tensor:
+    return force(load_engine(directory, device="cpu"), [[5, 6, 0]], [[7, 8, 0]]).representations
+
+
+def test_names_and_directories_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_checkpoint("de-en") == MODELS_DIRECTORY / "de-en"
+    assert find_checkpoint(tmp_path) == tmp_path
+    (tmp_path / "file").touch()
+    with pytest.raises(ModelNotFoundError, match="found a file"):
+        find_checkpoint("file")
+    with pytest.raises(ModelNotFoundError, match=r"no such directory.*de-en.*opus-mt-de-en"):
+        find_checkpoint("./nowhere")
+
+
+def test_a_hub_name_is_taken_from_the_hub_s_own_cache(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache as huggingface_hub lays it out, used offline: the real path from a name to an engine."""
+    from huggingface_hub import constants
+
+    repository = tmp_path / "hub" / "models--someone--small-de-en"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("0" * 40)
+    shutil.copytree(checkpoint, repository / "snapshots" / ("0" * 40))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    assert load_engine("someone/small-de-en", device="cpu").name == "someone/small-de-en"
+    with pytest.raises(ModelNotFoundError, match=r"hub cannot be reached.*copy the checkpoint"):
+        load_engine("someone/other-model", device="cpu")
+
+
+def test_every_weight_format_gives_the_same_model(checkpoint: Path) -> None:
+    expected = representations(checkpoint)
+    tensors = load_file(checkpoint / "model.safetensors")
+    (checkpoint / "model.safetensors").unlink()
+    names = sorted(tensors)
+
+    torch.save(tensors, checkpoint / "pytorch_model.bin")
+    torch.testing.assert_close(representations(checkpoint), expected)
+    (checkpoint / "pytorch_model.bin").unlink()
+
+    parts = {"model-1-of-2.safetensors": names[:20], "model-2-of-2.safetensors": names[20:]}
+    for part, held in parts.items():
+        save_file({name: tensors[name] for name in held}, checkpoint / part)
+    index = {"weight_map": {name: part for part, held in parts.items() for name in held}}
+    (checkpoint / "model.safetensors.index.json").write_text(json.dumps(index))
+    torch.testing.assert_close(representations(checkpoint), expected)
+    (checkpoint / "model-2-of-2.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"model-2-of-2\.safetensors are not there"):
+        representations(checkpoint)
+
+
+def test_old_files_with_copies_of_tied_and_computed_tensors_load(checkpoint: Path) -> None:
+    expected = representations(checkpoint)
+    tensors = load_file(checkpoint / "model.safetensors")
+    shared = tensors["model.shared.weight"]
+    from knnmt.engine.transformer import sinusoidal_positions
+
+    copies = {f"model.{side}.embed_tokens.weight": shared.clone() for side in ("encoder", "decoder")}
+    tables = {f"model.{side}.embed_positions.weight": sinusoidal_positions(40, 32) for side in ("encoder", "decoder")}
+    save_file({**tensors, **copies, **tables, "lm_head.weight": shared.clone()}, checkpoint / "model.safetensors")
+    torch.testing.assert_close(representations(checkpoint), expected)
+
+
+class Trap:
+    def __reduce__(self) -> Any:
+        return Path.touch, (Path("trap-was-sprung"),)
+
+
+def test_weights_that_would_run_code_are_refused(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (checkpoint / "model.safetensors").unlink()
+    for save in (torch.save, lambda content, path: path.write_bytes(pickle.dumps(content))):
+        save({"weight": Trap()}, checkpoint / "pytorch_model.bin")
+        with pytest.raises(CheckpointError, match="weights alone"):
+            load_engine(checkpoint, device="cpu")
+    assert not Path("trap-was-sprung").exists()
+
+
+def spoil_config_missing(directory: Path) -> None:
+    (directory / "config.json").unlink()
+
+
+def spoil_config_json(directory: Path) -> None:
+    (directory / "config.json").write_text("{broken")
+
+
+def spoil_config_list(directory: Path) -> None:
+    (directory / "config.json").write_text("[]")
+
+
+def spoil_config_field(directory: Path) -> None:
+    edit_json(directory / "config.json", d_model=None)
+
+
+def spoil_special_token(directory: Path) -> None:
+    edit_json(directory / "config.json", eos_token_id=None)
+
+
+def spoil_weights_missing(directory: Path) -> None:
+    (directory / "model.safetensors").unlink()
+
+
+def spoil_weights_cut(directory: Path) -> None:
+    path = directory / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def spoil_fewer_layers(directory: Path) -> None:
+    edit_json(directory / "config.json", decoder_layers=1)
+
+
+def spoil_more_layers(directory: Path) -> None:
+    edit_json(directory / "config.json", decoder_layers=3)
+
+
+def spoil_tokenizer(directory: Path) -> None:
+    (directory / "tokenizer.json").write_text("{}")
+
+
+SPOILT = [
+    (spoil_config_missing, r"expected a checkpoint with config\.json, and there is none"),
+    (spoil_config_json, "not valid JSON"),
+    (spoil_config_list, "expected a JSON object, found list"),
+    (spoil_config_field, "config.json lacks 'd_model'"),
+    (spoil_special_token, "eos_token_id is missing"),
+    (spoil_weights_missing, r"expected model\.safetensors or pytorch_model\.bin, and neither is there"),
+    (spoil_weights_cut, "not a readable safetensors file"),
+    (spoil_fewer_layers, r"tensors have no place.*'model\.decoder\.layers\.1"),
+    (spoil_more_layers, r"expected a tensor named model\.decoder\.layers\.2"),
+    (spoil_tokenizer, "not a readable tokenizer.json"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "message"), SPOILT, ids=[spoil.__name__ for spoil, _ in SPOILT])
+def test_a_spoilt_checkpoint_says_what_is_wrong(checkpoint: Path, spoil: Any, message: str) -> None:
+    spoil(checkpoint)
+    with pytest.raises(CheckpointError, match=message):
+        load_engine(checkpoint, device="cpu")
+
+
+def test_models_of_another_kind_are_named(checkpoint: Path) -> None:
+    edit_json(checkpoint / "config.json", model_type="t5")
+    with pytest.raises(UnsupportedModelError, match="model_type 't5'; this version runs marian"):
+        load_engine(checkpoint, device="cpu")
+    edit_json(checkpoint / "config.json", model_type="marian", activation_function="tanh")
+    with pytest.raises(UnsupportedModelError, match="activation_function is 'tanh'"):
+        load_engine(checkpoint, device="cpu")
+
+
+def test_generation_settings_come_from_the_old_place_too(checkpoint: Path) -> None:
+    (checkpoint / "generation_config.json").unlink()
+    edit_json(checkpoint / "config.json", num_beams=6, max_length=20, bad_words_ids=[[230]], length_penalty=0.8)
+    asked = load_engine(checkpoint, device="cpu").generation
+    assert (asked.beam, asked.max_tokens, asked.suppressed_tokens, asked.length_penalty) == (6, 19, (230,), 0.8)
+
+
+def test_a_setting_that_is_not_followed_is_said(checkpoint: Path) -> None:
+    edit_json(checkpoint / "generation_config.json", no_repeat_ngram_size=3)
+    with pytest.warns(IgnoredSettingWarning, match="no_repeat_ngram_size=3"):
+        load_engine(checkpoint, device="cpu")

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from german import german_sentences
+from knnmt.engine.shipped import MODELS_DIRECTORY
+from knnmt.engine.tokenizer import JsonTokenizer, TransformersTokenizer, load_tokenizer
+from knnmt.errors import CheckpointError, MissingDependencyError
+
+SHIPPED = MODELS_DIRECTORY / "de-en"
+ODD_TEXTS = ["", "   ", "Größe: {name} → %(count)d <b>fett</b>", "日本語 und 🙂", "Zeile\tmit  Lücken ", "1234567"]
+
+
+def test_the_shipped_tokenizer_agrees_with_transformers_and_loses_nothing() -> None:
+    from transformers import AutoTokenizer
+
+    theirs = AutoTokenizer.from_pretrained(SHIPPED)
+    ours = load_tokenizer(SHIPPED)
+    assert isinstance(ours, JsonTokenizer)
+    texts = [*german_sentences(60), *ODD_TEXTS]
+    encoded = ours.encode_sources(texts)
+    assert encoded == theirs(texts)["input_ids"] == ours.encode_targets(texts)
+    for text, ids in zip(texts, encoded, strict=True):
+        assert ids[-1] == 0
+        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True) == " ".join(text.split())
+        assert [ours.piece(token) for token in ids] == theirs.convert_ids_to_tokens(ids)
+    assert ours.piece(99_999) == "<99999>"
+
+
+@pytest.fixture(scope="module")
+def sentencepiece_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of an OPUS-MT tokenizer, trained on our own sentences: two models, one vocabulary."""
+    import sentencepiece
+
+    directory = tmp_path_factory.mktemp("opus")
+    vocabulary = {"</s>": 0, "<unk>": 1}
+    for side, texts in (
+        ("source", german_sentences(200)),
+        ("target", [text.upper() for text in german_sentences(200)]),
+    ):
+        prefix = directory / side
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(texts), model_prefix=str(prefix), vocab_size=120, minloglevel=2
+        )
+        prefix.with_suffix(".model").rename(prefix.with_suffix(".spm"))
+        for line in prefix.with_suffix(".vocab").read_text(encoding="utf-8").splitlines():
+            vocabulary.setdefault(line.split("\t")[0], len(vocabulary))
+    vocabulary["<pad>"] = len(vocabulary)
+    (directory / "vocab.json").write_text(json.dumps(vocabulary))
+    (directory / "config.json").write_text(json.dumps({"model_type": "marian"}))
+    (directory / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "MarianTokenizer"}))
+    return directory
+
+
+def test_sentencepiece_models_go_through_transformers(sentencepiece_checkpoint: Path) -> None:
+    tokenizer = load_tokenizer(sentencepiece_checkpoint)
+    assert isinstance(tokenizer, TransformersTokenizer)
+    text = german_sentences(1)[0]
+    source, target = tokenizer.encode_sources([text])[0], tokenizer.encode_targets([text.upper()])[0]
+    assert source[-1] == target[-1] == 0
+    assert source != target
+    assert tokenizer.decode(target) == text.upper()
+    assert "".join(tokenizer.piece(token) for token in target[:-1]).replace("▁", " ").strip() == text.upper()
+
+
+def test_without_transformers_the_error_says_how_to_install_it(
+    sentencepiece_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
+    with pytest.raises(MissingDependencyError, match=r"no tokenizer\.json.*pip install 'knnmt\[transformers\]'"):
+        load_tokenizer(sentencepiece_checkpoint)
+
+
+def test_a_directory_without_any_tokenizer_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "marian"}))
+    with pytest.raises(CheckpointError, match="its tokenizer cannot be loaded"):
+        load_tokenizer(tmp_path)

@@ -1,0 +1,81 @@
+"""The package as others get it: a wheel in an empty environment, and the bare sources beside only what they need."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+
+LIGHT_CORE = """
+import sys
+allowed = {"torch", "numpy", "safetensors", "tokenizers", "torchgen", "knnmt",
+           # what torch itself brings
+           "typing_extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "filelock"}
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top not in allowed and top not in sys.stdlib_module_names and not top.startswith("_"):
+            raise ModuleNotFoundError(f"blocked: {name}", name=name)
+sys.meta_path.insert(0, Block())
+import knnmt
+print(knnmt.__file__)
+print(knnmt.Translator(device="cpu").translate("Guten Morgen!").text)
+"""
+
+
+def clean_environment(**extra: str) -> dict[str, str]:
+    return {**{name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}, **extra}
+
+
+def test_the_sources_alone_translate_with_four_packages() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LIGHT_CORE],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env=clean_environment(PYTHONPATH=str(ROOT / "src")),
+    )
+    assert done.stderr == ""
+    place, text = done.stdout.splitlines()
+    assert Path(place) == ROOT / "src" / "knnmt" / "__init__.py"
+    assert text == "Good morning!"
+
+
+def test_a_wheel_installs_in_an_empty_environment_and_translates(tmp_path: Path) -> None:
+    place = tmp_path / "a b"
+    pip = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
+    environment = clean_environment()
+
+    def run(*command: str | Path) -> str:
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=tmp_path, env=environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run(sys.executable, *pip, "wheel", "--no-deps", "--wheel-dir", place, ROOT)
+    (wheel,) = place.glob("knnmt-*.whl")
+    held = set(zipfile.ZipFile(wheel).namelist())
+    assert {"knnmt/models/de-en/model.safetensors", "knnmt/models/de-en/README.md", "knnmt/py.typed"} <= held
+    assert not [name for name in held if name.startswith(("tests", "benchmarks"))]
+
+    run(sys.executable, "-m", "venv", place / "venv")
+    python = place / "venv" / "bin" / "python"
+    run(python, *pip, "install", "--constraint", ROOT / "constraints.txt", wheel)
+    assert run(place / "venv" / "bin" / "knnmt", "--version").startswith("knnmt ")
+    (tmp_path / "in.txt").write_text("Guten Morgen!\n", encoding="utf-8")
+    assert run(place / "venv" / "bin" / "knnmt", "translate", "in.txt") == "Good morning!\n"
+
+
+@pytest.mark.soak
+def test_a_fresh_clone_in_a_path_with_a_space_runs_the_demo_twice(tmp_path: Path) -> None:
+    clone = tmp_path / "a clone"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
+    for _ in range(2):
+        done = subprocess.run(["make", "demo"], cwd=clone, capture_output=True, text=True, env=clean_environment())
+        assert done.returncode == 0, done.stderr
+        assert "Good morning!" in done.stdout

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import gc
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from german import german_sentences
+from knnmt import DecodingConfig, Translation, Translator
+from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.errors import CutTranslationWarning, LongSegmentWarning, SettingError
+from knnmt.translator.translator import Settings
+
+
+@pytest.fixture(scope="module")
+def translator() -> Translator:
+    return Translator(device="cpu")
+
+
+def test_one_text_gives_one_translation_and_many_give_a_list(translator: Translator) -> None:
+    one = translator.translate("Guten Morgen!")
+    assert isinstance(one, Translation)
+    assert one.source == "Guten Morgen!"
+    assert one.text == "Good morning!"
+    assert [token.text for token in one.tokens] == ["▁Good", "▁morning", "!", "</s>"]
+    assert one.tokens[-1].id == 0
+    assert -1 < one.score < 0
+    assert one.complete
+    assert translator.translate(iter(["Guten Morgen!"])) == [one]
+    assert translator.translate([]) == []
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 1}, {"batch_size": 7}, {"batch_tokens": 60}, {"window": 5}])
+def test_output_order_is_input_order_however_it_is_batched(translator: Translator, options: Settings) -> None:
+    texts = german_sentences(20)
+    expected = translator.translate(texts)
+    assert [each.source for each in expected] == texts
+    assert [each.text for each in translator.translate(texts, **options)] == [each.text for each in expected]
+
+
+def test_n_best_are_different_and_sorted(translator: Translator) -> None:
+    best = translator.translate(german_sentences(1)[0], n_best=4)
+    ranked = [best, *best.alternatives]
+    assert len({each.text for each in ranked}) == 4
+    assert [each.score for each in ranked] == sorted((each.score for each in ranked), reverse=True)
+    assert translator.translate(german_sentences(1)[0]).alternatives == ()
+
+
+def test_empty_texts_stay_as_they_are(translator: Translator) -> None:
+    texts = ["", "Ja.", "  \t", "Nein."]
+    for split in (False, True):
+        found = [each.text for each in translator.translate(texts, split_sentences=split)]
+        assert found[0] == ""
+        assert found[2] == "  \t"
+        assert found[1]
+        assert found[3]
+
+
+def test_sentences_are_translated_one_by_one_with_their_white_space(translator: Translator) -> None:
+    text = "  Guten Morgen!   Wie geht es Ihnen?\tDas ist gut. "
+    parts = [translator.translate(part).text for part in ("Guten Morgen!", "Wie geht es Ihnen?", "Das ist gut.")]
+    whole = translator.translate(text, split_sentences=True)
+    assert whole.text == f"  {parts[0]}   {parts[1]}\t{parts[2]} "
+    assert sum(token.id == 0 for token in whole.tokens) == 3
+    assert translator.translate(text).text != whole.text
+
+
+def test_a_text_longer_than_the_model_is_cut_at_clause_ends_with_a_warning(translator: Translator) -> None:
+    clauses = german_sentences(60)
+    text = ", ".join(clause.rstrip(".!") for clause in clauses)
+    assert len(translator.engine.tokenizer.encode_sources([text])[0]) > 2 * 512
+    with pytest.warns() as caught:
+        long = translator.translate(text, beam=1, max_tokens=200)
+    (said,) = [str(each.message) for each in caught if each.category is LongSegmentWarning]
+    parts = re.fullmatch(
+        r"a segment of \d+ tokens, more than the model's 512, was translated in (\d+) parts: 'Ge.*'", said
+    )
+    assert parts is not None
+    assert sum(token.id == 0 for token in long.tokens) == int(parts.group(1)) >= 3
+
+
+def test_a_translation_that_hits_the_limit_is_marked(translator: Translator) -> None:
+    with pytest.warns(CutTranslationWarning, match="cut at 5 tokens"):
+        cut = translator.translate(german_sentences(1)[0], max_tokens=5)
+    assert not cut.complete
+    assert len(cut.tokens) == 5
+
+
+def endless() -> Iterator[str]:
+    return itertools.cycle(german_sentences(8))
+
+
+def test_an_endless_stream_is_read_only_as_far_as_needed(translator: Translator) -> None:
+    read = 0
+
+    def counted() -> Iterator[str]:
+        nonlocal read
+        for text in endless():
+            read += 1
+            yield text
+
+    stream = translator.stream(counted(), window=4, beam=1)
+    assert [next(stream).source for _ in range(5)] == list(itertools.islice(endless(), 5))
+    assert read == 8
+
+
+def test_a_stream_holds_no_more_than_its_window(translator: Translator) -> None:
+    stream = translator.stream(itertools.cycle(["Ja.", "Nein, danke."]), window=8, beam=1)
+    for _ in range(81):
+        next(stream)
+    gc.collect()
+    held = [type(each) for each in gc.get_objects()]
+    assert held.count(Translation) <= 1
+    assert held.count(Hypothesis) <= 8
+
+
+def test_settings_that_cannot_work_are_refused(translator: Translator) -> None:
+    with pytest.raises(SettingError, match="n_best must lie between 1 and the beam size 2, got 3"):
+        translator.translate("Ja.", beam=2, n_best=3)
+    with pytest.raises(SettingError, match="beam must be at least 1"):
+        translator.translate("Ja.", beam=0)
+    with pytest.raises(SettingError, match="max_tokens must be at most 511"):
+        translator.translate("Ja.", max_tokens=512)
+    with pytest.raises(SettingError, match="batch_size must be at least 1"):
+        translator.translate("Ja.", batch_size=0)
+    with pytest.raises(SettingError, match="threads must be at least 1"):
+        Translator(threads=0)
+
+
+def test_the_signature_says_what_made_a_score(translator: Translator) -> None:
+    signature = translator.signature(translator.decoding(beam=4, early_stopping=True))
+    assert signature == "model:de-en|dtype:float32|beam:4|lp:1|early:yes|max:511|v:0.1.0"
+    assert DecodingConfig(beam=1).signature() == "beam:1|max:511"
+
+
+def test_a_checkpoint_directory_works_like_the_shipped_name(translator: Translator) -> None:
+    directory = Path("src/knnmt/models/de-en")
+    assert Translator(directory, device="cpu").translate("Guten Morgen!") == translator.translate("Guten Morgen!")
