@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -119,6 +120,22 @@ def test_a_long_line_is_translated_in_parts_and_said() -> None:
     assert done.returncode == 0
     assert len(lines(done.stdout)) == 1
     assert b"knnmt: warning: a segment of" in done.stderr
+
+
+def test_a_bar_is_drawn_on_a_terminal_and_only_there(tmp_path: Path) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text("Ja.\nNein.\n", encoding="utf-8")
+    screen, terminal = pty.openpty()
+    command = [sys.executable, "-m", "knnmt", "translate", str(source)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=terminal, env={**os.environ, "TERM": "xterm"})
+    os.close(terminal)
+    drawn = os.read(screen, 100_000).decode("utf-8", errors="replace")
+    os.close(screen)
+    assert "translating" in drawn
+    assert "0/2" in drawn
+    assert "2/2" in drawn
+    assert len(lines(done.stdout)) == 2
+    assert "translating" not in done.stdout.decode()
 
 
 def test_control_c_ends_cleanly_with_what_is_done_written(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from conftest import MakeCheckpoint
 from knnmt.engine.forced import force
@@ -176,6 +177,29 @@ def test_compacting_really_gives_room_back(ours: TransformerEngine) -> None:
     assert state.used == 51
     state.compact()
     assert state.used == 11
+
+
+class NoSynchronisation(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Refuses every operation for which the host would have to wait for a device."""
+
+    refused = ("_local_scalar_dense", "nonzero", "item", "equal", "is_nonzero", "masked_select")
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func.overloadpacket.__name__ not in self.refused, f"{func} waits for the device"
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_step_never_waits_for_the_device(ours: TransformerEngine) -> None:
+    state = ours.start(ours.encode(SOURCES))
+    ours.step(state, torch.full((3, 1, 1), PAD))
+    state.widen(4)
+    with NoSynchronisation():  # type: ignore[no-untyped-call]
+        for m in (1, 1, 3):
+            ours.log_probabilities(ours.step(state, torch.ones((3, 4, m), dtype=torch.long)))
+            state.reorder(torch.zeros((3, 4), dtype=torch.long))
+            state.cut_back(torch.full((3, 4), 2))
+        with pytest.raises(AssertionError, match="waits for the device"):
+            state.compact()
 
 
 def test_an_overlong_pair_is_refused(ours: TransformerEngine) -> None:
