@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knnmt.config import BatchingConfig
-from knnmt.decoding.batching import batches_by_length
+from knnmt.decoding.batching import batches_by_length, with_gaps_filled
 from knnmt.errors import SettingError
 
 
@@ -35,3 +35,10 @@ def test_batches_hold_every_segment_once_within_their_limits(
 def test_a_batch_needs_a_limit() -> None:
     with pytest.raises(SettingError, match="batch_size"):
         BatchingConfig(sentences=None, tokens=None)
+
+
+@given(st.sets(st.integers(0, 30)))
+def test_gaps_are_filled_by_moving_as_few_as_possible(places: set[int]) -> None:
+    filled = with_gaps_filled(sorted(places))
+    assert set(filled) == places
+    assert sum(i != place for i, place in enumerate(filled)) == sum(place >= len(places) for place in places)

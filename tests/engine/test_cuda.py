@@ -32,6 +32,7 @@ def test_a_gpu_gives_what_the_cpu_gives(dtype: str) -> None:
     assert sum(same) >= {"float32": 0.97, "float16": 0.9, "bfloat16": 0.6}[dtype] * len(same)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_a_step_on_a_gpu_never_waits_for_it() -> None:
     gpu = load_engine(device="cuda")
     state = gpu.start(gpu.encode(gpu.tokenizer.encode_sources(german_sentences(4))))
@@ -40,8 +41,8 @@ def test_a_step_on_a_gpu_never_waits_for_it() -> None:
     state.widen(5)
     wide = tokens.expand(4, 5, 1).contiguous()
     parents = torch.zeros((4, 5), dtype=torch.long, device="cuda")
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         for _ in range(3):
             gpu.log_probabilities(gpu.step(state, wide))
             state.reorder(parents)

@@ -1,4 +1,4 @@
-"""Grouping segments of similar length."""
+"""Grouping segments of similar length, and closing the gaps that finished ones leave."""
 
 from __future__ import annotations
 
@@ -20,3 +20,11 @@ def batches_by_length(lengths: Sequence[int], config: BatchingConfig) -> list[li
         batches[-1].append(index)
         room -= 1
     return batches
+
+
+def with_gaps_filled(open_: Sequence[int]) -> list[int]:
+    """The same places, arranged so that as few as possible move: those at the end fill the gaps of those that left."""
+    count = len(open_)
+    staying = {place for place in open_ if place < count}
+    movers = iter([place for place in open_ if place >= count])
+    return [place if place in staying else next(movers) for place in range(count)]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from knnmt import timing
 from knnmt.config import DecodingConfig
+from knnmt.decoding.batching import with_gaps_filled
 from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.base import Engine, State
@@ -101,9 +102,12 @@ def beam_search(
                 if length == config.max_tokens:
                     ends.fill_(True)
 
-                for i, candidate in ends[:, :beam].nonzero().tolist():
-                    prefix = history[i, parents[i, candidate]].tolist()
-                    finished[running[i]].add((*prefix, int(best_tokens[i, candidate])), float(best[i, candidate]))
+                ended = ends[:, :beam].nonzero(as_tuple=True)
+                if sentences := ended[0].tolist():
+                    prefixes = history[ended[0], parents[ended]].tolist()
+                    added = zip(prefixes, best_tokens[ended].tolist(), best[ended].tolist(), strict=True)
+                    for i, (prefix, token, score) in zip(sentences, added, strict=True):
+                        finished[running[i]].add((*prefix, token), score)
                 if length == config.max_tokens:
                     break
 
@@ -119,9 +123,10 @@ def beam_search(
 
                 leaders = scores[:, 0].tolist()
                 open_ = [i for i, source in enumerate(running) if not finished[source].closed(leaders[i], length)]
+                if not open_:
+                    break
                 if len(open_) < len(running):
-                    if not open_:
-                        break
+                    open_ = with_gaps_filled(open_)
                     state.keep(open_)
                     running = [running[i] for i in open_]
                     tokens, history, scores = tokens[open_], history[open_], scores[open_]

@@ -8,6 +8,7 @@ import torch
 
 from knnmt import timing
 from knnmt.config import DecodingConfig
+from knnmt.decoding.batching import with_gaps_filled
 from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.base import Engine, State
@@ -44,6 +45,7 @@ def greedy_search(
                     open_ = [i for i, over in enumerate(ended) if not over]
                     if not open_:
                         break
+                    open_ = with_gaps_filled(open_)
                     state.keep(open_)
                     running = [running[i] for i in open_]
                     tokens, history, scores = tokens[open_], history[open_], scores[open_]
