@@ -3,10 +3,19 @@
     KnnmtError
     ├── SettingError            an option or argument has a value that cannot work
     ├── InputError              text that was given cannot be read
+    │   └── MalformedMemoryError    a translation memory, or a unit of it, is not what its format says
     ├── ModelError
     │   ├── ModelNotFoundError      no model of that name or at that place
     │   ├── CheckpointError         the files of a checkpoint are missing or do not fit together
     │   └── UnsupportedModelError   a sound checkpoint of a kind this version cannot run
+    ├── DatastoreError
+    │   ├── NotADatastoreError      nothing there, or something that is not a datastore
+    │   ├── DatastoreExistsError    something is in the way of a new datastore
+    │   ├── DatastoreVersionError   written in a format newer than this version reads
+    │   ├── DatastoreMismatchError  built with another model or tokenizer
+    │   ├── DatastoreDamagedError   a file is missing, cut, altered, or contradicts another
+    │   ├── DatastoreLockedError    another process is writing to it
+    │   └── StorageError            the disk is full, or refuses to be written
     └── MissingDependencyError  an optional package is needed and not installed
 
     KnnmtWarning (a UserWarning)
@@ -32,6 +41,10 @@ class InputError(KnnmtError):
     """Text that was given cannot be read."""
 
 
+class MalformedMemoryError(InputError):
+    """A translation memory, or a unit of it, is not what its format says."""
+
+
 class ModelError(KnnmtError):
     """Something is wrong with a translation model."""
 
@@ -46,6 +59,38 @@ class CheckpointError(ModelError):
 
 class UnsupportedModelError(ModelError):
     """A sound checkpoint of a kind this version cannot run."""
+
+
+class DatastoreError(KnnmtError):
+    """Something is wrong with a datastore."""
+
+
+class NotADatastoreError(DatastoreError):
+    """Nothing there, or something that is not a datastore."""
+
+
+class DatastoreExistsError(DatastoreError):
+    """Something is in the way of a new datastore."""
+
+
+class DatastoreVersionError(DatastoreError):
+    """Written in a format newer than this version reads."""
+
+
+class DatastoreMismatchError(DatastoreError):
+    """Built with another model or tokenizer."""
+
+
+class DatastoreDamagedError(DatastoreError):
+    """A file is missing, cut, altered, or contradicts another."""
+
+
+class DatastoreLockedError(DatastoreError):
+    """Another process is writing to it."""
+
+
+class StorageError(DatastoreError):
+    """The disk is full, or refuses to be written."""
 
 
 class MissingDependencyError(KnnmtError):
