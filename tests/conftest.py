@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from knnmt.engine.loading import load_engine
-from knnmt.engine.shipped import MODELS_DIRECTORY
 from knnmt.engine.transformer import TransformerEngine
 
 ROOT = Path(__file__).parent.parent
@@ -71,17 +70,42 @@ def make_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> MakeCheckpoint:
         model.save_pretrained(directory)
         asked = {"num_beams": 4, "max_length": settings["max_position_embeddings"], **(generation or {})}
         edit_json(directory / "generation_config.json", **asked)
-        tokenizer = MODELS_DIRECTORY / "de-en" / "tokenizer.json"
-        (directory / "tokenizer.json").write_bytes(tokenizer.read_bytes())
+        write_letter_tokenizer(directory / "tokenizer.json")
         return directory
 
     return make
+
+
+def write_letter_tokenizer(path: Path) -> None:
+    """A tokenizer of 231 ids in which every letter is a token: end 0, unknown 229, padding 230."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+
+    letters = {chr(code): code - 31 for code in range(32, 127)} | {letter: 96 + i for i, letter in enumerate("äöüßÄÖÜ")}
+    fillers = {f"<{number}>": number for number in range(103, 229)}
+    vocabulary = {"</s>": 0, **letters, **fillers, "<unk>": 229, "<pad>": 230}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 0)])
+    tokenizer.add_special_tokens(["</s>", "<unk>", "<pad>"])
+    tokenizer.save(str(path))
 
 
 def edit_json(path: Path, **changes: Any) -> None:
     """Change fields of a JSON file; None removes one."""
     content = {**json.loads(path.read_text(encoding="utf-8")), **changes}
     path.write_text(json.dumps({k: v for k, v in content.items() if v is not None}), encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(make_checkpoint: MakeCheckpoint) -> Path:
+    """A random model of 32 dimensions whose tokens are letters."""
+    return make_checkpoint()
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_checkpoint: Path) -> TransformerEngine:
+    return load_engine(tiny_checkpoint, device="cpu")
 
 
 def domain_lines(data: Path, domain: str, count: int) -> list[str]:

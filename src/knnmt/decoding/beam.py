@@ -15,7 +15,7 @@ from torch import Tensor
 
 from knnmt import timing
 from knnmt.config import DecodingConfig
-from knnmt.decoding.batching import with_gaps_filled
+from knnmt.engine.batching import with_gaps_filled
 from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.base import Engine, State

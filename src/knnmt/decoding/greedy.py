@@ -8,7 +8,7 @@ import torch
 
 from knnmt import timing
 from knnmt.config import DecodingConfig
-from knnmt.decoding.batching import with_gaps_filled
+from knnmt.engine.batching import with_gaps_filled
 from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.base import Engine, State
@@ -31,7 +31,7 @@ def greedy_search(
         for length in range(1, config.max_tokens + 1):
             representations = engine.step(state, tokens[..., None])[:, :, 0]
             log_probabilities = engine.log_probabilities(representations)
-            with timing.stage("search step"):
+            with timing.stage("greedy"):
                 constraints.apply(log_probabilities, history)
                 best, tokens = log_probabilities.max(-1)
                 scores = scores + best

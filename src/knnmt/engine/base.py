@@ -62,6 +62,14 @@ State = TypeVar("State", bound=DecoderState)
 
 
 @dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """SHA-256 of a checkpoint's config and weights, and of its tokenizer: a datastore belongs to exactly these."""
+
+    model: str
+    tokenizer: str
+
+
+@dataclass(frozen=True, slots=True)
 class SpecialTokens:
     """Ids that decoding needs to know."""
 
@@ -96,6 +104,9 @@ class Engine(Protocol[State]):
 
     @property
     def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def fingerprint(self) -> Fingerprint: ...
 
     @property
     def special_tokens(self) -> SpecialTokens: ...

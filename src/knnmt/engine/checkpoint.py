@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import warnings
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from knnmt.config import DecodingConfig
-from knnmt.engine.base import SpecialTokens
+from knnmt.engine.base import Fingerprint, SpecialTokens
 from knnmt.engine.shipped import MODELS_DIRECTORY, shipped_models
 from knnmt.errors import CheckpointError, IgnoredSettingWarning, MissingDependencyError, ModelNotFoundError
 
@@ -117,6 +118,24 @@ def _load_torch(path: Path) -> dict[str, Tensor]:
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: expected named weights, found {type(content).__name__}")
     return {name: tensor for name, tensor in content.items() if isinstance(tensor, Tensor)}
+
+
+_TOKENIZER_FILES = ("tokenizer.json", "*.spm", "*.model", "vocab*", "merges.txt", "tokenizer_config.json")
+
+
+def fingerprint(directory: Path) -> Fingerprint:
+    """What a checkpoint is, independent of where it lies."""
+    weights = sorted(path for pattern in ("*.safetensors", "pytorch_model*.bin") for path in directory.glob(pattern))
+    tokenizer = sorted({path for pattern in _TOKENIZER_FILES for path in directory.glob(pattern)})
+    return Fingerprint(model=_sha256([directory / "config.json", *weights]), tokenizer=_sha256(tokenizer))
+
+
+def _sha256(paths: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def special_tokens(config: Mapping[str, Any]) -> SpecialTokens:

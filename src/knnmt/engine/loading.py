@@ -11,7 +11,14 @@ import torch
 from knnmt import timing
 from knnmt.engine import marian
 from knnmt.engine.architecture import Architecture
-from knnmt.engine.checkpoint import find_checkpoint, generation_settings, load_tensors, read_json, special_tokens
+from knnmt.engine.checkpoint import (
+    find_checkpoint,
+    fingerprint,
+    generation_settings,
+    load_tensors,
+    read_json,
+    special_tokens,
+)
 from knnmt.engine.precision import choose_device, choose_dtype
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.engine.tokenizer import load_tokenizer
@@ -49,6 +56,7 @@ def load_engine(
             tokenizer=load_tokenizer(directory),
             special_tokens=special_tokens(config),
             generation=generation_settings(directory, config),
+            fingerprint=lambda: fingerprint(directory),
         )
         weights.require_all_taken(marian.MAY_STAY)
         return engine

@@ -7,8 +7,9 @@ sentence attending together, keys and values of the source computed once a sente
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from torch.nn import functional
 from knnmt import timing
 from knnmt.config import DecodingConfig
 from knnmt.engine.architecture import Architecture
-from knnmt.engine.base import EncodedSources, SpecialTokens
+from knnmt.engine.base import EncodedSources, Fingerprint, SpecialTokens
 from knnmt.engine.layers import ACTIVATIONS, FeedForward, Norm, Projection, Residual, attend, attention_weights
 from knnmt.engine.state import TransformerState
 from knnmt.engine.tokenizer import Tokenizer
@@ -169,8 +170,10 @@ class TransformerEngine:
         tokenizer: Tokenizer,
         special_tokens: SpecialTokens,
         generation: DecodingConfig,
+        fingerprint: Callable[[], Fingerprint],
     ) -> None:
         self.name = name
+        self._read_fingerprint = fingerprint
         self.tokenizer = tokenizer
         self.special_tokens = special_tokens
         self.generation = generation
@@ -193,6 +196,11 @@ class TransformerEngine:
         self.vocabulary_size = output.shape[0]
         self.device = output.device
         self.dtype = output.dtype
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint:
+        """Read when first asked for: translating without a datastore never needs it."""
+        return self._read_fingerprint()
 
     @staticmethod
     def _output_bias(weights: Weights) -> Tensor | None:

@@ -13,7 +13,7 @@ import torch
 
 from knnmt import timing
 from knnmt.config import BatchingConfig, DecodingConfig, check
-from knnmt.decoding.batching import batches_by_length
+from knnmt.engine.batching import batches_by_length
 from knnmt.decoding.beam import beam_search
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knnmt.config import BatchingConfig
-from knnmt.decoding.batching import batches_by_length, with_gaps_filled
+from knnmt.engine.batching import batches_by_length, with_gaps_filled
 from knnmt.errors import SettingError
 
 

@@ -1,0 +1,88 @@
+"""Named arrays in one file, in the safetensors format, written once and read through a memory map.
+
+Any safetensors library can open the files. We write and map them ourselves so that arrays are aligned (the format's own
+writer keeps no alignment across types), hashed while they are written, and read without a copy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import mmap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from knnmt.datastore.publication import publish_file
+from knnmt.errors import DatastoreDamagedError
+
+Array = NDArray[Any]
+_ALIGNMENT = 64
+_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "|u1"}
+_NAMES = {np.dtype(value): name for name, value in _DTYPES.items()}
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Array]) -> str:
+    """Write the arrays as one file, atomically, and return its SHA-256. Wide types come first: so all are aligned."""
+    ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
+    header: dict[str, Any] = {}
+    offset = 0
+    for name, array in ordered:
+        header[name] = {
+            "dtype": _NAMES[array.dtype.newbyteorder("<") if array.dtype.itemsize > 1 else array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [offset, offset + array.nbytes],
+        }
+        offset += array.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
+    digest = hashlib.sha256()
+
+    def write(file: IO[bytes]) -> None:
+        for part in (len(text).to_bytes(8, "little"), text):
+            digest.update(part)
+            file.write(part)
+        for _, array in ordered:
+            view = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            digest.update(view)
+            file.write(view)
+
+    publish_file(path, write)
+    return digest.hexdigest()
+
+
+def map_arrays(path: Path) -> dict[str, Array]:
+    """The arrays of a file, as read-only views of a memory map. The file may be unlinked while they are in use."""
+    try:
+        with path.open("rb") as file:
+            buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError as error:
+        raise DatastoreDamagedError(
+            f"{path}: named by the manifest, but not there. Restore it, or build again."
+        ) from error
+    except ValueError as error:  # mmap's word for an empty file
+        raise DatastoreDamagedError(
+            f"{path}: expected arrays, found an empty file. Restore it, or build again."
+        ) from error
+    try:
+        length = int.from_bytes(buffer[:8], "little")
+        header = json.loads(buffer[8 : 8 + length])
+        return {name: _view(buffer, 8 + length, entry) for name, entry in header.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DatastoreDamagedError(
+            f"{path}: expected arrays in the safetensors format, and its header does not say so ({error}). "
+            "Restore the file, or build the store again."
+        ) from error
+
+
+def _view(buffer: mmap.mmap, start: int, entry: dict[str, Any]) -> Array:
+    begin, end = entry["data_offsets"]
+    dtype, shape = np.dtype(_DTYPES[entry["dtype"]]), tuple(entry["shape"])
+    count = math.prod(shape)
+    if end - begin != count * dtype.itemsize or start + end > len(buffer):
+        raise ValueError("an array does not fit")
+    return np.frombuffer(buffer, dtype, count, start + begin).reshape(shape)

@@ -1,0 +1,39 @@
+"""One writer at a time. The system itself gives the lock back when its holder dies, however it dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from knnmt.datastore.publication import storage_errors
+from knnmt.errors import DatastoreLockedError
+
+
+@contextmanager
+def writer_lock(directory: Path) -> Iterator[None]:
+    """Hold the writer's lock of a store, or say who does."""
+    path = directory / "lock"
+    with storage_errors(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(descriptor, 1000, 0).decode("utf-8", errors="replace").strip()
+            raise DatastoreLockedError(
+                f"{directory}: another process is writing to it: {holder or 'it did not say who it is'}. "
+                "Wait until it is done, or stop it; readers are not affected."
+            ) from error
+        with storage_errors(path):
+            os.ftruncate(descriptor, 0)
+            command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])[:300]
+            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()} ({command})\n".encode(), 0)
+        yield
+        os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)

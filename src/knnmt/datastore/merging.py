@@ -1,0 +1,84 @@
+"""Compacting: removed sentences left out, small segments joined, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from knnmt.datastore.arrays import Array
+from knnmt.datastore.manifest import SegmentRecord
+from knnmt.datastore.segment import Segment
+from knnmt.datastore.slices import SLICE_ENTRIES, write_segment
+
+# How each array is joined: rows of entries, rows of the ragged arrays they are offsets of, or those offsets.
+_ENTRIES = ("keys", "values", "positions", "alignment", "counts")
+_RAGGED = {"target_offsets": ("target_tokens",), "source_offsets": ("source_tokens", "source_states")}
+
+
+def merge_segments(directory: Path, segments: Sequence[Segment], first_number: int) -> list[SegmentRecord]:
+    """Write what is left of the segments as new ones of about `SLICE_ENTRIES` entries, and return their records."""
+    records: list[SegmentRecord] = []
+    waiting: list[dict[str, Array]] = []
+    entries = 0
+
+    def flush() -> None:
+        nonlocal entries
+        if waiting:
+            name = f"{first_number + len(records):05d}-compacted.safetensors"
+            records.append(write_segment(directory, name, _join(waiting)))
+            waiting.clear()
+            entries = 0
+
+    for segment in segments:
+        left = _without_removed(segment)
+        if len(left["target_offsets"]) > 1:
+            waiting.append(left)
+            entries += len(left["values"])
+        if entries >= SLICE_ENTRIES:
+            flush()
+    flush()
+    return records
+
+
+def _without_removed(segment: Segment) -> dict[str, Array]:
+    arrays = segment.arrays
+    if not len(segment.removed):
+        return arrays
+    sentences = segment.live_sentences()
+    entries = segment.live_entries()
+    left = {name: arrays[name][entries] for name in _ENTRIES if name in arrays}
+    left["sentences"] = np.searchsorted(sentences, arrays["sentences"][entries]).astype(np.int32)
+    for offsets, names in _RAGGED.items():
+        if offsets in arrays:
+            left[offsets], rows = _choose(arrays[offsets], sentences)
+            left |= {name: arrays[name][rows] for name in names if name in arrays}
+    texts = (3 * sentences[:, None] + np.arange(3)).ravel()
+    left["text_offsets"], rows = _choose(arrays["text_offsets"], texts)
+    left["texts"] = arrays["texts"][rows]
+    return left
+
+
+def _choose(offsets: Array, chosen: Array) -> tuple[Array, Array]:
+    """Offsets of the chosen stretches alone, and the rows they take from the ragged array."""
+    lengths = offsets[chosen + 1] - offsets[chosen]
+    new = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    rows = np.arange(new[-1]) + np.repeat(offsets[chosen] - new[:-1], lengths)
+    return new, rows
+
+
+def _join(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
+    joined = {}
+    sentences = np.cumsum([0, *(len(part["target_offsets"]) - 1 for part in parts)])
+    for name in parts[0]:
+        if name == "sentences":
+            shifted = [part[name] + first for part, first in zip(parts, sentences, strict=False)]
+            joined[name] = np.concatenate(shifted).astype(np.int32)
+        elif name.endswith("_offsets"):
+            ends = np.cumsum([0, *(part[name][-1] for part in parts)])
+            moved = [part[name][1:] + first for part, first in zip(parts, ends, strict=False)]
+            joined[name] = np.concatenate([[0], *moved]).astype(np.int64)
+        else:
+            joined[name] = np.concatenate([part[name] for part in parts])
+    return joined

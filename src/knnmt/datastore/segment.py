@@ -1,0 +1,93 @@
+"""One immutable segment: the entries of some sentences, and the sentences.
+
+| array | type and shape | what it holds |
+|---|---|---|
+| keys | float16 or float32 (entries, dim) | the decoder's output before the target token |
+| values | int32 (entries,) | the target token, end tokens included |
+| sentences | int32 (entries,) | the entry's sentence, counted within the segment |
+| positions | int32 (entries,) | the place of the target token in its sentence |
+| target_tokens | int32 (tokens,) | every target's token ids whole, one after the other |
+| target_offsets | int64 (sentences + 1,) | where each target begins in target_tokens |
+| texts | uint8 (bytes,) | source, target and origin of every sentence, UTF-8, one after the other |
+| text_offsets | int64 (3 * sentences + 1,) | where each of those begins in texts |
+
+Arrays a segment may carry besides: source_tokens int32 with source_offsets int64 (sentences + 1,) as for the target;
+source_states (source tokens, dim), the encoder's output; alignment int32 (entries,), the source token of each entry;
+counts int32 (entries,), how many entries each stands for after merging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.arrays import Array, map_arrays
+from knnmt.datastore.manifest import SegmentRecord
+
+REQUIRED = ("keys", "values", "sentences", "positions", "target_tokens", "target_offsets", "texts", "text_offsets")
+
+
+def sentence_arrays(pairs: Sequence[SegmentPair], targets: Sequence[Sequence[int]]) -> dict[str, Array]:
+    """The arrays that hold the sentences of a segment."""
+    texts = [text.encode("utf-8") for pair in pairs for text in (pair.source, pair.target, pair.origin)]
+    return {
+        "texts": np.frombuffer(b"".join(texts), np.uint8),
+        "text_offsets": _offsets([len(text) for text in texts]),
+        "target_tokens": np.array([token for target in targets for token in target], np.int32),
+        "target_offsets": _offsets([len(target) for target in targets]),
+    }
+
+
+def _offsets(lengths: Sequence[int]) -> Array:
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment mapped for reading, with the sentences that are gone."""
+
+    record: SegmentRecord
+    arrays: dict[str, Array]
+    removed: Array
+
+    @classmethod
+    def open(cls, directory: Path, record: SegmentRecord) -> Segment:
+        """Map the segment's files; no array is read."""
+        arrays = map_arrays(directory / record.stored.file)
+        removed = np.empty(0, np.int32)
+        if record.removed is not None:
+            removed = map_arrays(directory / record.removed.stored.file)["removed"]
+        return cls(record, arrays, removed)
+
+    def pair(self, sentence: int) -> SegmentPair:
+        """The texts of a sentence."""
+        begin, middle, origin, end = self.arrays["text_offsets"][3 * sentence : 3 * sentence + 4]
+        texts = self.arrays["texts"]
+        source, target, place = (
+            texts[start:stop].tobytes().decode("utf-8")
+            for start, stop in ((begin, middle), (middle, origin), (origin, end))
+        )
+        return SegmentPair(source, target, place)
+
+    def target_tokens(self, sentence: int) -> Array:
+        """The target's token ids whole, whatever became of its entries."""
+        begin, end = self.arrays["target_offsets"][sentence : sentence + 2]
+        tokens: Array = self.arrays["target_tokens"][begin:end]
+        return tokens
+
+    def live_sentences(self) -> Array:
+        """Indices of the sentences that were not removed."""
+        return np.setdiff1d(np.arange(self.record.sentences), self.removed, assume_unique=True)
+
+    def live_entries(self) -> Array:
+        """(entries,) bool: True where the entry's sentence was not removed."""
+        return ~np.isin(self.arrays["sentences"], self.removed)
+
+    def pairs(self) -> Iterator[tuple[int, SegmentPair]]:
+        """The sentences that were not removed, with their indices."""
+        for sentence in self.live_sentences().tolist():
+            yield sentence, self.pair(sentence)

@@ -1,0 +1,115 @@
+"""Cutting a corpus into slices, and turning a slice into a segment.
+
+The cuts depend on the text, the tokenizer and nothing else, so that any number of workers can take slices and the bytes
+come out the same. A slice becomes one segment file; publishing the store is a separate step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from knnmt import timing
+from knnmt.config import BatchingConfig
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.arrays import Array, write_arrays
+from knnmt.datastore.manifest import SegmentRecord, StoredFile
+from knnmt.datastore.segment import sentence_arrays
+from knnmt.engine.base import Engine, State
+from knnmt.engine.batching import batches_by_length
+from knnmt.engine.forced import force
+from knnmt.engine.tokenizer import Tokenizer
+from knnmt.errors import SettingError
+
+SLICE_ENTRIES = 1 << 16
+_SLICE_PAIRS = 1 << 13
+_TOKENIZED_TOGETHER = 1024
+KEY_DTYPES = {"float16": torch.float16, "float32": torch.float32}
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Consecutive pairs with their token ids."""
+
+    pairs: list[SegmentPair]
+    sources: list[list[int]]
+    targets: list[list[int]]
+
+    @property
+    def entries(self) -> int:
+        return sum(map(len, self.targets))
+
+    def digest(self) -> str:
+        """Names the slice by what is in it."""
+        digest = hashlib.sha256()
+        for pair in self.pairs:
+            for text in (pair.source, pair.target, pair.origin):
+                encoded = text.encode("utf-8")
+                digest.update(len(encoded).to_bytes(8, "little"))
+                digest.update(encoded)
+        return digest.hexdigest()[:16]
+
+
+def cut_slices(
+    pairs: Iterable[SegmentPair], tokenizer: Tokenizer, max_positions: int, dropped: Counter[str]
+) -> Iterator[Slice]:
+    """Slices of about `SLICE_ENTRIES` target tokens. Pairs that do not fit the model are dropped, and counted."""
+    current = Slice([], [], [])
+    entries = 0
+    stream = iter(pairs)
+    while chunk := list(islice(stream, _TOKENIZED_TOGETHER)):
+        sources = tokenizer.encode_sources([pair.source for pair in chunk])
+        targets = tokenizer.encode_targets([pair.target for pair in chunk])
+        for pair, source, target in zip(chunk, sources, targets, strict=True):
+            if max(len(source), len(target)) > max_positions:
+                dropped[f"longer than the model's {max_positions} positions"] += 1
+                continue
+            current.pairs.append(pair)
+            current.sources.append(source)
+            current.targets.append(target)
+            entries += len(target)
+            if entries >= SLICE_ENTRIES or len(current.pairs) >= _SLICE_PAIRS:
+                yield current
+                current = Slice([], [], [])
+                entries = 0
+    if current.pairs:
+        yield current
+
+
+def encode_slice(engine: Engine[State], part: Slice, key_dtype: str, batch_tokens: int) -> dict[str, Array]:
+    """The arrays of a slice's segment: forced passes over batches of similar length, entries in text order."""
+    lengths = np.array([len(target) for target in part.targets])
+    first = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    keys: Array = np.empty((part.entries, engine.dim), key_dtype)
+    longer = [max(len(source), len(target)) for source, target in zip(part.sources, part.targets, strict=True)]
+    for batch in batches_by_length(longer, BatchingConfig(sentences=None, tokens=batch_tokens)):
+        block = force(engine, [part.sources[i] for i in batch], [part.targets[i] for i in batch])
+        with timing.stage("keys"):
+            place = first[batch][block.sentences.numpy()] + block.positions.numpy()
+            keys[place] = block.representations.to(KEY_DTYPES[key_dtype]).cpu().numpy()
+    if not np.isfinite(keys).all():
+        raise SettingError("a key is too large for float16: build with --dtype float32")
+    return {
+        "keys": keys,
+        "values": np.array([token for target in part.targets for token in target], np.int32),
+        "sentences": np.repeat(np.arange(len(part.pairs), dtype=np.int32), lengths),
+        "positions": (np.arange(part.entries) - np.repeat(first, lengths)).astype(np.int32),
+        **sentence_arrays(part.pairs, part.targets),
+    }
+
+
+def write_segment(directory: Path, name: str, arrays: dict[str, Array]) -> SegmentRecord:
+    """Write a segment's file, whole or not at all."""
+    with timing.stage("writing"):
+        sha256 = write_arrays(directory / name, arrays)
+        size = (directory / name).stat().st_size
+    return SegmentRecord(
+        StoredFile(name, size, sha256), sentences=len(arrays["target_offsets"]) - 1, entries=len(arrays["values"])
+    )

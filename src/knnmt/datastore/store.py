@@ -1,0 +1,289 @@
+"""`Datastore`: a store opened for reading, and the ways it changes.
+
+An open store is a snapshot: it shows one generation until `refresh` moves it to the newest. A change takes the writer's
+lock, writes new files beside the old ones, and publishes a new manifest; then this object shows the new generation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.arrays import Array, write_arrays
+from knnmt.datastore.building import SEGMENTS, BuildConfig, BuildResult, Progress, build, clear_leftovers, no_progress
+from knnmt.datastore.lock import writer_lock
+from knnmt.datastore.manifest import Manifest, RemovedSentences, SegmentRecord, StoredFile, read_manifest
+from knnmt.datastore.merging import merge_segments
+from knnmt.datastore.segment import Segment
+from knnmt.datastore.slices import SLICE_ENTRIES, cut_slices, encode_slice, write_segment
+from knnmt.engine.base import Engine, State
+from knnmt.errors import DatastoreDamagedError, SettingError
+
+Selection = Callable[[SegmentPair], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One (key, value) pair, and where it stands.
+
+    id: holds until the store is compacted
+    position: the place of the value in the target's token ids
+    """
+
+    id: int
+    key: Array
+    value: int
+    pair: SegmentPair
+    target_tokens: Array
+    position: int
+    removed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a change did."""
+
+    added_sentences: int = 0
+    added_entries: int = 0
+    removed_sentences: int = 0
+    removed_entries: int = 0
+    dropped: Counter[str] | None = None
+
+
+class Datastore:
+    """A datastore on disk, open at one generation."""
+
+    def __init__(self, path: Path, manifest: Manifest, segments: list[Segment]) -> None:
+        self.path = path
+        self._show(manifest, segments)
+
+    def _show(self, manifest: Manifest, segments: list[Segment]) -> None:
+        self.manifest = manifest
+        self.segments = segments
+        self._first_entry = np.cumsum([0, *(segment.record.entries for segment in segments)])
+
+    # Opening ----------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, path: str | Path, engine: Engine[State] | None = None, verify: bool = False) -> Datastore:
+        """Open a store. An engine that it was not built with is refused; with `verify`, every byte is checked."""
+        path = Path(path)
+        manifest, segments = _open_newest(path, {})
+        if engine is not None:
+            manifest.require_model(path, engine.name, engine.fingerprint)
+        store = cls(path, manifest, segments)
+        if verify:
+            from knnmt.datastore.verification import require_sound
+
+            require_sound(store)
+        return store
+
+    @classmethod
+    def build(
+        cls,
+        path: str | Path,
+        pairs: Iterable[SegmentPair],
+        engine: Engine[State],
+        config: BuildConfig | None = None,
+        progress: Progress = no_progress,
+    ) -> tuple[Datastore, BuildResult]:
+        """Build a new store from pairs and open it; see `knnmt.datastore.building`."""
+        result = build(Path(path), pairs, engine, config, progress)
+        return cls.open(path), result
+
+    def refresh(self) -> bool:
+        """Move to the newest generation; True if there was a newer one. Segments that stay are not opened again."""
+        known = {segment.record: segment for segment in self.segments}
+        manifest, segments = _open_newest(self.path, known)
+        newer = manifest.generation != self.manifest.generation
+        self._show(manifest, segments)
+        return newer
+
+    # Reading ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def entries(self) -> int:
+        """How many entry ids there are; `manifest.live_entries` counts those not removed."""
+        return self.manifest.entries
+
+    def locate(self, entry: int) -> tuple[Segment, int]:
+        """The segment of an entry id, and the entry's place in it."""
+        if not 0 <= entry < self.entries:
+            raise SettingError(f"entry {entry} does not exist; the store has entries 0 to {self.entries - 1}")
+        number = int(np.searchsorted(self._first_entry, entry, side="right")) - 1
+        return self.segments[number], entry - int(self._first_entry[number])
+
+    def entry(self, entry: int) -> Entry:
+        """One entry with its sentence."""
+        segment, place = self.locate(entry)
+        sentence = int(segment.arrays["sentences"][place])
+        return Entry(
+            id=entry,
+            key=segment.arrays["keys"][place],
+            value=int(segment.arrays["values"][place]),
+            pair=segment.pair(sentence),
+            target_tokens=segment.target_tokens(sentence),
+            position=int(segment.arrays["positions"][place]),
+            removed=bool(np.isin(sentence, segment.removed)),
+        )
+
+    def pairs(self) -> Iterator[SegmentPair]:
+        """Every sentence that was not removed, in order."""
+        for segment in self.segments:
+            for _, pair in segment.pairs():
+                yield pair
+
+    # Changing ---------------------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        pairs: Iterable[SegmentPair],
+        engine: Engine[State],
+        progress: Progress = no_progress,
+    ) -> Change:
+        """Add pairs, in one publication. Costs the same at any size of the store."""
+        return self._change(None, pairs, engine, progress)
+
+    def remove(self, chosen: Selection) -> Change:
+        """Remove every sentence that `chosen` accepts, in one publication."""
+        return self._change(chosen, (), None, no_progress)
+
+    def replace(self, chosen: Selection, pairs: Iterable[SegmentPair], engine: Engine[State]) -> Change:
+        """Remove and add in one publication: a corrected unit takes its own place."""
+        return self._change(chosen, pairs, engine, no_progress)
+
+    def compact(self) -> Change:
+        """Write the store anew without removed sentences, in segments of full size. Entry ids change."""
+        with writer_lock(self.path):
+            self.refresh()
+            before = self.manifest
+            clear_leftovers(self.path, before)
+            small = [record for record in before.segments if record.entries < SLICE_ENTRIES // 2]
+            if before.live_entries == before.entries and len(small) <= 1:
+                return Change()
+            records = merge_segments(self.path / SEGMENTS, self.segments, before.next_segment)
+            self._publish(before.changed(tuple(records), before.next_segment + len(records)))
+            clear_leftovers(self.path, self.manifest)
+        return Change(
+            removed_sentences=before.sentences - before.live_sentences,
+            removed_entries=before.entries - before.live_entries,
+        )
+
+    def _change(
+        self, chosen: Selection | None, pairs: Iterable[SegmentPair], engine: Engine[State] | None, progress: Progress
+    ) -> Change:
+        with writer_lock(self.path):
+            self.refresh()
+            clear_leftovers(self.path, self.manifest)
+            records = list(self.manifest.segments)
+            gone_sentences = gone_entries = 0
+            if chosen is not None:
+                records, gone_sentences, gone_entries = self._without(chosen)
+            dropped: Counter[str] = Counter()
+            added = [] if engine is None else self._encode(pairs, engine, dropped, progress)
+            if added or gone_sentences:
+                number = self.manifest.next_segment + len(added)
+                self._publish(self.manifest.changed((*records, *added), number))
+        return Change(
+            added_sentences=sum(record.sentences for record in added),
+            added_entries=sum(record.entries for record in added),
+            removed_sentences=gone_sentences,
+            removed_entries=gone_entries,
+            dropped=dropped,
+        )
+
+    def _encode(
+        self, pairs: Iterable[SegmentPair], engine: Engine[State], dropped: Counter[str], progress: Progress
+    ) -> list[SegmentRecord]:
+        self.manifest.require_model(self.path, engine.name, engine.fingerprint)
+        if self.manifest.transforms:
+            raise SettingError(
+                f"{self.path}: its keys were changed after building ({', '.join(self.manifest.transforms)}): "
+                "nothing can be added. Add to the store it was made from, and make this one again."
+            )
+        batch_tokens = BuildConfig().batch_tokens
+        added: list[SegmentRecord] = []
+        done = entries = 0
+        for part in cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped):
+            name = f"{self.manifest.next_segment + len(added):05d}-{part.digest()}.safetensors"
+            arrays = encode_slice(engine, part, self.manifest.key_dtype, batch_tokens)
+            added.append(write_segment(self.path / SEGMENTS, name, arrays))
+            done, entries = done + len(part.pairs), entries + part.entries
+            progress(done, entries)
+        return added
+
+    def _without(self, chosen: Selection) -> tuple[list[SegmentRecord], int, int]:
+        """The segments' records once the chosen sentences are removed, and how many sentences and entries that are."""
+        records = []
+        sentences = entries = 0
+        for number, segment in enumerate(self.segments):
+            found = [sentence for sentence, pair in segment.pairs() if chosen(pair)]
+            record = segment.record
+            if found:
+                removed = np.union1d(segment.removed, found).astype(np.int32)
+                name = f"{number:05d}-removed-g{self.manifest.generation + 1}.safetensors"
+                sha256 = write_arrays(self.path / SEGMENTS / name, {"removed": removed})
+                stored = StoredFile(name, (self.path / SEGMENTS / name).stat().st_size, sha256)
+                gone = int(np.isin(segment.arrays["sentences"], removed).sum())
+                sentences += len(found)
+                entries += gone - (record.removed.entries if record.removed else 0)
+                record = replace(record, removed=RemovedSentences(stored, len(removed), gone))
+            records.append(record)
+        return records, sentences, entries
+
+    def _publish(self, manifest: Manifest) -> None:
+        manifest.write(self.path)
+        self.refresh()
+
+
+def _open_newest(path: Path, known: dict[SegmentRecord, Segment]) -> tuple[Manifest, list[Segment]]:
+    """The newest manifest with its segments. Files that vanish meanwhile mean that there is a newer one."""
+    while True:
+        manifest = read_manifest(path)
+        try:
+            return manifest, [known.get(record) or _open_segment(path, record) for record in manifest.segments]
+        except DatastoreDamagedError:
+            if read_manifest(path).generation == manifest.generation:
+                raise
+
+
+def _open_segment(path: Path, record: SegmentRecord) -> Segment:
+    for stored in [record.stored, *([record.removed.stored] if record.removed else [])]:
+        file = path / SEGMENTS / stored.file
+        found = file.stat().st_size if file.exists() else None
+        if found != stored.bytes:
+            state = "it is not there" if found is None else f"found {found:,}"
+            raise DatastoreDamagedError(
+                f"{file}: expected {stored.bytes:,} bytes, {state}. Restore the file, or build the store again."
+            )
+    return Segment.open(path / SEGMENTS, record)
+
+
+def matching(origin: str | None = None, source_text: str | None = None, match: str | None = None) -> Selection:
+    """Accepts the sentences that fit everything given.
+
+    origin: the origin whole, or the name of a file (all its units)
+    source_text: the source text whole
+    match: a regular expression found in the source or the target
+    """
+    if origin is None and source_text is None and match is None:
+        raise SettingError("say what to choose: an origin, a source text, or an expression to match")
+    try:
+        pattern = None if match is None else re.compile(match)
+    except re.error as error:
+        raise SettingError(f"{match!r} is not a regular expression: {error}") from error
+
+    def accepts(pair: SegmentPair) -> bool:
+        return (
+            (origin is None or pair.origin == origin or pair.origin.rpartition("#")[0] == origin)
+            and (source_text is None or pair.source == source_text)
+            and (pattern is None or bool(pattern.search(pair.source) or pattern.search(pair.target)))
+        )
+
+    return accepts

@@ -1,0 +1,182 @@
+"""Whatever happened to a store, it is refused with its own message, and never read as something else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from datastore_pairs import some_pairs
+
+from knnmt.datastore.arrays import map_arrays, write_arrays
+from knnmt.datastore.manifest import read_manifest
+from knnmt.datastore.segment import Segment
+from knnmt.datastore.store import Datastore, matching
+from knnmt.datastore.verification import verify
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.errors import DatastoreDamagedError, DatastoreError, DatastoreVersionError, NotADatastoreError
+
+GOLDEN = Path(__file__).parent / "golden-v1"
+
+
+@pytest.fixture
+def store(tmp_path: Path, tiny: TransformerEngine) -> Path:
+    store = Datastore.build(tmp_path / "s", some_pairs(10), tiny)[0]
+    store.remove(matching(origin="own.tsv#3"))
+    return store.path
+
+
+def segment_file(store: Path) -> Path:
+    return next(path for path in (store / "segments").iterdir() if "removed" not in path.name)
+
+
+def no_store(store: Path) -> None:
+    shutil.rmtree(store)
+
+
+def a_file(store: Path) -> None:
+    shutil.rmtree(store)
+    store.write_text("not a store")
+
+
+def an_empty_directory(store: Path) -> None:
+    shutil.rmtree(store)
+    store.mkdir()
+
+
+def an_unfinished_build(store: Path) -> None:
+    store.rename(store.with_name("s.building"))
+
+
+def another_json(store: Path) -> None:
+    (store / "manifest.json").write_text('{"format": "something else"}')
+
+
+def broken_json(store: Path) -> None:
+    path = store / "manifest.json"
+    path.write_bytes(path.read_bytes()[:200])
+
+
+def one_byte_of_the_manifest(store: Path) -> None:
+    path = store / "manifest.json"
+    path.write_text(path.read_text().replace('"dim": 32', '"dim": 33'))
+
+
+def a_newer_format(store: Path) -> None:
+    path = store / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 2}))
+
+
+def a_missing_segment(store: Path) -> None:
+    segment_file(store).unlink()
+
+
+def a_cut_segment(store: Path) -> None:
+    path = segment_file(store)
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+DAMAGE: list[tuple[Callable[[Path], None], type[DatastoreError], str]] = [
+    (no_store, NotADatastoreError, "no datastore there. Make one with: knnmt build"),
+    (a_file, NotADatastoreError, "which is a directory; found a file"),
+    (an_empty_directory, NotADatastoreError, r"found a directory without manifest\.json"),
+    (an_unfinished_build, NotADatastoreError, "An unfinished build of it is there: run the same"),
+    (another_json, NotADatastoreError, "found another kind of file"),
+    (broken_json, DatastoreDamagedError, "not valid JSON"),
+    (one_byte_of_the_manifest, DatastoreDamagedError, "checksum does not fit"),
+    (a_newer_format, DatastoreVersionError, r"version 2 of the format; this knnmt reads version 1.*newer knnmt"),
+    (a_missing_segment, DatastoreDamagedError, r"bytes, it is not there\. Restore"),
+    (a_cut_segment, DatastoreDamagedError, r"expected [\d,]+ bytes, found [\d,]+"),
+]
+
+
+@pytest.mark.parametrize(("damage", "error", "message"), DAMAGE, ids=[damage.__name__ for damage, _, _ in DAMAGE])
+def test_a_damaged_store_is_refused_on_opening(
+    store: Path, damage: Callable[[Path], None], error: type[DatastoreError], message: str
+) -> None:
+    damage(store)
+    with pytest.raises(error, match=message):
+        Datastore.open(store)
+
+
+def test_every_single_altered_byte_of_an_array_is_found_by_verify(store: Path) -> None:
+    path = segment_file(store)
+    whole = path.read_bytes()
+    generator = np.random.default_rng(2)
+    for place in [*generator.integers(600, len(whole), 20).tolist(), len(whole) - 1]:
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        problems = list(verify(Datastore.open(store)))
+        assert any("its bytes were altered" in problem for problem in problems)
+        with pytest.raises(DatastoreDamagedError, match=r"problems, the first: .*its bytes were altered"):
+            Datastore.open(store, verify=True)
+    path.write_bytes(whole)
+    assert list(verify(Datastore.open(store, verify=True))) == []
+
+
+WRONG = [
+    ("values", lambda array: array + 1, "not the token at its position"),
+    ("values", lambda array: array * 0 - 1, "outside the vocabulary"),
+    ("positions", lambda array: array + 40, "outside its sentence"),
+    ("sentences", lambda array: array + 40, "belongs to no sentence"),
+    ("keys", lambda array: array * np.float16("nan"), "not a finite number"),
+    ("keys", lambda array: array.astype(np.float32), "keys are float32, not float16"),
+    ("keys", lambda array: array[:, :7], "wrong shape"),
+    ("target_offsets", lambda array: array[::-1].copy(), "do not divide target_tokens"),
+    ("texts", lambda array: array | np.uint8(0x80), "not UTF-8"),
+    ("texts", None, "arrays are missing: texts"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "message"), WRONG)
+def test_every_invariant_is_checked(
+    store: Path, name: str, change: Callable[[object], object] | None, message: str
+) -> None:
+    """A segment with right checksums and wrong content, as only a faulty writer could make it."""
+    arrays = {key: np.array(value) for key, value in map_arrays(segment_file(store)).items()}
+    if change is None:
+        del arrays[name]
+    else:
+        arrays[name] = change(arrays[name])  # type: ignore[assignment]
+    write_arrays(segment_file(store), arrays)
+    manifest = read_manifest(store)
+    segments = [Segment.open(store / "segments", record) for record in manifest.segments]
+    problems = list(verify(Datastore(store, manifest, segments)))
+    assert any(message in problem for problem in problems), problems
+
+
+def test_arrays_come_back_as_they_were_and_other_libraries_read_them(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file
+
+    arrays = {
+        "a": np.arange(12, dtype=np.float16).reshape(3, 4),
+        "b": np.arange(5, dtype=np.int64),
+        "c": np.frombuffer(b"abc", np.uint8),
+        "d": np.empty((0, 7), np.float32),
+        "e": np.arange(3, dtype=np.int32)[::-1],
+    }
+    write_arrays(tmp_path / "x.safetensors", arrays)
+    for found in (map_arrays(tmp_path / "x.safetensors"), load_file(tmp_path / "x.safetensors")):
+        assert found.keys() == arrays.keys()
+        for name, array in arrays.items():
+            assert found[name].dtype == array.dtype
+            np.testing.assert_array_equal(found[name], array)
+            assert found[name].ctypes.data % array.dtype.itemsize == 0
+    with pytest.raises(ValueError, match="read-only"):
+        map_arrays(tmp_path / "x.safetensors")["b"][0] = 1
+
+
+def test_the_first_format_is_still_read() -> None:
+    """A store written by the version that introduced the format, kept as it was."""
+    store = Datastore.open(GOLDEN, verify=True)
+    assert store.manifest.generation == 3
+    assert store.manifest.dim == 32
+    assert [pair.origin for pair in store.pairs()] == ["own.tsv#0", "own.tsv#2", "own.tsv#3", "new.tmx#7"]
+    entry = store.entry(7)
+    assert (entry.pair.target, entry.position, entry.value) == ("line 1 yes", 0, 77)
+    assert entry.removed
+    np.testing.assert_allclose(
+        store.entry(0).key[:3].astype(float), [-0.395263671875, -1.01953125, 2.71484375], atol=1e-6
+    )
