@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from datastore_pairs import some_pairs
 
-from knnmt.datastore.arrays import map_arrays, write_arrays
+from knnmt.datastore.arrays import Array, map_arrays, write_arrays
 from knnmt.datastore.manifest import read_manifest
 from knnmt.datastore.segment import Segment
 from knnmt.datastore.store import Datastore, matching
@@ -132,14 +132,14 @@ WRONG = [
 
 @pytest.mark.parametrize(("name", "change", "message"), WRONG)
 def test_every_invariant_is_checked(
-    store: Path, name: str, change: Callable[[object], object] | None, message: str
+    store: Path, name: str, change: Callable[[Array], Array] | None, message: str
 ) -> None:
     """A segment with right checksums and wrong content, as only a faulty writer could make it."""
     arrays = {key: np.array(value) for key, value in map_arrays(segment_file(store)).items()}
     if change is None:
         del arrays[name]
     else:
-        arrays[name] = change(arrays[name])  # type: ignore[assignment]
+        arrays[name] = change(arrays[name])
     write_arrays(segment_file(store), arrays)
     manifest = read_manifest(store)
     segments = [Segment.open(store / "segments", record) for record in manifest.segments]
@@ -150,7 +150,7 @@ def test_every_invariant_is_checked(
 def test_arrays_come_back_as_they_were_and_other_libraries_read_them(tmp_path: Path) -> None:
     from safetensors.numpy import load_file
 
-    arrays = {
+    arrays: dict[str, Array] = {
         "a": np.arange(12, dtype=np.float16).reshape(3, 4),
         "b": np.arange(5, dtype=np.int64),
         "c": np.frombuffer(b"abc", np.uint8),

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import build
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.store import Datastore, matching
@@ -32,9 +33,9 @@ def store(tmp_path: Path, tiny: TransformerEngine) -> Datastore:
     return Datastore.build(tmp_path / "s", some_pairs(10), tiny)[0]
 
 
-def keys_by_sentence(store: Datastore) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+def keys_by_sentence(store: Datastore) -> dict[str, Array]:
     """origin -> keys of its live entries."""
-    found: dict[str, list[np.ndarray]] = {}  # type: ignore[type-arg]
+    found: dict[str, list[Array]] = {}
     for number in range(store.entries):
         entry = store.entry(number)
         if not entry.removed:
@@ -299,4 +300,4 @@ def test_a_store_agrees_with_a_list_of_pairs_whatever_happens(tmp_path: Path, ti
     from hypothesis.stateful import run_state_machine_as_test
 
     machine = type("Machine", (StoreMachine,), {"engine": tiny, "place": tmp_path})
-    run_state_machine_as_test(machine, settings=settings(max_examples=25, stateful_step_count=12, deadline=None))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(machine, settings=settings(max_examples=25, stateful_step_count=12, deadline=None))
