@@ -16,11 +16,13 @@ from knnmt.version import __version__
 if TYPE_CHECKING:
     from knnmt.config import DecodingConfig
     from knnmt.corpus.pairs import SegmentPair
+    from knnmt.datastore.store import Datastore
     from knnmt.errors import KnnmtError, KnnmtWarning
     from knnmt.translator.translation import Token, Translation
     from knnmt.translator.translator import Translator
 
 _HOMES = {
+    "Datastore": "knnmt.datastore.store",
     "DecodingConfig": "knnmt.config",
     "KnnmtError": "knnmt.errors",
     "KnnmtWarning": "knnmt.errors",
@@ -31,6 +33,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Datastore",
     "DecodingConfig",
     "KnnmtError",
     "KnnmtWarning",

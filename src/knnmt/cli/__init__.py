@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from knnmt.cli import models, translate
+from knnmt.cli import build, change, look, models, translate
 from knnmt.errors import KnnmtError
 from knnmt.version import __version__
 
@@ -24,6 +24,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("translate")(translate.translate)
+app.command("build")(build.build)
+app.command("add")(change.add)
+app.command("remove")(change.remove)
+app.command("compact")(change.compact)
+app.command("inspect")(look.inspect)
+app.command("verify")(look.verify)
+app.command("export")(look.export)
 app.command("models")(models.models)
 
 

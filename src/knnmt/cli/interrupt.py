@@ -1,4 +1,4 @@
-"""Ctrl-C that does not tear a line: it waits for a moment at which what is done is also counted."""
+"""Ctrl-C that does not tear a line, and says what it means for the work at hand."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+import typer
 
 
 class Interrupts:
@@ -35,3 +37,13 @@ class Interrupts:
             self._shielded = False
         if self._waiting:
             raise KeyboardInterrupt
+
+
+@contextmanager
+def ends_with(advice: str) -> Iterator[None]:
+    """Turn Ctrl-C into a word on what it means here, and the exit status that a shell expects."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"\nknnmt: interrupted; {advice}", err=True)
+        raise typer.Exit(130) from None

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 Item = TypeVar("Item")
 
 
-def track(items: Iterable[Item], description: str, total: int | None, unit: str) -> Iterator[Item]:
-    """Pass `items` through, drawing a bar on standard error if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield from items
-        return
+def _bar(unit: str) -> Progress:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -29,11 +29,42 @@ def track(items: Iterable[Item], description: str, total: int | None, unit: str)
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn(unit),
+        TextColumn("{task.fields[speed]}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(description, total=total)
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+def track(items: Iterable[Item], description: str, total: int | None, unit: str) -> Iterator[Item]:
+    """Pass `items` through, drawing a bar on standard error if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    with _bar(unit) as progress:
+        task = progress.add_task(description, total=total, speed="")
         for item in items:
             yield item
             progress.advance(task)
+
+
+@contextmanager
+def counter(description: str, total: Callable[[], int], unit: str) -> Iterator[Callable[[int, int], None]]:
+    """A function to call with units and entries done; it draws a bar with entries a second if anybody can see it.
+
+    `total` is asked only then, for counting may take a moment.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _units, _entries: None
+        return
+    with _bar(unit) as progress:
+        task = progress.add_task("counting", total=None, speed="")
+        progress.update(task, total=total(), description=description)
+        progress.reset(task)
+
+        def update(units: int, entries: int) -> None:
+            elapsed = progress.tasks[task].elapsed or 0.0
+            speed = f"{entries / elapsed:,.0f} entries/s" if elapsed else ""
+            progress.update(task, completed=units, speed=speed)
+
+        yield update

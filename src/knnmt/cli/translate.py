@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import sys
@@ -17,6 +16,7 @@ import typer
 from knnmt import timing
 from knnmt.cli.interrupt import Interrupts
 from knnmt.cli.progress import track
+from knnmt.cli.start import heavy_imports
 from knnmt.corpus.lines import decode_lines, read_lines
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import KnnmtWarning, SettingError
@@ -131,12 +131,8 @@ def translate(
 
 
 def _load(model: str, device: str | None, dtype: str | None, threads: int | None) -> Translator:
-    # Importing PyTorch makes hundreds of thousands of objects that stay: the collector would look through them in vain.
-    gc.disable()
-    with timing.stage("import"):
+    with heavy_imports():
         from knnmt.translator.translator import Translator
-    gc.freeze()
-    gc.enable()
     return Translator(model, device=device, dtype=dtype, threads=threads)
 
 

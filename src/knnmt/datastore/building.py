@@ -44,7 +44,7 @@ class BuildConfig:
     source_language: str = "de"
     target_language: str = "en"
     key_dtype: str = "float16"
-    batch_tokens: int = 2048
+    batch_tokens: int = 1024
 
     def __post_init__(self) -> None:
         check(self.key_dtype in KEY_DTYPES, f"dtype must be one of {', '.join(KEY_DTYPES)}, got {self.key_dtype!r}")

@@ -14,7 +14,6 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from knnmt import timing
 from knnmt.config import BatchingConfig
@@ -24,14 +23,13 @@ from knnmt.datastore.manifest import SegmentRecord, StoredFile
 from knnmt.datastore.segment import sentence_arrays
 from knnmt.engine.base import Engine, State
 from knnmt.engine.batching import batches_by_length
-from knnmt.engine.forced import force
 from knnmt.engine.tokenizer import Tokenizer
 from knnmt.errors import SettingError
 
 SLICE_ENTRIES = 1 << 16
 _SLICE_PAIRS = 1 << 13
 _TOKENIZED_TOGETHER = 1024
-KEY_DTYPES = {"float16": torch.float16, "float32": torch.float32}
+KEY_DTYPES = ("float16", "float32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +83,8 @@ def cut_slices(
 
 def encode_slice(engine: Engine[State], part: Slice, key_dtype: str, batch_tokens: int) -> dict[str, Array]:
     """The arrays of a slice's segment: forced passes over batches of similar length, entries in text order."""
+    from knnmt.engine.forced import force  # brings PyTorch, which looking into a store does not need
+
     lengths = np.array([len(target) for target in part.targets])
     first = np.concatenate([[0], np.cumsum(lengths)[:-1]])
     keys: Array = np.empty((part.entries, engine.dim), key_dtype)
@@ -93,7 +93,7 @@ def encode_slice(engine: Engine[State], part: Slice, key_dtype: str, batch_token
         block = force(engine, [part.sources[i] for i in batch], [part.targets[i] for i in batch])
         with timing.stage("keys"):
             place = first[batch][block.sentences.numpy()] + block.positions.numpy()
-            keys[place] = block.representations.to(KEY_DTYPES[key_dtype]).cpu().numpy()
+            keys[place] = block.representations.float().cpu().numpy()
     if not np.isfinite(keys).all():
         raise SettingError("a key is too large for float16: build with --dtype float32")
     return {

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.writing import write_tmx, write_tsv
 from knnmt.datastore.arrays import Array, write_arrays
 from knnmt.datastore.building import SEGMENTS, BuildConfig, BuildResult, Progress, build, clear_leftovers, no_progress
 from knnmt.datastore.lock import writer_lock
@@ -138,6 +139,15 @@ class Datastore:
         for segment in self.segments:
             for _, pair in segment.pairs():
                 yield pair
+
+    def export(self, path: str | Path) -> int:
+        """Write the sentences as TMX or TSV, by the name's ending; returns how many had characters it cannot hold."""
+        path = Path(path)
+        if path.suffix == ".tsv":
+            return write_tsv(path, self.pairs())
+        if path.suffix == ".tmx":
+            return write_tmx(path, self.pairs(), self.manifest.source_language, self.manifest.target_language)
+        raise SettingError(f"{path}: expected a name that ends in .tmx or .tsv, to know what to write")
 
     # Changing ---------------------------------------------------------------------------------------------------------
 

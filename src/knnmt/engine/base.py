@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from knnmt.config import DecodingConfig
 from knnmt.engine.tokenizer import Tokenizer
+
+if TYPE_CHECKING:  # what only looks at stores and checkpoints need not wait for PyTorch
+    import torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,15 @@ import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from knnmt.config import DecodingConfig
 from knnmt.engine.base import Fingerprint, SpecialTokens
 from knnmt.engine.shipped import MODELS_DIRECTORY, shipped_models
 from knnmt.errors import CheckpointError, IgnoredSettingWarning, MissingDependencyError, ModelNotFoundError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _HUB_FILES = ["*.json", "*.safetensors", "pytorch_model*.bin", "*.spm", "*.model", "*.txt"]
 
@@ -117,7 +118,7 @@ def _load_torch(path: Path) -> dict[str, Tensor]:
         ) from error
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: expected named weights, found {type(content).__name__}")
-    return {name: tensor for name, tensor in content.items() if isinstance(tensor, Tensor)}
+    return {name: tensor for name, tensor in content.items() if isinstance(tensor, torch.Tensor)}
 
 
 _TOKENIZER_FILES = ("tokenizer.json", "*.spm", "*.model", "vocab*", "merges.txt", "tokenizer_config.json")

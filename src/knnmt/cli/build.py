@@ -1,0 +1,95 @@
+"""`knnmt build`: translation memories in, a datastore out."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from knnmt.cli import memories as shared
+from knnmt.cli.interrupt import ends_with
+from knnmt.cli.memories import MemoryReading, in_words
+from knnmt.cli.progress import counter
+from knnmt.cli.start import load_quickly
+from knnmt.corpus.filters import FilterConfig
+from knnmt.corpus.options import ReadingConfig
+from knnmt.engine.shipped import DEFAULT_MODEL
+
+
+def build(
+    memories: shared.Memories,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where the store goes: a directory that does not exist yet.")
+    ],
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
+    ] = DEFAULT_MODEL,
+    source_language: shared.SourceLanguage = "de",
+    target_language: shared.TargetLanguage = "en",
+    dtype: Annotated[str, typer.Option(help="What keys are stored in: float16 or float32.")] = "float16",
+    file_format: shared.Format = None,
+    keep_inline: shared.KeepInline = False,
+    keep_accelerators: shared.KeepAccelerators = False,
+    unfinished: shared.Unfinished = False,
+    catalog_language: shared.CatalogLanguage = None,
+    skip_malformed: shared.SkipMalformed = False,
+    max_characters: shared.MaxCharacters = None,
+    max_ratio: shared.MaxRatio = None,
+    drop_copies: shared.DropCopies = False,
+    drop_duplicates: shared.DropDuplicates = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Forget an interrupted build instead of continuing it.")
+    ] = False,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)] = None,
+) -> None:
+    """Build a datastore from translation memories.
+
+    Every pair is run through the frozen model once; for each target token the store keeps the decoder's state before
+    it (the key), the token (the value), and where it came from. Interrupted or killed, the same command goes on from
+    what is done.
+
+    Examples:
+
+        knnmt build projekt.tmx -o projekt.store
+
+        knnmt build handbuch.de handbuch.en katalog.po -o software.store
+    """
+    reading = MemoryReading(
+        memories,
+        ReadingConfig(
+            source_language=source_language,
+            target_language=target_language,
+            format=file_format,
+            inline="keep" if keep_inline else "drop",
+            accelerators="keep" if keep_accelerators else "drop",
+            unfinished=unfinished,
+            catalog_language=catalog_language,
+            on_error="skip" if skip_malformed else "stop",
+        ),
+        FilterConfig(max_characters, max_ratio, copies=not drop_copies, duplicates=not drop_duplicates),
+    )
+    engine = load_quickly(model, device, threads)
+    from knnmt.datastore.building import BuildConfig, discard_unfinished
+    from knnmt.datastore.building import build as build_store
+
+    config = BuildConfig(source_language, target_language, key_dtype=dtype)
+    if restart:
+        discard_unfinished(output)
+    started = time.perf_counter()
+    again = ends_with("run the same command again to go on")
+    with again, counter("building", reading.count, "pairs") as progress:
+        result = build_store(output, reading.pairs(), engine, config, progress=progress)
+    seconds = time.perf_counter() - started
+    manifest = result.manifest
+    for line in reading.summary(result.dropped):
+        typer.echo(line)
+    if result.reused:
+        typer.echo(f"continued  {result.reused} of {len(manifest.segments)} parts were done already")
+    size = sum(stored.bytes for stored in manifest.files())
+    typer.echo(
+        f"built      {output}: {manifest.sentences:,} sentences, {manifest.entries:,} entries of {manifest.dim} "
+        f"dimensions, {in_words(size)}, in {seconds:.1f} s"
+    )

@@ -1,0 +1,124 @@
+"""`knnmt add`, `remove` and `compact`: changing a datastore."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from knnmt.cli import memories as shared
+from knnmt.cli.interrupt import ends_with
+from knnmt.cli.memories import MemoryReading, in_words
+from knnmt.cli.progress import counter
+from knnmt.cli.start import load_quickly
+from knnmt.corpus.filters import FilterConfig
+from knnmt.corpus.options import ReadingConfig
+
+Store = Annotated[Path, typer.Argument(metavar="STORE", help="The datastore's directory.", show_default=False)]
+
+
+def add(
+    store: Store,
+    memories: shared.Memories,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", help="The model the store was built with.  [default: by its name]", show_default=False
+        ),
+    ] = None,
+    file_format: shared.Format = None,
+    keep_inline: shared.KeepInline = False,
+    keep_accelerators: shared.KeepAccelerators = False,
+    unfinished: shared.Unfinished = False,
+    catalog_language: shared.CatalogLanguage = None,
+    skip_malformed: shared.SkipMalformed = False,
+    max_characters: shared.MaxCharacters = None,
+    max_ratio: shared.MaxRatio = None,
+    drop_copies: shared.DropCopies = False,
+    drop_duplicates: shared.DropDuplicates = False,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)] = None,
+) -> None:
+    """Add translation memories to a datastore, in one step that readers see whole or not at all.
+
+    Example:
+
+        knnmt add projekt.store korrekturen.tsv
+    """
+    from knnmt.datastore.store import Datastore
+
+    opened = Datastore.open(store)
+    manifest = opened.manifest
+    reading = MemoryReading(
+        memories,
+        ReadingConfig(
+            source_language=manifest.source_language,
+            target_language=manifest.target_language,
+            format=file_format,
+            inline="keep" if keep_inline else "drop",
+            accelerators="keep" if keep_accelerators else "drop",
+            unfinished=unfinished,
+            catalog_language=catalog_language,
+            on_error="skip" if skip_malformed else "stop",
+        ),
+        FilterConfig(max_characters, max_ratio, copies=not drop_copies, duplicates=not drop_duplicates),
+    )
+    engine = load_quickly(model or manifest.model_name, device, threads)
+    unchanged = ends_with("the store is as it was")
+    with unchanged, counter("adding", reading.count, "pairs") as progress:
+        change = opened.add(reading.pairs(), engine, progress=progress)
+    for line in reading.summary(change.dropped):
+        typer.echo(line)
+    typer.echo(f"added      {change.added_sentences:,} sentences, {change.added_entries:,} entries")
+    typer.echo(f"store      {opened.manifest.live_sentences:,} sentences, {opened.manifest.live_entries:,} entries")
+
+
+def remove(
+    store: Store,
+    origin: Annotated[
+        str | None,
+        typer.Option(help="An origin whole (memory.tmx#tu7), or a file's name: all its units.", show_default=False),
+    ] = None,
+    source_text: Annotated[str | None, typer.Option(help="The source text whole.", show_default=False)] = None,
+    match: Annotated[
+        str | None, typer.Option(help="A regular expression found in source or target.", show_default=False)
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be removed.")] = False,
+) -> None:
+    """Remove sentences from a datastore; given several conditions, those that fit all of them.
+
+    Example:
+
+        knnmt remove projekt.store --origin projekt.tmx#tu17
+    """
+    from knnmt.datastore.store import Datastore, matching
+
+    chosen = matching(origin, source_text, match)
+    opened = Datastore.open(store)
+    if dry_run:
+        found = [pair for pair in opened.pairs() if chosen(pair)]
+        for pair in found:
+            typer.echo(f"{pair.origin}\t{pair.source}\t{pair.target}")
+        typer.echo(f"would remove {len(found):,} sentences")
+        return
+    change = opened.remove(chosen)
+    typer.echo(f"removed    {change.removed_sentences:,} sentences, {change.removed_entries:,} entries")
+    typer.echo(f"store      {opened.manifest.live_sentences:,} sentences, {opened.manifest.live_entries:,} entries")
+
+
+def compact(store: Store) -> None:
+    """Write a datastore anew without what was removed, and with small additions joined.
+
+    Readers that have the store open are not disturbed. Entry numbers change.
+    """
+    from knnmt.datastore.store import Datastore
+
+    opened = Datastore.open(store)
+    before = sum(stored.bytes for stored in opened.manifest.files())
+    opened.compact()
+    after = sum(stored.bytes for stored in opened.manifest.files())
+    typer.echo(
+        f"{in_words(before)} became {in_words(after)}: {opened.manifest.sentences:,} sentences, "
+        f"{opened.manifest.entries:,} entries, {len(opened.segments)} segments"
+    )

@@ -1,0 +1,143 @@
+"""`knnmt inspect`, `verify` and `export`: looking into a datastore."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from knnmt.cli.change import Store
+from knnmt.cli.memories import in_words
+from knnmt.errors import ModelError, SettingError
+
+if TYPE_CHECKING:
+    from knnmt.datastore.store import Datastore, Entry
+    from knnmt.engine.tokenizer import Tokenizer
+
+_SAMPLES = 5
+
+
+def inspect(
+    store: Store,
+    entry: Annotated[int | None, typer.Option(min=0, help="Show one entry.", show_default=False)] = None,
+    search: Annotated[str | None, typer.Option(help="Show sentences that contain a text.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Most sentences or origins to show.")] = 20,
+) -> None:
+    """Show what is in a datastore: counts, sizes, origins, and sample entries, each token marked in its sentence."""
+    from knnmt.datastore.store import Datastore
+
+    opened = Datastore.open(store)
+    tokenizer = _tokenizer_of(opened)
+    if entry is not None:
+        _show_entry(opened.entry(entry), tokenizer)
+    elif search is not None:
+        _show_sentences(opened, search, limit)
+    else:
+        _show_summary(opened, limit)
+        step = max(1, opened.entries // _SAMPLES)
+        for number in range(step // 2, opened.entries, step):
+            typer.echo()
+            _show_entry(opened.entry(number), tokenizer)
+
+
+def verify(store: Store) -> None:
+    """Check a datastore: every checksum, and everything that must hold between its arrays."""
+    from knnmt.datastore.store import Datastore
+    from knnmt.datastore.verification import verify as problems_of
+
+    opened = Datastore.open(store)
+    problems = list(problems_of(opened))
+    for problem in problems:
+        typer.echo(problem)
+    if problems:
+        typer.echo(f"{len(problems)} problems: restore the files named, or build the store again")
+        raise typer.Exit(1)
+    files = opened.manifest.files()
+    typer.echo(f"sound: {len(files)} files, {in_words(sum(stored.bytes for stored in files))}, every checksum right")
+
+
+def export(
+    store: Store,
+    output: Annotated[Path, typer.Option("--output", "-o", help="A file whose name ends in .tmx or .tsv.")],
+) -> None:
+    """Write the sentences of a datastore as a translation memory again, with their origins."""
+    from knnmt.datastore.store import Datastore
+
+    opened = Datastore.open(store)
+    changed = opened.export(output)
+    typer.echo(f"wrote {opened.manifest.live_sentences:,} pairs to {output}")
+    if changed:
+        typer.echo(f"in {changed:,} of them characters that the format cannot hold were replaced")
+
+
+def _tokenizer_of(store: Datastore) -> Tokenizer | None:
+    """The tokenizer that the store was built with, if its model can be found here."""
+    from knnmt.engine.checkpoint import find_checkpoint, fingerprint
+    from knnmt.engine.tokenizer import load_tokenizer
+
+    try:
+        directory = find_checkpoint(store.manifest.model_name)
+        same = fingerprint(directory).tokenizer == store.manifest.tokenizer
+        return load_tokenizer(directory) if same else None
+    except (ModelError, OSError):
+        return None
+
+
+def _show_summary(store: Datastore, limit: int) -> None:
+    manifest = store.manifest
+    size = sum(stored.bytes for stored in manifest.files())
+    typer.echo(f"store       {store.path}, generation {manifest.generation}")
+    typer.echo(
+        f"model       {manifest.model_name} ({manifest.model[:12]}), "
+        f"{manifest.source_language} to {manifest.target_language}"
+    )
+    typer.echo(f"sentences   {manifest.live_sentences:,}")
+    typer.echo(f"entries     {manifest.live_entries:,} of {manifest.dim} dimensions, {manifest.key_dtype}")
+    if manifest.entries > manifest.live_entries:
+        typer.echo(f"removed     {manifest.entries - manifest.live_entries:,} entries, until `knnmt compact`")
+    if manifest.transforms:
+        typer.echo(f"transforms  {', '.join(manifest.transforms)}")
+    typer.echo(f"on disk     {in_words(size)} in {len(manifest.files())} files")
+    origins = Counter(pair.origin.rpartition("#")[0] for pair in store.pairs())
+    for origin, count in origins.most_common(limit):
+        typer.echo(f"origin      {origin}: {count:,} sentences")
+    if len(origins) > limit:
+        typer.echo(f"            and {len(origins) - limit:,} more")
+
+
+def _show_entry(entry: Entry, tokenizer: Tokenizer | None) -> None:
+    removed = ", removed" if entry.removed else ""
+    typer.echo(
+        f"entry {entry.id}: token {entry.position + 1} of {len(entry.target_tokens)}, from {entry.pair.origin}{removed}"
+    )
+    typer.echo(f"  source  {entry.pair.source}")
+    typer.echo(f"  target  {_marked(entry, tokenizer)}")
+
+
+def _marked(entry: Entry, tokenizer: Tokenizer | None) -> str:
+    """The target with the entry's token in angle quotes."""
+    if tokenizer is None:
+        return f"{entry.pair.target}  (value {entry.value}; the model's tokenizer is not here to show it)"
+    tokens = entry.target_tokens.tolist()
+    before = tokenizer.decode(tokens[: entry.position])
+    through = tokenizer.decode(tokens[: entry.position + 1])
+    whole = tokenizer.decode(tokens)
+    if entry.position == len(tokens) - 1:
+        return f"{whole}«end»"
+    piece = through[len(before) :]
+    gap = piece[: len(piece) - len(piece.lstrip())]
+    return f"{before}{gap}«{piece.lstrip()}»{whole[len(through) :]}"
+
+
+def _show_sentences(store: Datastore, text: str, limit: int) -> None:
+    if not text:
+        raise SettingError("--search needs a text to look for")
+    found = (pair for pair in store.pairs() if text in pair.source or text in pair.target)
+    for pair in islice(found, limit):
+        typer.echo(f"{pair.origin}\n  source  {pair.source}\n  target  {pair.target}")
+    rest = sum(1 for _ in found)
+    if rest:
+        typer.echo(f"and {rest:,} more")

@@ -1,0 +1,155 @@
+"""Building, changing and looking into a store from the command line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent.parent / "datastore" / "golden-v1"
+PAIRS = [
+    ("Guten Morgen!", "Good morning!"),
+    ("Die Datei wurde gespeichert.", "The file has been saved."),
+    ("Die Datei wurde gelöscht.", "The file has been deleted."),
+    ("Drucken", "Print"),
+]
+
+
+def knnmt(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "knnmt", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def succeeds(*arguments: str | Path) -> str:
+    done = knnmt(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def fails(*arguments: str | Path) -> str:
+    done = knnmt(*arguments)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    return done.stderr + done.stdout
+
+
+@pytest.fixture(scope="module")
+def memory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("memory") / "own.tsv"
+    lines = [*PAIRS, ("", "empty"), ("Drucken", "Print")]
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def store(memory: Path, tmp_path: Path) -> Path:
+    succeeds("build", memory, "-o", tmp_path / "own.store", "--drop-duplicates")
+    return tmp_path / "own.store"
+
+
+def test_a_store_from_building_to_export(memory: Path, tmp_path: Path) -> None:
+    """The whole life of a store, as the help tells it."""
+    store = tmp_path / "own.store"
+    said = succeeds("build", memory, "-o", store, "--drop-duplicates")
+    assert "read       5 pairs from 1 file" in said
+    assert "left out   1  empty source or target" in said
+    assert "left out   1  duplicate" in said
+    assert f"built      {store}: 4 sentences, " in said
+    assert "entries of 320 dimensions" in said
+
+    said = succeeds("inspect", store)
+    assert "model       de-en" in said
+    assert "sentences   4" in said
+    assert f"origin      {memory}: 4 sentences" in said
+    assert said.count("entry ") >= 5
+    assert "«" in said
+    assert succeeds("inspect", store, "--entry", "0") == (
+        f"entry 0: token 1 of 4, from {memory}#1\n  source  Guten Morgen!\n  target  «Good» morning!\n"
+    )
+    assert "«end»" in succeeds("inspect", store, "--entry", "3")
+    found = succeeds("inspect", store, "--search", "Datei")
+    assert found.count("source  Die Datei wurde") == 2
+    assert "and 1 more" in succeeds("inspect", store, "--search", "Datei", "--limit", "1")
+
+    corrections = tmp_path / "corrections.tsv"
+    corrections.write_text("Abbrechen\tCancel\n", encoding="utf-8")
+    said = succeeds("add", store, corrections)
+    assert "added      1 sentences" in said
+    assert "store      5 sentences" in said
+
+    would = succeeds("remove", store, "--match", "Datei", "--dry-run")
+    assert "would remove 2 sentences" in would
+    assert "removed    2 sentences" in succeeds("remove", store, "--match", "Datei")
+    assert "removed    1 sentences" in succeeds("remove", store, "--origin", f"{memory}#1")
+    assert "removed     " in succeeds("inspect", store)
+    assert "2 sentences" in succeeds("compact", store)
+    assert succeeds("verify", store).startswith("sound: 1 files")
+
+    for name in ("out.tmx", "out.tsv"):
+        assert "wrote 2 pairs" in succeeds("export", store, "-o", tmp_path / name)
+    assert (tmp_path / "out.tsv").read_text(encoding="utf-8") == (
+        f"Drucken\tPrint\t{memory}#4\nAbbrechen\tCancel\t{corrections}#1\n"
+    )
+    again = tmp_path / "again.store"
+    succeeds("build", tmp_path / "out.tmx", "-o", again)
+    assert f"from {memory}#4" in succeeds("inspect", again, "--entry", "0")
+
+
+def test_mistakes_are_explained(store: Path, memory: Path, tmp_path: Path) -> None:
+    assert "already there" in fails("build", memory, "-o", store)
+    assert "no datastore there" in fails("inspect", tmp_path / "absent")
+    assert "say what to choose" in fails("remove", store)
+    assert "ends in .tmx or .tsv" in fails("export", store, "-o", tmp_path / "out.docx")
+    assert "does not exist; the store has entries" in fails("inspect", store, "--entry", "99999")
+    assert "dtype must be one of float16, float32" in fails("build", memory, "-o", tmp_path / "x", "--dtype", "int8")
+    broken = tmp_path / "broken.tsv"
+    broken.write_text("Ja\tYes\nohne Spalte\n", encoding="utf-8")
+    assert "broken.tsv" in fails("build", broken, "-o", tmp_path / "y")
+    said = succeeds("build", broken, "-o", tmp_path / "y", "--skip-malformed", "--restart")
+    assert "malformed  1 units" in said
+    segment = next((store / "segments").iterdir())
+    segment.write_bytes(segment.read_bytes()[:-1] + b"\x00")
+    assert "its bytes were altered" in fails("verify", store)
+
+
+def test_control_c_and_the_same_command_again(tmp_path: Path, tiny_checkpoint: Path) -> None:
+    memory = tmp_path / "large.tsv"
+    memory.write_text("".join(f"Satz {n}\tsentence number {n}\n" for n in range(9_000)), encoding="utf-8")
+    store = tmp_path / "large.store"
+    command = ["build", str(memory), "-o", str(store), "--model", str(tiny_checkpoint)]
+    python = [sys.executable, "-m", "knnmt"]
+    with subprocess.Popen(python + command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 200
+        segments = store.with_name("large.store.building") / "segments"
+        while time.monotonic() < deadline and not (segments.is_dir() and list(segments.glob("0*"))):
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in stderr
+    assert b"interrupted; run the same command again to go on" in stderr
+    assert not store.exists()
+    kept = len(list(segments.glob("0*")))
+    said = succeeds(*command)
+    assert f"continued  {kept} of " in said
+    assert "9,000 sentences" in said
+
+
+@pytest.mark.parametrize("command", [["inspect"], ["verify"], ["compact"], ["remove", "--match", "nichts"]])
+def test_looking_into_a_store_does_not_wait_for_torch(tmp_path: Path, command: list[str]) -> None:
+    code = (
+        "import sys, atexit; from knnmt.cli import main; atexit.register(lambda: print('torch' in sys.modules)); main()"
+    )
+    verb, *options = command
+    store = shutil.copytree(GOLDEN, tmp_path / "store")
+    arguments = [sys.executable, "-c", code, verb, str(store), *options]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
+    assert done.stdout.endswith("False\n")
+    assert done.returncode == 0, done.stderr
