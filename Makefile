@@ -24,8 +24,9 @@ format: $(VENV)/.ready-dev  ## put the code into the house format
 soak: $(VENV)/.ready-dev  ## the long and heavy checks
 	$(RUN) -m pytest -m soak
 
-bench: $(VENV)/.ready-bench  ## decoding speed beside transformers and CTranslate2
+bench: $(VENV)/.ready-bench  ## decoding and building speed beside transformers, CTranslate2 and the bare model
 	$(RUN) benchmarks/decoding.py
+	$(RUN) benchmarks/building.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache dist

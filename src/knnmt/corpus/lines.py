@@ -6,36 +6,50 @@ import codecs
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from knnmt.corpus.opening import open_stream
+from knnmt.corpus.report import UnitError
 from knnmt.errors import InputError
 
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def refuse_utf16(head: bytes, name: str) -> None:
+    """Raise `InputError` when a file begins with the mark of UTF-16."""
+    if head.startswith(_UTF16):
+        raise InputError(f"{name}: expected UTF-8, found UTF-16. Convert it first: iconv -f UTF-16 -t UTF-8")
+
+
+def decode_line(line: bytes, number: int) -> str:
+    """The text of a line, its end included; a byte order mark before the first line is dropped."""
+    if number == 1:
+        line = line.removeprefix(codecs.BOM_UTF8)
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UnitError(
+            f"expected UTF-8, found byte 0x{error.object[error.start]:02x} at column {error.start + 1}. "
+            "Convert the file first, for example: iconv -f LATIN1 -t UTF-8"
+        ) from error
+
+
+def without_end(line: str) -> str:
+    """A line without the line feed, or carriage return with line feed, that ends it."""
+    return line.removesuffix("\n").removesuffix("\r")
 
 
 def decode_lines(raw: Iterable[bytes], name: str) -> Iterator[str]:
     """Lines without their ends. Only a line feed (or carriage return with line feed) ends a line."""
     for number, line in enumerate(raw, start=1):
         if number == 1:
-            if line.startswith(_UTF16):
-                raise InputError(f"{name}: expected UTF-8, found UTF-16. Convert it first: iconv -f UTF-16 -t UTF-8")
-            line = line.removeprefix(codecs.BOM_UTF8)
+            refuse_utf16(line, name)
         try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{name}, line {number}: expected UTF-8, found byte 0x{error.object[error.start]:02x} at column "
-                f"{error.start + 1}. Convert the file first, for example: iconv -f LATIN1 -t UTF-8"
-            ) from error
-        yield text.removesuffix("\n").removesuffix("\r")
+            text = decode_line(line, number)
+        except UnitError as error:
+            raise InputError(f"{name}, line {number}: {error}") from error
+        yield without_end(text)
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Lines of a file."""
-    try:
-        with path.open("rb") as raw:
-            yield from decode_lines(raw, str(path))
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: no such file") from error
-    except IsADirectoryError as error:
-        raise InputError(f"{path}: expected a text file, found a directory") from error
-    except PermissionError as error:
-        raise InputError(f"{path}: no permission to read it") from error
+    """Lines of a file, which may be compressed with gzip, xz or zstd."""
+    with open_stream(path) as raw:
+        yield from decode_lines(raw, str(path))

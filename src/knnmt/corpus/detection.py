@@ -1,0 +1,39 @@
+"""Which format a file has: by its content, then by its name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from knnmt.corpus.languages import plain_name
+from knnmt.corpus.prolog import read_prolog
+
+_ROOTS = {"tmx": "tmx", "xliff": "xliff"}
+_NAMES = {
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".csv": "csv",
+    ".po": "po",
+    ".pot": "po",
+    ".tmx": "tmx",
+    ".xlf": "xliff",
+    ".xliff": "xliff",
+    ".sdlxliff": "xliff",
+}
+_MESSAGE = re.compile(rb'^msgid\s+"', re.MULTILINE)
+_XML_STARTS = (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<\x00", b"\xfe\xff\x00<", b"<\x00", b"\x00<")
+
+
+def detect_format(path: Path, head: bytes) -> str:
+    """One of `FORMATS`, from the path and the first bytes, decompressed, of a file.
+
+    XML is known by its root element and PO by its first message, whatever the name; a name with a known ending decides
+    next; and of the rest, a tab in the first line makes TSV and anything else is plain text.
+    """
+    if head.startswith(_XML_STARTS) and (root := read_prolog(head).root) in _ROOTS:
+        return _ROOTS[root]
+    if _MESSAGE.search(head):
+        return "po"
+    if named := _NAMES.get(plain_name(path).suffix.lower()):
+        return named
+    return "tsv" if b"\t" in head.partition(b"\n")[0] else "text"

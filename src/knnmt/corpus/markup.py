@@ -1,0 +1,178 @@
+"""Units of an XML file, one after the other, in memory that does not grow with the file.
+
+Nothing is fetched and nothing is expanded: external DTDs are not loaded and files that declare entities are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from io import BufferedReader
+from itertools import chain
+from typing import TYPE_CHECKING, Any, cast
+
+from knnmt.corpus.opening import HEAD
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.prolog import read_prolog
+from knnmt.corpus.report import ReadingReport
+from knnmt.errors import MalformedMemoryError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from lxml import etree
+
+_PROLOG_LIMIT = 1 << 20
+_PIECE_LIMIT = 1 << 20
+
+
+def read_units(
+    stream: BufferedReader,
+    name: str,
+    root: str,
+    units: tuple[str, ...],
+    parts: tuple[str, ...],
+    config: ReadingConfig,
+    report: ReadingReport,
+) -> Iterator[etree._Element]:
+    """Finished elements called one of `units` or `parts`, in any namespace; each is emptied when the next is asked for.
+
+    Where XML is broken and `config` asks to go on, the problems are counted, and units they lie in are left out.
+    """
+    try:
+        from lxml import etree
+    except ImportError as error:
+        raise MissingDependencyError("lxml", f"reading {name}, which is {root.upper()},", "formats") from error
+    start = _safe_start(stream, name, root)
+    parser = etree.XMLPullParser(
+        events=("end",),
+        tag=[f"{{*}}{tag}" for tag in (*units, *parts)],
+        resolve_entities=False,
+        load_dtd=False,
+        no_network=True,
+        recover=config.on_error == "skip",
+        # Original documents embedded in XLIFF exceed the 10 MB that a text may have otherwise. The limits guard
+        # against expanding entities, and those cannot be declared here; everything else grows only with the file.
+        huge_tree=True,
+    )  # collect_ids stays on: switching it off makes lxml 6 load external DTDs
+    pieces = _pieces(start, stream, units) if config.on_error == "skip" else _chunks(start, stream)
+    is_first = True
+    for element in _elements(parser, pieces, name, units, config, report):
+        if is_first:
+            _check_declarations(element, name)
+            is_first = False
+        yield element
+        _release(element)
+
+
+def local_name(element: etree._Element) -> str:
+    """The name of an element without its namespace."""
+    return element.tag.rpartition("}")[2]
+
+
+def _safe_start(stream: BufferedReader, name: str, root: str) -> bytes:
+    """The beginning of the file, once it is known to hold the right root element and no entity declaration."""
+    head = b""
+    while True:
+        more = stream.read(HEAD)
+        head += more
+        prolog = read_prolog(head)
+        if prolog.entity is not None:
+            raise _entity_error(name, prolog.entity)
+        if prolog.error is not None:
+            raise MalformedMemoryError(f"{name}: expected the XML of a {root} file, found: {prolog.error}")
+        if prolog.reached:
+            break
+        if not more or len(head) > _PROLOG_LIMIT:
+            raise MalformedMemoryError(f"{name}: expected XML with the root element <{root}>, found no element")
+    if prolog.root != root:
+        raise MalformedMemoryError(
+            f"{name}: expected XML with the root element <{root}>, found <{prolog.root}>. "
+            "If the format was given as an option, it may be the wrong one"
+        )
+    return head
+
+
+def _check_declarations(element: etree._Element, name: str) -> None:
+    """Second look, by the parser that counts, in case the two parsers should ever read a DOCTYPE differently."""
+    dtd: Any = element.getroottree().docinfo.internalDTD
+    for entity in dtd.entities() if dtd is not None else ():
+        raise _entity_error(name, entity.name or "")
+
+
+def _entity_error(name: str, entity: str) -> MalformedMemoryError:
+    return MalformedMemoryError(
+        f"{name}: declares the entity {entity!r} in its DOCTYPE. Files that declare entities are not read, because "
+        "those can expand without end or pull in other files; write its text out and remove the declaration"
+    )
+
+
+def _chunks(start: bytes, stream: BufferedReader) -> Iterator[bytes]:
+    yield start
+    while chunk := stream.read(HEAD):
+        yield chunk
+
+
+def _elements(
+    parser: etree.XMLPullParser,
+    pieces: Iterator[bytes],
+    name: str,
+    units: tuple[str, ...],
+    config: ReadingConfig,
+    report: ReadingReport,
+) -> Iterator[etree._Element]:
+    from lxml import etree
+
+    seen = 0
+    for piece in chain(pieces, [b""]):
+        failure = None
+        try:
+            if piece:
+                parser.feed(piece)
+            else:
+                parser.close()
+        except etree.XMLSyntaxError as error:
+            failure = error
+        # The log knows more than the exception, which is missing after some errors and vague after others.
+        log = list(parser.feed_error_log)
+        errors = [(error.line, error.message) for error in log[seen:] if error.level >= etree.ErrorLevels.ERROR]
+        if failure and not errors:
+            errors = [(failure.lineno or 0, failure.msg or "")]
+        seen = len(log)
+        for line, message in errors:
+            report.problem(f"{name}, line {line}", f"expected well-formed XML, found: {message}", config)
+        elements = [cast("etree._Element", element) for _, element in parser.read_events()]
+        # A piece mostly ends with its only unit; where the parser held several back, lines tell which one is broken.
+        lines = [element.sourceline for element in elements] + [1 << 62]
+        for element, first, last in zip(elements, lines, lines[1:], strict=False):
+            if local_name(element) in units and any(first <= line <= last for line, _ in errors):
+                report.skip("unit with broken XML")
+                _release(element)
+            else:
+                yield element
+
+
+def _pieces(start: bytes, stream: BufferedReader, units: tuple[str, ...]) -> Iterator[bytes]:
+    """The file cut behind every unit, so that errors can be told apart by unit."""
+    encoding = {b"\xff\xfe": "utf-16-le", b"<\x00": "utf-16-le", b"\xfe\xff": "utf-16-be", b"\x00<": "utf-16-be"}
+    closing = [f"</{unit}>".encode(encoding.get(start[:2], "utf-8")) for unit in units]
+    end = re.compile(b"|".join(map(re.escape, closing)))
+    rest = b""
+    for chunk in _chunks(start, stream):
+        rest += chunk
+        done = 0
+        for match in end.finditer(rest):
+            yield rest[done : match.end()]
+            done = match.end()
+        rest = rest[done:]
+        if len(rest) > _PIECE_LIMIT:
+            yield rest
+            rest = b""
+    if rest:
+        yield rest
+
+
+def _release(element: etree._Element) -> None:
+    """Free an element and everything before it under the same parent."""
+    element.clear()
+    parent = element.getparent()
+    while parent is not None and element.getprevious() is not None:
+        del parent[0]

@@ -1,0 +1,124 @@
+"""Opening a file for reading, whatever it is compressed with, with the file named when that goes wrong.
+
+Compression is known by the first bytes, not by the name.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+from knnmt.errors import InputError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+HEAD = 1 << 16
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+class _NamedStream(io.RawIOBase):
+    """Passes bytes on, and says which file it was when they turn out to be damaged."""
+
+    def __init__(self, name: str, file: BinaryIO, inner: _Readable) -> None:
+        self._name = name
+        self._file = file
+        self._inner = inner
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer)
+        try:
+            data = self._inner.read(len(view))
+        except EOFError as error:
+            raise InputError(
+                f"{self._name}: the compressed file ends too early. It was cut off; copy or download it again"
+            ) from error
+        except (zlib.error, lzma.LZMAError, OSError) as error:
+            raise InputError(f"{self._name}: cannot be read to its end: {error}") from error
+        view[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class _ZstandardReader:
+    """All frames of a zstd file, one after the other; unlike the package's own reader it notices a cut frame."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        try:
+            import zstandard
+        except ImportError as error:
+            raise MissingDependencyError("zstandard", f"reading {name}, which zstd compressed,", "formats") from error
+        self._file = file
+        self._error = zstandard.ZstdError
+        self._new_frame = zstandard.ZstdDecompressor().decompressobj
+        self._frame = self._new_frame()
+        self._fed = False
+        self._ready = b""
+
+    def read(self, size: int) -> bytes:
+        while not self._ready:
+            rest = self._frame.unused_data if self._frame.eof else b""
+            data = rest or self._file.read(HEAD)
+            if not data:
+                if self._fed and not self._frame.eof:
+                    raise EOFError
+                return b""
+            if self._frame.eof:
+                self._frame = self._new_frame()
+            try:
+                self._ready = self._frame.decompress(data)
+            except self._error as error:
+                raise OSError(str(error)) from error
+            self._fed = True
+        data, self._ready = self._ready[:size], self._ready[size:]
+        return data
+
+
+def open_stream(path: Path) -> io.BufferedReader:
+    """The bytes of a file, decompressed if need be; the first `HEAD` of them can be looked at with `peek`."""
+    name = str(path)
+    try:
+        file = path.open("rb")
+    except FileNotFoundError as error:
+        raise InputError(f"{name}: no such file") from error
+    except IsADirectoryError as error:
+        raise InputError(f"{name}: expected a file, found a directory. Name the files in it") from error
+    except PermissionError as error:
+        raise InputError(f"{name}: no permission to read it") from error
+    except OSError as error:
+        raise InputError(f"{name}: cannot be opened: {error}") from error
+    try:
+        inner = _decompressed(file, name)
+    except BaseException:
+        file.close()
+        raise
+    return io.BufferedReader(_NamedStream(name, file, inner), buffer_size=HEAD)
+
+
+def _decompressed(file: io.BufferedReader, name: str) -> _Readable:
+    kinds: dict[bytes, Callable[[], _Readable]] = {
+        b"\x1f\x8b": lambda: gzip.GzipFile(fileobj=file),
+        b"\xfd7zXZ\x00": lambda: lzma.LZMAFile(file),  # noqa: SIM115
+        b"\x28\xb5\x2f\xfd": lambda: _ZstandardReader(file, name),
+    }
+    try:
+        head = file.peek(6)
+    except OSError as error:
+        raise InputError(f"{name}: cannot be read: {error}") from error
+    if head.startswith(b"PK\x03\x04"):
+        raise InputError(f"{name}: expected a file of text, found a zip archive. Unpack it and name the files in it")
+    return next((kind() for magic, kind in kinds.items() if head.startswith(magic)), file)

@@ -1,0 +1,164 @@
+"""PO catalogs of gettext, entry by entry: translated entries, with a pair for every plural form."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from io import BufferedReader
+from itertools import chain
+from typing import Any, SupportsIndex
+
+from knnmt.corpus.accelerators import drop_accelerators
+from knnmt.corpus.catalog_language import catalog_language
+from knnmt.corpus.languages import matches
+from knnmt.corpus.lines import refuse_utf16
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.report import ReadingReport, UnitError
+from knnmt.errors import MissingDependencyError
+
+_LINE = re.compile(r'(?:#~\s*)?(?:(?P<keyword>msgctxt|msgid|msgid_plural|msgstr(?:\[\d+\])?)\s*)?".*"')
+_CHARSET = re.compile(rb"charset=([\w.:-]+)", re.IGNORECASE)
+
+
+class _EntryText(str):
+    """Text that only line feeds divide: other characters that str.splitlines knows may stand inside a message."""
+
+    __slots__ = ()
+
+    def splitlines(self, keepends: SupportsIndex = False) -> list[str]:  # noqa: ARG002
+        return self.split("\n")
+
+
+@dataclass(slots=True)
+class _Entry:
+    """The lines of one entry, and the number of the line with its msgid."""
+
+    lines: list[bytes] = field(default_factory=list)
+    first: int = 0
+    message: int = 0
+    translated: bool = False
+
+
+def read_po(stream: BufferedReader, name: str, config: ReadingConfig, report: ReadingReport) -> Iterator[SegmentPair]:
+    """Pairs of a catalog, whose translations are in one asked language and whose messages are taken to be in the other.
+
+    Fuzzy, obsolete and untranslated entries are left out; a broken entry costs only itself.
+    """
+    try:
+        import polib
+    except ImportError as error:
+        raise MissingDependencyError("polib", f"reading {name}, which is a PO catalog,", "formats") from error
+    entries = _entries(stream, name)
+    header = next(entries, None)
+    if header is None:
+        return
+    encoding = _encoding(header)
+    is_first, language = True, ""
+    for entry in chain([header], entries):
+        try:
+            catalog = _parse(polib, entry, encoding)
+        except UnitError as error:
+            report.problem(f"{name}, line {entry.message or entry.first}", str(error), config)
+            continue
+        if is_first:
+            is_first, language = False, catalog_language(catalog.metadata.get("Language"), name, config)
+        elif catalog.metadata:
+            report.skip("header entry")
+        for parsed in catalog:
+            for source, target, origin in _forms(parsed, f"{name}#{entry.message}", language, config, report):
+                if pair := report.admit(source, target, origin):
+                    yield pair
+
+
+def _entries(stream: BufferedReader, name: str) -> Iterator[_Entry]:
+    """Cut the file into entries: one ends where, after its translation, a comment or a new message begins."""
+    entry = _Entry()
+    for number, raw in enumerate(stream, start=1):
+        if number == 1:
+            refuse_utf16(raw, name)
+            raw = raw.removeprefix(codecs.BOM_UTF8)
+        line = raw.strip()
+        text = line.removeprefix(b"#~").lstrip() if not line.startswith(b"#~|") else line
+        if entry.translated and text.startswith((b"#", b"msgctxt", b"msgid")):
+            yield entry
+            entry = _Entry()
+        entry.first = entry.first or number
+        entry.lines.append(line)
+        if not entry.message and text.startswith(b"msgid"):
+            entry.message = number
+        entry.translated = entry.translated or text.startswith(b"msgstr")
+    # Comments behind the last message belong to nothing.
+    if any(line and not line.startswith(b"#") for line in entry.lines) or entry.translated or entry.message:
+        yield entry
+
+
+def _encoding(header: _Entry) -> str:
+    """The charset of the header, where it names one that exists; templates say CHARSET."""
+    match = _CHARSET.search(b"".join(header.lines))
+    try:
+        return codecs.lookup(match.group(1).decode("ascii")).name if match else "utf-8"
+    except LookupError:
+        return "utf-8"
+
+
+def _parse(polib: Any, entry: _Entry, encoding: str) -> Any:
+    lines = []
+    for number, raw in enumerate(entry.lines, start=entry.first):
+        try:
+            line = raw.decode(encoding)
+        except UnicodeDecodeError as error:
+            raise UnitError(
+                f"expected text in {encoding}, found byte 0x{raw[error.start]:02x} in line {number}. "
+                "Correct the charset in the header, or convert the file"
+            ) from error
+        if line and not _LINE.fullmatch(line) and not (line.startswith("#") and not line.startswith("#~ msg")):
+            raise UnitError(f"expected a comment or a quoted string after msgid or msgstr, found {line[:60]!r}")
+        lines.append(line)
+    if not entry.message:
+        raise UnitError("expected an entry with a msgid, found none")
+    try:
+        return polib.pofile(_EntryText("\n".join(lines)), encoding=encoding)
+    except (OSError, ValueError, IndexError) as error:
+        reason = str(error).rpartition("): ")[2]
+        raise UnitError(f"expected an entry of a PO catalog, found one that cannot be read: {reason}") from error
+
+
+def _forms(
+    entry: Any, place: str, language: str, config: ReadingConfig, report: ReadingReport
+) -> Iterator[tuple[str, str, str]]:
+    """Source, target and origin of every form of an entry that is to be taken."""
+    if entry.msgid_plural:
+        forms = [
+            (entry.msgid_plural if form else entry.msgid, translation, f"{place}[{form}]")
+            for form, translation in sorted(entry.msgstr_plural.items())
+        ]
+    else:
+        forms = [(entry.msgid, entry.msgstr, place)]
+    reason = _reason_against(entry, language, config)
+    if reason:
+        report.skip(reason, len(forms))
+        return
+    if entry.fuzzy:
+        report.note("fuzzy, taken as asked")
+    context = f"|{' '.join(entry.msgctxt.split())}" if entry.msgctxt else ""
+    for message, translation, origin in forms:
+        if not translation.strip():
+            report.skip("untranslated")
+            continue
+        pair = (message, translation)
+        if config.accelerators == "drop":
+            pair = drop_accelerators(*pair)
+        is_target = matches(config.target_language, language)
+        source, target = pair if is_target else pair[::-1]
+        yield source, target, origin + context
+
+
+def _reason_against(entry: Any, language: str, config: ReadingConfig) -> str | None:
+    if entry.obsolete:
+        return "obsolete"
+    if not any(matches(asked, language) for asked in config.languages):
+        return f"catalog is in {language}"
+    return "fuzzy" if entry.fuzzy and not config.unfinished else None

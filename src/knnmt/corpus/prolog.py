@@ -1,0 +1,62 @@
+"""What stands before the root element of an XML file: found out before anything there can do harm.
+
+Entity declarations are the way to make a small file expand without end, or fetch other files. No memory needs them, so
+a file that has any is refused, and this is where it shows, before the proper parser sees a byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from xml.parsers import expat
+
+
+@dataclass(frozen=True, slots=True)
+class Prolog:
+    """The root's name without prefix if it was reached, else the name a DOCTYPE promises; and what is wrong, if so."""
+
+    root: str | None = None
+    reached: bool = False
+    entity: str | None = None
+    error: str | None = None
+
+
+class _Found(Exception):  # noqa: N818
+    """Ends the parse early, with what was found."""
+
+    def __init__(self, prolog: Prolog) -> None:
+        self.prolog = prolog
+
+
+def read_prolog(head: bytes) -> Prolog:
+    """Look at the first bytes of a file, up to the root element if they reach that far."""
+    parser = expat.ParserCreate()
+    promised: str | None = None
+
+    def doctype(name: str, *_: object) -> None:
+        nonlocal promised
+        promised = _local(name)
+
+    def entity(name: str, *_: object) -> None:
+        raise _Found(Prolog(root=promised, entity=name))
+
+    def element(name: str, *_: object) -> None:
+        raise _Found(Prolog(root=_local(name), reached=True))
+
+    parser.StartDoctypeDeclHandler = doctype
+    parser.EntityDeclHandler = entity
+    # A reference to a parameter entity that only an external DTD could declare hides the declarations behind it.
+    # It is reported when such entities are to be parsed; nothing is loaded, as there is no handler that would.
+    parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_ALWAYS)
+    parser.SkippedEntityHandler = entity
+    parser.StartElementHandler = element
+    try:
+        parser.Parse(head, False)
+    except _Found as found:
+        return found.prolog
+    except (expat.ExpatError, LookupError, ValueError) as error:
+        return Prolog(root=promised, error=str(error))
+    return Prolog(root=promised)
+
+
+def _local(name: str) -> str:
+    return name.rpartition(":")[2]

@@ -1,0 +1,76 @@
+"""Reading translation memories of any format, one pair at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from io import BufferedReader
+from pathlib import Path
+
+from knnmt.corpus.detection import detect_format
+from knnmt.corpus.opening import open_stream
+from knnmt.corpus.options import FORMATS, ReadingConfig
+from knnmt.corpus.paired import read_paired, target_comes_first
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.po import read_po
+from knnmt.corpus.report import ReadingReport
+from knnmt.corpus.tabular import read_csv, read_tsv
+from knnmt.corpus.tmx import read_tmx
+from knnmt.corpus.xliff import read_xliff
+from knnmt.errors import InputError
+
+__all__ = ["FORMATS", "ReadingConfig", "ReadingReport", "detect_format", "read_memories"]
+
+_Reader = Callable[[BufferedReader, str, ReadingConfig, ReadingReport], Iterator[SegmentPair]]
+_READERS: dict[str, _Reader] = {
+    "tsv": read_tsv,
+    "csv": read_csv,
+    "tmx": read_tmx,
+    "xliff": read_xliff,
+    "po": read_po,
+}
+
+
+def read_memories(paths: Sequence[Path], config: ReadingConfig, report: ReadingReport) -> Iterator[SegmentPair]:
+    """Pairs of all files in order, read as they are asked for; `report` tells what became of every unit.
+
+    Two plain-text files in a row are the two sides of one memory: the language tags at the end of their names say which
+    is the source, otherwise it is the first.
+    """
+    remaining = iter(paths)
+    for path in remaining:
+        with ExitStack() as files:
+            stream, found = _open(path, config, files)
+            if found == "text":
+                pairs = _text_pairs(path, stream, next(remaining, None), config, report, files)
+            else:
+                pairs = _READERS[found](stream, str(path), config, report)
+            for pair in pairs:
+                report.pairs += 1
+                yield pair
+
+
+def _open(path: Path, config: ReadingConfig, files: ExitStack) -> tuple[BufferedReader, str]:
+    stream = files.enter_context(open_stream(path))
+    return stream, config.format or detect_format(path, stream.peek())
+
+
+def _text_pairs(
+    first: Path,
+    first_stream: BufferedReader,
+    second: Path | None,
+    config: ReadingConfig,
+    report: ReadingReport,
+    files: ExitStack,
+) -> Iterator[SegmentPair]:
+    advice = "Plain text needs two files in a row, source and target; in one file, put a tab between them"
+    if second is None:
+        raise InputError(f"{first}: is a text file without a partner. {advice}")
+    second_stream, found = _open(second, config, files)
+    if found != "text":
+        raise InputError(f"{first}: is a text file without a partner, the next file {second} is {found}. {advice}")
+    sides = [(first_stream, str(first)), (second_stream, str(second))]
+    if target_comes_first(first, second, config):
+        sides.reverse()
+    (source, source_name), (target, target_name) = sides
+    return read_paired(source, source_name, target, target_name, config, report)

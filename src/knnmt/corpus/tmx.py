@@ -1,0 +1,103 @@
+"""TMX 1.4, streamed: one pair a unit, in the languages that were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import BufferedReader
+from itertools import product
+from typing import TYPE_CHECKING
+
+from knnmt.corpus.inline import InlineRules, segment_text
+from knnmt.corpus.languages import match_rank
+from knnmt.corpus.markup import local_name, read_units
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.report import ReadingReport, UnitError
+
+if TYPE_CHECKING:
+    from lxml import etree
+
+ORIGIN_PROPERTY = "x-origin"
+_CODES = frozenset({"bpt", "ept", "ph", "it", "ut", "sub"})
+_XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
+
+_Variant = tuple[str, "etree._Element"]
+
+
+def read_tmx(stream: BufferedReader, name: str, config: ReadingConfig, report: ReadingReport) -> Iterator[SegmentPair]:
+    """Pairs of a TMX file.
+
+    Of several variants that answer to an asked language the best match is taken (`knnmt.corpus.languages`), of equally
+    good ones the first. A variant without a language is in the source language of its unit or of the header.
+    """
+    rules = InlineRules(_CODES, config.inline == "keep")
+    header_language: str | None = None
+    ordinal = 0
+    for element in read_units(stream, name, "tmx", ("tu",), ("header",), config, report):
+        if local_name(element) == "header":
+            header_language = element.get("srclang")
+            continue
+        ordinal += 1
+        unit = element.get("tuid") or f"tu{ordinal}"
+        try:
+            chosen = _chosen(element, header_language, config, report)
+            if chosen is None:
+                continue
+            source, target = (segment_text(_segment(variant), rules) for variant in chosen)
+        except UnitError as error:
+            report.problem(f"{name}, line {element.sourceline}, unit {unit}", str(error), config)
+            continue
+        if pair := report.admit(source, target, _stored_origin(element) or f"{name}#{unit}"):
+            yield pair
+
+
+def _chosen(
+    unit: etree._Element, header_language: str | None, config: ReadingConfig, report: ReadingReport
+) -> tuple[etree._Element, etree._Element] | None:
+    """The variants of the asked languages; None, and counted, where one is missing."""
+    default = unit.get("srclang") or header_language
+    variants = [_with_language(variant, default) for variant in unit if _is(variant, "tuv")]
+    sides: list[list[tuple[int, int]]] = []
+    for asked in config.languages:
+        ranked = [(match_rank(asked, language), order) for order, (language, _) in enumerate(variants)]
+        sides.append([(rank, order) for rank, order in ranked if rank is not None])
+    for asked, answers in zip(config.languages, sides, strict=True):
+        if not answers:
+            report.skip(f"no {asked} in unit")
+            return None
+    couples = [(source, target) for source, target in product(*sides) if source[1] != target[1]]
+    if not couples:
+        report.skip(f"no {config.target_language} in unit besides {config.source_language}")
+        return None
+    if len(couples) > 1:
+        report.note("unit with several variants of a language, best or first taken")
+    (_, source), (_, target) = min(couples, key=lambda couple: (couple[0][0] + couple[1][0], couple))
+    return variants[source][1], variants[target][1]
+
+
+def _with_language(variant: etree._Element, default: str | None) -> _Variant:
+    language = variant.get(_XML_LANG) or variant.get("lang")
+    if language:
+        return language, variant
+    if not default or default.lower() == "*all*":
+        raise UnitError("expected <tuv> with xml:lang, found one without, and the header states no source language")
+    return default, variant
+
+
+def _segment(variant: etree._Element) -> etree._Element:
+    for child in variant:
+        if _is(child, "seg"):
+            return child
+    raise UnitError("expected a <seg> in every <tuv>, found one without")
+
+
+def _stored_origin(unit: etree._Element) -> str | None:
+    """Where the pair came from before `write_tmx` wrote it."""
+    for child in unit:
+        if _is(child, "prop") and child.get("type") == ORIGIN_PROPERTY:
+            return child.text
+    return None
+
+
+def _is(node: etree._Element, name: str) -> bool:
+    return isinstance(node.tag, str) and local_name(node) == name

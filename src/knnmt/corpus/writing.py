@@ -1,0 +1,98 @@
+"""Writing segment pairs as TSV or TMX: streamed, and either the whole file or none."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.tmx import ORIGIN_PROPERTY
+from knnmt.errors import StorageError
+
+# A byte order mark at the start of a line may come to stand at the start of the file, where readers drop it.
+_NOT_IN_TSV = re.compile(r"[\t\n\r\ufeff]")
+_NOT_IN_UTF8 = re.compile(r"[\ud800-\udfff]")
+_NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_REPLACEMENT = "\ufffd"
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\r": "&#13;"})
+
+_TMX_START = """<?xml version="1.0" encoding="UTF-8"?>
+<tmx version="1.4">
+<header creationtool="knnmt" creationtoolversion="1" segtype="sentence" o-tmf="knnmt" adminlang="en" \
+srclang="{source}" datatype="plaintext"/>
+<body>
+"""
+_TMX_UNIT = """<tu><prop type="{property}">{origin}</prop>
+<tuv xml:lang="{source_language}"><seg>{source}</seg></tuv>
+<tuv xml:lang="{target_language}"><seg>{target}</seg></tuv></tu>
+"""
+_TMX_END = "</body>\n</tmx>\n"
+
+
+def write_tsv(path: Path, pairs: Iterable[SegmentPair]) -> int:
+    """Write source, target and origin in columns; returns how many pairs had to be changed for it.
+
+    Tabs, line ends and byte order marks inside a column become spaces.
+    """
+    changed = 0
+    with _replacing(path) as file:
+        for pair in pairs:
+            fields = [pair.source, pair.target, pair.origin]
+            written = [_NOT_IN_UTF8.sub(_REPLACEMENT, _NOT_IN_TSV.sub(" ", text)) for text in fields]
+            changed += written != fields
+            file.write(("\t".join(written) + "\n").encode())
+    return changed
+
+
+def write_tmx(path: Path, pairs: Iterable[SegmentPair], source_language: str, target_language: str) -> int:
+    """Write TMX 1.4 with the origin as a property of each unit; returns how many pairs had to be changed for it.
+
+    Characters that XML does not allow become U+FFFD.
+    """
+    changed = 0
+    with _replacing(path) as file:
+        file.write(_TMX_START.format(source=_escape(source_language)).encode())
+        for pair in pairs:
+            fields = [pair.source, pair.target, pair.origin]
+            written = [_NOT_IN_XML.sub(_REPLACEMENT, text) for text in fields]
+            changed += written != fields
+            source, target, origin = map(_escape, written)
+            unit = _TMX_UNIT.format(
+                property=ORIGIN_PROPERTY,
+                origin=origin,
+                source_language=_escape(source_language),
+                source=source,
+                target_language=_escape(target_language),
+                target=target,
+            )
+            file.write(unit.encode())
+        file.write(_TMX_END.encode())
+    return changed
+
+
+def _escape(text: str) -> str:
+    return text.translate(_ESCAPES)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file beside the path that takes its place when all is written, and vanishes when not."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        file = partial.open("wb")
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written: {error.strerror}. Choose another place") from error
+    try:
+        try:
+            with file:
+                yield file
+            partial.replace(path)
+        except OSError as error:
+            raise StorageError(f"{path}: cannot be written: {error.strerror or error}") from error
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,125 @@
+"""XLIFF 1.2 (SDLXLIFF included) and 2.x, streamed: one pair a segment, of segments that somebody finished."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import BufferedReader
+from typing import TYPE_CHECKING
+
+from knnmt.corpus.inline import InlineRules, segment_text
+from knnmt.corpus.languages import direction
+from knnmt.corpus.markup import local_name, read_units
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.report import ReadingReport, UnitError
+from knnmt.corpus.xliff_segments import XliffSegment, count_ignorables, segments_of
+
+if TYPE_CHECKING:
+    from lxml import etree
+
+_CODES = frozenset({"x", "bx", "ex", "ph", "bpt", "ept", "it", "sub", "sc", "ec"})
+_UNITS = ("trans-unit", "unit")
+
+
+def read_xliff(
+    stream: BufferedReader, name: str, config: ReadingConfig, report: ReadingReport
+) -> Iterator[SegmentPair]:
+    """Pairs of an XLIFF file whose languages are the asked ones, in the same or the opposite direction.
+
+    A language the file does not state is taken to be the asked one. A target without a state is taken as translated.
+    """
+    ordinal = 0
+    for element in read_units(stream, name, "xliff", _UNITS, ("group", "header", "file"), config, report):
+        if local_name(element) not in _UNITS:
+            continue
+        ordinal += 1
+        yield from _unit_pairs(element, ordinal, name, config, report)
+
+
+def _unit_pairs(
+    unit: etree._Element, ordinal: int, name: str, config: ReadingConfig, report: ReadingReport
+) -> Iterator[SegmentPair]:
+    identifier = unit.get("id") or f"unit{ordinal}"
+    place = f"{name}, line {unit.sourceline}, unit {identifier}"
+    try:
+        segments = segments_of(unit)
+    except UnitError as error:
+        report.problem(place, str(error), config)
+        return
+    if _untranslatable(unit):
+        report.skip('marked translate="no"', len(segments))
+        return
+    reason, swapped = _direction(unit, config, report)
+    if reason:
+        report.skip(reason, len(segments))
+        return
+    if ignorables := count_ignorables(unit):
+        report.skip("ignorable", ignorables)
+    rules = InlineRules(_CODES, config.inline == "keep")
+    unit_origin = f"{name}#{_file_name(unit)}/{identifier}"
+    for segment in segments:
+        try:
+            sides = _sides(segment, rules, config, report)
+        except UnitError as error:
+            report.problem(place, str(error), config)
+            continue
+        if sides is None:
+            continue
+        source, target = reversed(sides) if swapped else sides
+        origin = f"{unit_origin}/{segment.identifier}" if segment.identifier else unit_origin
+        if pair := report.admit(source, target, origin):
+            yield pair
+
+
+def _sides(
+    segment: XliffSegment, rules: InlineRules, config: ReadingConfig, report: ReadingReport
+) -> tuple[str, str] | None:
+    """Source and target as the file has them; None, and counted, where the segment is not to be taken."""
+    target = "" if segment.target is None else segment_text(segment.target, rules, segment.codes)
+    if not target.strip():
+        report.skip("untranslated")
+        return None
+    if segment.source is None:
+        report.skip("target segment without source")
+        return None
+    source = segment_text(segment.source, rules, segment.codes)
+    if segment.state is None:
+        report.note("target without state, taken as translated")
+    elif not segment.finished:
+        if not config.unfinished:
+            report.skip(f"state {segment.state}")
+            return None
+        report.note(f"state {segment.state}, taken as asked")
+    return source, target
+
+
+def _direction(unit: etree._Element, config: ReadingConfig, report: ReadingReport) -> tuple[str | None, bool]:
+    """Why the unit's languages keep it out, if they do, and whether its sides change places."""
+    found: dict[str, str | None] = {"source": None, "target": None}
+    for ancestor in unit.iterancestors():
+        for side, short in (("source", "src"), ("target", "trg")):
+            found[side] = found[side] or ancestor.get(f"{side}-language") or ancestor.get(f"{short}Lang")
+    way = direction(config.languages, found["source"], found["target"])
+    described = f"{found['source'] or 'unstated'} to {found['target'] or 'unstated'}"
+    if way is None:
+        return f"file is {described}", False
+    if None in found.values():
+        report.note(f"file is {described}, taken as asked")
+    if way == "swapped":
+        report.note(f"file is {described}, sides swapped")
+    return None, way == "swapped"
+
+
+def _untranslatable(unit: etree._Element) -> bool:
+    """Whether the nearest element that says anything about it says that the unit is not to be translated."""
+    for element in (unit, *unit.iterancestors()):
+        if answer := element.get("translate"):
+            return answer == "no"
+    return False
+
+
+def _file_name(unit: etree._Element) -> str:
+    for ancestor in unit.iterancestors():
+        if local_name(ancestor) == "file":
+            return ancestor.get("original") or ancestor.get("id") or "file"
+    return "file"

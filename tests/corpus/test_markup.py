@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from knnmt.corpus import markup
+from knnmt.corpus.prolog import Prolog, read_prolog
+from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
+from knnmt.errors import MalformedMemoryError
+
+READER = """
+import sys
+from pathlib import Path
+from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
+config = ReadingConfig(on_error=sys.argv[2])
+print(sum(1 for _ in read_memories([Path(sys.argv[1])], config, ReadingReport())))
+"""
+# A process starts with the peak of the one that started it; a small one in between keeps pytest's own out of it.
+MEASURED = """
+import resource, subprocess, sys
+subprocess.run([sys.executable, "-c", *sys.argv[1:]], check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def write_large_tmx(path: Path, size: int) -> int:
+    """Write units until the file has about that many bytes; returns how many."""
+    units = 0
+    with path.open("wb") as file:
+        file.write(b'<?xml version="1.0"?><tmx version="1.4"><header srclang="de"/><body>\n')
+        while file.tell() < size:
+            block = "".join(
+                f'<tu tuid="satz-{number}"><prop type="x-bereich">Lager</prop>\n'
+                f'<tuv xml:lang="de"><seg>Regal {number} steht <ph>{{1}}</ph> in der großen Halle.</seg></tuv>\n'
+                f'<tuv xml:lang="en"><seg>Shelf {number} stands in the large hall.</seg></tuv></tu>\n'
+                for number in range(units, units + 1000)
+            )
+            file.write(block.encode())
+            units += 1000
+        file.write(b"</body></tmx>\n")
+    return units
+
+
+def check_memory(path: Path, size: int, on_error: str, limit_megabytes: int) -> None:
+    try:
+        units = write_large_tmx(path, size)
+        command = [sys.executable, "-c", MEASURED, READER, str(path), on_error]
+        pairs, kilobytes = map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    finally:
+        path.unlink(missing_ok=True)
+    assert pairs == units
+    assert kilobytes < limit_megabytes * 1024
+
+
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, on_error: str) -> None:
+    check_memory(tmp_path / "large.tmx", 20_000_000, on_error, 40)
+
+
+@pytest.mark.soak
+def test_two_gigabytes_fit_into_two_hundred_megabytes(tmp_path: Path) -> None:
+    check_memory(tmp_path / "large.tmx", 2_000_000_000, "stop", 200)
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (b"<a:tmx>", Prolog("tmx", reached=True)),
+        (b"<!-- weit", Prolog()),
+        (b"<!DOCTYPE tmx SYSTEM 'x.dtd'", Prolog()),
+        (b"<!DOCTYPE tmx SYSTEM 'x.dtd'>", Prolog("tmx")),
+        (b"<!DOCTYPE tmx SYSTEM 'x.dtd'><tmx version='1.4'>", Prolog("tmx", reached=True)),
+        (b"<!DOCTYPE tmx [<!ENTITY e 'f'>", Prolog("tmx", entity="e")),
+        (b"<!DOCTYPE tmx SYSTEM 'x.dtd' [%p; <!ENTITY e 'f'>]>", Prolog("tmx", entity="p")),
+        (b"", Prolog()),
+    ],
+)
+def test_the_prolog_is_read_without_expanding_anything(head: bytes, expected: Prolog) -> None:
+    assert read_prolog(head) == expected
+
+
+def test_entities_that_the_first_look_missed_are_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(markup, "read_prolog", lambda _: Prolog("tmx", reached=True))
+    path = tmp_path / "a.tmx"
+    path.write_text(
+        '<!DOCTYPE tmx [<!ENTITY lachen "haha">]><tmx><header srclang="de"/><body><tu><tuv xml:lang="de">'
+        '<seg>&lachen;</seg></tuv><tuv xml:lang="en"><seg>x</seg></tuv></tu></body></tmx>'
+    )
+    with pytest.raises(MalformedMemoryError, match=r"a\.tmx: declares the entity 'lachen' in its DOCTYPE"):
+        list(read_memories([path], ReadingConfig(), ReadingReport()))

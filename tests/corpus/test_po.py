@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from memories import read, read_with_origins
+
+from knnmt.errors import InputError, MalformedMemoryError, MissingDependencyError
+
+HEADER = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n"Language: {}\\n"\n\n'
+GERMAN = HEADER.format("de_DE")
+TO_GERMAN = {"source_language": "en", "target_language": "de"}
+
+CATALOG = (
+    "# Erste Fassung\n"
+    + GERMAN
+    + r"""#: fenster.c:12
+msgid "Close the window"
+msgstr "Das Fenster schließen"
+
+msgctxt "Menü\nDatei"
+msgid ""
+"Two "
+"lines\n"
+msgstr ""
+"Zwei "
+"Zeilen\n"
+#, c-format
+msgid "%d file"
+msgid_plural "%d files"
+msgstr[0] "%d Datei"
+msgstr[1] "%d Dateien"
+# noch unsicher
+#, fuzzy, c-format
+
+#| msgid "old"
+msgid "Maybe"
+msgstr "Vielleicht"
+
+msgid "Later"
+msgstr ""
+
+msgid "%d day"
+msgid_plural "%d days"
+msgstr[0] "%d Tag"
+msgstr[1] ""
+
+#~ msgid "Gone"
+#~ msgstr "Weg"
+
+#~ msgid "Gone too"
+#~ msgstr ""
+#~ "Auch weg"
+# Schlusswort
+"""
+)
+
+
+def test_entries_forms_and_contexts(tmp_path: Path) -> None:
+    pairs, report = read_with_origins(tmp_path / "x.po", CATALOG, **TO_GERMAN)
+    assert pairs == [
+        ("Close the window", "Das Fenster schließen", "8"),
+        ("Two lines\n", "Zwei Zeilen\n", "12|Menü Datei"),
+        ("%d file", "%d Datei", "19[0]"),
+        ("%d files", "%d Dateien", "19[1]"),
+        ("%d day", "%d Tag", "33[0]"),
+    ]
+    assert report.skipped == {"fuzzy": 1, "untranslated": 2, "obsolete": 2}
+    unfinished, report = read(tmp_path / "x.po", CATALOG, unfinished=True, **TO_GERMAN)
+    assert ("Maybe", "Vielleicht") in unfinished
+    assert len(unfinished) == 6
+    assert report.noted == {"fuzzy, taken as asked": 1}
+
+
+def test_either_side_may_be_the_source(tmp_path: Path) -> None:
+    content = GERMAN + 'msgid "Yes"\nmsgstr "Ja"\n'
+    assert read(tmp_path / "x.po", content)[0] == [("Ja", "Yes")]
+    assert read(tmp_path / "x.po", content, **TO_GERMAN)[0] == [("Yes", "Ja")]
+
+
+@pytest.mark.parametrize(
+    ("path", "header", "settings", "language"),
+    [
+        ("x.po", "de", {}, "de"),
+        ("fr.po", "de", {}, "de"),
+        ("x.po", "fr", {"catalog_language": "de"}, "de"),
+        ("de.po", "", {}, "de"),
+        ("de_AT.po", "", {}, "de"),
+        ("handbuch.en.po.gz", "", {}, "en"),
+        ("locale/de/LC_MESSAGES/app.po", "", {}, "de"),
+        ("locale/fr/LC_MESSAGES/app.po", "", {}, "fr"),
+        ("po/de/app.po", "", {}, "de"),
+        ("fr.po", "", {}, "fr"),
+        ("de/fr.po", "", {}, "fr"),
+        ("po/app.po", "", {}, None),
+    ],
+)
+def test_the_language_of_a_catalog(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    header: str,
+    settings: dict[str, str],
+    language: str | None,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    content = HEADER.format(header) + 'msgid "message"\nmsgstr "translation"\n'
+    if language is None:
+        with pytest.raises(InputError, match=r"app\.po: expected a catalog that says its language.*catalog_language"):
+            read(Path(path), content, **settings)
+        return
+    pairs, report = read(Path(path), content, **settings)
+    expected = {"de": [("translation", "message")], "en": [("message", "translation")], "fr": []}
+    assert pairs == expected[language]
+    assert report.skipped == ({"catalog is in fr": 1} if language == "fr" else {})
+
+
+def test_accelerators_are_dropped_or_kept(tmp_path: Path) -> None:
+    content = GERMAN + 'msgid "&File"\nmsgstr "&Datei"\n\nmsgid "Tom &amp; Jerry"\nmsgstr "Tom &amp; Jerry"\n'
+    pairs, _ = read(tmp_path / "x.po", content)
+    assert pairs == [("Datei", "File"), ("Tom &amp; Jerry", "Tom &amp; Jerry")]
+    assert read(tmp_path / "x.po", content, accelerators="keep")[0][0] == ("&Datei", "&File")
+
+
+def test_escapes_line_separators_and_carriage_returns(tmp_path: Path) -> None:
+    content = GERMAN + 'msgid "a\\t\\"b\\" \\\\n"\nmsgstr "eins\u2028zwei\x85drei\x0cvier"\n'
+    pairs, _ = read(tmp_path / "x.po", content.replace("\n", "\r\n"), **TO_GERMAN)
+    assert pairs == [('a\t"b" \\n', "eins\u2028zwei\x85drei\x0cvier")]
+
+
+def test_the_charset_of_the_header_counts(tmp_path: Path) -> None:
+    content = GERMAN.replace("UTF-8", "ISO-8859-1") + 'msgid "cheese"\nmsgstr "Käse"\n'
+    assert read(tmp_path / "x.po", content.encode("latin-1"), **TO_GERMAN)[0] == [("cheese", "Käse")]
+    template = GERMAN.replace("UTF-8", "CHARSET") + 'msgid "cheese"\nmsgstr "Käse"\n'
+    assert read(tmp_path / "x.po", "\ufeff" + template, **TO_GERMAN)[0] == [("cheese", "Käse")]
+    with pytest.raises(InputError, match="found UTF-16"):
+        read(tmp_path / "x.po", content.encode("utf-16"))
+
+
+BROKEN = {
+    "expected a comment or a quoted string after msgid or msgstr, found 'msgid bare'": 'msgid bare\nmsgstr "nackt"\n',
+    "expected a comment or a quoted string after msgid or msgstr, found 'msgstr \"open'": 'msgid "a"\nmsgstr "open\n',
+    "found one that cannot be read: unescaped double quote": 'msgid "a "b" c"\nmsgstr "x"\n',
+    "expected an entry with a msgid, found none": 'msgctxt "x"\nmsgstr "allein"\n',
+}
+
+
+@pytest.mark.parametrize("message", BROKEN)
+def test_a_broken_entry_stops_or_costs_only_itself(tmp_path: Path, message: str) -> None:
+    good = 'msgid "one"\nmsgstr "eins"\n\n', 'msgid "two"\nmsgstr "zwei"\n'
+    content = GERMAN + good[0] + BROKEN[message] + "\n" + good[1]
+    with pytest.raises(MalformedMemoryError, match=rf"x\.po, line 9: .*{message}"):
+        read(tmp_path / "x.po", content)
+    pairs, report = read_with_origins(tmp_path / "x.po", content, on_error="skip", **TO_GERMAN)
+    assert pairs == [("one", "eins", "6"), ("two", "zwei", "12")]
+    assert report.malformed == 1
+    assert message in report.problems[0]
+
+
+def test_a_wrong_byte_costs_only_its_entry(tmp_path: Path) -> None:
+    content = (GERMAN + 'msgid "one"\nmsgstr "').encode() + b'M\xfcll"\n\nmsgid "two"\nmsgstr "zwei"\n'
+    with pytest.raises(MalformedMemoryError, match=r"x\.po, line 6: expected text in utf-8, found byte 0xfc in line 7"):
+        read(tmp_path / "x.po", content)
+    pairs, report = read(tmp_path / "x.po", content, on_error="skip", **TO_GERMAN)
+    assert (pairs, report.malformed) == ([("two", "zwei")], 1)
+
+
+def test_a_second_header_is_counted_and_empty_files_have_no_pairs(tmp_path: Path) -> None:
+    content = GERMAN + 'msgid "one"\nmsgstr "eins"\n\n' + GERMAN + 'msgid "two"\nmsgstr "zwei"\n'
+    pairs, report = read(tmp_path / "x.po", content, **TO_GERMAN)
+    assert (pairs, report.skipped) == ([("one", "eins"), ("two", "zwei")], {"header entry": 1})
+    assert read(tmp_path / "x.po", "")[0] == []
+    assert read(tmp_path / "x.po", "# nur eine Bemerkung\n")[0] == []
+
+
+def test_without_polib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "polib", None)
+    with pytest.raises(MissingDependencyError, match=r"x\.po, which is a PO catalog, needs the package 'polib'"):
+        read(tmp_path / "x.po", GERMAN)
