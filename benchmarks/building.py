@@ -2,15 +2,14 @@
 
     python benchmarks/building.py [--text FILE.tsv] [--pairs 6000] [--rounds 5] [--batch-tokens 1024 ...]
 
-Both sides run the same batches in one process, taking turns. "bare" is encoder and decoder without output projection and
-nothing else; "build" reads, tokenizes, cuts slices, runs the same passes, keeps the keys in float16, hashes and writes a
-store. Default text: the software domain's training pairs under KNNMT_DATA (default ../shared).
+Both sides run the same batches in one process, taking turns. "bare" is encoder and decoder without output projection
+and nothing else; "build" reads, tokenizes, cuts slices, runs the same passes, keeps the keys in float16, hashes and
+writes a store. Default text: the software domain's training pairs under KNNMT_DATA (default ../shared).
 """
 
 from __future__ import annotations
 
 import argparse
-import lzma
 import os
 import statistics
 import sys
@@ -24,6 +23,7 @@ import torch
 
 from knnmt import timing
 from knnmt.config import BatchingConfig
+from knnmt.corpus.opening import open_stream
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
@@ -40,9 +40,8 @@ def sample(path: Path | None, count: int, scratch: Path) -> Path:
     path = path or Path(os.environ.get("KNNMT_DATA", "../shared")) / "data" / "it" / "train.tsv.xz"
     if not path.exists():
         sys.exit(f"{path}: not there; set KNNMT_DATA or give --text FILE")
-    opened = lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8")
-    with opened as lines:
-        (scratch / "sample.tsv").write_text("".join(islice(lines, count)), encoding="utf-8")
+    with open_stream(path) as lines:
+        (scratch / "sample.tsv").write_bytes(b"".join(islice(lines, count)))
     return scratch / "sample.tsv"
 
 

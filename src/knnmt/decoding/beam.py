@@ -15,10 +15,10 @@ from torch import Tensor
 
 from knnmt import timing
 from knnmt.config import DecodingConfig
-from knnmt.engine.batching import with_gaps_filled
 from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.base import Engine, State
+from knnmt.engine.batching import with_gaps_filled
 
 _BLOCK = 100  # columns that `best_continuations` looks at together
 _COMPACT_EVERY = 16

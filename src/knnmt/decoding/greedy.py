@@ -8,10 +8,10 @@ import torch
 
 from knnmt import timing
 from knnmt.config import DecodingConfig
-from knnmt.engine.batching import with_gaps_filled
 from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.base import Engine, State
+from knnmt.engine.batching import with_gaps_filled
 
 
 def greedy_search(
