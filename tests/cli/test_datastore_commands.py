@@ -97,9 +97,10 @@ def test_a_store_from_building_to_export(memory: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out.tsv").read_text(encoding="utf-8") == (
         f"Drucken\tPrint\t{memory}#4\nAbbrechen\tCancel\t{corrections}#1\n"
     )
-    again = tmp_path / "again.store"
-    succeeds("build", tmp_path / "out.tmx", "-o", again)
-    assert f"from {memory}#4" in succeeds("inspect", again, "--entry", "0")
+    for name, options in (("out.tmx", []), ("out.tsv", ["--origin-column", "3"])):
+        again = tmp_path / f"again-{name}"
+        succeeds("build", tmp_path / name, "-o", again, *options)
+        assert f"from {memory}#4" in succeeds("inspect", again, "--entry", "0")
 
 
 def test_mistakes_are_explained(store: Path, memory: Path, tmp_path: Path) -> None:

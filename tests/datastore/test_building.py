@@ -43,7 +43,8 @@ def test_entries_are_the_forced_states_of_every_pair(
     """The slow way: each pair alone, one pass, one row a token."""
     pairs = some_pairs(23)
     config = BuildConfig(key_dtype="float32", batch_tokens=70)
-    store, result = Datastore.build(tmp_path / "s", pairs, tiny, config)
+    result = build(tmp_path / "s", pairs, tiny, config)
+    store = Datastore.open(tmp_path / "s")
     assert len(store.segments) > 3
     entry = 0
     for pair in pairs:
@@ -63,8 +64,8 @@ def test_entries_are_the_forced_states_of_every_pair(
 
 
 def test_keys_are_float16_unless_asked_otherwise(tmp_path: Path, tiny: TransformerEngine) -> None:
-    half, _ = Datastore.build(tmp_path / "half", some_pairs(5), tiny)
-    full, _ = Datastore.build(tmp_path / "full", some_pairs(5), tiny, BuildConfig(key_dtype="float32"))
+    half = Datastore.build(tmp_path / "half", some_pairs(5), tiny)
+    full = Datastore.build(tmp_path / "full", some_pairs(5), tiny, BuildConfig(key_dtype="float32"))
     assert half.segments[0].arrays["keys"].dtype == np.float16
     np.testing.assert_array_equal(half.segments[0].arrays["keys"], full.segments[0].arrays["keys"].astype(np.float16))
     with pytest.raises(SettingError, match="dtype must be one of float16, float32, got 'int8'"):
@@ -92,7 +93,7 @@ def test_the_cuts_do_not_depend_on_how_the_text_arrives(tiny: TransformerEngine,
 
 def test_pairs_too_long_for_the_model_are_counted(tmp_path: Path, tiny: TransformerEngine) -> None:
     pairs = [*some_pairs(3), SegmentPair("x" * 60, "y", "own.tsv#long"), SegmentPair("x", "y" * 60, "own.tsv#long2")]
-    _, result = Datastore.build(tmp_path / "s", pairs, tiny)
+    result = build(tmp_path / "s", pairs, tiny)
     assert result.dropped == {"longer than the model's 40 positions": 2}
     assert result.manifest.sentences == 3
 

@@ -24,7 +24,7 @@ GOLDEN = Path(__file__).parent / "golden-v1"
 
 @pytest.fixture
 def store(tmp_path: Path, tiny: TransformerEngine) -> Path:
-    store = Datastore.build(tmp_path / "s", some_pairs(10), tiny)[0]
+    store = Datastore.build(tmp_path / "s", some_pairs(10), tiny)
     store.remove(matching(origin="own.tsv#3"))
     return store.path
 

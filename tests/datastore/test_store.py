@@ -30,7 +30,7 @@ from knnmt.errors import DatastoreLockedError, DatastoreMismatchError, SettingEr
 
 @pytest.fixture
 def store(tmp_path: Path, tiny: TransformerEngine) -> Datastore:
-    return Datastore.build(tmp_path / "s", some_pairs(10), tiny)[0]
+    return Datastore.build(tmp_path / "s", some_pairs(10), tiny)
 
 
 def keys_by_sentence(store: Datastore) -> dict[str, Array]:
@@ -61,7 +61,7 @@ def test_what_is_added_later_has_the_keys_of_what_is_built_at_once(
     store: Datastore, tmp_path: Path, tiny: TransformerEngine
 ) -> None:
     store.add(some_pairs(4, start=50), tiny)
-    at_once = Datastore.build(tmp_path / "once", some_pairs(10) + some_pairs(4, start=50), tiny)[0]
+    at_once = Datastore.build(tmp_path / "once", some_pairs(10) + some_pairs(4, start=50), tiny)
     later, whole = keys_by_sentence(store), keys_by_sentence(at_once)
     assert later.keys() == whole.keys()
     for origin, keys in whole.items():
@@ -134,7 +134,7 @@ def test_adding_one_pair_writes_as_much_to_a_large_store_as_to_a_small_one(
 ) -> None:
     written = []
     for size in (5, 800):
-        store = Datastore.build(tmp_path / str(size), some_pairs(size), tiny)[0]
+        store = Datastore.build(tmp_path / str(size), some_pairs(size), tiny)
         before = {path.name: path.stat().st_mtime_ns for path in (store.path / "segments").iterdir()}
         store.add(some_pairs(1, start=9_000), tiny)
         new = [path for path in (store.path / "segments").iterdir() if path.name not in before]

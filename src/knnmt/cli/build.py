@@ -8,37 +8,25 @@ from typing import Annotated
 
 import typer
 
-from knnmt.cli import memories as shared
 from knnmt.cli.interrupt import ends_with
-from knnmt.cli.memories import MemoryReading, in_words
+from knnmt.cli.memories import MemoriesIn, in_words, reads_memories
 from knnmt.cli.progress import counter
 from knnmt.cli.start import load_quickly
-from knnmt.corpus.filters import FilterConfig
-from knnmt.corpus.options import ReadingConfig
 from knnmt.engine.shipped import DEFAULT_MODEL
 
 
+@reads_memories
 def build(
-    memories: shared.Memories,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Where the store goes: a directory that does not exist yet.")
     ],
+    memories_in: MemoriesIn,
     model: Annotated[
         str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
     ] = DEFAULT_MODEL,
-    source_language: shared.SourceLanguage = "de",
-    target_language: shared.TargetLanguage = "en",
+    source_language: Annotated[str, typer.Option("--source-lang", help="Language to translate from.")] = "de",
+    target_language: Annotated[str, typer.Option("--target-lang", help="Language to translate to.")] = "en",
     dtype: Annotated[str, typer.Option(help="What keys are stored in: float16 or float32.")] = "float16",
-    file_format: shared.Format = None,
-    keep_inline: shared.KeepInline = False,
-    keep_accelerators: shared.KeepAccelerators = False,
-    unfinished: shared.Unfinished = False,
-    catalog_language: shared.CatalogLanguage = None,
-    skip_malformed: shared.SkipMalformed = False,
-    max_characters: shared.MaxCharacters = None,
-    max_ratio: shared.MaxRatio = None,
-    drop_copies: shared.DropCopies = False,
-    drop_duplicates: shared.DropDuplicates = False,
     restart: Annotated[
         bool, typer.Option("--restart", help="Forget an interrupted build instead of continuing it.")
     ] = False,
@@ -57,20 +45,7 @@ def build(
 
         knnmt build handbuch.de handbuch.en katalog.po -o software.store
     """
-    reading = MemoryReading(
-        memories,
-        ReadingConfig(
-            source_language=source_language,
-            target_language=target_language,
-            format=file_format,
-            inline="keep" if keep_inline else "drop",
-            accelerators="keep" if keep_accelerators else "drop",
-            unfinished=unfinished,
-            catalog_language=catalog_language,
-            on_error="skip" if skip_malformed else "stop",
-        ),
-        FilterConfig(max_characters, max_ratio, copies=not drop_copies, duplicates=not drop_duplicates),
-    )
+    reading = memories_in(source_language, target_language)
     engine = load_quickly(model, device, threads)
     from knnmt.datastore.building import BuildConfig, discard_unfinished
     from knnmt.datastore.building import build as build_store

@@ -7,36 +7,24 @@ from typing import Annotated
 
 import typer
 
-from knnmt.cli import memories as shared
 from knnmt.cli.interrupt import ends_with
-from knnmt.cli.memories import MemoryReading, in_words
+from knnmt.cli.memories import MemoriesIn, in_words, reads_memories
 from knnmt.cli.progress import counter
 from knnmt.cli.start import load_quickly
-from knnmt.corpus.filters import FilterConfig
-from knnmt.corpus.options import ReadingConfig
 
 Store = Annotated[Path, typer.Argument(metavar="STORE", help="The datastore's directory.", show_default=False)]
 
 
+@reads_memories
 def add(
     store: Store,
-    memories: shared.Memories,
+    memories_in: MemoriesIn,
     model: Annotated[
         str | None,
         typer.Option(
             "--model", "-m", help="The model the store was built with.  [default: by its name]", show_default=False
         ),
     ] = None,
-    file_format: shared.Format = None,
-    keep_inline: shared.KeepInline = False,
-    keep_accelerators: shared.KeepAccelerators = False,
-    unfinished: shared.Unfinished = False,
-    catalog_language: shared.CatalogLanguage = None,
-    skip_malformed: shared.SkipMalformed = False,
-    max_characters: shared.MaxCharacters = None,
-    max_ratio: shared.MaxRatio = None,
-    drop_copies: shared.DropCopies = False,
-    drop_duplicates: shared.DropDuplicates = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)] = None,
 ) -> None:
@@ -50,20 +38,7 @@ def add(
 
     opened = Datastore.open(store)
     manifest = opened.manifest
-    reading = MemoryReading(
-        memories,
-        ReadingConfig(
-            source_language=manifest.source_language,
-            target_language=manifest.target_language,
-            format=file_format,
-            inline="keep" if keep_inline else "drop",
-            accelerators="keep" if keep_accelerators else "drop",
-            unfinished=unfinished,
-            catalog_language=catalog_language,
-            on_error="skip" if skip_malformed else "stop",
-        ),
-        FilterConfig(max_characters, max_ratio, copies=not drop_copies, duplicates=not drop_duplicates),
-    )
+    reading = memories_in(manifest.source_language, manifest.target_language)
     engine = load_quickly(model or manifest.model_name, device, threads)
     unchanged = ends_with("the store is as it was")
     with unchanged, counter("adding", reading.count, "pairs") as progress:

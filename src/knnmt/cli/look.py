@@ -101,7 +101,7 @@ def _show_summary(store: Datastore, limit: int) -> None:
     if manifest.transforms:
         typer.echo(f"transforms  {', '.join(manifest.transforms)}")
     typer.echo(f"on disk     {in_words(size)} in {len(manifest.files())} files")
-    origins = Counter(pair.origin.rpartition("#")[0] for pair in store.pairs())
+    origins = Counter(pair.origin.partition("#")[0] for pair in store.pairs())
     for origin, count in origins.most_common(limit):
         typer.echo(f"origin      {origin}: {count:,} sentences")
     if len(origins) > limit:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -15,48 +17,6 @@ from knnmt.corpus.options import FORMATS, ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
-
-Memories = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="MEMORY...",
-        help="TMX, XLIFF, SDLXLIFF, PO, TSV or CSV files, or text files two by two (source, target); "
-        "also compressed with gzip, xz or zstd.",
-        show_default=False,
-    ),
-]
-SourceLanguage = Annotated[str, typer.Option("--source-lang", help="Language to translate from.")]
-TargetLanguage = Annotated[str, typer.Option("--target-lang", help="Language to translate to.")]
-Format = Annotated[
-    str | None,
-    typer.Option("--format", help=f"One of {', '.join(FORMATS)}.  [default: by content and name]", show_default=False),
-]
-KeepInline = Annotated[
-    bool, typer.Option("--keep-inline", help="Keep the text of inline codes instead of dropping it.")
-]
-KeepAccelerators = Annotated[
-    bool, typer.Option("--keep-accelerators", help="Keep accelerator marks (&File, _File) of PO entries.")
-]
-Unfinished = Annotated[
-    bool, typer.Option("--unfinished", help="Take XLIFF units not marked as translated, and fuzzy PO entries, too.")
-]
-SkipMalformed = Annotated[
-    bool, typer.Option("--skip-malformed", help="Leave out malformed units and count them, instead of stopping.")
-]
-CatalogLanguage = Annotated[
-    str | None,
-    typer.Option(
-        "--catalog-lang", help="Language of a PO file's translations, if it does not say.", show_default=False
-    ),
-]
-MaxCharacters = Annotated[
-    int | None, typer.Option(min=1, help="Leave out pairs with a longer side.", show_default=False)
-]
-MaxRatio = Annotated[
-    float | None, typer.Option(min=1, help="Leave out pairs whose sides differ more in length.", show_default=False)
-]
-DropCopies = Annotated[bool, typer.Option("--drop-copies", help="Leave out pairs whose target is the source.")]
-DropDuplicates = Annotated[bool, typer.Option("--drop-duplicates", help="Leave out pairs that came before.")]
 
 
 @dataclass(slots=True)
@@ -89,6 +49,109 @@ class MemoryReading:
             lines.append(f"malformed  {report.malformed:,} units, left out; the first:")
             lines += [f"           {problem}" for problem in report.problems[:5]]
         return lines
+
+
+MemoriesIn = Callable[[str, str], MemoryReading]
+
+
+def memory_reading(
+    source_language: str,
+    target_language: str,
+    *,
+    memories: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="MEMORY...",
+            help="TMX, XLIFF, SDLXLIFF, PO, TSV or CSV files, or text files two by two (source, target); "
+            "also compressed with gzip, xz or zstd.",
+            show_default=False,
+        ),
+    ],
+    file_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help=f"One of {', '.join(FORMATS)}.  [default: by content and name]", show_default=False
+        ),
+    ] = None,
+    source_column: Annotated[int, typer.Option(min=1, help="Column of the source in TSV and CSV.")] = 1,
+    target_column: Annotated[int, typer.Option(min=1, help="Column of the target in TSV and CSV.")] = 2,
+    origin_column: Annotated[
+        int | None,
+        typer.Option(min=1, help="Column of the origin (3 in what export writes).", show_default=False),
+    ] = None,
+    header: Annotated[bool, typer.Option("--header", help="The first line of TSV and CSV names the columns.")] = False,
+    keep_inline: Annotated[
+        bool, typer.Option("--keep-inline", help="Keep the text of inline codes instead of dropping it.")
+    ] = False,
+    keep_accelerators: Annotated[
+        bool, typer.Option("--keep-accelerators", help="Keep accelerator marks (&File, _File) of PO entries.")
+    ] = False,
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="Take XLIFF units not marked as translated, and fuzzy PO entries, too.")
+    ] = False,
+    catalog_language: Annotated[
+        str | None,
+        typer.Option(
+            "--catalog-lang", help="Language of a PO file's translations, if it does not say.", show_default=False
+        ),
+    ] = None,
+    skip_malformed: Annotated[
+        bool, typer.Option("--skip-malformed", help="Leave out malformed units and count them, instead of stopping.")
+    ] = False,
+    max_characters: Annotated[
+        int | None, typer.Option(min=1, help="Leave out pairs with a longer side.", show_default=False)
+    ] = None,
+    max_ratio: Annotated[
+        float | None, typer.Option(min=1, help="Leave out pairs whose sides differ more in length.", show_default=False)
+    ] = None,
+    drop_copies: Annotated[
+        bool, typer.Option("--drop-copies", help="Leave out pairs whose target is the source.")
+    ] = False,
+    drop_duplicates: Annotated[
+        bool, typer.Option("--drop-duplicates", help="Leave out pairs that came before.")
+    ] = False,
+) -> MemoryReading:
+    """Memories as the options describe them."""
+    reading = ReadingConfig(
+        source_language=source_language,
+        target_language=target_language,
+        format=file_format,
+        source_column=source_column,
+        target_column=target_column,
+        origin_column=origin_column,
+        header=header,
+        inline="keep" if keep_inline else "drop",
+        accelerators="keep" if keep_accelerators else "drop",
+        unfinished=unfinished,
+        catalog_language=catalog_language,
+        on_error="skip" if skip_malformed else "stop",
+    )
+    filters = FilterConfig(max_characters, max_ratio, copies=not drop_copies, duplicates=not drop_duplicates)
+    return MemoryReading(memories, reading, filters)
+
+
+def reads_memories(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the keyword options of `memory_reading`; it gets them as `memories_in(source, target)`."""
+    shared = _typed_parameters(memory_reading)[2:]
+    own = [parameter for parameter in _typed_parameters(command) if parameter.name != "memories_in"]
+
+    def with_memories(**given: Any) -> None:
+        options = {parameter.name: given.pop(parameter.name) for parameter in shared}
+        command(memories_in=partial(memory_reading, **options), **given)
+
+    required = [each for each in own if each.default is each.empty]
+    parameters = [*required, *shared, *(each for each in own if each.default is not each.empty)]
+    with_memories.__doc__ = command.__doc__
+    with_memories.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    )
+    with_memories.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return with_memories
+
+
+def _typed_parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
+    hints = get_type_hints(function, include_extras=True)
+    return [each.replace(annotation=hints[each.name]) for each in inspect.signature(function).parameters.values()]
 
 
 def in_words(count: int) -> str:

@@ -31,7 +31,7 @@ def catalog_language(header: str | None, name: str, config: ReadingConfig) -> st
             return directory
     raise InputError(
         f"{name}: expected a catalog that says its language, found neither a Language header nor a language in its "
-        "name or directory. Give it as catalog_language"
+        "name or directory. Give it as catalog_language (--catalog-lang)"
     )
 
 

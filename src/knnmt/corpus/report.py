@@ -43,7 +43,9 @@ class ReadingReport:
         """Stop at something malformed, or count it, as the settings ask."""
         full = f"{place}: {message}"
         if config.on_error == "stop":
-            raise MalformedMemoryError(f"{full}. Repair it, or leave out malformed units: on_error='skip'")
+            raise MalformedMemoryError(
+                f"{full}. Repair it, or leave out malformed units (on_error='skip'; --skip-malformed)"
+            )
         self.malformed += 1
         if len(self.problems) < _PROBLEMS_KEPT:
             self.problems.append(full)

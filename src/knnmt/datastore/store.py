@@ -17,7 +17,7 @@ import numpy as np
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.writing import write_tmx, write_tsv
 from knnmt.datastore.arrays import Array, write_arrays
-from knnmt.datastore.building import SEGMENTS, BuildConfig, BuildResult, Progress, build, clear_leftovers, no_progress
+from knnmt.datastore.building import SEGMENTS, BuildConfig, Progress, build, clear_leftovers, no_progress
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import Manifest, RemovedSentences, SegmentRecord, StoredFile, read_manifest
 from knnmt.datastore.merging import merge_segments
@@ -93,10 +93,10 @@ class Datastore:
         engine: Engine[State],
         config: BuildConfig | None = None,
         progress: Progress = no_progress,
-    ) -> tuple[Datastore, BuildResult]:
-        """Build a new store from pairs and open it; see `knnmt.datastore.building`."""
-        result = build(Path(path), pairs, engine, config, progress)
-        return cls.open(path), result
+    ) -> Datastore:
+        """Build a new store from pairs and open it; `knnmt.datastore.building` says how, and counts what it drops."""
+        build(Path(path), pairs, engine, config, progress)
+        return cls.open(path)
 
     def refresh(self) -> bool:
         """Move to the newest generation; True if there was a newer one. Segments that stay are not opened again."""
@@ -291,7 +291,7 @@ def matching(origin: str | None = None, source_text: str | None = None, match: s
 
     def accepts(pair: SegmentPair) -> bool:
         return (
-            (origin is None or pair.origin == origin or pair.origin.rpartition("#")[0] == origin)
+            (origin is None or pair.origin == origin or pair.origin.startswith(f"{origin}#"))
             and (source_text is None or pair.source == source_text)
             and (pattern is None or bool(pattern.search(pair.source) or pattern.search(pair.target)))
         )
