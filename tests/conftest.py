@@ -66,6 +66,7 @@ def make_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> MakeCheckpoint:
                 if parameter.ndim == 1:  # biases and norms start as zeros and ones, which would hide mistakes
                     parameter.add_(torch.randn_like(parameter) * 0.2)
             model.final_logits_bias.normal_(std=0.3)
+            model.final_logits_bias[0, 0] += 7  # or hardly any hypothesis would end by itself
         directory = tmp_path_factory.mktemp("checkpoint")
         model.save_pretrained(directory)
         asked = {"num_beams": 4, "max_length": settings["max_position_embeddings"], **(generation or {})}

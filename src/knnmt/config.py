@@ -38,6 +38,10 @@ class DecodingConfig:
             1 <= self.n_best <= self.beam,
             f"n_best must lie between 1 and the beam size {self.beam}, got {self.n_best}; use a larger beam",
         )
+        check(
+            abs(self.length_penalty) <= 100,  # false for nan, too
+            f"length_penalty must lie between -100 and 100, got {self.length_penalty}",
+        )
         check(self.max_tokens >= 1, f"max_tokens must be at least 1, got {self.max_tokens}")
         check(
             self.early_stopping in (True, False, "never"),

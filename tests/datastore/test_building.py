@@ -23,7 +23,6 @@ from knnmt.datastore import building, slices
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import BuildConfig, Progress, build
 from knnmt.datastore.store import Datastore
-from knnmt.datastore.verification import verify
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreExistsError, InputError, SettingError, StorageError
 
@@ -60,7 +59,7 @@ def test_entries_are_the_forced_states_of_every_pair(
             entry += 1
     assert entry == store.entries == store.manifest.live_entries == result.manifest.entries
     assert list(store.pairs()) == pairs
-    assert list(verify(store)) == []
+    assert list(store.verify()) == []
 
 
 def test_keys_are_float16_unless_asked_otherwise(tmp_path: Path, tiny: TransformerEngine) -> None:
@@ -116,7 +115,7 @@ def test_an_interrupted_build_goes_on_from_what_is_done(
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path / "s", some_pairs(40), tiny, progress=stop_after(25))
     assert not (tmp_path / "s").exists()
-    done = len(list((tmp_path / "s.building" / "segments").iterdir()))
+    done = len(list((tmp_path / "s.building" / "segments").glob("*.safetensors")))
     assert done >= 2
     encoded = []
 
@@ -138,10 +137,37 @@ def test_a_finished_slice_that_was_spoilt_is_made_again(
     build(tmp_path / "whole", some_pairs(40), tiny)
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path / "s", some_pairs(40), tiny, progress=stop_after(25))
-    victim = min((tmp_path / "s.building" / "segments").iterdir())
-    victim.write_bytes(victim.read_bytes()[:100])
+    victim = min((tmp_path / "s.building" / "segments").glob("*.safetensors"))
+    spoilt = bytearray(victim.read_bytes())
+    spoilt[-1] ^= 1
+    victim.write_bytes(spoilt)
     build(tmp_path / "s", some_pairs(40), tiny)
     assert content(tmp_path / "s") == content(tmp_path / "whole")
+
+
+def test_a_build_stopped_right_before_it_is_published_is_not_done_again(
+    tmp_path: Path, tiny: TransformerEngine, small_slices: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            build(tmp_path / "s", some_pairs(40), tiny)
+    assert not (tmp_path / "s").exists()
+    result = build(tmp_path / "s", some_pairs(40), tiny)
+    assert result.reused == len(result.manifest.segments)
+    build(tmp_path / "whole", some_pairs(40), tiny)
+    assert content(tmp_path / "s") == content(tmp_path / "whole")
+
+
+def test_a_restart_forgets_what_was_done(tmp_path: Path, tiny: TransformerEngine, small_slices: None) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path / "s", some_pairs(40), tiny, progress=stop_after(25))
+    result = build(tmp_path / "s", some_pairs(40), tiny, BuildConfig(key_dtype="float32"), restart=True)
+    assert result.reused == 0
+    assert result.manifest.key_dtype == "float32"
 
 
 def test_an_unfinished_build_with_other_settings_is_not_mixed_in(
@@ -207,7 +233,7 @@ def kill_and_resume(checkpoint: Path, place: Path, times: int, seed: int) -> Non
             assert not store.exists()
         out, err = start_build(checkpoint, store).communicate()
         assert out.endswith("built\n"), err
-        assert list(verify(Datastore.open(store))) == []
+        assert list(Datastore.open(store).verify()) == []
         assert without_lock(store) == expected
         shutil.rmtree(store)
 
@@ -234,7 +260,9 @@ def test_a_full_disk_is_said_and_the_build_goes_on_when_there_is_room(
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest - 100, hard))
-        with pytest.raises(StorageError, match=r"cannot be written: File too large.*run the same command again"):
+        with pytest.raises(
+            StorageError, match=r"cannot be written: File too large.*make room.*run the same command again"
+        ):
             build(tmp_path / "s", some_pairs(40), tiny)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -22,10 +23,9 @@ from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import build
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.store import Datastore, matching
-from knnmt.datastore.verification import verify
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.errors import DatastoreLockedError, DatastoreMismatchError, SettingError
+from knnmt.errors import DatastoreLockedError, DatastoreMismatchError, InputError, SettingError
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_added_pairs_come_after_the_others_and_ids_hold(store: Datastore, tiny: 
         assert (found.value, found.pair, found.position) == (entry.value, entry.pair, entry.position)
         np.testing.assert_array_equal(found.key, entry.key)
     assert change.added_entries == store.entries - len(before)
-    assert list(verify(store)) == []
+    assert list(store.verify()) == []
 
 
 def test_what_is_added_later_has_the_keys_of_what_is_built_at_once(
@@ -78,11 +78,11 @@ def test_removed_sentences_are_gone_and_ids_hold_until_compacted(store: Datastor
     gone = [number for number in range(entries) if store.entry(number).removed]
     assert len(gone) == change.removed_entries
     assert {store.entry(number).pair.origin for number in gone} == {"own.tsv#3"}
-    assert list(verify(store)) == []
+    assert list(store.verify()) == []
     left = keys_by_sentence(store)
     assert store.compact().removed_entries == change.removed_entries
     assert store.entries == store.manifest.live_entries == entries - change.removed_entries
-    assert list(verify(store)) == []
+    assert list(store.verify()) == []
     for origin, keys in keys_by_sentence(store).items():
         np.testing.assert_array_equal(keys, left[origin])
     assert len(list((store.path / "segments").iterdir())) == 1
@@ -141,6 +141,45 @@ def test_adding_one_pair_writes_as_much_to_a_large_store_as_to_a_small_one(
         assert all((store.path / "segments" / name).stat().st_mtime_ns == time for name, time in before.items())
         written.append(sum(path.stat().st_size for path in new))
     assert written[0] == written[1]
+
+
+def test_an_add_that_fails_leaves_no_files_behind(store: Datastore, tiny: TransformerEngine) -> None:
+    before = {path.name for path in (store.path / "segments").iterdir()}
+    odd = SegmentPair("ja", "\ud800", "own.tsv#odd")
+    with pytest.raises(InputError, match=r"own\.tsv#odd: expected text, found half of a surrogate pair"):
+        store.add([*some_pairs(5, start=40), odd], tiny)
+
+    def stop(pairs: int, entries: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.add(some_pairs(5, start=40), tiny, progress=stop)
+    assert {path.name for path in (store.path / "segments").iterdir()} == before
+    assert list(Datastore.open(store.path, verify=True).pairs()) == some_pairs(10)
+
+
+def test_keys_computed_otherwise_are_not_mixed_in(store: Datastore, tiny_checkpoint: Path) -> None:
+    half = load_engine(tiny_checkpoint, device="cpu", dtype="bfloat16")
+    with pytest.raises(SettingError, match=r"computed in float32; this engine computes in bfloat16\. Load"):
+        store.add(some_pairs(1, start=40), half)
+
+
+def test_a_store_of_very_many_small_additions_opens_with_few_files(store: Datastore, tiny: TransformerEngine) -> None:
+    for number in range(60):
+        store.add(some_pairs(1, start=100 + number), tiny)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 8, hard))
+    try:
+        assert len(list(Datastore.open(store.path).pairs())) == 70
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_verify_looks_at_the_snapshot_even_after_a_compaction(store: Datastore) -> None:
+    reader = Datastore.open(store.path)
+    store.remove(matching(origin="own.tsv#1"))
+    store.compact()
+    assert list(reader.verify()) == []
 
 
 def test_another_model_is_refused_and_the_right_one_taken(store: Datastore, tiny: TransformerEngine) -> None:
@@ -220,7 +259,7 @@ def test_a_writer_that_is_killed_leaves_the_old_state_or_the_new_one(store: Data
                 assert list(Datastore.open(store.path).pairs())[:10] == some_pairs(10)  # whole at every moment
             writer.kill()
         reopened = Datastore.open(store.path)
-        assert list(verify(reopened)) == []
+        assert list(reopened.verify()) == []
         pairs = list(reopened.pairs())
         assert pairs[:10] == some_pairs(10)
         assert len([pair for pair in pairs if pair.origin.startswith("live")]) <= 1  # an add whose replace did not come

@@ -32,7 +32,9 @@ def representations(directory: Path) -> torch.Tensor:
 
 def test_names_and_directories_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "de-en").mkdir()
     assert find_checkpoint("de-en") == MODELS_DIRECTORY / "de-en"
+    assert find_checkpoint("./de-en") == Path("./de-en")
     assert find_checkpoint(tmp_path) == tmp_path
     (tmp_path / "file").touch()
     with pytest.raises(ModelNotFoundError, match="found a file"):
@@ -127,6 +129,11 @@ def spoil_config_field(directory: Path) -> None:
 
 def spoil_special_token(directory: Path) -> None:
     edit_json(directory / "config.json", eos_token_id=None)
+    edit_json(directory / "generation_config.json", eos_token_id=None)
+
+
+def spoil_two_ends(directory: Path) -> None:
+    edit_json(directory / "generation_config.json", eos_token_id=[0, 5])
 
 
 def spoil_weights_missing(directory: Path) -> None:
@@ -156,6 +163,7 @@ SPOILT = [
     (spoil_config_list, "expected a JSON object, found list"),
     (spoil_config_field, "config.json lacks 'd_model'"),
     (spoil_special_token, "eos_token_id is missing"),
+    (spoil_two_ends, r"eos_token_id is \[0, 5\]; decoding here needs a single token"),
     (spoil_weights_missing, r"expected model\.safetensors or pytorch_model\.bin, and neither is there"),
     (spoil_weights_cut, "not a readable safetensors file"),
     (spoil_fewer_layers, r"tensors have no place.*'model\.decoder\.layers\.1"),

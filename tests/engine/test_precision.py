@@ -66,6 +66,8 @@ def test_what_cannot_work_is_refused() -> None:
         choose_dtype("float16", CPU)
     with pytest.raises(SettingError, match="device 'toaster' is not known"):
         choose_device("toaster")
+    with pytest.raises(SettingError, match="device 'meta' is not supported"):
+        choose_device("meta")
     if not torch.cuda.is_available():
         with pytest.raises(SettingError, match="sees no CUDA device"):
             choose_device("cuda")

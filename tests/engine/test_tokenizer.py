@@ -21,6 +21,7 @@ def test_the_shipped_tokenizer_agrees_with_transformers_and_loses_nothing() -> N
     ours = load_tokenizer(SHIPPED)
     assert isinstance(ours, JsonTokenizer)
     texts = [*german_sentences(60), *ODD_TEXTS]
+    assert ours.encode_sources([]) == []
     encoded = ours.encode_sources(texts)
     assert encoded == theirs(texts)["input_ids"] == ours.encode_targets(texts)
     for text, ids in zip(texts, encoded, strict=True):
@@ -62,6 +63,7 @@ def test_sentencepiece_models_go_through_transformers(sentencepiece_checkpoint: 
     source, target = tokenizer.encode_sources([text])[0], tokenizer.encode_targets([text.upper()])[0]
     assert source[-1] == target[-1] == 0
     assert source != target
+    assert tokenizer.encode_sources([]) == tokenizer.encode_targets([]) == []
     assert tokenizer.decode(target) == text.upper()
     assert "".join(tokenizer.piece(token) for token in target[:-1]).replace("▁", " ").strip() == text.upper()
 

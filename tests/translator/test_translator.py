@@ -11,7 +11,7 @@ import pytest
 from german import german_sentences
 from knnmt import DecodingConfig, Translation, Translator
 from knnmt.decoding.hypothesis import Hypothesis
-from knnmt.errors import CutTranslationWarning, LongSegmentWarning, SettingError
+from knnmt.errors import CutTranslationWarning, InputError, LongSegmentWarning, SettingError
 from knnmt.translator.translator import Settings
 
 
@@ -83,7 +83,7 @@ def test_a_text_longer_than_the_model_is_cut_at_clause_ends_with_a_warning(trans
 
 
 def test_a_translation_that_hits_the_limit_is_marked(translator: Translator) -> None:
-    with pytest.warns(CutTranslationWarning, match="cut at 5 tokens"):
+    with pytest.warns(CutTranslationWarning, match="reached the limit of 5 tokens"):
         cut = translator.translate(german_sentences(1)[0], max_tokens=5)
     assert not cut.complete
     assert len(cut.tokens) == 5
@@ -117,6 +117,20 @@ def test_a_stream_holds_no_more_than_its_window(translator: Translator) -> None:
     assert held.count(Hypothesis) <= 8
 
 
+def test_what_is_no_text_is_refused_after_what_came_before_it_is_translated(translator: Translator) -> None:
+    for odd, message in ((None, "found NoneType"), ("\ud800", "half of a surrogate pair")):
+        stream = translator.stream(["Ja.", "Nein.", odd, "Ja."], beam=1)  # type: ignore[list-item]
+        assert [next(stream).source, next(stream).source] == ["Ja.", "Nein."]
+        with pytest.raises(InputError, match=message):
+            next(stream)
+
+
+def test_forbidden_tokens_are_never_an_alternative(translator: Translator) -> None:
+    with pytest.warns(CutTranslationWarning):
+        best = translator.translate("Ja.", n_best=2, max_tokens=1)
+    assert [each.score for each in (best, *best.alternatives)] == [0.0]  # only the forced end was left
+
+
 def test_settings_that_cannot_work_are_refused(translator: Translator) -> None:
     with pytest.raises(SettingError, match="n_best must lie between 1 and the beam size 2, got 3"):
         translator.translate("Ja.", beam=2, n_best=3)
@@ -126,6 +140,12 @@ def test_settings_that_cannot_work_are_refused(translator: Translator) -> None:
         translator.translate("Ja.", max_tokens=512)
     with pytest.raises(SettingError, match="batch_size must be at least 1"):
         translator.translate("Ja.", batch_size=0)
+    with pytest.raises(SettingError, match="length_penalty must lie between"):
+        translator.translate("Ja.", length_penalty=float("nan"))
+    with pytest.raises(SettingError, match="half the vocabulary of 12000"):
+        translator.translate("Ja.", beam=7000)
+    with pytest.raises(SettingError, match="stream takes many texts"):
+        translator.stream("Ja.")
     with pytest.raises(SettingError, match="threads must be at least 1"):
         Translator(threads=0)
 

@@ -53,6 +53,8 @@ def main() -> None:
     """Run a command; errors that a person can mend come as one message, without a traceback."""
     try:
         app()
+    except KeyboardInterrupt:
+        sys.exit(130)
     except KnnmtError as error:
         print(f"knnmt: error: {error}", file=sys.stderr)
         sys.exit(1)

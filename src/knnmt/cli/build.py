@@ -13,6 +13,7 @@ from knnmt.cli.memories import MemoriesIn, in_words, reads_memories
 from knnmt.cli.progress import counter
 from knnmt.cli.start import load_quickly
 from knnmt.engine.shipped import DEFAULT_MODEL
+from knnmt.errors import InputError
 
 
 @reads_memories
@@ -47,16 +48,19 @@ def build(
     """
     reading = memories_in(source_language, target_language)
     engine = load_quickly(model, device, threads)
-    from knnmt.datastore.building import BuildConfig, discard_unfinished
+    from knnmt.datastore.building import BuildConfig
     from knnmt.datastore.building import build as build_store
 
     config = BuildConfig(source_language, target_language, key_dtype=dtype)
-    if restart:
-        discard_unfinished(output)
     started = time.perf_counter()
     again = ends_with("run the same command again to go on")
     with again, counter("building", reading.count, "pairs") as progress:
-        result = build_store(output, reading.pairs(), engine, config, progress=progress)
+        try:
+            result = build_store(output, reading.pairs(), engine, config, progress, restart)
+        except InputError:
+            for line in reading.summary():
+                typer.echo(line, err=True)
+            raise
     seconds = time.perf_counter() - started
     manifest = result.manifest
     for line in reading.summary(result.dropped):

@@ -39,7 +39,7 @@ def add(
     opened = Datastore.open(store)
     manifest = opened.manifest
     reading = memories_in(manifest.source_language, manifest.target_language)
-    engine = load_quickly(model or manifest.model_name, device, threads)
+    engine = load_quickly(model or manifest.model_name, device, threads, manifest.compute_dtype)
     unchanged = ends_with("the store is as it was")
     with unchanged, counter("adding", reading.count, "pairs") as progress:
         change = opened.add(reading.pairs(), engine, progress=progress)

@@ -23,7 +23,7 @@ class Interrupts:
         signal.signal(signal.SIGINT, self._before)
 
     def _handle(self, _signal: int, _frame: FrameType | None) -> None:
-        if not self._shielded:
+        if not self._shielded or self._waiting:  # who asks twice does not want to wait
             raise KeyboardInterrupt
         self._waiting = True
 

@@ -46,10 +46,9 @@ def inspect(
 def verify(store: Store) -> None:
     """Check a datastore: every checksum, and everything that must hold between its arrays."""
     from knnmt.datastore.store import Datastore
-    from knnmt.datastore.verification import verify as problems_of
 
     opened = Datastore.open(store)
-    problems = list(problems_of(opened))
+    problems = list(opened.verify())
     for problem in problems:
         typer.echo(problem)
     if problems:

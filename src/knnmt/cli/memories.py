@@ -33,8 +33,13 @@ class MemoryReading:
         """The pairs, read as they are asked for."""
         return filter_pairs(read_memories(self.paths, self.reading, self.report), self.filters, self.filtered)
 
-    def count(self) -> int:
-        """How many pairs there will be: reads everything once, which takes little beside encoding it."""
+    def count(self) -> int | None:
+        """How many pairs there will be: reads everything once, which takes little beside encoding it.
+
+        None where that cannot be known, because what comes through a pipe comes once.
+        """
+        if not all(path.is_file() for path in self.paths):
+            return None
         uncounted = MemoryReading(self.paths, self.reading, self.filters)
         return sum(1 for _ in uncounted.pairs())
 

@@ -49,7 +49,7 @@ def track(items: Iterable[Item], description: str, total: int | None, unit: str)
 
 
 @contextmanager
-def counter(description: str, total: Callable[[], int], unit: str) -> Iterator[Callable[[int, int], None]]:
+def counter(description: str, total: Callable[[], int | None], unit: str) -> Iterator[Callable[[int, int], None]]:
     """A function to call with units and entries done; it draws a bar with entries a second if anybody can see it.
 
     `total` is asked only then, for counting may take a moment.

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from knnmt import timing
+from knnmt.cli.interrupt import Interrupts
 
 if TYPE_CHECKING:
     from knnmt.engine.transformer import TransformerEngine
@@ -17,13 +18,16 @@ if TYPE_CHECKING:
 def heavy_imports() -> Iterator[None]:
     """Import PyTorch without the garbage collector, which would look through its many lasting objects in vain."""
     gc.disable()
-    with timing.stage("import"):
-        yield
-    gc.freeze()
-    gc.enable()
+    try:
+        # An import that Ctrl-C breaks off half-way fails in ways of its own.
+        with timing.stage("import"), Interrupts() as interrupts, interrupts.shielded():
+            yield
+        gc.freeze()
+    finally:
+        gc.enable()
 
 
-def load_quickly(model: str, device: str | None, threads: int | None) -> TransformerEngine:
+def load_quickly(model: str, device: str | None, threads: int | None, dtype: str | None = None) -> TransformerEngine:
     """Load a model for a command that encodes."""
     with heavy_imports():
         import torch
@@ -31,4 +35,4 @@ def load_quickly(model: str, device: str | None, threads: int | None) -> Transfo
         from knnmt.engine.loading import load_engine
     if threads is not None:
         torch.set_num_threads(threads)
-    return load_engine(model, device)
+    return load_engine(model, device, dtype)

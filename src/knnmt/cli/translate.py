@@ -19,7 +19,7 @@ from knnmt.cli.progress import track
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.lines import decode_lines, read_lines
 from knnmt.engine.shipped import DEFAULT_MODEL
-from knnmt.errors import KnnmtWarning, SettingError
+from knnmt.errors import KnnmtWarning, SettingError, StorageError
 
 if TYPE_CHECKING:
     from knnmt.translator.translation import Translation
@@ -62,6 +62,15 @@ def translate(
         int | None,
         typer.Option(min=1, help="Most source tokens decoded together, padding counted.", show_default=False),
     ] = None,
+    window: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Lines read ahead and sorted by length; they are written when all of them are done, and Ctrl-C loses "
+            "no more than these. 1 answers line by line.  [default: 512]",
+            show_default=False,
+        ),
+    ] = None,
     split_sentences: Annotated[
         bool, typer.Option(help="Translate a line of several sentences sentence by sentence, its white space kept.")
     ] = True,
@@ -103,16 +112,17 @@ def translate(
     """
     if n_best > beam:
         raise SettingError(f"--n-best {n_best} needs a beam at least as large: add --beam {n_best}")
-    if output is not None and any(output.exists() and file.exists() and output.samefile(file) for file in files or []):
-        raise SettingError(f"--output {output} is one of the input files, and would be overwritten while it is read")
+    _require_other_output(output, files)
     keyboard = not files and sys.stdin.isatty()
     if keyboard:
         print("Reading lines from the keyboard; Ctrl-D ends.", file=sys.stderr)
-    total = sum(1 for file in files for _ in read_lines(file)) if files else None
+    # What comes through a pipe comes once, and cannot be counted first.
+    countable = files and all(file.is_file() for file in files)
+    total = sum(1 for file in files or [] for _ in read_lines(file)) if countable else None
     warnings.showwarning = _show_warning
     warnings.simplefilter("always", KnnmtWarning)
 
-    with timing.record() if timings else nullcontext() as record, _open_output(output) as out:
+    with timing.record() if timings else nullcontext() as record:
         translator = _load(model, device, dtype, threads)
         translations = translator.stream(
             _lines(files),
@@ -120,14 +130,27 @@ def translate(
             n_best=n_best,
             batch_size=batch_size,
             batch_tokens=batch_tokens,
-            window=1 if keyboard else None,
+            window=1 if keyboard else window,
             split_sentences=split_sentences,
             length_penalty=length_penalty,
             max_tokens=max_tokens,
         )
-        _write_all(translations, total, out, scores=scores, numbered=n_best > 1, jsonl=jsonl)
+        # A bar has no place on a terminal that shows the translations themselves.
+        if output is not None or not sys.stdout.isatty():
+            translations = track(translations, "translating", total, "lines")
+        with _open_output(output) as out:
+            _write_all(translations, total, out, scores=scores, numbered=n_best > 1, jsonl=jsonl)
     if record is not None:
         print(record.table(), file=sys.stderr)
+
+
+def _require_other_output(output: Path | None, files: list[Path] | None) -> None:
+    """Refuse to write over what is being read."""
+    if output is None or not output.exists():
+        return
+    read = [file.stat() for file in files if file.exists()] if files else [os.fstat(sys.stdin.fileno())]
+    if any(os.path.samestat(output.stat(), each) for each in read):
+        raise SettingError(f"--output {output} is what is read from, and would be overwritten while it is read")
 
 
 def _load(model: str, device: str | None, dtype: str | None, threads: int | None) -> Translator:
@@ -159,7 +182,7 @@ def _write_all(
     done = 0
     try:
         with Interrupts() as interrupts:
-            for translation in track(translations, "translating", total, "lines"):
+            for translation in translations:
                 with interrupts.shielded():
                     out.write(_as_lines(translation, done + 1, scores=scores, numbered=numbered, jsonl=jsonl))
                     out.flush()
@@ -171,6 +194,10 @@ def _write_all(
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on; not an error
         raise typer.Exit(141) from None
+    except OSError as error:
+        raise StorageError(
+            f"the output cannot be written: {error.strerror or error}. {done} lines are written; make room, try again."
+        ) from error
 
 
 def _as_lines(translation: Translation, number: int, *, scores: bool, numbered: bool, jsonl: bool) -> str:
@@ -180,7 +207,7 @@ def _as_lines(translation: Translation, number: int, *, scores: bool, numbered: 
     for each in (translation, *translation.alternatives):
         fields = [str(number)] if numbered else []
         fields += [f"{each.score:.4f}"] if scores else []
-        lines.append("\t".join([*fields, " ".join(each.text.splitlines())]) + "\n")
+        lines.append("\t".join([*fields, each.text.replace("\n", " ")]) + "\n")
     return "".join(lines)
 
 

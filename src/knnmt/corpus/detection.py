@@ -20,7 +20,8 @@ _NAMES = {
     ".xliff": "xliff",
     ".sdlxliff": "xliff",
 }
-_MESSAGE = re.compile(rb'^msgid\s+"', re.MULTILINE)
+_MESSAGE = re.compile(rb'(?:\xef\xbb\xbf)?(?:\s*#[^\n]*\n|\s)*(?:msgctxt\s+"[^\n]*\n\s*)?msgid\s+"')
+_A_MESSAGE = re.compile(rb'^msgid\s+"', re.MULTILINE)
 _XML_STARTS = (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<\x00", b"\xfe\xff\x00<", b"<\x00", b"\x00<")
 
 
@@ -32,8 +33,10 @@ def detect_format(path: Path, head: bytes) -> str:
     """
     if head.startswith(_XML_STARTS) and (root := read_prolog(head).root) in _ROOTS:
         return _ROOTS[root]
-    if _MESSAGE.search(head):
+    if _MESSAGE.match(head):
         return "po"
     if named := _NAMES.get(plain_name(path).suffix.lower()):
         return named
+    if _A_MESSAGE.search(head):
+        return "po"
     return "tsv" if b"\t" in head.partition(b"\n")[0] else "text"

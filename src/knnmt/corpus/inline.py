@@ -62,6 +62,8 @@ def _child_text(child: etree._Element, rules: InlineRules, data: Mapping[str, st
 
 def _character(code: str) -> str:
     try:
-        return chr(int(code, 16))
+        character = chr(int(code, 16))
+        character.encode("utf-8")
+        return character
     except (ValueError, OverflowError) as error:
         raise UnitError(f"expected <cp> with the hexadecimal code of a character, found hex={code!r}") from error

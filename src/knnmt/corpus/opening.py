@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import io
 import lzma
+import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +55,9 @@ class _NamedStream(io.RawIOBase):
         super().close()
 
 
+_ZSTANDARD_PIECE = 1024  # what one piece expands to must fit into memory, and it may expand ten thousand times
+
+
 class _ZstandardReader:
     """All frames of a zstd file, one after the other; unlike the package's own reader it notices a cut frame."""
 
@@ -68,11 +72,12 @@ class _ZstandardReader:
         self._frame = self._new_frame()
         self._fed = False
         self._ready = b""
+        self._given = 0
 
     def read(self, size: int) -> bytes:
-        while not self._ready:
+        while self._given >= len(self._ready):
             rest = self._frame.unused_data if self._frame.eof else b""
-            data = rest or self._file.read(HEAD)
+            data = rest or self._file.read(_ZSTANDARD_PIECE)
             if not data:
                 if self._fed and not self._frame.eof:
                     raise EOFError
@@ -80,12 +85,18 @@ class _ZstandardReader:
             if self._frame.eof:
                 self._frame = self._new_frame()
             try:
-                self._ready = self._frame.decompress(data)
+                self._ready, self._given = self._frame.decompress(data), 0
             except self._error as error:
                 raise OSError(str(error)) from error
             self._fed = True
-        data, self._ready = self._ready[:size], self._ready[size:]
+        data = self._ready[self._given : self._given + size]
+        self._given += len(data)
         return data
+
+
+def origin_name(path: Path) -> str:
+    """How a file is called in origins: its path as given, as text, without the `#` that separates file and unit."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace").replace("#", "%23")
 
 
 def open_stream(path: Path) -> io.BufferedReader:

@@ -99,7 +99,9 @@ def _encoding(header: _Entry) -> str:
     """The charset of the header, where it names one that exists; templates say CHARSET."""
     match = _CHARSET.search(b"".join(header.lines))
     try:
-        return codecs.lookup(match.group(1).decode("ascii")).name if match else "utf-8"
+        name = codecs.lookup(match.group(1).decode("ascii")).name if match else "utf-8"
+        b"".decode(name)  # some codecs are not for text
+        return name
     except LookupError:
         return "utf-8"
 
@@ -137,6 +139,8 @@ def _forms(
         ]
     else:
         forms = [(entry.msgid, entry.msgstr, place)]
+    if not forms:
+        raise UnitError("expected msgstr[0] and so on beside msgid_plural, found none")
     reason = _reason_against(entry, language, config)
     if reason:
         report.skip(reason, len(forms))

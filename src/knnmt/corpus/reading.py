@@ -8,7 +8,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from knnmt.corpus.detection import detect_format
-from knnmt.corpus.opening import open_stream
+from knnmt.corpus.opening import open_stream, origin_name
 from knnmt.corpus.options import FORMATS, ReadingConfig
 from knnmt.corpus.paired import read_paired, target_comes_first
 from knnmt.corpus.pairs import SegmentPair
@@ -44,7 +44,7 @@ def read_memories(paths: Sequence[Path], config: ReadingConfig, report: ReadingR
             if found == "text":
                 pairs = _text_pairs(path, stream, next(remaining, None), config, report, files)
             else:
-                pairs = _READERS[found](stream, str(path), config, report)
+                pairs = _READERS[found](stream, origin_name(path), config, report)
             for pair in pairs:
                 report.pairs += 1
                 yield pair
@@ -69,7 +69,7 @@ def _text_pairs(
     second_stream, found = _open(second, config, files)
     if found != "text":
         raise InputError(f"{first}: is a text file without a partner, the next file {second} is {found}. {advice}")
-    sides = [(first_stream, str(first)), (second_stream, str(second))]
+    sides = [(first_stream, origin_name(first)), (second_stream, origin_name(second))]
     if target_comes_first(first, second, config):
         sides.reverse()
     (source, source_name), (target, target_name) = sides

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import accumulate
 
 # Before a full stop these do not end a sentence (or so rarely that it does not pay to cut there).
 _ABBREVIATIONS = frozenset(
@@ -22,6 +23,7 @@ _CLOSING = "\"'”’“»«›‹)]}"
 _OPENING = "\"'„“‚‘»«›‹([{¿¡"
 _END = re.compile(rf"[.!?…]+[{re.escape(_CLOSING)}]*(?=\s)|[。！？]+[」』）]*|\n")
 _WORD_BEFORE = re.compile(r"[^\W_]+$")
+_LONGEST_WORD = 40  # how far back a word can begin that matters here
 _ROMAN = re.compile(r"[IVXLC]+$")
 
 
@@ -33,22 +35,24 @@ def split_sentences(text: str) -> list[str]:
         after = match.end()
         while after < len(text) and text[after].isspace():
             after += 1
-        if after < len(text) and text[start:after].strip() and _is_boundary(text, match, after):
+        if after < len(text) and text[start:after].strip() and _is_boundary(text, start, match, after):
             pieces.append(text[start:after])
             start = after
     return [*pieces, text[start:]] if text[start:] else pieces
 
 
-def _is_boundary(text: str, end: re.Match[str], after: int) -> bool:
+def _is_boundary(text: str, start: int, end: re.Match[str], after: int) -> bool:
     mark = end.group()
     if mark == "\n" or "\n" in text[end.end() : after] or mark[0] in "。！？":
         return True
-    following = text[after:].lstrip(_OPENING)[:1]
+    while after < len(text) and text[after] in _OPENING:
+        after += 1
+    following = text[after : after + 1]
     if following.islower() or not following.isalnum():
         return False
     if mark != ".":
         return True
-    match = _WORD_BEFORE.search(text, 0, end.start())
+    match = _WORD_BEFORE.search(text, max(start, end.start() - _LONGEST_WORD), end.start())
     word = match.group() if match else ""
     if word.isdigit():
         return len(word) > 2  # "am 3. Mai", but "im Jahr 2020. Danach"
@@ -72,7 +76,7 @@ def split_long(text: str, fits: Callable[[str], bool]) -> list[str]:
         return [text]
     sentences = split_sentences(text)
     if len(sentences) > 1:
-        ends = [sum(map(len, sentences[: i + 1])) for i in range(len(sentences) - 1)]
+        ends = list(accumulate(map(len, sentences[:-1])))
     else:
         ends = next(ends for cut in _CUTS if (ends := [m.end() for m in cut.finditer(text) if 0 < m.end() < len(text)]))
     middle = min(ends, key=lambda end: abs(end - len(text) / 2))

@@ -80,9 +80,16 @@ def _csv_records(
 
 def _delimiter(line: str, config: ReadingConfig) -> str:
     """The delimiter that gives enough columns and, since sentences hold commas and semicolons too, the fewest."""
-    counts = {mark: len(next(csv.reader([without_end(line)], delimiter=mark), [])) for mark in _DELIMITERS}
+    counts = {mark: _columns(line, mark) for mark in _DELIMITERS}
     enough = {mark: count for mark, count in counts.items() if count >= config.last_column}
     return min(enough or {",": 0}, key=lambda mark: enough.get(mark, 0))
+
+
+def _columns(line: str, delimiter: str) -> int:
+    try:
+        return len(next(csv.reader([without_end(line)], delimiter=delimiter), []))
+    except csv.Error:  # no record by this delimiter; the reading itself will say what is wrong
+        return 0
 
 
 def _pairs(

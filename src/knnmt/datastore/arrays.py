@@ -6,11 +6,16 @@ writer keeps no alignment across types), hashed while they are written, and read
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
 import mmap
+import os
+import resource
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,6 +27,7 @@ from knnmt.errors import DatastoreDamagedError
 
 Array = NDArray[Any]
 _ALIGNMENT = 64
+_READ_WHOLE_BYTES = 1 << 20
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "|u1"}
 _NAMES = {np.dtype(value): name for name, value in _DTYPES.items()}
 
@@ -55,19 +61,36 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> str:
     return digest.hexdigest()
 
 
-def map_arrays(path: Path) -> dict[str, Array]:
-    """The arrays of a file, as read-only views of a memory map. The file may be unlinked while they are in use."""
+Buffer = mmap.mmap | bytes
+
+
+def map_file(path: Path) -> Buffer:
+    """A file's bytes, in a memory map that outlives the file's name.
+
+    A small file is read instead: each map costs a file descriptor, and a store that lives has many small segments.
+    """
     try:
         with path.open("rb") as file:
-            buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except FileNotFoundError as error:
-        raise DatastoreDamagedError(
-            f"{path}: named by the manifest, but not there. Restore it, or build again."
-        ) from error
-    except ValueError as error:  # mmap's word for an empty file
-        raise DatastoreDamagedError(
-            f"{path}: expected arrays, found an empty file. Restore it, or build again."
-        ) from error
+            if os.fstat(file.fileno()).st_size < _READ_WHOLE_BYTES:
+                return file.read()
+            _allow_many_files()
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        advice = "Restore it, or build the store again."
+        if error.errno in (errno.EMFILE, errno.ENOMEM):
+            advice = "The store has more segments than this system lets a process open: raise the limit (ulimit -n)."
+        raise DatastoreDamagedError(f"{path}: cannot be read: {error.strerror or error}. {advice}") from error
+
+
+@cache
+def _allow_many_files() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def arrays_in(buffer: Buffer, path: Path) -> dict[str, Array]:
+    """The arrays of a file, as read-only views of its bytes."""
     try:
         length = int.from_bytes(buffer[:8], "little")
         header = json.loads(buffer[8 : 8 + length])
@@ -79,7 +102,7 @@ def map_arrays(path: Path) -> dict[str, Array]:
         ) from error
 
 
-def _view(buffer: mmap.mmap, start: int, entry: dict[str, Any]) -> Array:
+def _view(buffer: Buffer, start: int, entry: dict[str, Any]) -> Array:
     begin, end = entry["data_offsets"]
     dtype, shape = np.dtype(_DTYPES[entry["dtype"]]), tuple(entry["shape"])
     count = math.prod(shape)

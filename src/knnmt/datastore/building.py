@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -17,14 +17,12 @@ from pathlib import Path
 from knnmt.config import check
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.lock import writer_lock
-from knnmt.datastore.manifest import Manifest, SegmentRecord, StoredFile
+from knnmt.datastore.manifest import MANIFEST, SEGMENTS, Manifest, SegmentRecord, StoredFile
 from knnmt.datastore.publication import publish_file, storage_errors, sync_directory
-from knnmt.datastore.segment import Segment
 from knnmt.datastore.slices import KEY_DTYPES, Slice, cut_slices, encode_slice, write_segment
 from knnmt.engine.base import Engine, State
-from knnmt.errors import DatastoreDamagedError, DatastoreExistsError, InputError
+from knnmt.errors import DatastoreExistsError, InputError
 
-SEGMENTS = "segments"
 _PLAN = "plan.json"
 Progress = Callable[[int, int], None]
 
@@ -66,54 +64,75 @@ def build(
     engine: Engine[State],
     config: BuildConfig | None = None,
     progress: Progress = no_progress,
+    restart: bool = False,
 ) -> BuildResult:
-    """Build a new store at `store`. `progress` is called with pairs and entries done after every slice."""
+    """Build a new store at `store`. `progress` is called with pairs and entries done after every slice.
+
+    An interrupted build is gone on with, or with `restart` begun anew.
+    """
     config = config or BuildConfig()
-    if store.exists():
-        raise DatastoreExistsError(
-            f"{store}: already there. Add to it with `knnmt add`, or remove it first, or choose another name."
-        )
     building = store.with_name(f"{store.name}.building")
+    _require_free(store)
     with storage_errors(building):
         (building / SEGMENTS).mkdir(parents=True, exist_ok=True)
     with writer_lock(building):
+        _require_free(store)
         manifest = empty_manifest(engine, config)
-        _require_same_plan(building, manifest)
+        _prepare(building, manifest, restart)
         dropped: Counter[str] = Counter()
-        records: list[SegmentRecord] = []
-        reused = done = entries = 0
-        for part in cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped):
-            name = f"{len(records):05d}-{part.digest()}.safetensors"
-            record = finished_segment(building / SEGMENTS, name, part)
-            reused += record is not None
-            if record is None:
-                arrays = encode_slice(engine, part, config.key_dtype, config.batch_tokens)
-                record = write_segment(building / SEGMENTS, name, arrays)
-            records.append(record)
-            done, entries = done + len(part.pairs), entries + part.entries
-            progress(done, entries)
+        parts = cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped)
+        records, reused = encode_parts(engine, parts, building / SEGMENTS, manifest, config.batch_tokens, progress)
         if not records:
             raise InputError(f"{store}: not built, for no usable pair was read")
         manifest = replace(manifest, segments=tuple(records), next_segment=len(records))
-        publish_new_store(building, store, manifest)
+        _publish_new_store(building, store, manifest)
     return BuildResult(manifest, reused, dropped)
 
 
-def publish_new_store(building: Path, store: Path, manifest: Manifest) -> None:
+def encode_parts(
+    engine: Engine[State],
+    parts: Iterable[Slice],
+    directory: Path,
+    manifest: Manifest,
+    batch_tokens: int,
+    progress: Progress,
+) -> tuple[list[SegmentRecord], int]:
+    """Turn slices into segments numbered on from the manifest's, and say how many an earlier run had done already.
+
+    Beside each segment its SHA-256 is written when it is done: a later run takes it only if its bytes are still those.
+    """
+    records: list[SegmentRecord] = []
+    reused = done = entries = 0
+    for part in parts:
+        name = f"{manifest.next_segment + len(records):05d}-{part.digest()}.safetensors"
+        record = _finished_segment(directory, name, part)
+        if record is None:
+            record = write_segment(directory, name, encode_slice(engine, part, manifest.key_dtype, batch_tokens))
+            sha256 = record.stored.sha256.encode()
+            publish_file(directory / f"{name}.sha256", lambda file, sha256=sha256: file.write(sha256))  # type: ignore[misc]
+        else:
+            reused += 1
+        records.append(record)
+        done, entries = done + len(part.pairs), entries + part.entries
+        progress(done, entries)
+    return records, reused
+
+
+def _require_free(store: Path) -> None:
+    if os.path.lexists(store):
+        raise DatastoreExistsError(
+            f"{store}: already there. Add to it with `knnmt add`, or remove it first, or choose another name."
+        )
+
+
+def _publish_new_store(building: Path, store: Path, manifest: Manifest) -> None:
     """Make a directory of finished segments the store, in one step."""
-    clear_leftovers(building, manifest)
     manifest.write(building)
     with storage_errors(store):
-        (building / _PLAN).unlink(missing_ok=True)
-        try:
-            building.rename(store)
-        except OSError as error:
-            if store.exists():
-                raise DatastoreExistsError(
-                    f"{store}: appeared while it was being built; {building} is kept."
-                ) from error
-            raise
+        building.rename(store)
         sync_directory(store.parent)
+    # Only now: whoever kills the process before the rename leaves a build that can be gone on with.
+    clear_leftovers(store, manifest)
 
 
 def empty_manifest(engine: Engine[State], config: BuildConfig) -> Manifest:
@@ -131,49 +150,48 @@ def empty_manifest(engine: Engine[State], config: BuildConfig) -> Manifest:
     )
 
 
-def finished_segment(directory: Path, name: str, part: Slice) -> SegmentRecord | None:
-    """The record of a segment that an earlier run finished, or None. Its file counts only if it reads as that slice."""
-    path = directory / name
-    if not path.exists():
-        return None
-    with path.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    record = SegmentRecord(StoredFile(name, path.stat().st_size, sha256), len(part.pairs), part.entries)
+def _finished_segment(directory: Path, name: str, part: Slice) -> SegmentRecord | None:
+    """The record of a segment that an earlier run finished, or None."""
     try:
-        arrays = Segment.open(directory, record).arrays
-        whole = len(arrays["values"]) == part.entries and len(arrays["target_offsets"]) == len(part.pairs) + 1
-    except (DatastoreDamagedError, KeyError):
-        whole = False
-    return record if whole else None
+        expected = (directory / f"{name}.sha256").read_text(encoding="ascii")
+        with (directory / name).open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, UnicodeDecodeError):
+        return None
+    if found != expected:
+        return None
+    size = (directory / name).stat().st_size
+    return SegmentRecord(StoredFile(name, size, found), len(part.pairs), part.entries)
 
 
 def clear_leftovers(store: Path, manifest: Manifest) -> None:
-    """Remove files below `segments/` that the manifest does not name: an interrupted writer left them."""
+    """Remove what an interrupted writer left: files that the manifest does not name. Only for the lock's holder."""
     named = {stored.file for stored in manifest.files()}
-    for path in (store / SEGMENTS).iterdir():
-        if path.name not in named:
-            path.unlink()
+    scratch = [path for pattern in (f".{MANIFEST}.*", f".{_PLAN}.*", _PLAN) for path in store.glob(pattern)]
+    with storage_errors(store):
+        for path in [*(store / SEGMENTS).iterdir(), *scratch]:
+            if path.name not in named:
+                path.unlink()
 
 
-def _require_same_plan(building: Path, manifest: Manifest) -> None:
-    """Settings that an unfinished build must share with the call that goes on with it."""
-    plan = json.loads(json.dumps(asdict(manifest)))
+def _prepare(building: Path, manifest: Manifest, restart: bool) -> None:
+    """Begin a build, or see that the unfinished one that is there has the same settings."""
+    plan = {name: value for name, value in asdict(manifest).items() if name != "model_name"}
+    plan = json.loads(json.dumps(plan))
     path = building / _PLAN
-    if not path.exists():
-        for leftover in (building / SEGMENTS).iterdir():
-            leftover.unlink()
-        text = json.dumps(plan, indent=1).encode()
-        publish_file(path, lambda file: file.write(text))
+    done = any((building / SEGMENTS).iterdir())
+    if path.exists() and done and not restart:
+        try:
+            begun = json.loads(path.read_text(encoding="utf-8"))
+            different = sorted(name for name in plan if begun.get(name) != plan[name])
+        except (OSError, ValueError, AttributeError):
+            different = ["plan.json"]
+        if different:
+            raise DatastoreExistsError(
+                f"{building}: an unfinished build with other settings is there ({', '.join(different)} differ). "
+                "Run it again with its settings to go on, or begin anew (--restart)."
+            )
         return
-    begun = json.loads(path.read_text(encoding="utf-8"))
-    different = sorted(name for name in plan if begun.get(name) != plan[name])
-    if different:
-        raise DatastoreExistsError(
-            f"{building}: an unfinished build with other settings is there ({', '.join(different)} differ). "
-            "Run it again with its settings to go on, or remove that directory to begin anew."
-        )
-
-
-def discard_unfinished(store: Path) -> None:
-    """Forget an interrupted build."""
-    shutil.rmtree(store.with_name(f"{store.name}.building"), ignore_errors=True)
+    clear_leftovers(building, manifest)
+    text = json.dumps(plan, indent=1).encode()
+    publish_file(path, lambda file: file.write(text))

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from knnmt.datastore.publication import storage_errors
@@ -29,11 +29,15 @@ def writer_lock(directory: Path) -> Iterator[None]:
                 f"{directory}: another process is writing to it: {holder or 'it did not say who it is'}. "
                 "Wait until it is done, or stop it; readers are not affected."
             ) from error
-        with storage_errors(path):
+        if not path.exists() or not os.path.samestat(os.fstat(descriptor), path.stat()):
+            raise DatastoreLockedError(f"{directory}: another process has just finished writing to it. Look again.")
+        command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])[:300]
+        holder = f"process {os.getpid()} on {socket.gethostname()} ({command})\n"
+        with suppress(OSError):  # on a full disk the lock holds all the same
             os.ftruncate(descriptor, 0)
-            command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])[:300]
-            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()} ({command})\n".encode(), 0)
+            os.pwrite(descriptor, holder.encode("utf-8", "backslashreplace"), 0)
         yield
-        os.ftruncate(descriptor, 0)
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
     finally:
         os.close(descriptor)

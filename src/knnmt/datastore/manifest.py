@@ -15,6 +15,7 @@ from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, Datastor
 FORMAT = "knnmt datastore"
 VERSION = 1
 MANIFEST = "manifest.json"
+SEGMENTS = "segments"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,8 @@ def read_manifest(store: Path) -> Manifest:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotADatastoreError(f"{store}: {_what_is_there(store)}") from error
+    except OSError as error:
+        raise DatastoreDamagedError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise DatastoreDamagedError(
             f"{path}: not valid JSON ({error}). Restore it, or build the store again."
@@ -141,7 +144,7 @@ def read_manifest(store: Path) -> Manifest:
     if content.get("version") != VERSION:
         raise DatastoreVersionError(
             f"{store}: written in version {content.get('version')} of the format; this knnmt reads version {VERSION}. "
-            "Use a newer knnmt, or build the store again with this one."
+            "Use the knnmt that fits it, or build the store again with this one."
         )
     checksum = content.pop("checksum", None)
     if checksum != _checksum(content):

@@ -17,21 +17,28 @@ _ENTRIES = ("keys", "values", "positions", "alignment", "counts")
 _RAGGED = {"target_offsets": ("target_tokens",), "source_offsets": ("source_tokens", "source_states")}
 
 
-def merge_segments(directory: Path, segments: Sequence[Segment], first_number: int) -> list[SegmentRecord]:
-    """Write what is left of the segments as new ones of about `SLICE_ENTRIES` entries, and return their records."""
+def merge_segments(directory: Path, segments: Sequence[Segment], first_number: int) -> tuple[list[SegmentRecord], int]:
+    """Records of segments that hold what is left, and how many of them are new, numbered from `first_number`.
+
+    A segment of a good size from which nothing was removed stays as it is.
+    """
     records: list[SegmentRecord] = []
     waiting: list[dict[str, Array]] = []
-    entries = 0
+    entries = new = 0
 
     def flush() -> None:
-        nonlocal entries
+        nonlocal entries, new
         if waiting:
-            name = f"{first_number + len(records):05d}-compacted.safetensors"
+            name = f"{first_number + new:05d}-compacted.safetensors"
             records.append(write_segment(directory, name, _join(waiting)))
             waiting.clear()
-            entries = 0
+            entries, new = 0, new + 1
 
     for segment in segments:
+        if not len(segment.removed) and segment.record.entries >= SLICE_ENTRIES // 2:
+            flush()
+            records.append(segment.record)
+            continue
         left = _without_removed(segment)
         if len(left["target_offsets"]) > 1:
             waiting.append(left)
@@ -39,7 +46,7 @@ def merge_segments(directory: Path, segments: Sequence[Segment], first_number: i
         if entries >= SLICE_ENTRIES:
             flush()
     flush()
-    return records
+    return records, new
 
 
 def _without_removed(segment: Segment) -> dict[str, Array]:

@@ -11,7 +11,7 @@ from typing import IO
 
 from knnmt.errors import StorageError
 
-_STORAGE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @contextmanager
@@ -20,11 +20,10 @@ def storage_errors(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _STORAGE_ERRORS:
-            raise
+        advice = "make room" if error.errno in _FULL else "mend that, or choose another place"
         raise StorageError(
-            f"{place}: cannot be written: {error.strerror}. Everything finished before is kept; "
-            "make room (or mend the permissions) and run the same command again: it continues."
+            f"{place}: cannot be written: {error.strerror or error}. Nothing published is touched; {advice}, "
+            "and run the same command again (a build goes on from what is done)."
         ) from error
 
 

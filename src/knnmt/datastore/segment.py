@@ -25,8 +25,9 @@ from pathlib import Path
 import numpy as np
 
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.datastore.arrays import Array, map_arrays
-from knnmt.datastore.manifest import SegmentRecord
+from knnmt.datastore.arrays import Array, Buffer, arrays_in, map_file
+from knnmt.datastore.manifest import SegmentRecord, StoredFile
+from knnmt.errors import DatastoreDamagedError
 
 REQUIRED = ("keys", "values", "sentences", "positions", "target_tokens", "target_offsets", "texts", "text_offsets")
 
@@ -53,15 +54,22 @@ class Segment:
     record: SegmentRecord
     arrays: dict[str, Array]
     removed: Array
+    files: tuple[tuple[StoredFile, Buffer], ...]
 
     @classmethod
     def open(cls, directory: Path, record: SegmentRecord) -> Segment:
-        """Map the segment's files; no array is read."""
-        arrays = map_arrays(directory / record.stored.file)
-        removed = np.empty(0, np.int32)
-        if record.removed is not None:
-            removed = map_arrays(directory / record.removed.stored.file)["removed"]
-        return cls(record, arrays, removed)
+        """Map the segment's files; their sizes and their lists of arrays are checked, no array is read."""
+        stored = [record.stored, *([record.removed.stored] if record.removed else [])]
+        files = tuple((each, _map_checked(directory / each.file, each.bytes)) for each in stored)
+        mapped = [arrays_in(buffer, directory / each.file) for each, buffer in files]
+        removed = {"removed": np.empty(0, np.int32)} if record.removed is None else mapped[1]
+        missing = [name for name in REQUIRED if name not in mapped[0]] + ["removed"] * ("removed" not in removed)
+        if missing:
+            raise DatastoreDamagedError(
+                f"{directory / record.stored.file}: arrays are missing: {', '.join(missing)}. "
+                "Restore the file, or build the store again."
+            )
+        return cls(record, mapped[0], removed["removed"], files)
 
     def pair(self, sentence: int) -> SegmentPair:
         """The texts of a sentence."""
@@ -91,3 +99,12 @@ class Segment:
         """The sentences that were not removed, with their indices."""
         for sentence in self.live_sentences().tolist():
             yield sentence, self.pair(sentence)
+
+
+def _map_checked(path: Path, expected: int) -> Buffer:
+    buffer = map_file(path)
+    if len(buffer) != expected:
+        raise DatastoreDamagedError(
+            f"{path}: expected {expected:,} bytes, found {len(buffer):,}. Restore the file, or build the store again."
+        )
+    return buffer

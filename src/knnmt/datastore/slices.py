@@ -24,7 +24,7 @@ from knnmt.datastore.segment import sentence_arrays
 from knnmt.engine.base import Engine, State
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.tokenizer import Tokenizer
-from knnmt.errors import SettingError
+from knnmt.errors import InputError, SettingError
 
 SLICE_ENTRIES = 1 << 16
 _SLICE_PAIRS = 1 << 13
@@ -63,6 +63,8 @@ def cut_slices(
     entries = 0
     stream = iter(pairs)
     while chunk := list(islice(stream, _TOKENIZED_TOGETHER)):
+        for pair in chunk:
+            _require_text(pair)
         sources = tokenizer.encode_sources([pair.source for pair in chunk])
         targets = tokenizer.encode_targets([pair.target for pair in chunk])
         for pair, source, target in zip(chunk, sources, targets, strict=True):
@@ -81,6 +83,15 @@ def cut_slices(
         yield current
 
 
+def _require_text(pair: SegmentPair) -> None:
+    try:
+        for text in (pair.source, pair.target, pair.origin):
+            text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        origin = pair.origin.encode("utf-8", "backslashreplace").decode()
+        raise InputError(f"{origin}: expected text, found half of a surrogate pair ({error.reason})") from error
+
+
 def encode_slice(engine: Engine[State], part: Slice, key_dtype: str, batch_tokens: int) -> dict[str, Array]:
     """The arrays of a slice's segment: forced passes over batches of similar length, entries in text order."""
     from knnmt.engine.forced import force  # brings PyTorch, which looking into a store does not need
@@ -95,7 +106,10 @@ def encode_slice(engine: Engine[State], part: Slice, key_dtype: str, batch_token
             place = first[batch][block.sentences.numpy()] + block.positions.numpy()
             keys[place] = block.representations.float().cpu().numpy()
     if not np.isfinite(keys).all():
-        raise SettingError("a key is too large for float16: build with --dtype float32")
+        raise SettingError(
+            f"a key between {part.pairs[0].origin} and {part.pairs[-1].origin} is no finite number in {key_dtype}; "
+            "build the store with float32 keys"
+        )
     return {
         "keys": keys,
         "values": np.array([token for target in part.targets for token in target], np.int32),

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,13 @@ import numpy as np
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.writing import write_tmx, write_tsv
 from knnmt.datastore.arrays import Array, write_arrays
-from knnmt.datastore.building import SEGMENTS, BuildConfig, Progress, build, clear_leftovers, no_progress
+from knnmt.datastore.building import BuildConfig, Progress, build, clear_leftovers, encode_parts, no_progress
 from knnmt.datastore.lock import writer_lock
-from knnmt.datastore.manifest import Manifest, RemovedSentences, SegmentRecord, StoredFile, read_manifest
+from knnmt.datastore.manifest import SEGMENTS, Manifest, RemovedSentences, SegmentRecord, StoredFile, read_manifest
 from knnmt.datastore.merging import merge_segments
 from knnmt.datastore.segment import Segment
-from knnmt.datastore.slices import SLICE_ENTRIES, cut_slices, encode_slice, write_segment
+from knnmt.datastore.slices import SLICE_ENTRIES, cut_slices
+from knnmt.datastore.verification import problems_of
 from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreDamagedError, SettingError
 
@@ -54,7 +56,7 @@ class Change:
     added_entries: int = 0
     removed_sentences: int = 0
     removed_entries: int = 0
-    dropped: Counter[str] | None = None
+    dropped: Counter[str] = field(default_factory=Counter)
 
 
 class Datastore:
@@ -79,10 +81,11 @@ class Datastore:
         if engine is not None:
             manifest.require_model(path, engine.name, engine.fingerprint)
         store = cls(path, manifest, segments)
-        if verify:
-            from knnmt.datastore.verification import require_sound
-
-            require_sound(store)
+        problems = list(store.verify()) if verify else []
+        if problems:
+            raise DatastoreDamagedError(
+                f"{path}: {len(problems)} problems, the first: {problems[0]}. Restore the files, or build again."
+            )
         return store
 
     @classmethod
@@ -106,6 +109,10 @@ class Datastore:
         self._show(manifest, segments)
         return newer
 
+    def verify(self) -> Iterator[str]:
+        """What is wrong with the store, one line each: every checksum, and all that must hold between its arrays."""
+        return problems_of(self.manifest, self.segments)
+
     # Reading ----------------------------------------------------------------------------------------------------------
 
     @property
@@ -116,7 +123,8 @@ class Datastore:
     def locate(self, entry: int) -> tuple[Segment, int]:
         """The segment of an entry id, and the entry's place in it."""
         if not 0 <= entry < self.entries:
-            raise SettingError(f"entry {entry} does not exist; the store has entries 0 to {self.entries - 1}")
+            has = f"entries 0 to {self.entries - 1}" if self.entries else "none"
+            raise SettingError(f"entry {entry} does not exist; the store has {has}")
         number = int(np.searchsorted(self._first_entry, entry, side="right")) - 1
         return self.segments[number], entry - int(self._first_entry[number])
 
@@ -170,33 +178,41 @@ class Datastore:
 
     def compact(self) -> Change:
         """Write the store anew without removed sentences, in segments of full size. Entry ids change."""
-        with writer_lock(self.path):
-            self.refresh()
+        with self._writing():
             before = self.manifest
-            clear_leftovers(self.path, before)
             small = [record for record in before.segments if record.entries < SLICE_ENTRIES // 2]
             if before.live_entries == before.entries and len(small) <= 1:
                 return Change()
-            records = merge_segments(self.path / SEGMENTS, self.segments, before.next_segment)
-            self._publish(before.changed(tuple(records), before.next_segment + len(records)))
-            clear_leftovers(self.path, self.manifest)
+            records, new = merge_segments(self.path / SEGMENTS, self.segments, before.next_segment)
+            self._publish(before.changed(tuple(records), before.next_segment + new))
         return Change(
             removed_sentences=before.sentences - before.live_sentences,
             removed_entries=before.entries - before.live_entries,
         )
 
-    def _change(
-        self, chosen: Selection | None, pairs: Iterable[SegmentPair], engine: Engine[State] | None, progress: Progress
-    ) -> Change:
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Hold the lock at the newest generation; at the end, whatever happened, nothing unpublished is left behind."""
         with writer_lock(self.path):
             self.refresh()
             clear_leftovers(self.path, self.manifest)
+            try:
+                yield
+            finally:
+                clear_leftovers(self.path, read_manifest(self.path))
+
+    def _change(
+        self, chosen: Selection | None, pairs: Iterable[SegmentPair], engine: Engine[State] | None, progress: Progress
+    ) -> Change:
+        dropped: Counter[str] = Counter()
+        added: list[SegmentRecord] = []
+        with self._writing():
             records = list(self.manifest.segments)
             gone_sentences = gone_entries = 0
             if chosen is not None:
                 records, gone_sentences, gone_entries = self._without(chosen)
-            dropped: Counter[str] = Counter()
-            added = [] if engine is None else self._encode(pairs, engine, dropped, progress)
+            if engine is not None:
+                added = self._encode(pairs, engine, dropped, progress)
             if added or gone_sentences:
                 number = self.manifest.next_segment + len(added)
                 self._publish(self.manifest.changed((*records, *added), number))
@@ -217,27 +233,26 @@ class Datastore:
                 f"{self.path}: its keys were changed after building ({', '.join(self.manifest.transforms)}): "
                 "nothing can be added. Add to the store it was made from, and make this one again."
             )
-        batch_tokens = BuildConfig().batch_tokens
-        added: list[SegmentRecord] = []
-        done = entries = 0
-        for part in cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped):
-            name = f"{self.manifest.next_segment + len(added):05d}-{part.digest()}.safetensors"
-            arrays = encode_slice(engine, part, self.manifest.key_dtype, batch_tokens)
-            added.append(write_segment(self.path / SEGMENTS, name, arrays))
-            done, entries = done + len(part.pairs), entries + part.entries
-            progress(done, entries)
-        return added
+        if (dtype := str(engine.dtype).removeprefix("torch.")) != self.manifest.compute_dtype:
+            raise SettingError(
+                f"{self.path}: its keys were computed in {self.manifest.compute_dtype}; this engine computes in "
+                f"{dtype}. Load the model with dtype={self.manifest.compute_dtype!r}."
+            )
+        parts = cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped)
+        directory, batch_tokens = self.path / SEGMENTS, BuildConfig().batch_tokens
+        return encode_parts(engine, parts, directory, self.manifest, batch_tokens, progress)[0]
 
     def _without(self, chosen: Selection) -> tuple[list[SegmentRecord], int, int]:
         """The segments' records once the chosen sentences are removed, and how many sentences and entries that are."""
         records = []
         sentences = entries = 0
-        for number, segment in enumerate(self.segments):
+        for segment in self.segments:
             found = [sentence for sentence, pair in segment.pairs() if chosen(pair)]
             record = segment.record
             if found:
                 removed = np.union1d(segment.removed, found).astype(np.int32)
-                name = f"{number:05d}-removed-g{self.manifest.generation + 1}.safetensors"
+                number = record.stored.file.partition("-")[0]
+                name = f"{number}-removed-g{self.manifest.generation + 1}.safetensors"
                 sha256 = write_arrays(self.path / SEGMENTS / name, {"removed": removed})
                 stored = StoredFile(name, (self.path / SEGMENTS / name).stat().st_size, sha256)
                 gone = int(np.isin(segment.arrays["sentences"], removed).sum())
@@ -254,25 +269,14 @@ class Datastore:
 
 def _open_newest(path: Path, known: dict[SegmentRecord, Segment]) -> tuple[Manifest, list[Segment]]:
     """The newest manifest with its segments. Files that vanish meanwhile mean that there is a newer one."""
+    directory = path / SEGMENTS
     while True:
         manifest = read_manifest(path)
         try:
-            return manifest, [known.get(record) or _open_segment(path, record) for record in manifest.segments]
+            return manifest, [known.get(record) or Segment.open(directory, record) for record in manifest.segments]
         except DatastoreDamagedError:
             if read_manifest(path).generation == manifest.generation:
                 raise
-
-
-def _open_segment(path: Path, record: SegmentRecord) -> Segment:
-    for stored in [record.stored, *([record.removed.stored] if record.removed else [])]:
-        file = path / SEGMENTS / stored.file
-        found = file.stat().st_size if file.exists() else None
-        if found != stored.bytes:
-            state = "it is not there" if found is None else f"found {found:,}"
-            raise DatastoreDamagedError(
-                f"{file}: expected {stored.bytes:,} bytes, {state}. Restore the file, or build the store again."
-            )
-    return Segment.open(path / SEGMENTS, record)
 
 
 def matching(origin: str | None = None, source_text: str | None = None, match: str | None = None) -> Selection:
@@ -291,7 +295,7 @@ def matching(origin: str | None = None, source_text: str | None = None, match: s
 
     def accepts(pair: SegmentPair) -> bool:
         return (
-            (origin is None or pair.origin == origin or pair.origin.startswith(f"{origin}#"))
+            (origin is None or origin in (pair.origin, pair.origin.partition("#")[0]))
             and (source_text is None or pair.source == source_text)
             and (pattern is None or bool(pattern.search(pair.source) or pattern.search(pair.target)))
         )

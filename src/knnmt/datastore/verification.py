@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from knnmt.datastore.building import SEGMENTS
-from knnmt.datastore.segment import REQUIRED, Segment
-from knnmt.datastore.store import Datastore
-from knnmt.errors import DatastoreDamagedError
+from knnmt.datastore.manifest import Manifest
+from knnmt.datastore.segment import Segment
 
 
-def verify(store: Datastore, progress: Callable[[int], None] | None = None) -> Iterator[str]:
-    """What is wrong with the store, one line each; nothing where it is sound. `progress` is told the bytes read."""
-    for stored in store.manifest.files():
-        with (store.path / SEGMENTS / stored.file).open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if progress is not None:
-            progress(stored.bytes)
-        if found != stored.sha256:
-            yield f"{stored.file}: its bytes were altered (expected SHA-256 {stored.sha256[:12]}, found {found[:12]})"
-    for segment in store.segments:
-        for problem in _problems(segment, store.manifest.dim, store.manifest.key_dtype, store.manifest.vocabulary):
+def problems_of(manifest: Manifest, segments: Sequence[Segment]) -> Iterator[str]:
+    """What is wrong with a store, one line each; nothing where it is sound. Looks at the bytes that a reader sees."""
+    for segment in segments:
+        for stored, content in segment.files:
+            found = hashlib.sha256(content).hexdigest()
+            if found != stored.sha256:
+                yield f"{stored.file}: its bytes were altered (SHA-256 {found[:12]}, not {stored.sha256[:12]})"
+        for problem in _problems(segment, manifest.dim, manifest.key_dtype, manifest.vocabulary):
             yield f"{segment.record.stored.file}: {problem}"
-
-
-def require_sound(store: Datastore) -> None:
-    """Raise if anything is wrong."""
-    problems = list(verify(store))
-    if problems:
-        raise DatastoreDamagedError(
-            f"{store.path}: {len(problems)} problems, the first: {problems[0]}. Restore the files, or build again."
-        )
 
 
 def _problems(segment: Segment, dim: int, key_dtype: str, vocabulary: int) -> Iterator[str]:
     arrays, record = segment.arrays, segment.record
-    missing = [name for name in REQUIRED if name not in arrays]
-    if missing:
-        yield f"arrays are missing: {', '.join(missing)}"
-        return
     entries, sentences = record.entries, record.sentences
     shapes = {
         "keys": (entries, dim),
@@ -69,14 +51,7 @@ def _problems(segment: Segment, dim: int, key_dtype: str, vocabulary: int) -> It
     if entries and not (arrays["values"].min() >= 0 and arrays["values"].max() < vocabulary):
         yield f"a value is outside the vocabulary of {vocabulary}"
     yield from _entry_problems(segment)
-    if len(segment.removed):
-        if (np.diff(segment.removed) <= 0).any() or segment.removed[0] < 0 or segment.removed[-1] >= sentences:
-            yield "the removed sentences are not a sorted list of sentences"
-        elif record.removed is None or (int((~segment.live_entries()).sum()), len(segment.removed)) != (
-            record.removed.entries,
-            record.removed.sentences,
-        ):
-            yield "the manifest counts other removed sentences or entries"
+    yield from _removal_problems(segment)
     try:
         arrays["texts"].tobytes().decode("utf-8")
     except UnicodeDecodeError:
@@ -96,3 +71,11 @@ def _entry_problems(segment: Segment) -> Iterator[str]:
         yield "an entry's position is outside its sentence"
     elif (arrays["target_tokens"][place] != arrays["values"]).any():
         yield "an entry's value is not the token at its position"
+
+
+def _removal_problems(segment: Segment) -> Iterator[str]:
+    removed, counted = segment.removed, segment.record.removed
+    if len(removed) and ((np.diff(removed) <= 0).any() or removed[0] < 0 or removed[-1] >= segment.record.sentences):
+        yield "the removed sentences are not a sorted list of sentences"
+    elif counted and (counted.sentences, counted.entries) != (len(removed), int((~segment.live_entries()).sum())):
+        yield "the manifest counts other removed sentences or entries"

@@ -61,6 +61,8 @@ class Finished:
         self.hypotheses: list[Hypothesis] = []
 
     def add(self, tokens: tuple[int, ...], log_probability: float) -> None:
+        if log_probability == float("-inf"):  # made of forbidden tokens only, where nothing else was left
+            return
         score = log_probability / len(tokens) ** self._config.length_penalty
         insort(self.hypotheses, Hypothesis(tokens, score), key=lambda hypothesis: -hypothesis.score)
         del self.hypotheses[self._config.beam :]

@@ -22,11 +22,11 @@ _HUB_FILES = ["*.json", "*.safetensors", "pytorch_model*.bin", "*.spm", "*.model
 
 def find_checkpoint(model: str | Path) -> Path:
     """The directory of a shipped model, a local directory, or a Hugging Face name (fetched once, then kept)."""
+    if model in shipped_models():  # a directory of the same name is reached as ./NAME
+        return MODELS_DIRECTORY / str(model)
     directory = Path(model).expanduser()
     if directory.is_dir():
         return directory
-    if model in shipped_models():
-        return MODELS_DIRECTORY / str(model)
     if directory.exists():
         raise ModelNotFoundError(
             f"{model}: expected a checkpoint directory, found a file. Give the directory it lies in."
@@ -49,7 +49,8 @@ def _fetch(name: str) -> Path:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
     except ImportError as error:
-        raise MissingDependencyError("huggingface_hub", f"fetching the model {name!r}", "hub") from error
+        purpose = f"{name}: no such directory here. {_what_there_is()} Fetching from the hub"
+        raise MissingDependencyError("huggingface_hub", purpose, "hub") from error
     try:
         return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
     except (RepositoryNotFoundError, HFValidationError) as error:
@@ -126,7 +127,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "*.spm", "*.model", "vocab*", "merges.txt"
 
 def fingerprint(directory: Path) -> Fingerprint:
     """What a checkpoint is, independent of where it lies."""
-    weights = sorted(path for pattern in ("*.safetensors", "pytorch_model*.bin") for path in directory.glob(pattern))
+    weights = sorted(directory.glob("*.safetensors")) or sorted(directory.glob("pytorch_model*.bin"))
     tokenizer = sorted({path for pattern in _TOKENIZER_FILES for path in directory.glob(pattern)})
     return Fingerprint(model=_sha256([directory / "config.json", *weights]), tokenizer=_sha256(tokenizer))
 
@@ -139,16 +140,30 @@ def _sha256(paths: list[Path]) -> str:
     return digest.hexdigest()
 
 
-def special_tokens(config: Mapping[str, Any]) -> SpecialTokens:
-    """Ids of the tokens that decoding needs, from `config.json`."""
-    try:
-        return SpecialTokens(
-            end=config["eos_token_id"],
-            padding=config["pad_token_id"],
-            decoder_start=config["decoder_start_token_id"],
-        )
-    except KeyError as error:
-        raise CheckpointError(f"config.json: {error.args[0]} is missing, and decoding needs it") from error
+def special_tokens(directory: Path, config: Mapping[str, Any]) -> SpecialTokens:
+    """Ids of the tokens that decoding needs: the generation settings' where they say, else those of `config.json`."""
+    asked = generation_json(directory, config)
+
+    def token(name: str) -> int | None:
+        value = asked.get(name) if asked.get(name) is not None else config.get(name)
+        if isinstance(value, list) and len(value) == 1:
+            (value,) = value
+        if value is not None and not isinstance(value, int):
+            raise CheckpointError(f"{directory}: {name} is {value!r}; decoding here needs a single token")
+        return value
+
+    end, start = token("eos_token_id"), token("decoder_start_token_id")
+    if end is None or start is None:
+        missing = "eos_token_id" if end is None else "decoder_start_token_id"
+        raise CheckpointError(f"{directory}: {missing} is missing from config.json, and decoding needs it")
+    padding = token("pad_token_id")
+    return SpecialTokens(end=end, padding=end if padding is None else padding, decoder_start=start)
+
+
+def generation_json(directory: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`generation_config.json`, or in older checkpoints `config.json`."""
+    path = directory / "generation_config.json"
+    return read_json(path) if path.is_file() else config
 
 
 # Generation settings that change the hypotheses, with the value that leaves them alone.
@@ -163,13 +178,14 @@ _NOT_DONE = {
     "exponential_decay_length_penalty": None,
     "begin_suppress_tokens": None,
     "sequence_bias": None,
+    "renormalize_logits": False,
 }
 
 
 def generation_settings(directory: Path, config: Mapping[str, Any]) -> DecodingConfig:
-    """What the checkpoint asks of the search: `generation_config.json`, or in older checkpoints `config.json`."""
-    path = directory / "generation_config.json"
-    asked: Mapping[str, Any] = read_json(path) if path.is_file() else config
+    """What the checkpoint asks of the search."""
+    asked = generation_json(directory, config)
+    end = special_tokens(directory, config).end
     for name, neutral in _NOT_DONE.items():
         value = asked.get(name)
         if value is not None and value != neutral:
@@ -178,17 +194,18 @@ def generation_settings(directory: Path, config: Mapping[str, Any]) -> DecodingC
                 IgnoredSettingWarning,
                 stacklevel=2,
             )
-    longest = asked.get("max_length") or config["max_position_embeddings"]
-    sequences = [tuple(sequence) for sequence in asked.get("bad_words_ids") or []]
+    positions = config["max_position_embeddings"]
+    longest = asked.get("max_new_tokens") or (asked.get("max_length") or positions) - 1
+    sequences = [tuple(sequence) for sequence in asked.get("bad_words_ids") or [] if list(sequence) != [end]]
     single = [sequence[0] for sequence in sequences if len(sequence) == 1]
     return DecodingConfig(
         beam=asked.get("num_beams") or 1,
         length_penalty=_given(asked.get("length_penalty"), 1.0),
         early_stopping=_given(asked.get("early_stopping"), False),
-        max_tokens=min(longest, config["max_position_embeddings"]) - 1,
-        min_tokens=max((asked.get("min_length") or 0) - 1, 0),
+        max_tokens=min(longest, positions - 1),
+        min_tokens=max((asked.get("min_length") or 0) - 1, asked.get("min_new_tokens") or 0, 0),
         forced_first_token=asked.get("forced_bos_token_id"),
-        forced_last_token=asked.get("forced_eos_token_id"),
+        forced_last_token=_single(asked.get("forced_eos_token_id"), directory),
         suppressed_tokens=tuple(sorted({*single, *(asked.get("suppress_tokens") or [])})),
         suppressed_sequences=tuple(sequence for sequence in sequences if len(sequence) > 1),
     )
@@ -196,3 +213,11 @@ def generation_settings(directory: Path, config: Mapping[str, Any]) -> DecodingC
 
 def _given(value: Any, default: Any) -> Any:
     return default if value is None else value
+
+
+def _single(value: Any, directory: Path) -> int | None:
+    if isinstance(value, list):
+        if len(value) != 1:
+            raise CheckpointError(f"{directory}: forced_eos_token_id is {value!r}; decoding here needs a single token")
+        return int(value[0])
+    return None if value is None else int(value)

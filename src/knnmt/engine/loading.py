@@ -54,7 +54,7 @@ def load_engine(
             shape=shape,
             weights=weights,
             tokenizer=load_tokenizer(directory),
-            special_tokens=special_tokens(config),
+            special_tokens=special_tokens(directory, config),
             generation=generation_settings(directory, config),
             fingerprint=lambda: fingerprint(directory),
         )

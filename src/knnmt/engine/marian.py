@@ -11,7 +11,7 @@ from knnmt.errors import UnsupportedModelError
 
 ACTIVATION_NAMES: dict[str, Activation] = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 
-# Tied copies of the shared embedding, and tables that follow from the config, which older files hold as well.
+# Tied copies of the shared embedding, which older files hold as well.
 MAY_STAY = {
     "lm_head.weight",
     "lm_head.bias",

@@ -67,11 +67,14 @@ class TransformersTokenizer:
             raise CheckpointError(f"{directory}: its tokenizer cannot be loaded: {error}") from error
 
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
-        ids: list[list[int]] = self._slow(list(texts))["input_ids"]
-        return ids
+        return self._ids(list(texts)) if texts else []
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
-        ids: list[list[int]] = self._slow(text_target=list(texts))["input_ids"]
+        return self._ids(text_target=list(texts)) if texts else []
+
+    def _ids(self, *texts: list[str], **targets: list[str]) -> list[list[int]]:
+        # What is too long for the model is the caller's to say.
+        ids: list[list[int]] = self._slow(*texts, **targets, verbose=False)["input_ids"]
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:

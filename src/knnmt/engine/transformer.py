@@ -237,6 +237,8 @@ class TransformerEngine:
 
     def step(self, state: TransformerState, tokens: Tensor, cross_attention: list[Tensor] | None = None) -> Tensor:
         with timing.stage("decoder"), torch.inference_mode():
+            if cross_attention is not None:
+                cross_attention.clear()
             sentences, width, m = tokens.shape
             positions = state.lengths[..., None]
             if m > 1:

@@ -26,10 +26,17 @@ def segments_of(text: str, by_sentence: bool) -> list[Segment]:
 
 def cut_to_fit(segment: Segment, fits: Callable[[str], bool]) -> list[Segment]:
     """The segment's parts, each short enough for the model."""
-    parts = [_with_margins(piece) for piece in split_long(segment.text, fits) if piece.strip()]
-    first, last = parts[0], parts[-1]
-    parts[0] = Segment(first.text, segment.before + first.before, first.after)
-    parts[-1] = Segment(last.text, parts[-1].before, last.after + segment.after)
+    parts: list[Segment] = []
+    before = segment.before
+    for piece in split_long(segment.text, fits):
+        if piece.strip():
+            part = _with_margins(piece)
+            parts.append(Segment(part.text, before + part.before, part.after))
+            before = ""
+        else:
+            before += piece
+    last = parts[-1]
+    parts[-1] = Segment(last.text, last.before, last.after + before + segment.after)
     return parts
 
 

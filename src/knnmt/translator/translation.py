@@ -18,8 +18,9 @@ class Translation:
     """A translated segment.
 
     score: sum of log-probabilities over length ** length_penalty; over several parts, the mean by tokens
-    complete: False where the longest allowed translation was reached before its end
-    alternatives: the next best translations, best first, where more than one was asked for
+    complete: False where the longest allowed translation was reached, so that its end may be missing
+    alternatives: the next best translations, best first, where more than one was asked for; of several sentences, the
+        second best of each, the third best of each, and so on
     """
 
     source: str

@@ -19,7 +19,7 @@ from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.loading import load_engine
 from knnmt.engine.shipped import DEFAULT_MODEL
-from knnmt.errors import CutTranslationWarning, LongSegmentWarning
+from knnmt.errors import CutTranslationWarning, InputError, LongSegmentWarning
 from knnmt.translator.segments import Segment, cut_to_fit, join, segments_of
 from knnmt.translator.translation import Token, Translation
 from knnmt.version import __version__
@@ -90,7 +90,7 @@ class Translator:
     ) -> Iterator[Translation]:
         """Translations in the order of `texts`, which may be endless: memory is bounded by `window` texts.
 
-        beam: hypotheses kept at each step; 1 is greedy search
+        beam: hypotheses kept at each step, 5 whatever the checkpoint says; 1 is greedy search
         n_best: how many translations to give for each text
         batch_size, batch_tokens: most sentences and most source tokens (padding counted) decoded together
         window: texts that are read ahead and sorted by length
@@ -104,6 +104,7 @@ class Translator:
             early_stopping=early_stopping,
             max_tokens=max_tokens,
         )
+        check(not isinstance(texts, str), "stream takes many texts; for one, use translate, or give a list")
         batching = _batching(batch_size, batch_tokens, window)
         return self._stream(iter(texts), config, batching, split_sentences)
 
@@ -116,6 +117,10 @@ class Translator:
             config.max_tokens <= longest,
             f"max_tokens must be at most {longest}, the model's positions, got {config.max_tokens}",
         )
+        check(
+            2 * config.beam <= self.engine.vocabulary_size,
+            f"beam must be at most half the vocabulary of {self.engine.vocabulary_size}, got {config.beam}",
+        )
         return config
 
     def signature(self, config: DecodingConfig) -> str:
@@ -126,8 +131,17 @@ class Translator:
     def _stream(
         self, texts: Iterator[str], config: DecodingConfig, batching: BatchingConfig, by_sentence: bool
     ) -> Iterator[Translation]:
-        while window := list(islice(texts, batching.window)):
+        failure: Exception | None = None
+        while failure is None:
+            window: list[str] = []
+            try:
+                window.extend(_checked(text) for text in islice(texts, batching.window))
+            except Exception as error:  # what came before it is still translated
+                failure = error
+            if not window and failure is None:
+                return
             yield from self._translate_window(window, config, batching, by_sentence)
+        raise failure
 
     def _translate_window(
         self, texts: Sequence[str], config: DecodingConfig, batching: BatchingConfig, by_sentence: bool
@@ -187,13 +201,13 @@ class Translator:
         if not segments:
             return Translation(source=text, text=text, tokens=(), score=0.0)
         ranked = []
-        for rank in range(config.n_best):
+        for rank in range(min(map(len, hypotheses))):
             parts = [found[rank] for found in hypotheses]
             ranked.append(self._join_parts(text, segments, parts, config))
         best, *others = ranked
         if not best.complete:
             warnings.warn(
-                f"a translation was cut at {config.max_tokens} tokens: {text[:60]!r}",
+                f"a translation reached the limit of {config.max_tokens} tokens and may be cut: {text[:60]!r}",
                 CutTranslationWarning,
                 stacklevel=2,
             )
@@ -211,6 +225,16 @@ class Translator:
             score=sum(part.score * len(part.tokens) for part in parts) / len(tokens),
             complete=all(len(part.tokens) < config.max_tokens for part in parts),
         )
+
+
+def _checked(text: str) -> str:
+    if not isinstance(text, str):
+        raise InputError(f"expected a text to translate, found {type(text).__name__}: {text!r}")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(f"expected a text to translate, found half of a surrogate pair in {text[:60]!r}") from error
+    return text
 
 
 def _batching(batch_size: int | None, batch_tokens: int | None, window: int | None) -> BatchingConfig:
