@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from memories import read, read_with_origins
 
+from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
 from knnmt.errors import InputError, MalformedMemoryError, MissingDependencyError
 
 HEADER = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n"Language: {}\\n"\n\n'
@@ -179,3 +180,18 @@ def test_without_polib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "polib", None)
     with pytest.raises(MissingDependencyError, match=r"x\.po, which is a PO catalog, needs the package 'polib'"):
         read(tmp_path / "x.po", GERMAN)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        'msgid "a"\nmsgid_plural "b"\nmsgstr "c"\n',
+        'msgid "a"\nmsgid_plural "b"\nmsgstr[0] "c"\nmsgstr[0] "d"\n',
+    ],
+)
+def test_an_entry_whose_forms_do_not_fit_is_malformed(tmp_path: Path, entry: str) -> None:
+    path = tmp_path / "de.po"
+    path.write_text(entry, encoding="utf-8")
+    report = ReadingReport()
+    assert list(read_memories([path], ReadingConfig(on_error="skip"), report)) == []
+    assert report.malformed == 1

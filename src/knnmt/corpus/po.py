@@ -121,6 +121,11 @@ def _parse(polib: Any, entry: _Entry, encoding: str) -> Any:
         lines.append(line)
     if not entry.message:
         raise UnitError("expected an entry with a msgid, found none")
+    keywords = [match["keyword"] for line in lines if (match := _LINE.fullmatch(line)) and match["keyword"]]
+    if len(set(keywords)) < len(keywords):
+        raise UnitError("expected each keyword of an entry once, found one of them twice")
+    if "msgid_plural" in keywords and "msgstr" in keywords:
+        raise UnitError("expected msgstr[0] and so on beside msgid_plural, found msgstr")
     try:
         return polib.pofile(_EntryText("\n".join(lines)), encoding=encoding)
     except (OSError, ValueError, IndexError) as error:
@@ -139,8 +144,6 @@ def _forms(
         ]
     else:
         forms = [(entry.msgid, entry.msgstr, place)]
-    if not forms:
-        raise UnitError("expected msgstr[0] and so on beside msgid_plural, found none")
     reason = _reason_against(entry, language, config)
     if reason:
         report.skip(reason, len(forms))

@@ -85,10 +85,12 @@ def _with_language(variant: etree._Element, default: str | None) -> _Variant:
 
 
 def _segment(variant: etree._Element) -> etree._Element:
-    for child in variant:
-        if _is(child, "seg"):
-            return child
-    raise UnitError("expected a <seg> in every <tuv>, found one without")
+    segments = [child for child in variant if _is(child, "seg")]
+    if not segments:
+        raise UnitError("expected a <seg> in every <tuv>, found one without")
+    if len(segments) > 1:
+        raise UnitError(f"expected a single <seg> in every <tuv>, found {len(segments)}")
+    return segments[0]
 
 
 def _stored_origin(unit: etree._Element) -> str | None:
