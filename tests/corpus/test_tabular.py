@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from memories import read, read_with_origins
 
+from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
 from knnmt.errors import InputError, MalformedMemoryError
 
 
@@ -105,3 +106,11 @@ def test_reading_goes_on_behind_a_broken_csv_record(tmp_path: Path) -> None:
 def test_empty_files_have_no_pairs(tmp_path: Path) -> None:
     assert read(tmp_path / "a.tsv", "")[0] == []
     assert read(tmp_path / "a.csv", "")[0] == []
+
+
+def test_carriage_returns_inside_a_line_are_malformed(tmp_path: Path) -> None:
+    path = tmp_path / "mac.tsv"
+    path.write_bytes(b"a\tb\rc\td\r")
+    report = ReadingReport()
+    assert list(read_memories([path], ReadingConfig(on_error="skip"), report)) == []
+    assert report.malformed == 1

@@ -16,8 +16,19 @@ _DELIMITERS = "\t;,"
 
 def read_tsv(stream: BufferedReader, name: str, config: ReadingConfig, report: ReadingReport) -> Iterator[SegmentPair]:
     """Pairs of a TSV file. There is no quoting: a quotation mark is a character like any other."""
-    records = ((number, without_end(line).split("\t")) for number, line in _lines(stream, name, config, report))
-    yield from _pairs(records, name, config, report)
+    yield from _pairs(_tsv_records(stream, name, config, report), name, config, report)
+
+
+def _tsv_records(
+    stream: BufferedReader, name: str, config: ReadingConfig, report: ReadingReport
+) -> Iterator[tuple[int, Sequence[str]]]:
+    for number, line in _lines(stream, name, config, report):
+        record = without_end(line)
+        if "\r" in record:
+            message = "expected a line, found a carriage return in it. If those are the line ends, convert them first"
+            report.problem(f"{name}, line {number}", message, config)
+        else:
+            yield number, record.split("\t")
 
 
 def read_csv(stream: BufferedReader, name: str, config: ReadingConfig, report: ReadingReport) -> Iterator[SegmentPair]:
