@@ -1,0 +1,39 @@
+"""What a search over keys is, and how the results of several become one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+Found = tuple[Tensor, Tensor]
+
+
+class Index(Protocol):
+    """Something that finds near keys."""
+
+    def search(self, queries: Tensor, k: int) -> Found:
+        """The k nearest entries of each query, nearest first: squared L2 distances and entry ids, (rows, k) each.
+
+        queries (rows, dim) float32; ids are int64 and -1 where there are fewer than k, with an infinite distance.
+        """
+
+
+def merge_top_k(found: Sequence[Found], k: int) -> Found:
+    """The k nearest of several results for the same queries. Entries must not stand in more than one of them."""
+    distances_sq = torch.cat([distances for distances, _ in found], dim=1)
+    ids = torch.cat([each for _, each in found], dim=1)
+    return nearest_first(distances_sq, ids, k)
+
+
+def nearest_first(distances_sq: Tensor, ids: Tensor, k: int) -> Found:
+    """The k nearest of (rows, candidates), in order, padded where there are fewer; id -1 counts as none."""
+    distances_sq = distances_sq.masked_fill(ids < 0, float("inf"))
+    best, place = distances_sq.topk(min(k, ids.shape[1]), dim=1, largest=False, sorted=True)
+    chosen = ids.gather(1, place).masked_fill_(best.isinf(), -1)
+    if (short := k - chosen.shape[1]) > 0:
+        best = torch.nn.functional.pad(best, (0, short), value=float("inf"))
+        chosen = torch.nn.functional.pad(chosen, (0, short), value=-1)
+    return best, chosen

@@ -1,0 +1,95 @@
+"""The entries of a store as a search needs them: keys by id, values, merge counts, and which entries are gone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knnmt.datastore.arrays import Array
+from knnmt.datastore.store import Datastore
+
+
+class Entries:
+    """A snapshot of a store's entries, in the order of their ids.
+
+    Keys stay where they are, in the segments' memory maps; values take 4 bytes an entry.
+
+    values: (entries,) int32 tokens
+    counts: (entries,) float32, how many entries each stands for, or None where nothing was merged
+    live: (entries,) bool, or None where nothing was removed
+    """
+
+    def __init__(self, store: Datastore, earlier: Entries | None = None) -> None:
+        self.segments = list(store.segments)
+        self.generation = store.manifest.generation
+        self.dim = store.manifest.dim
+        self._first = np.cumsum([0, *(segment.record.entries for segment in self.segments)])
+        self.entries = int(self._first[-1])
+        self.values: Tensor = self._values(earlier)
+        self.counts = self._counts()
+        gone = [segment for segment in self.segments if len(segment.removed)]
+        self.live = torch.from_numpy(np.concatenate([s.live_entries() for s in self.segments])) if gone else None
+
+    def _values(self, earlier: Entries | None) -> Tensor:
+        """Read from the segments, or taken over where an earlier snapshot had the same ones."""
+        shared = 0 if earlier is None else earlier.segments_shared_with(self)
+        new = _joined([segment.arrays["values"] for segment in self.segments[shared:]], np.int32)
+        return new if earlier is None else torch.cat([earlier.values[: self.first_entry(shared)], new])
+
+    def _counts(self) -> Tensor | None:
+        if not any("counts" in segment.arrays for segment in self.segments):
+            return None
+        ones = [segment.arrays.get("counts", np.ones(segment.record.entries)) for segment in self.segments]
+        return _joined(ones, np.float32)
+
+    def segments_shared_with(self, other: Entries) -> int:
+        """How many segments at the beginning are the same in both, so that entry ids are the same there."""
+        return len(os.path.commonprefix([self.segment_names(), other.segment_names()]))
+
+    def segment_names(self) -> list[str]:
+        """SHA-256 of the segments' files: what an index of these entries is tied to."""
+        return [segment.record.stored.sha256 for segment in self.segments]
+
+    def keys_of(self, ids: Array) -> Array:
+        """Keys of entry ids, (len(ids), dim), in the type they are stored in. Ids must exist."""
+        if len(self.segments) == 1:
+            keys: Array = self.segments[0].arrays["keys"][ids]
+            return keys
+        order = np.argsort(ids)
+        ordered = ids[order]
+        cuts = np.searchsorted(ordered, self._first)
+        found = np.empty((len(ids), self.dim), self.segments[0].arrays["keys"].dtype if self.segments else np.float32)
+        for number in np.flatnonzero(np.diff(cuts)):
+            mine = slice(cuts[number], cuts[number + 1])
+            found[order[mine]] = self.segments[number].arrays["keys"][ordered[mine] - self._first[number]]
+        return found
+
+    def blocks(self, size: int, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Array]]:
+        """(id of the first, keys) of stretches of at most `size` entries, from entry `first` to before `last`."""
+        last = self.entries if last is None else last
+        for number, segment in enumerate(self.segments):
+            begin, end = int(self._first[number]), int(self._first[number + 1])
+            for start in range(max(begin, first), min(end, last), size):
+                stop = min(start + size, end, last)
+                yield start, segment.arrays["keys"][start - begin : stop - begin]
+
+    def sentence_of(self, ids: Array) -> tuple[Array, Array]:
+        """The segment number and the sentence in it of each entry id."""
+        numbers = np.searchsorted(self._first, ids, side="right") - 1
+        sentences = np.empty(len(ids), np.int64)
+        for number in np.unique(numbers):
+            mine = numbers == number
+            sentences[mine] = self.segments[number].arrays["sentences"][ids[mine] - self._first[number]]
+        return numbers, sentences
+
+    def first_entry(self, segment: int) -> int:
+        """The id of a segment's first entry."""
+        return int(self._first[segment])
+
+
+def _joined(arrays: list[Array], dtype: type) -> Tensor:
+    return torch.from_numpy(np.concatenate([np.empty(0, dtype), *arrays]).astype(dtype, copy=False))
