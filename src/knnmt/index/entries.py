@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
+from itertools import takewhile
 
 import numpy as np
 import torch
@@ -48,7 +48,8 @@ class Entries:
 
     def segments_shared_with(self, other: Entries) -> int:
         """How many segments at the beginning are the same in both, so that entry ids are the same there."""
-        return len(os.path.commonprefix([self.segment_names(), other.segment_names()]))
+        pairs = zip(self.segment_names(), other.segment_names(), strict=False)
+        return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
     def segment_names(self) -> list[str]:
         """SHA-256 of the segments' files: what an index of these entries is tied to."""
