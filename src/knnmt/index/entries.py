@@ -70,13 +70,27 @@ class Entries:
         return found
 
     def blocks(self, size: int, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Array]]:
-        """(id of the first, keys) of stretches of at most `size` entries, from entry `first` to before `last`."""
+        """(id of the first, keys) of stretches of at most `size` entries, from entry `first` to before `last`.
+
+        Views of the memory maps, but copies where small segments are joined: a store that lives has many of those.
+        """
         last = self.entries if last is None else last
+        small: list[Array] = []
+        begun = first
+        for start, keys in self._pieces(size, first, last):
+            if small and start - begun + len(keys) > size:
+                yield begun, small[0] if len(small) == 1 else np.concatenate(small)
+                small, begun = [], start
+            small.append(keys)
+        if small:
+            yield begun, small[0] if len(small) == 1 else np.concatenate(small)
+
+    def _pieces(self, size: int, first: int, last: int) -> Iterator[tuple[int, Array]]:
+        """The same within segments, the last of each shorter."""
         for number, segment in enumerate(self.segments):
             begin, end = int(self._first[number]), int(self._first[number + 1])
             for start in range(max(begin, first), min(end, last), size):
-                stop = min(start + size, end, last)
-                yield start, segment.arrays["keys"][start - begin : stop - begin]
+                yield start, segment.arrays["keys"][start - begin : min(start + size, end, last) - begin]
 
     def sentence_of(self, ids: Array) -> tuple[Array, Array]:
         """The segment number and the sentence in it of each entry id."""

@@ -46,7 +46,7 @@ def smallest(values: Tensor, k: int) -> Found:
 def rerank(queries: Tensor, ids: Tensor, entries: Entries, k: int) -> Found:
     """The k nearest among candidates, (rows, candidates) entry ids, by true distances to the store's own keys."""
     found = entries.keys_of(ids.clamp(min=0).flatten().cpu().numpy())
-    keys = torch.from_numpy(found).to(queries.device).float().view(*ids.shape, -1)
+    keys = torch.from_numpy(found).to(queries.device).float().view(*ids.shape, entries.dim)
     return nearest_first(_distances_sq(queries, keys), ids, k)
 
 
@@ -63,12 +63,24 @@ class ExactIndex:
     ) -> None:
         self._entries = entries
         self._device = torch.device(device)
-        self._first = first
-        self._last = entries.entries if last is None else last
+        self.first = first
+        self.last = entries.entries if last is None else last
         self._blocks: list[tuple[int, Tensor, Tensor]] | None = None
+        self._resident = torch.empty(0)
+
+    def at(self, entries: Entries) -> ExactIndex:
+        """The same search over a later snapshot: what is loaded is kept, what was removed since is masked.
+
+        Entries from `first` to before `last` must be the same ones in both.
+        """
+        later = ExactIndex(entries, self._device, self.first, self.last)
+        if self._blocks is not None:
+            later._blocks = [(first, keys, later._masked(first, norms_sq)) for first, keys, norms_sq in self._blocks]
+            later._resident = self._resident
+        return later
 
     def search(self, queries: Tensor, k: int) -> Found:
-        with timing.stage("search"), torch.inference_mode():
+        with timing.stage("search"), torch.no_grad():  # not inference mode: a gate is trained on the distances
             queries = queries.to(self._device, torch.float32)
             parts = [self._search(rows, k) for rows in torch.split(queries, _ROWS)]
             return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
@@ -87,27 +99,27 @@ class ExactIndex:
 
     def _load(self) -> list[tuple[int, Tensor, Tensor]]:
         """Blocks of keys with their squared norms, infinite for removed entries, so that those are never near."""
-        live = self._entries.live
         on_host = self._device.type == "cpu"
         blocks = []
         if not on_host:
-            self._resident = torch.empty(0, device=self._device)
             parts = [torch.from_numpy(keys.copy()) for _, keys in self._stretches()]
             if parts:
                 self._resident = torch.cat(parts).to(self._device)
         for first, stretch in self._stretches():
-            keys = _view(stretch) if on_host else self._resident[first - self._first :][: len(stretch)]
-            norms_sq = keys.float().square().sum(1)
-            if live is not None:
-                norms_sq.masked_fill_(~live[first : first + len(stretch)].to(self._device), float("inf"))
-            blocks.append((first, keys, norms_sq))
+            keys = _view(stretch) if on_host else self._resident[first - self.first :][: len(stretch)]
+            blocks.append((first, keys, self._masked(first, keys.float().square().sum(1))))
         return blocks
 
+    def _masked(self, first: int, norms_sq: Tensor) -> Tensor:
+        if (live := self._entries.live) is None:
+            return norms_sq
+        return norms_sq.masked_fill(~live[first : first + len(norms_sq)].to(self._device), float("inf"))
+
     def _stretches(self) -> list[tuple[int, Array]]:
-        return list(self._entries.blocks(_BLOCK[self._device.type], self._first, self._last))
+        return list(self._entries.blocks(_BLOCK[self._device.type], self.first, self.last))
 
     def _keys_on_device(self, ids: Tensor) -> Tensor:
-        return self._resident[(ids.clamp(min=self._first) - self._first)].float()
+        return self._resident[(ids.clamp(min=self.first) - self.first)].float()
 
 
 def _view(keys: Array) -> Tensor:
