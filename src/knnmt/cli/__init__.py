@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from knnmt.cli import build, change, look, models, translate
+from knnmt.cli import build, change, compress, look, models, translate
 from knnmt.errors import KnnmtError
 from knnmt.version import __version__
 
@@ -28,6 +28,8 @@ app.command("build")(build.build)
 app.command("add")(change.add)
 app.command("remove")(change.remove)
 app.command("compact")(change.compact)
+app.command("reduce")(compress.reduce)
+app.command("prune")(compress.prune)
 app.command("inspect")(look.inspect)
 app.command("verify")(look.verify)
 app.command("export")(look.export)

@@ -13,7 +13,7 @@ import math
 import mmap
 import os
 import resource
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from knnmt.datastore.manifest import StoredFile
 from knnmt.datastore.publication import publish_file
 from knnmt.errors import DatastoreDamagedError
 
@@ -61,7 +62,25 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> str:
     return digest.hexdigest()
 
 
+def write_stored(directory: Path, name: str, arrays: Mapping[str, Array]) -> StoredFile:
+    """Write the arrays as a file of a store, and say how it must be found again."""
+    sha256 = write_arrays(directory / name, arrays)
+    return StoredFile(name, (directory / name).stat().st_size, sha256)
+
+
 Buffer = mmap.mmap | bytes
+
+
+def map_stored(directory: Path, stored: StoredFile) -> Buffer:
+    """A file of a store as `map_file` gives it, refused unless it has the size that the manifest says."""
+    path = directory / stored.file
+    buffer = map_file(path)
+    if len(buffer) != stored.bytes:
+        raise DatastoreDamagedError(
+            f"{path}: expected {stored.bytes:,} bytes, found {len(buffer):,}. "
+            "Restore the file, or build the store again."
+        )
+    return buffer
 
 
 def map_file(path: Path) -> Buffer:
@@ -100,6 +119,15 @@ def arrays_in(buffer: Buffer, path: Path) -> dict[str, Array]:
             f"{path}: expected arrays in the safetensors format, and its header does not say so ({error}). "
             "Restore the file, or build the store again."
         ) from error
+
+
+def require_arrays(path: Path, arrays: Mapping[str, Array], names: Sequence[str]) -> None:
+    """Refuse a file that lacks one of the arrays it must have."""
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise DatastoreDamagedError(
+            f"{path}: arrays are missing: {', '.join(missing)}. Restore the file, or build the store again."
+        )
 
 
 def _view(buffer: Buffer, start: int, entry: dict[str, Any]) -> Array:

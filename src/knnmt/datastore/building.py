@@ -10,7 +10,8 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -71,12 +72,7 @@ def build(
     An interrupted build is gone on with, or with `restart` begun anew.
     """
     config = config or BuildConfig()
-    building = store.with_name(f"{store.name}.building")
-    _require_free(store)
-    with storage_errors(building):
-        (building / SEGMENTS).mkdir(parents=True, exist_ok=True)
-    with writer_lock(building):
-        _require_free(store)
+    with new_store(store, "building") as building:
         manifest = empty_manifest(engine, config)
         _prepare(building, manifest, restart)
         dropped: Counter[str] = Counter()
@@ -85,7 +81,7 @@ def build(
         if not records:
             raise InputError(f"{store}: not built, for no usable pair was read")
         manifest = replace(manifest, segments=tuple(records), next_segment=len(records))
-        _publish_new_store(building, store, manifest)
+        publish_new_store(building, store, manifest)
     return BuildResult(manifest, reused, dropped)
 
 
@@ -118,6 +114,18 @@ def encode_parts(
     return records, reused
 
 
+@contextmanager
+def new_store(store: Path, suffix: str) -> Iterator[Path]:
+    """The directory `STORE.suffix` to make a store in, locked, while nothing is in the store's place."""
+    _require_free(store)
+    making = store.with_name(f"{store.name}.{suffix}")
+    with storage_errors(making):
+        (making / SEGMENTS).mkdir(parents=True, exist_ok=True)
+    with writer_lock(making):
+        _require_free(store)
+        yield making
+
+
 def _require_free(store: Path) -> None:
     if os.path.lexists(store):
         raise DatastoreExistsError(
@@ -125,11 +133,11 @@ def _require_free(store: Path) -> None:
         )
 
 
-def _publish_new_store(building: Path, store: Path, manifest: Manifest) -> None:
+def publish_new_store(making: Path, store: Path, manifest: Manifest) -> None:
     """Make a directory of finished segments the store, in one step."""
-    manifest.write(building)
+    manifest.write(making)
     with storage_errors(store):
-        building.rename(store)
+        making.rename(store)
         sync_directory(store.parent)
     # Only now: whoever kills the process before the rename leaves a build that can be gone on with.
     clear_leftovers(store, manifest)

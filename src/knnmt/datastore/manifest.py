@@ -52,6 +52,7 @@ class Manifest:
 
     model_name is for people; model and tokenizer are the fingerprints that count
     key_dtype is what the keys are stored in, compute_dtype what the model computed them in
+    dim is that of the stored keys; with a projection, queries of the model's own dimension must go through it first
     transforms names what was done to the keys since they were built (PCA, pruning), in order
     """
 
@@ -68,6 +69,7 @@ class Manifest:
     generation: int = 1
     next_segment: int = 0
     segments: tuple[SegmentRecord, ...] = ()
+    projection: StoredFile | None = None
 
     @property
     def entries(self) -> int:
@@ -94,7 +96,8 @@ class Manifest:
     def files(self) -> list[StoredFile]:
         """Every file the store is made of, the manifest aside."""
         removed = [segment.removed.stored for segment in self.segments if segment.removed]
-        return [segment.stored for segment in self.segments] + removed
+        projection = [self.projection] if self.projection else []
+        return [segment.stored for segment in self.segments] + removed + projection
 
     def changed(self, segments: tuple[SegmentRecord, ...], next_segment: int | None = None) -> Manifest:
         """The next generation."""
@@ -156,7 +159,9 @@ def read_manifest(store: Path) -> Manifest:
     try:
         segments = tuple(_segment(record) for record in content.pop("segments"))
         transforms = tuple(content.pop("transforms"))
-        return Manifest(**content, segments=segments, transforms=transforms)
+        projection = content.pop("projection", None)  # stores written before there were projections lack the field
+        projection = StoredFile(**projection) if projection else None
+        return Manifest(**content, segments=segments, transforms=transforms, projection=projection)
     except (TypeError, KeyError) as error:
         raise DatastoreDamagedError(f"{path}: a field is missing or unknown ({error}).") from error
 
@@ -173,6 +178,8 @@ def _what_is_there(store: Path) -> str:
         hint = ""
         if store.with_name(f"{store.name}.building").is_dir():
             hint = " An unfinished build of it is there: run the same `knnmt build` again to go on with it."
+        elif store.with_name(f"{store.name}.making").is_dir():
+            hint = " It is being made, or was when that was stopped: run the same `knnmt reduce` or `prune` again."
         return f"no datastore there.{hint or ' Make one with: knnmt build MEMORY... -o STORE'}"
     if not store.is_dir():
         return "expected a datastore, which is a directory; found a file."

@@ -1,8 +1,9 @@
-"""Compacting: removed sentences left out, small segments joined, block by block."""
+"""Segments written anew, one or a few at a time: removed sentences left out, small ones joined."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from knnmt.datastore.segment import Segment
 from knnmt.datastore.slices import SLICE_ENTRIES, write_segment
 
 # How each array is joined: rows of entries, rows of the ragged arrays they are offsets of, or those offsets.
-_ENTRIES = ("keys", "values", "positions", "alignment", "counts")
+ENTRY_ARRAYS = ("keys", "values", "sentences", "positions", "alignment", "counts")
 _RAGGED = {"target_offsets": ("target_tokens",), "source_offsets": ("source_tokens", "source_states")}
 
 
@@ -23,40 +24,46 @@ def merge_segments(directory: Path, segments: Sequence[Segment], first_number: i
     A segment of a good size from which nothing was removed stays as it is.
     """
     records: list[SegmentRecord] = []
-    waiting: list[dict[str, Array]] = []
-    entries = new = 0
-
-    def flush() -> None:
-        nonlocal entries, new
-        if waiting:
-            name = f"{first_number + new:05d}-compacted.safetensors"
-            records.append(write_segment(directory, name, _join(waiting)))
-            waiting.clear()
-            entries, new = 0, new + 1
-
-    for segment in segments:
-        if not len(segment.removed) and segment.record.entries >= SLICE_ENTRIES // 2:
-            flush()
-            records.append(segment.record)
+    new = 0
+    for stays, group in groupby(segments, _stays):
+        if stays:
+            records += [segment.record for segment in group]
             continue
-        left = _without_removed(segment)
-        if len(left["target_offsets"]) > 1:
-            waiting.append(left)
-            entries += len(left["values"])
-        if entries >= SLICE_ENTRIES:
-            flush()
-    flush()
+        for arrays in joined(map(without_removed, group)):
+            name = f"{first_number + new:05d}-compacted.safetensors"
+            records.append(write_segment(directory, name, arrays))
+            new += 1
     return records, new
 
 
-def _without_removed(segment: Segment) -> dict[str, Array]:
+def _stays(segment: Segment) -> bool:
+    return not len(segment.removed) and segment.record.entries >= SLICE_ENTRIES // 2
+
+
+def joined(parts: Iterable[dict[str, Array]]) -> Iterator[dict[str, Array]]:
+    """Arrays of segments of about full size, from those of consecutive smaller ones; those without sentences go."""
+    waiting: list[dict[str, Array]] = []
+    for part in parts:
+        if len(part["target_offsets"]) == 1:
+            continue
+        full = sum(len(each["values"]) for each in waiting) >= SLICE_ENTRIES
+        if waiting and (full or part.keys() != waiting[0].keys()):
+            yield _join(waiting)
+            waiting = []
+        waiting.append(part)
+    if waiting:
+        yield _join(waiting)
+
+
+def without_removed(segment: Segment) -> dict[str, Array]:
+    """The arrays of a segment as if its removed sentences had never been there."""
     arrays = segment.arrays
     if not len(segment.removed):
         return arrays
     sentences = segment.live_sentences()
     entries = segment.live_entries()
-    left = {name: arrays[name][entries] for name in _ENTRIES if name in arrays}
-    left["sentences"] = np.searchsorted(sentences, arrays["sentences"][entries]).astype(np.int32)
+    left = {name: arrays[name][entries] for name in ENTRY_ARRAYS if name in arrays}
+    left["sentences"] = np.searchsorted(sentences, left["sentences"]).astype(np.int32)
     for offsets, names in _RAGGED.items():
         if offsets in arrays:
             left[offsets], rows = _choose(arrays[offsets], sentences)

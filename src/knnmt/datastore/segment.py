@@ -2,7 +2,7 @@
 
 | array | type and shape | what it holds |
 |---|---|---|
-| keys | float16 or float32 (entries, dim) | the decoder's output before the target token |
+| keys | float16 or float32 (entries, dim) | the decoder's output before the target token, projected if reduced |
 | values | int32 (entries,) | the target token, end tokens included |
 | sentences | int32 (entries,) | the entry's sentence, counted within the segment |
 | positions | int32 (entries,) | the place of the target token in its sentence |
@@ -12,8 +12,8 @@
 | text_offsets | int64 (3 * sentences + 1,) | where each of those begins in texts |
 
 Arrays a segment may carry besides: source_tokens int32 with source_offsets int64 (sentences + 1,) as for the target;
-source_states (source tokens, dim), the encoder's output; alignment int32 (entries,), the source token of each entry;
-counts int32 (entries,), how many entries each stands for after merging.
+source_states (source tokens, the model's dim), the encoder's output; alignment int32 (entries,), the source token of
+each entry; counts int32 (entries,), how many entries each stands for after pruning.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from pathlib import Path
 import numpy as np
 
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.datastore.arrays import Array, Buffer, arrays_in, map_file
+from knnmt.datastore.arrays import Array, Buffer, arrays_in, map_stored, require_arrays
 from knnmt.datastore.manifest import SegmentRecord, StoredFile
-from knnmt.errors import DatastoreDamagedError
 
 REQUIRED = ("keys", "values", "sentences", "positions", "target_tokens", "target_offsets", "texts", "text_offsets")
 
@@ -60,15 +59,11 @@ class Segment:
     def open(cls, directory: Path, record: SegmentRecord) -> Segment:
         """Map the segment's files; their sizes and their lists of arrays are checked, no array is read."""
         stored = [record.stored, *([record.removed.stored] if record.removed else [])]
-        files = tuple((each, _map_checked(directory / each.file, each.bytes)) for each in stored)
+        files = tuple((each, map_stored(directory, each)) for each in stored)
         mapped = [arrays_in(buffer, directory / each.file) for each, buffer in files]
         removed = {"removed": np.empty(0, np.int32)} if record.removed is None else mapped[1]
-        missing = [name for name in REQUIRED if name not in mapped[0]] + ["removed"] * ("removed" not in removed)
-        if missing:
-            raise DatastoreDamagedError(
-                f"{directory / record.stored.file}: arrays are missing: {', '.join(missing)}. "
-                "Restore the file, or build the store again."
-            )
+        require_arrays(directory / stored[0].file, mapped[0], REQUIRED)
+        require_arrays(directory / stored[-1].file, removed, ["removed"])
         return cls(record, mapped[0], removed["removed"], files)
 
     def pair(self, sentence: int) -> SegmentPair:
@@ -99,12 +94,3 @@ class Segment:
         """The sentences that were not removed, with their indices."""
         for sentence in self.live_sentences().tolist():
             yield sentence, self.pair(sentence)
-
-
-def _map_checked(path: Path, expected: int) -> Buffer:
-    buffer = map_file(path)
-    if len(buffer) != expected:
-        raise DatastoreDamagedError(
-            f"{path}: expected {expected:,} bytes, found {len(buffer):,}. Restore the file, or build the store again."
-        )
-    return buffer

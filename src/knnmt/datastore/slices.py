@@ -18,8 +18,8 @@ import numpy as np
 from knnmt import timing
 from knnmt.config import BatchingConfig
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.datastore.arrays import Array, write_arrays
-from knnmt.datastore.manifest import SegmentRecord, StoredFile
+from knnmt.datastore.arrays import Array, write_stored
+from knnmt.datastore.manifest import SegmentRecord
 from knnmt.datastore.segment import sentence_arrays
 from knnmt.engine.base import Engine, State
 from knnmt.engine.batching import batches_by_length
@@ -122,8 +122,5 @@ def encode_slice(engine: Engine[State], part: Slice, key_dtype: str, batch_token
 def write_segment(directory: Path, name: str, arrays: dict[str, Array]) -> SegmentRecord:
     """Write a segment's file, whole or not at all."""
     with timing.stage("writing"):
-        sha256 = write_arrays(directory / name, arrays)
-        size = (directory / name).stat().st_size
-    return SegmentRecord(
-        StoredFile(name, size, sha256), sentences=len(arrays["target_offsets"]) - 1, entries=len(arrays["values"])
-    )
+        stored = write_stored(directory, name, arrays)
+    return SegmentRecord(stored, sentences=len(arrays["target_offsets"]) - 1, entries=len(arrays["values"]))

@@ -17,11 +17,12 @@ import numpy as np
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.writing import write_tmx, write_tsv
-from knnmt.datastore.arrays import Array, write_arrays
+from knnmt.datastore.arrays import Array, write_stored
 from knnmt.datastore.building import BuildConfig, Progress, build, clear_leftovers, encode_parts, no_progress
 from knnmt.datastore.lock import writer_lock
-from knnmt.datastore.manifest import SEGMENTS, Manifest, RemovedSentences, SegmentRecord, StoredFile, read_manifest
+from knnmt.datastore.manifest import SEGMENTS, Manifest, RemovedSentences, SegmentRecord, read_manifest
 from knnmt.datastore.merging import merge_segments
+from knnmt.datastore.projection import StoredProjection
 from knnmt.datastore.segment import Segment
 from knnmt.datastore.slices import SLICE_ENTRIES, cut_slices
 from knnmt.datastore.verification import problems_of
@@ -62,13 +63,16 @@ class Change:
 class Datastore:
     """A datastore on disk, open at one generation."""
 
-    def __init__(self, path: Path, manifest: Manifest, segments: list[Segment]) -> None:
+    def __init__(
+        self, path: Path, manifest: Manifest, segments: list[Segment], projection: StoredProjection | None = None
+    ) -> None:
         self.path = path
-        self._show(manifest, segments)
+        self._show(manifest, segments, projection)
 
-    def _show(self, manifest: Manifest, segments: list[Segment]) -> None:
+    def _show(self, manifest: Manifest, segments: list[Segment], projection: StoredProjection | None) -> None:
         self.manifest = manifest
         self.segments = segments
+        self.projection = projection
         self._first_entry = np.cumsum([0, *(segment.record.entries for segment in segments)])
 
     # Opening ----------------------------------------------------------------------------------------------------------
@@ -77,10 +81,10 @@ class Datastore:
     def open(cls, path: str | Path, engine: Engine[State] | None = None, verify: bool = False) -> Datastore:
         """Open a store. An engine that it was not built with is refused; with `verify`, every byte is checked."""
         path = Path(path)
-        manifest, segments = _open_newest(path, {})
+        manifest, segments, projection = _open_newest(path, {})
         if engine is not None:
             manifest.require_model(path, engine.name, engine.fingerprint)
-        store = cls(path, manifest, segments)
+        store = cls(path, manifest, segments, projection)
         problems = list(store.verify()) if verify else []
         if problems:
             raise DatastoreDamagedError(
@@ -104,14 +108,14 @@ class Datastore:
     def refresh(self) -> bool:
         """Move to the newest generation; True if there was a newer one. Segments that stay are not opened again."""
         known = {segment.record: segment for segment in self.segments}
-        manifest, segments = _open_newest(self.path, known)
+        manifest, segments, projection = _open_newest(self.path, known)
         newer = manifest.generation != self.manifest.generation
-        self._show(manifest, segments)
+        self._show(manifest, segments, projection)
         return newer
 
     def verify(self) -> Iterator[str]:
         """What is wrong with the store, one line each: every checksum, and all that must hold between its arrays."""
-        return problems_of(self.manifest, self.segments)
+        return problems_of(self.manifest, self.segments, self.projection)
 
     # Reading ----------------------------------------------------------------------------------------------------------
 
@@ -253,8 +257,7 @@ class Datastore:
                 removed = np.union1d(segment.removed, found).astype(np.int32)
                 number = record.stored.file.partition("-")[0]
                 name = f"{number}-removed-g{self.manifest.generation + 1}.safetensors"
-                sha256 = write_arrays(self.path / SEGMENTS / name, {"removed": removed})
-                stored = StoredFile(name, (self.path / SEGMENTS / name).stat().st_size, sha256)
+                stored = write_stored(self.path / SEGMENTS, name, {"removed": removed})
                 gone = int(np.isin(segment.arrays["sentences"], removed).sum())
                 sentences += len(found)
                 entries += gone - (record.removed.entries if record.removed else 0)
@@ -267,13 +270,17 @@ class Datastore:
         self.refresh()
 
 
-def _open_newest(path: Path, known: dict[SegmentRecord, Segment]) -> tuple[Manifest, list[Segment]]:
-    """The newest manifest with its segments. Files that vanish meanwhile mean that there is a newer one."""
+def _open_newest(
+    path: Path, known: dict[SegmentRecord, Segment]
+) -> tuple[Manifest, list[Segment], StoredProjection | None]:
+    """The newest manifest with its files opened. Files that vanish meanwhile mean that there is a newer one."""
     directory = path / SEGMENTS
     while True:
         manifest = read_manifest(path)
         try:
-            return manifest, [known.get(record) or Segment.open(directory, record) for record in manifest.segments]
+            segments = [known.get(record) or Segment.open(directory, record) for record in manifest.segments]
+            projection = StoredProjection.open(directory, manifest.projection) if manifest.projection else None
+            return manifest, segments, projection
         except DatastoreDamagedError:
             if read_manifest(path).generation == manifest.generation:
                 raise

@@ -7,19 +7,31 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from knnmt.datastore.manifest import Manifest
+from knnmt.datastore.arrays import Buffer
+from knnmt.datastore.manifest import Manifest, StoredFile
+from knnmt.datastore.projection import StoredProjection
 from knnmt.datastore.segment import Segment
 
 
-def problems_of(manifest: Manifest, segments: Sequence[Segment]) -> Iterator[str]:
+def problems_of(
+    manifest: Manifest, segments: Sequence[Segment], projection: StoredProjection | None = None
+) -> Iterator[str]:
     """What is wrong with a store, one line each; nothing where it is sound. Looks at the bytes that a reader sees."""
     for segment in segments:
         for stored, content in segment.files:
-            found = hashlib.sha256(content).hexdigest()
-            if found != stored.sha256:
-                yield f"{stored.file}: its bytes were altered (SHA-256 {found[:12]}, not {stored.sha256[:12]})"
+            yield from _altered(stored, content)
         for problem in _problems(segment, manifest.dim, manifest.key_dtype, manifest.vocabulary):
             yield f"{segment.record.stored.file}: {problem}"
+    if projection is not None:
+        yield from _altered(projection.stored, projection.content)
+        for problem in _projection_problems(projection, manifest.dim):
+            yield f"{projection.stored.file}: {problem}"
+
+
+def _altered(stored: StoredFile, content: Buffer) -> Iterator[str]:
+    found = hashlib.sha256(content).hexdigest()
+    if found != stored.sha256:
+        yield f"{stored.file}: its bytes were altered (SHA-256 {found[:12]}, not {stored.sha256[:12]})"
 
 
 def _problems(segment: Segment, dim: int, key_dtype: str, vocabulary: int) -> Iterator[str]:
@@ -50,6 +62,9 @@ def _problems(segment: Segment, dim: int, key_dtype: str, vocabulary: int) -> It
         yield "a key is not a finite number"
     if entries and not (arrays["values"].min() >= 0 and arrays["values"].max() < vocabulary):
         yield f"a value is outside the vocabulary of {vocabulary}"
+    counts = arrays.get("counts", np.ones(entries, np.int32))
+    if counts.shape != (entries,) or (counts < 1).any():
+        yield "the counts do not give each entry a number of at least 1"
     yield from _entry_problems(segment)
     yield from _removal_problems(segment)
     try:
@@ -79,3 +94,14 @@ def _removal_problems(segment: Segment) -> Iterator[str]:
         yield "the removed sentences are not a sorted list of sentences"
     elif counted and (counted.sentences, counted.entries) != (len(removed), int((~segment.live_entries()).sum())):
         yield "the manifest counts other removed sentences or entries"
+
+
+def _projection_problems(projection: StoredProjection, dim: int) -> Iterator[str]:
+    arrays = projection.arrays
+    model_dim = arrays["mean"].shape[:1]
+    shapes = {"mean": model_dim, "components": (*model_dim, dim), "explained_variance": (dim,)}
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape:
+            yield f"{name} {arrays[name].shape}, not {shape}"
+        if not np.isfinite(arrays[name]).all():
+            yield f"{name}: not all are finite numbers"

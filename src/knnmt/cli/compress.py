@@ -1,0 +1,89 @@
+"""`knnmt reduce` and `prune`: a smaller datastore from a larger one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from knnmt.cli.change import Store
+from knnmt.cli.interrupt import ends_with
+from knnmt.cli.memories import in_words
+from knnmt.cli.progress import counter
+from knnmt.cli.start import heavy_imports
+
+if TYPE_CHECKING:
+    from knnmt.datastore.store import Datastore
+
+Output = Annotated[
+    Path, typer.Option("--output", "-o", help="Where the new store goes: a directory that does not exist yet.")
+]
+_ADVICE = "no new store was made; run the same command again to start over"
+
+
+def reduce(
+    store: Store,
+    output: Output,
+    dim: Annotated[int, typer.Option(min=1, help="Dimensions that keys will have.", show_default=False)],
+) -> None:
+    """Make a datastore with shorter keys, by principal component analysis (PCA): less room, faster search.
+
+    The store it is made from stays as it was. Nothing can be added to the new one: add to the old one, and make it
+    again. Queries are shortened by themselves when the new store is searched.
+
+    Examples:
+
+        knnmt reduce projekt.store -o projekt-128.store --dim 128
+
+        knnmt prune projekt-128.store -o projekt-klein.store
+    """
+    with heavy_imports():
+        from knnmt.compression.pca import reduce as reduce_store
+        from knnmt.datastore.store import Datastore
+
+    opened = Datastore.open(store)
+    with ends_with(_ADVICE), counter("reducing", lambda: 2 * opened.manifest.live_entries, "keys read") as progress:
+        made, projection = reduce_store(opened, output, dim, progress)
+    typer.echo(
+        f"reduced    {output}: {made.manifest.entries:,} entries of {dim} dimensions instead of {opened.manifest.dim}"
+    )
+    typer.echo(f"kept       {float(projection.explained_variance.sum()):.1%} of the variance of the model's keys")
+    _print_sizes(opened, made)
+
+
+def prune(
+    store: Store,
+    output: Output,
+    k: Annotated[int, typer.Option(min=1, help="How many nearest neighbours each entry may take in.")] = 2,
+    seed: Annotated[int, typer.Option(min=0, help="Decides the order in which entries are visited.")] = 0,
+) -> None:
+    """Make a datastore with fewer entries, by merging close ones that have the same value.
+
+    Entries are visited in random order; each takes in those of its k nearest neighbours that have its value. A larger k
+    makes a smaller store, and costs some quality. The store it is made from stays as it was; nothing can be added to
+    the new one. All sentences stay, so that every entry still shows where it came from.
+
+    Examples:
+
+        knnmt prune projekt.store -o projekt-klein.store
+
+        knnmt prune projekt-128.store -o projekt-kleiner.store --k 5 --seed 1
+    """
+    with heavy_imports():
+        from knnmt.compression.exact import exact_search
+        from knnmt.compression.pruning import prune as prune_store
+        from knnmt.datastore.store import Datastore
+
+    opened = Datastore.open(store)
+    before = opened.manifest.live_entries
+    with ends_with(_ADVICE), counter("pruning", lambda: before, "entries") as progress:
+        made = prune_store(opened, output, exact_search(opened), k, seed, progress)
+    after = made.manifest.entries
+    typer.echo(f"pruned     {output}: {before:,} entries became {after:,}, {after / before:.1%} kept")
+    _print_sizes(opened, made)
+
+
+def _print_sizes(before: Datastore, after: Datastore) -> None:
+    old, new = (in_words(sum(stored.bytes for stored in store.manifest.files())) for store in (before, after))
+    typer.echo(f"on disk    {old} became {new}")

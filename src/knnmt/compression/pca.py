@@ -1,0 +1,129 @@
+"""Shorter keys by principal component analysis (section 3.2 of the paper): fit by blocks, project, and keep how.
+
+Covariances of blocks are merged as by Chan, Golub and LeVeque (1979), in float64: nothing large is subtracted from
+something as large, wherever the keys' mean lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knnmt.compression.transforming import key_blocks, making, publish
+from knnmt.config import check
+from knnmt.datastore.arrays import Array, write_stored
+from knnmt.datastore.building import Progress, no_progress
+from knnmt.datastore.manifest import SEGMENTS, StoredFile
+from knnmt.datastore.merging import without_removed
+from knnmt.datastore.store import Datastore
+from knnmt.errors import DatastoreDamagedError, SettingError
+
+_BLOCK_ROWS = 8192
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Projection:
+    """How keys were made shorter, and queries must be.
+
+    mean: (from_dim,) float32
+    components: (from_dim, to_dim) float32, orthonormal columns
+    explained_variance: (to_dim,) float32, each component's part of the variance of the unreduced keys, falling
+    """
+
+    mean: Tensor
+    components: Tensor
+    explained_variance: Tensor
+
+    @classmethod
+    def of(cls, store: Datastore) -> Projection | None:
+        """What queries of the model's dimension must go through to be searched in this store; None for nothing."""
+        if store.projection is None:
+            return None
+        return cls(**{name: torch.from_numpy(array.copy()) for name, array in store.projection.arrays.items()})
+
+    def __call__(self, queries: Tensor) -> Tensor:
+        """(rows, from_dim) -> (rows, to_dim) float32 on the queries' device; use `to` once, or every call copies."""
+        return (queries.float() - self.mean.to(queries.device)) @ self.components.to(queries.device)
+
+    def to(self, device: torch.device | str) -> Projection:
+        return Projection(self.mean.to(device), self.components.to(device), self.explained_variance.to(device))
+
+    def then(self, second: Projection) -> Projection:
+        """Both in one, this one first: ((x - m) C - n) D = (x - (m + C n)) C D, because C has orthonormal columns."""
+        return Projection(
+            self.mean + self.components @ second.mean,
+            self.components @ second.components,
+            second.explained_variance * self.explained_variance.sum(),
+        )
+
+    def write(self, directory: Path) -> StoredFile:
+        """Put the projection among a store's files."""
+        arrays = {name: getattr(self, name).cpu().numpy() for name in ("mean", "components", "explained_variance")}
+        return write_stored(directory / SEGMENTS, "projection.safetensors", arrays)
+
+
+def fit(store: Datastore, dim: int, progress: Progress = no_progress) -> Projection:
+    """The `dim` directions in which the live keys vary most, each with its largest coordinate positive."""
+    check(
+        1 <= dim <= store.manifest.dim,
+        f"dim must lie between 1 and the {store.manifest.dim} dimensions of {store.path}, got {dim}",
+    )
+    count = 0
+    mean = np.zeros(store.manifest.dim)
+    scatter = np.zeros((store.manifest.dim, store.manifest.dim))
+    for _, keys in key_blocks(store, _BLOCK_ROWS):
+        block = keys.astype(np.float64)
+        new = len(block)
+        shift = block.mean(axis=0) - mean
+        block -= block.mean(axis=0)
+        scatter += block.T @ block + np.outer(shift, shift) * (count * new / (count + new))
+        count += new
+        mean += shift * (new / count)
+        progress(count, count)
+    if not np.isfinite(scatter).all():
+        raise DatastoreDamagedError(f"{store.path}: a key is no finite number. See: knnmt verify")
+    variances, axes = np.linalg.eigh(scatter)
+    variances, axes = variances[::-1].clip(min=0), axes[:, ::-1]
+    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(len(mean))] < 0, -1, 1)
+    explained = variances / (variances.sum() or 1)  # keys that are all the same do not vary at all
+    return Projection(*(_float32(array) for array in (mean, axes[:, :dim], explained[:dim])))
+
+
+def _float32(array: Array) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array, np.float32))
+
+
+def reduce(store: Datastore, output: Path, dim: int, progress: Progress = no_progress) -> tuple[Datastore, Projection]:
+    """Make a store at `output` whose keys are the first `dim` principal components of this one's, and say how.
+
+    `progress` is called with how many keys were read; in the end each was read twice, to fit and to project. Reduced
+    keys can be reduced again: the new store's projection is then that of both steps.
+    """
+    with making(store, output) as directory:
+        step = fit(store, dim, progress)
+        before = Projection.of(store)
+        whole = step if before is None else before.then(step)
+        manifest = replace(store.manifest, dim=dim, projection=whole.write(directory))
+        made = publish(directory, output, manifest, f"pca:{dim}", _projected(store, step, progress))
+    return made, whole
+
+
+def _projected(store: Datastore, projection: Projection, progress: Progress) -> Iterator[dict[str, Array]]:
+    read = store.manifest.live_entries
+    for segment in store.segments:
+        arrays = without_removed(segment)
+        with np.errstate(over="ignore"):  # said below
+            keys = projection(_float32(arrays["keys"])).numpy().astype(store.manifest.key_dtype)
+        if not np.isfinite(keys).all():
+            raise SettingError(
+                f"{store.path}: a projected key is no finite number in {store.manifest.key_dtype}; "
+                "build the store with float32 keys, and reduce that"
+            )
+        yield {**arrays, "keys": keys}
+        read += len(keys)
+        progress(read, read)

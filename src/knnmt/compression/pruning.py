@@ -1,0 +1,123 @@
+"""Fewer entries by greedy merging (section 3.1 of the paper): close entries with the same value become one.
+
+Entries are visited in random order; each removes those of its k nearest neighbours that have its value, and stands for
+them from then on. An entry that stands for others is never removed, so nothing is merged over more than one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knnmt.compression.transforming import key_blocks, making, publish
+from knnmt.config import check
+from knnmt.datastore.arrays import Array
+from knnmt.datastore.building import Progress, no_progress
+from knnmt.datastore.manifest import SEGMENTS
+from knnmt.datastore.merging import ENTRY_ARRAYS, without_removed
+from knnmt.datastore.publication import publish_file
+from knnmt.datastore.store import Datastore
+from knnmt.errors import SettingError
+
+_BLOCK_ROWS = 1024
+_VISITED_TOGETHER = 1 << 16
+
+Search = Callable[[Tensor, int], tuple[Tensor, Tensor]]
+"""Queries (rows, dim) float32 and k -> squared distances (rows, k) and entry ids (rows, k) int64, -1 where none."""
+
+
+def prune(
+    store: Datastore, output: Path, search: Search, k: int = 2, seed: int = 0, progress: Progress = no_progress
+) -> Datastore:
+    """Make a store at `output` in which every entry stands for those that were merged into it (its count).
+
+    search: finds the nearest of this store's entries that were not removed
+    k: how many neighbours an entry looks at, itself not counted
+    progress: called with how many entries were searched for
+    """
+    check(k >= 1, f"k must be at least 1, got {k}")
+    check(seed >= 0, f"seed must not be negative, got {seed}")
+    with making(store, output) as directory:
+        neighbours = nearest(store, search, k, progress)
+        values, counts = _of_live_entries(store)
+        absorbers = merge(neighbours, values, seed)
+        gone = absorbers >= 0
+        np.add.at(counts, absorbers[gone], counts[gone])
+        if (projection := store.projection) is not None:
+            path = directory / SEGMENTS / projection.stored.file
+            publish_file(path, lambda file: file.write(projection.content))
+        return publish(directory, output, store.manifest, f"prune:k={k},seed={seed}", _kept(store, ~gone, counts))
+
+
+def nearest(store: Datastore, search: Search, k: int, progress: Progress = no_progress) -> Array:
+    """(live entries, k) int64: each entry's nearest others, as places among the live entries, -1 where none."""
+    blocks = []
+    live_ids = []
+    done = 0
+    for ids, keys in key_blocks(store, _BLOCK_ROWS):
+        _, found = search(torch.from_numpy(keys.astype(np.float32)), k + 1)
+        blocks.append(_without_itself(found.cpu().numpy(), ids))
+        live_ids.append(ids)
+        done += len(ids)
+        progress(done, done)
+    neighbours, live = np.concatenate(blocks), np.concatenate(live_ids)
+    places = np.searchsorted(live, neighbours).clip(max=len(live) - 1)
+    if (live[places] != neighbours)[neighbours >= 0].any():
+        raise SettingError(f"the search found entries that {store.path} does not have, or not any more: index it anew")
+    return np.where(neighbours < 0, -1, places)
+
+
+def _without_itself(found: Array, ids: Array) -> Array:
+    """(rows, k + 1) -> (rows, k). Among more than k equal keys an entry may not find itself: then the last one goes."""
+    itself = found == ids[:, None]
+    itself[:, -1] |= ~itself.any(axis=1)
+    others: Array = found[~itself].reshape(len(found), -1)
+    return others
+
+
+def merge(neighbours: Array, values: Array, seed: int) -> Array:
+    """Decide what is merged into what.
+
+    neighbours: (entries, k) the entries nearest to each, itself left out, -1 where there are none
+    values: (entries,)
+    returns: (entries,) int64, the entry that each one is merged into, -1 where it stays
+    """
+    candidates = np.where(values[neighbours] == values[:, None], neighbours, -1)
+    order = np.random.default_rng(seed).permutation(len(values))
+    absorber = [-1] * len(values)
+    absorbs = bytearray(len(values))
+    for start in range(0, len(order), _VISITED_TOGETHER):  # plain lists are fastest, and small ones enough
+        visited = order[start : start + _VISITED_TOGETHER]
+        for entry, near in zip(visited.tolist(), candidates[visited].tolist(), strict=True):
+            if absorber[entry] >= 0:
+                continue
+            for other in near:
+                if other >= 0 and absorber[other] < 0 and not absorbs[other]:
+                    absorber[other] = entry
+                    absorbs[entry] = 1
+    return np.array(absorber, np.int64)
+
+
+def _of_live_entries(store: Datastore) -> tuple[Array, Array]:
+    """Values and counts of all entries not removed, (live entries,) int32 each."""
+    values, counts = [], []
+    for segment in store.segments:
+        live = segment.live_entries()
+        values.append(segment.arrays["values"][live])
+        counts.append(segment.arrays["counts"][live] if "counts" in segment.arrays else np.ones(live.sum(), np.int32))
+    return np.concatenate(values), np.concatenate(counts)
+
+
+def _kept(store: Datastore, stays: Array, counts: Array) -> Iterator[dict[str, Array]]:
+    """The arrays of every segment with those entries alone that stay. Sentences stay whole, even without entries."""
+    first = 0
+    for segment in store.segments:
+        arrays = without_removed(segment)
+        here = slice(first, first + len(arrays["values"]))
+        arrays = {**arrays, "counts": counts[here]}
+        yield {name: array[stays[here]] if name in ENTRY_ARRAYS else array for name, array in arrays.items()}
+        first = here.stop

@@ -1,0 +1,72 @@
+"""What all transforms share: reading the live keys of a store by blocks, and making a new store in one step.
+
+Killed, it leaves `OUTPUT.making/` at most; the next run empties that and starts over.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from knnmt.datastore.arrays import Array
+from knnmt.datastore.building import clear_leftovers, new_store, publish_new_store
+from knnmt.datastore.manifest import MANIFEST, SEGMENTS, Manifest
+from knnmt.datastore.merging import joined
+from knnmt.datastore.publication import storage_errors
+from knnmt.datastore.slices import write_segment
+from knnmt.datastore.store import Datastore
+from knnmt.errors import InputError
+
+
+def key_blocks(store: Datastore, rows: int) -> Iterator[tuple[Array, Array]]:
+    """Entry ids (at most `rows`,) int64 and keys (as many, dim) as stored, of all entries not removed, in order."""
+    first = 0
+    for segment in store.segments:
+        live = np.flatnonzero(segment.live_entries())
+        for start in range(0, len(live), rows):
+            places = live[start : start + rows]
+            yield first + places, segment.arrays["keys"][places]
+        first += segment.record.entries
+
+
+@contextmanager
+def making(store: Datastore, output: Path) -> Iterator[Path]:
+    """An empty directory, locked, to make `output` in from `store`. If that fails, nothing is left behind."""
+    if not store.manifest.live_entries:
+        raise InputError(f"{store.path}: has no entries left to make a store of")
+    with new_store(output, "making") as directory:
+        try:
+            with storage_errors(directory):
+                (directory / MANIFEST).unlink(missing_ok=True)
+            clear_leftovers(directory, replace(store.manifest, segments=(), projection=None))
+            yield directory
+        except BaseException:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+
+
+def publish(
+    directory: Path, output: Path, manifest: Manifest, transform: str, parts: Iterable[dict[str, Array]]
+) -> Datastore:
+    """Write the arrays of segments that `parts` gives, then make the directory the store at `output`.
+
+    manifest: what the store will be, apart from its segments and the transform's name
+    """
+    segments = tuple(
+        write_segment(directory / SEGMENTS, f"{number:05d}-{transform.partition(':')[0]}.safetensors", arrays)
+        for number, arrays in enumerate(joined(parts))
+    )
+    made = replace(
+        manifest,
+        transforms=(*manifest.transforms, transform),
+        generation=1,
+        next_segment=len(segments),
+        segments=segments,
+    )
+    publish_new_store(directory, output, made)
+    return Datastore.open(output)
