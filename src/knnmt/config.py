@@ -75,3 +75,65 @@ class BatchingConfig:
         check(self.sentences is None or self.sentences >= 1, f"batch_size must be at least 1, got {self.sentences}")
         check(self.tokens is None or self.tokens >= 1, f"batch_tokens must be at least 1, got {self.tokens}")
         check(self.window >= 1, f"window must be at least 1, got {self.window}")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheConfig:
+    """When a step takes over an earlier step's retrieval instead of searching.
+
+    threshold: τ, the largest Euclidean distance between the two decoder states
+    scope: "sentence" keeps a cache for each sentence, shared by its beams; "batch" one for all sentences together, so
+        that results depend on the batch, as in the paper's code
+    store_hits: keep hits too, under their own state with the borrowed neighbours, as the paper's code does
+    capacity: most states of a scope; the oldest make room
+    """
+
+    threshold: float
+    scope: Literal["sentence", "batch"] = "sentence"
+    store_hits: bool = False
+    capacity: int = 4096
+
+    def __post_init__(self) -> None:
+        check(self.threshold >= 0, f"the cache's threshold must be at least 0, got {self.threshold}")
+        check(self.scope in ("sentence", "batch"), f"cache scope must be 'sentence' or 'batch', got {self.scope!r}")
+        check(self.capacity >= 1, f"the cache's capacity must be at least 1, got {self.capacity}")
+
+    def signature(self) -> str:
+        """What a published score must say of the cache."""
+        scope = "" if self.scope == "sentence" else "+batch"
+        return f"cache:{self.threshold:.4g}{scope}{'+hits' if self.store_hits else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalConfig:
+    """How neighbours change the model's distribution.
+
+    k: neighbours a step
+    interpolation_weight: λ of equation 3; where it fades with distance, the most it can be
+    temperature: T of equation 2, for squared L2 distances
+    distance_scale: the Euclidean distance of the nearest entry at which λ is half its most; None keeps λ fixed
+    distance_width: how slowly λ fades around that distance
+    use_counts: after merging, let an entry weigh as much as the entries it stands for
+    """
+
+    k: int
+    interpolation_weight: float
+    temperature: float
+    distance_scale: float | None = None
+    distance_width: float = 1.0
+    use_counts: bool = True
+    cache: CacheConfig | None = None
+
+    def __post_init__(self) -> None:
+        check(self.k >= 1, f"k must be at least 1, got {self.k}")
+        weight = self.interpolation_weight
+        check(0 <= weight < 1, f"interpolation_weight must be at least 0 and below 1, got {weight}")
+        check(self.temperature > 0, f"temperature must be above 0, got {self.temperature}")
+        check(self.distance_width > 0, f"distance_width must be above 0, got {self.distance_width}")
+
+    def signature(self) -> str:
+        """What a published score must say of the retrieval."""
+        fading = "" if self.distance_scale is None else f"~{self.distance_scale:.4g}/{self.distance_width:.4g}"
+        parts = [f"k:{self.k}", f"lambda:{self.interpolation_weight:.4g}{fading}", f"T:{self.temperature:.4g}"]
+        parts += [] if self.use_counts else ["counts:no"]
+        return "|".join([*parts, self.cache.signature() if self.cache else "cache:no"])

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from knnmt import timing
 from knnmt.config import DecodingConfig
-from knnmt.decoding.constraints import Constraints
+from knnmt.decoding.batch import Batch
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.base import Engine, State
-from knnmt.engine.batching import with_gaps_filled
+from knnmt.retrieval.retriever import BatchRetrieval
 
 _BLOCK = 100  # columns that `best_continuations` looks at together
 _COMPACT_EVERY = 16
@@ -60,11 +61,12 @@ class Finished:
         self._config = config
         self.hypotheses: list[Hypothesis] = []
 
-    def add(self, tokens: tuple[int, ...], log_probability: float) -> None:
-        if log_probability == float("-inf"):  # made of forbidden tokens only, where nothing else was left
+    def add(self, ended: Hypothesis) -> None:
+        """ended: with the sum of its log-probabilities as score"""
+        if ended.score == float("-inf"):  # made of forbidden tokens only, where nothing else was left
             return
-        score = log_probability / len(tokens) ** self._config.length_penalty
-        insort(self.hypotheses, Hypothesis(tokens, score), key=lambda hypothesis: -hypothesis.score)
+        scored = replace(ended, score=ended.score / len(ended.tokens) ** self._config.length_penalty)
+        insort(self.hypotheses, scored, key=lambda hypothesis: -hypothesis.score)
         del self.hypotheses[self._config.beam :]
 
     def closed(self, best_running: float, length: int) -> bool:
@@ -81,57 +83,43 @@ class Finished:
 
 
 def beam_search(
-    engine: Engine[State], sources: Sequence[Sequence[int]], config: DecodingConfig
+    engine: Engine[State],
+    sources: Sequence[Sequence[int]],
+    config: DecodingConfig,
+    retrieval: BatchRetrieval | None = None,
 ) -> list[list[Hypothesis]]:
     """The `config.n_best` best hypotheses for each source, best first."""
     beam, end = config.beam, engine.special_tokens.end
-    constraints = Constraints(config, end, engine.device)
-    state = engine.start(engine.encode(sources))
+    batch = Batch(engine, sources, config, retrieval)
     finished = [Finished(config) for _ in sources]
-    running = list(range(len(sources)))  # which source each sentence of the batch is
-    tokens = torch.full((len(sources), 1), engine.special_tokens.decoder_start, device=engine.device)
-    history = tokens[:, :, None][:, :, :0]
-    scores = torch.zeros((len(sources), 1), device=engine.device)
 
     with torch.inference_mode():
         for length in range(1, config.max_tokens + 1):
-            representations = engine.step(state, tokens[..., None])[:, :, 0]
-            log_probabilities = engine.log_probabilities(representations)
+            scores, log_probabilities = batch.step()
             with timing.stage("beam"):
-                constraints.apply(log_probabilities, history)
-                best, parents, best_tokens = best_continuations(scores, log_probabilities, 2 * beam)
-                ends = best_tokens == end
+                best, parents, tokens = best_continuations(scores, log_probabilities, 2 * beam)
+                ends = tokens == end
                 if length == config.max_tokens:
                     ends.fill_(True)
 
                 ended = ends[:, :beam].nonzero(as_tuple=True)
                 if sentences := ended[0].tolist():
-                    prefixes = history[ended[0], parents[ended]].tolist()
-                    added = zip(prefixes, best_tokens[ended].tolist(), best[ended].tolist(), strict=True)
-                    for i, (prefix, token, score) in zip(sentences, added, strict=True):
-                        finished[running[i]].add((*prefix, token), score)
+                    hypotheses = batch.ended(ended[0], parents[ended], tokens[ended], best[ended])
+                    for i, hypothesis in zip(sentences, hypotheses, strict=True):
+                        finished[batch.sources[i]].add(hypothesis)
                 if length == config.max_tokens:
                     break
 
                 # The best candidates that did not end, in order of their scores.
                 going = best.masked_fill(ends, float("-inf")).topk(beam).indices
-                scores, parents, tokens = (each.gather(1, going) for each in (best, parents, best_tokens))
-                ancestry = history.gather(1, parents[..., None].expand(-1, -1, length - 1))
-                history = torch.cat([ancestry, tokens[..., None]], dim=-1)
-                if length == 1:
-                    state.widen(beam)
-                else:
-                    state.reorder(parents)
+                batch.follow(parents.gather(1, going), tokens.gather(1, going), best.gather(1, going))
 
-                leaders = scores[:, 0].tolist()
-                open_ = [i for i, source in enumerate(running) if not finished[source].closed(leaders[i], length)]
+                leaders = batch.scores[:, 0].tolist()
+                running = enumerate(batch.sources)
+                open_ = [i for i, source in running if not finished[source].closed(leaders[i], length)]
                 if not open_:
                     break
-                if len(open_) < len(running):
-                    open_ = with_gaps_filled(open_)
-                    state.keep(open_)
-                    running = [running[i] for i in open_]
-                    tokens, history, scores = tokens[open_], history[open_], scores[open_]
+                batch.keep(open_)
                 if length % _COMPACT_EVERY == 0:
-                    state.compact()
+                    batch.state.compact()
     return [each.hypotheses[: config.n_best] for each in finished]

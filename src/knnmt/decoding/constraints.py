@@ -24,6 +24,12 @@ class Constraints:
             (torch.tensor(sequence[:-1], device=device), sequence[-1]) for sequence in config.suppressed_sequences
         ]
 
+    def forces(self, generated: int) -> bool:
+        """Whether the token after `generated` ones is a given one."""
+        config = self._config
+        first = generated == 0 and config.forced_first_token is not None
+        return first or (generated == config.max_tokens - 1 and config.forced_last_token is not None)
+
     def apply(self, log_probabilities: Tensor, history: Tensor) -> None:
         """log_probabilities (sentences, width, vocabulary); history (sentences, width, generated so far)."""
         config, generated = self._config, history.shape[-1]

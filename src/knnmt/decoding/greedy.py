@@ -3,50 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from knnmt import timing
 from knnmt.config import DecodingConfig
-from knnmt.decoding.constraints import Constraints
+from knnmt.decoding.batch import Batch
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.base import Engine, State
-from knnmt.engine.batching import with_gaps_filled
+from knnmt.retrieval.retriever import BatchRetrieval
 
 
 def greedy_search(
-    engine: Engine[State], sources: Sequence[Sequence[int]], config: DecodingConfig
+    engine: Engine[State],
+    sources: Sequence[Sequence[int]],
+    config: DecodingConfig,
+    retrieval: BatchRetrieval | None = None,
 ) -> list[list[Hypothesis]]:
     """One hypothesis for each source, in a list of its own, as `beam_search` returns them."""
     end = engine.special_tokens.end
-    constraints = Constraints(config, end, engine.device)
-    state = engine.start(engine.encode(sources))
+    batch = Batch(engine, sources, config, retrieval)
     found: list[list[Hypothesis]] = [[] for _ in sources]
-    running = list(range(len(sources)))  # which source each sentence of the batch is
-    tokens = torch.full((len(sources), 1), engine.special_tokens.decoder_start, device=engine.device)
-    history = tokens[:, :, None][:, :, :0]
-    scores = torch.zeros((len(sources), 1), device=engine.device)
 
     with torch.inference_mode():
         for length in range(1, config.max_tokens + 1):
-            representations = engine.step(state, tokens[..., None])[:, :, 0]
-            log_probabilities = engine.log_probabilities(representations)
+            scores, log_probabilities = batch.step()
             with timing.stage("greedy"):
-                constraints.apply(log_probabilities, history)
                 best, tokens = log_probabilities.max(-1)
-                scores = scores + best
-                history = torch.cat([history, tokens[..., None]], dim=-1)
-                ended = (tokens[:, 0] == end).tolist() if length < config.max_tokens else [True] * len(running)
-                if any(ended):
-                    for i, source in enumerate(running):
-                        if ended[i]:
-                            score = float(scores[i, 0]) / length**config.length_penalty
-                            found[source] = [Hypothesis(tuple(history[i, 0].tolist()), score)]
-                    open_ = [i for i, over in enumerate(ended) if not over]
-                    if not open_:
+                best = best + scores
+                parents = torch.zeros_like(tokens)
+                ends = tokens[:, 0] == end
+                if length == config.max_tokens:
+                    ends.fill_(True)
+
+                ended = ends.nonzero()[:, 0]
+                if sentences := ended.tolist():
+                    hypotheses = batch.ended(ended, parents[ended, 0], tokens[ended, 0], best[ended, 0])
+                    for i, hypothesis in zip(sentences, hypotheses, strict=True):
+                        score = hypothesis.score / length**config.length_penalty
+                        found[batch.sources[i]] = [replace(hypothesis, score=score)]
+                    if len(sentences) == len(batch.sources):
                         break
-                    open_ = with_gaps_filled(open_)
-                    state.keep(open_)
-                    running = [running[i] for i in open_]
-                    tokens, history, scores = tokens[open_], history[open_], scores[open_]
+                batch.follow(parents, tokens, best)
+                gone = set(sentences)
+                batch.keep([i for i in range(len(batch.sources)) if i not in gone])
     return found

@@ -11,7 +11,11 @@ class Hypothesis:
 
     tokens: generated ids, the end token included where there is one
     score: sum of log-probabilities over length ** length_penalty
+    rows, base: where evidence is recorded, for each token the row of its step that it was chosen from, and the model's
+        own log-probability of it
     """
 
     tokens: tuple[int, ...]
     score: float
+    rows: tuple[int, ...] = ()
+    base: tuple[float, ...] = ()

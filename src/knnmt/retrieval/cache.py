@@ -1,0 +1,96 @@
+"""The cache of retrieval results: a step whose state is near an earlier one takes over what that one found.
+
+A hit is a Euclidean distance of at most τ to a state of an earlier step, never of the same one. States are compared as
+they are searched, after PCA where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from knnmt.config import CacheConfig
+from knnmt.retrieval.neighbours import Neighbours
+
+_FIRST_CAPACITY = 32
+
+
+class RetrievalCache:
+    """Earlier states of each of several scopes (the sentences of a batch, or the whole batch) and what they found.
+
+    keys (scopes, capacity, dim); norms_sq (scopes, capacity), infinite where nothing is; the neighbours lie in arrays
+    (scopes, capacity, k). A full scope overwrites its oldest states.
+    """
+
+    def __init__(self, scopes: int, dim: int, k: int, config: CacheConfig, device: torch.device) -> None:
+        self._config = config
+        capacity = min(_FIRST_CAPACITY, config.capacity)
+        self._keys = torch.zeros((scopes, capacity, dim), device=device)
+        self._norms_sq = torch.full((scopes, capacity), float("inf"), device=device)
+        self._found = [
+            each.view(scopes, capacity, k) for each in _arrays(Neighbours.none(scopes * capacity, k, device))
+        ]
+        self._written = torch.zeros(scopes, dtype=torch.long, device=device)
+        self._most_written = 0
+
+    def nearest(self, queries: Tensor) -> tuple[Tensor, Tensor]:
+        """Euclidean distance to the nearest state, and its place, (scopes, rows) each.
+
+        queries (scopes, rows, dim)
+        """
+        used = min(self._most_written, self._keys.shape[1])
+        if used == 0:
+            shape = queries.shape[:2]
+            return queries.new_full(shape, float("inf")), torch.zeros(shape, dtype=torch.long, device=queries.device)
+        products = torch.baddbmm(self._norms_sq[:, None, :used], queries, self._keys[:, :used].mT, alpha=-2)
+        partly_sq, place = products.min(-1)
+        return (partly_sq + queries.square().sum(-1)).clamp_(min=0).sqrt_(), place
+
+    def at(self, scopes: Tensor, places: Tensor) -> Neighbours:
+        """What was found for the states at the given places of the given scopes, (rows,) each."""
+        return Neighbours(*(each[scopes, places] for each in self._found))
+
+    def add(self, chosen: Tensor, queries: Tensor, neighbours: Neighbours) -> None:
+        """Keep the chosen rows of a step.
+
+        chosen (scopes, rows) bool; queries (scopes, rows, dim); neighbours of all rows, scope by scope
+        """
+        self._reserve(self._most_written + chosen.shape[1])
+        order = self._written[:, None] + chosen.cumsum(1) - 1
+        scopes, rows = chosen.nonzero(as_tuple=True)
+        places = order[scopes, rows] % self._keys.shape[1]
+        kept = queries[scopes, rows]
+        self._keys[scopes, places] = kept
+        self._norms_sq[scopes, places] = kept.square().sum(-1)
+        for mine, new in zip(self._found, _arrays(neighbours[chosen.flatten()]), strict=True):
+            mine[scopes, places, : new.shape[1]] = new
+        self._written += chosen.sum(1)
+        self._most_written += chosen.shape[1]
+
+    def keep(self, scopes: Sequence[int]) -> None:
+        """Scope i goes on as scopes[i] was."""
+        rows = torch.tensor(scopes, device=self._keys.device)
+        self._keys, self._norms_sq, self._written = self._keys[rows], self._norms_sq[rows], self._written[rows]
+        self._found = [each[rows] for each in self._found]
+
+    def _reserve(self, needed: int) -> None:
+        capacity = self._keys.shape[1]
+        larger = min(max(needed, 2 * capacity), self._config.capacity)
+        if needed <= capacity or larger <= capacity:
+            return
+        self._keys = _grown(self._keys, larger, 0.0)
+        self._norms_sq = _grown(self._norms_sq, larger, float("inf"))
+        fillers = (float("inf"), 0, -1)
+        self._found = [_grown(each, larger, filler) for each, filler in zip(self._found, fillers, strict=True)]
+
+
+def _arrays(neighbours: Neighbours) -> list[Tensor]:
+    return [neighbours.distances_sq, neighbours.tokens, neighbours.ids]
+
+
+def _grown(tensor: Tensor, capacity: int, filler: float) -> Tensor:
+    grown = tensor.new_full((tensor.shape[0], capacity, *tensor.shape[2:]), filler)
+    grown[:, : tensor.shape[1]] = tensor
+    return grown

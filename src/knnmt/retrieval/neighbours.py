@@ -1,0 +1,57 @@
+"""What a search brings back for the rows of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The nearest entries of each row, nearest first, (rows, k) each, on the queries' device.
+
+    distances_sq: float32, infinite where there is no neighbour
+    tokens: int64, the entries' target tokens, 0 where there is no neighbour
+    ids: int64 entry ids, -1 where there is no neighbour
+    """
+
+    distances_sq: Tensor
+    tokens: Tensor
+    ids: Tensor
+
+    @classmethod
+    def none(cls, rows: int, k: int, device: torch.device) -> Neighbours:
+        """Rows without neighbours."""
+        return cls(
+            torch.full((rows, k), float("inf"), device=device),
+            torch.zeros((rows, k), dtype=torch.long, device=device),
+            torch.full((rows, k), -1, dtype=torch.long, device=device),
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, rows: Tensor) -> Neighbours:
+        return Neighbours(self.distances_sq[rows], self.tokens[rows], self.ids[rows])
+
+    def put(self, rows: Tensor, found: Neighbours) -> None:
+        """Write `found`, which may have a smaller k, into these rows; what is left over counts as missing."""
+        k = found.ids.shape[1]
+        self.distances_sq[rows, :k] = found.distances_sq
+        self.tokens[rows, :k] = found.tokens
+        self.ids[rows, :k] = found.ids
+
+
+def joined(parts: Sequence[Neighbours]) -> Neighbours:
+    """Rows of several results one after the other; a smaller k is padded."""
+    k = max(part.ids.shape[1] for part in parts)
+
+    def join(name: str, filler: float) -> Tensor:
+        padded = [functional.pad(t := getattr(part, name), (0, k - t.shape[1]), value=filler) for part in parts]
+        return torch.cat(padded)
+
+    return Neighbours(join("distances_sq", float("inf")), join("tokens", 0), join("ids", -1))

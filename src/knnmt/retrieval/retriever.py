@@ -1,0 +1,276 @@
+"""Retrieval for a batch being decoded: which rows search, what they find, and how it changes their distribution.
+
+A row goes through projection (PCA), cache, gate, search, combiner and interpolation. Sentences of a batch may use
+different stores and settings; each group of sentences that shares both has a cache of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from knnmt import timing
+from knnmt.compression.pca import Projection
+from knnmt.config import RetrievalConfig
+from knnmt.datastore.store import Datastore
+from knnmt.index.store_index import StoreIndex
+from knnmt.retrieval.cache import RetrievalCache
+from knnmt.retrieval.combiner import Combiner, DistanceCombiner
+from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
+from knnmt.retrieval.duplicates import distinct_rows
+from knnmt.retrieval.neighbours import Neighbours
+
+
+class Gate(Protocol):
+    """Looks at decoder states before the search."""
+
+    def __call__(self, representations: Tensor) -> Tensor:
+        """(rows, dim) -> (rows,) bool: which rows are searched. The others keep the model's own distribution."""
+
+
+class OpenStore:
+    """A store ready to be searched with a model's decoder states."""
+
+    def __init__(self, store: Datastore, device: torch.device | str = "cpu", exact: bool = False) -> None:
+        self.store = store
+        self.index = StoreIndex(store, device, exact)
+        self._device = torch.device(device)
+        projection = Projection.of(store)
+        self._projection = None if projection is None else projection.to(self._device)
+        self._take_arrays()
+
+    def _take_arrays(self) -> None:
+        entries = self.index.entries
+        self._values = entries.values.to(self._device)
+        self._counts = None if entries.counts is None else entries.counts.to(self._device)
+
+    def refresh(self) -> bool:
+        """Move to the newest generation of the store and its index; True if anything changed."""
+        changed = self.index.refresh()
+        if changed:
+            self._take_arrays()
+        return changed
+
+    def project(self, representations: Tensor) -> Tensor:
+        """Decoder states, (rows, dim), as this store's keys were made from them."""
+        return representations.float() if self._projection is None else self._projection(representations)
+
+    def search(self, queries: Tensor, k: int) -> Neighbours:
+        """The k nearest entries of projected queries. Equal rows are searched once."""
+        distinct = distinct_rows(queries)
+        distances_sq, ids = self.index.search(queries if distinct is None else queries[distinct[0]], k)
+        neighbours = Neighbours(distances_sq, self._values[ids.clamp(min=0)].long().masked_fill_(ids < 0, 0), ids)
+        return neighbours if distinct is None else neighbours[distinct[1]]
+
+    def counts(self, ids: Tensor) -> Tensor | None:
+        """How many entries each of these stands for, or None where nothing was merged."""
+        return None if self._counts is None else self._counts[ids.clamp(min=0)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Retrieval:
+    """How sentences retrieve: a store, settings, and where wanted a gate or a combiner of one's own."""
+
+    store: OpenStore
+    config: RetrievalConfig
+    gate: Gate | None = None
+    combiner: Combiner | None = None
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Rows of all steps, how many of them were searched and how many took over an earlier retrieval.
+
+    The `first_` counts are those of each batch's first step, which the paper's own counters leave out.
+    hit_distances: Euclidean, of every cache hit, where they were asked for
+    """
+
+    rows: int = 0
+    searches: int = 0
+    hits: int = 0
+    first_rows: int = 0
+    first_searches: int = 0
+    hit_distances: list[float] | None = None
+
+    def saved(self, with_first_step: bool = True) -> float:
+        """The part of all rows that was not searched."""
+        rows, searches = self.rows, self.searches
+        if not with_first_step:
+            rows, searches = rows - self.first_rows, searches - self.first_searches
+        return 1 - searches / rows if rows else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieved:
+    """What the rows of one step retrieved, kept as evidence.
+
+    weights: (rows, k) log-weights; log_lambda: (rows,); hits: (rows,) bool; base: (rows, k), the model's own
+    log-probabilities of the neighbours' tokens
+    """
+
+    neighbours: Neighbours
+    weights: Tensor
+    log_lambda: Tensor
+    hits: Tensor
+    base: Tensor
+
+
+@dataclass(slots=True)
+class _Group:
+    """Sentences that retrieve in the same way, by their numbers in the batch, and their cache."""
+
+    retrieval: Retrieval
+    sentences: list[int]
+    cache: RetrievalCache | None = None
+    combiner: Combiner = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.combiner = self.retrieval.combiner or DistanceCombiner(self.retrieval.config)
+
+
+class BatchRetrieval:
+    """The retrieval of one batch, step by step.
+
+    of_sentences: how each sentence retrieves, None for the model alone
+    record: keep what every step retrieved, in `steps`
+    """
+
+    def __init__(
+        self,
+        of_sentences: Sequence[Retrieval | None],
+        statistics: Statistics | None = None,
+        record: bool = False,
+    ) -> None:
+        numbers: dict[int, _Group] = {}
+        for number, retrieval in enumerate(of_sentences):
+            if retrieval is not None:
+                numbers.setdefault(id(retrieval), _Group(retrieval, [])).sentences.append(number)
+        self._groups = list(numbers.values())
+        self._sentences = len(of_sentences)
+        self._k = max((group.retrieval.config.k for group in self._groups), default=1)
+        self.statistics = statistics if statistics is not None else Statistics()
+        self.steps: list[Retrieved | None] | None = [] if record else None
+        self._first_step = True
+
+    def skip(self) -> None:
+        """A step whose tokens are forced needs no retrieval."""
+        if self.steps is not None:
+            self.steps.append(None)
+        self._first_step = False
+
+    def mix(self, representations: Tensor, log_probabilities: Tensor) -> Tensor:
+        """Equation 3 on a step's log-probabilities, in place; returns what to add to all of a row, (sentences, width).
+
+        representations (sentences, width, dim); log_probabilities (sentences, width, vocabulary)
+        """
+        sentences, width, dim = representations.shape
+        flat = representations.reshape(-1, dim)
+        with timing.stage("retrieval"):
+            neighbours, weights, log_lambda, hits = self._retrieve(flat, width)
+        with timing.stage("interpolation"):
+            scores = log_probabilities.view(len(flat), -1)
+            if self.steps is not None:
+                base = scores.gather(1, neighbours.tokens)
+                self.steps.append(Retrieved(neighbours, weights, log_lambda, hits, base))
+            log_p_knn = token_log_probabilities(neighbours.tokens, weights)
+            offset = interpolate_(scores, neighbours.tokens, log_p_knn, log_lambda)
+        self._first_step = False
+        return offset.view(sentences, width)
+
+    def keep(self, sentences: Sequence[int]) -> None:
+        """Sentence i goes on as sentences[i] was; those not named have left the batch."""
+        for group in self._groups:
+            before = {number: scope for scope, number in enumerate(group.sentences)}
+            group.sentences = [new for new, old in enumerate(sentences) if old in before]
+            if group.cache is not None and _by_sentence(group):
+                group.cache.keep([before[sentences[new]] for new in group.sentences])
+        self._groups = [group for group in self._groups if group.sentences]
+        self._sentences = len(sentences)
+
+    def base_log_probabilities(self, scores: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
+        """The model's own log-probabilities of tokens chosen at the last step.
+
+        scores (rows, vocabulary) after `mix`; rows and tokens (n,)
+        """
+        last = self.steps[-1] if self.steps else None
+        chosen = scores[rows, tokens]
+        if last is None:
+            return chosen
+        same = last.neighbours.tokens[rows] == tokens[:, None]
+        return torch.where(same.any(1), last.base[rows, same.int().argmax(1)], chosen)
+
+    def _retrieve(self, flat: Tensor, width: int) -> tuple[Neighbours, Tensor, Tensor, Tensor]:
+        """Neighbours, log-weights, log λ and cache hits of all rows; those without a store keep to the model."""
+        if len(self._groups) == 1 and len(self._groups[0].sentences) == self._sentences:
+            return self._retrieve_group(self._groups[0], flat)
+        rows = len(flat)
+        neighbours = Neighbours.none(rows, self._k, flat.device)
+        weights = torch.full((rows, self._k), float("-inf"), device=flat.device)
+        log_lambda = torch.full((rows,), float("-inf"), device=flat.device)
+        hits = torch.zeros(rows, dtype=torch.bool, device=flat.device)
+        for group in self._groups:
+            first = torch.tensor(group.sentences, device=flat.device) * width
+            mine = (first[:, None] + torch.arange(width, device=flat.device)).flatten()
+            found, weights_found, log_lambda[mine], hits[mine] = self._retrieve_group(group, flat[mine])
+            neighbours.put(mine, found)
+            weights[mine, : weights_found.shape[1]] = weights_found
+        return neighbours, weights, log_lambda, hits
+
+    def _retrieve_group(self, group: _Group, flat: Tensor) -> tuple[Neighbours, Tensor, Tensor, Tensor]:
+        store = group.retrieval.store
+        queries = store.project(flat)
+        wanted = None if group.retrieval.gate is None else group.retrieval.gate(flat)
+        neighbours, hits = self._neighbours(group, queries, wanted)
+        weights, log_lambda = group.combiner(neighbours, store.counts(neighbours.ids))
+        return neighbours, weights, log_lambda, hits
+
+    def _neighbours(self, group: _Group, queries: Tensor, wanted: Tensor | None) -> tuple[Neighbours, Tensor]:
+        """What each row finds, by search or in the cache, and which rows the cache answered."""
+        config, store = group.retrieval.config, group.retrieval.store
+        rows = len(queries)
+        hits = torch.zeros(rows, dtype=torch.bool, device=queries.device)
+        searched = torch.ones_like(hits) if wanted is None else wanted
+        if config.cache is not None:
+            scopes = len(group.sentences) if _by_sentence(group) else 1
+            if group.cache is None:
+                group.cache = RetrievalCache(scopes, queries.shape[1], config.k, config.cache, queries.device)
+            scoped = queries.view(scopes, -1, queries.shape[1])
+            distances, places = group.cache.nearest(scoped)
+            hits = (distances.flatten() <= config.cache.threshold) & searched
+            searched = searched & ~hits
+            if self.statistics.hit_distances is not None:
+                self.statistics.hit_distances += distances.flatten()[hits].tolist()
+        count, hit_count = self._count(searched, hits)
+        if count == rows:
+            neighbours = store.search(queries, config.k)
+        else:
+            neighbours = Neighbours.none(rows, config.k, queries.device)
+            if count:
+                neighbours.put(searched.nonzero()[:, 0], store.search(queries[searched], config.k))
+            if hit_count and group.cache is not None:
+                which = hits.nonzero()[:, 0]
+                neighbours.put(which, group.cache.at(which // (rows // scopes), places.flatten()[which]))
+        if config.cache is not None and group.cache is not None:
+            kept = searched | hits if config.cache.store_hits else searched
+            group.cache.add(kept.view(scopes, -1), scoped, neighbours)
+        return neighbours, hits
+
+    def _count(self, searched: Tensor, hits: Tensor) -> tuple[int, int]:
+        count, hit_count = int(searched.sum()), int(hits.sum())
+        statistics = self.statistics
+        statistics.rows += len(searched)
+        statistics.searches += count
+        statistics.hits += hit_count
+        if self._first_step:
+            statistics.first_rows += len(searched)
+            statistics.first_searches += count
+        return count, hit_count
+
+
+def _by_sentence(group: _Group) -> bool:
+    cache = group.retrieval.config.cache
+    return cache is not None and cache.scope == "sentence"
