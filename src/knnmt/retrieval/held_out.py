@@ -1,0 +1,102 @@
+"""Queries that a store can ask itself: entries of sampled sentences, which must not find their own sentence again.
+
+What such an entry finds is what new text of the same kind would find.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knnmt.datastore.arrays import Array
+from knnmt.index.base import Found, Index, nearest_first
+from knnmt.index.entries import Entries
+
+SENTENCES = 500
+QUERIES = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutQueries:
+    """Keys of sampled entries, and what each must not find.
+
+    queries: (rows, dim) float32; tokens: (rows,), the entries' own values
+    texts: (rows,), a number for the source text of each query's sentence
+    """
+
+    entries: Entries
+    queries: Tensor
+    tokens: Tensor
+    texts: Array
+    _text_of_sentence: dict[tuple[int, int], int]
+
+    def search(self, index: Index, k: int) -> Found:
+        """The k nearest entries of each query that stand in no sentence with the same source text."""
+        parts = [self._search(index, torch.arange(i, min(i + 512, len(self.queries))), k) for i in self._starts()]
+        return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+
+    def _starts(self) -> range:
+        return range(0, len(self.queries), 512)
+
+    def _search(self, index: Index, rows: Tensor, k: int) -> Found:
+        fetched = 2 * k + 16
+        while True:
+            distances_sq, ids = (each.cpu() for each in index.search(self.queries[rows], fetched))
+            own = torch.from_numpy(self._own(ids.numpy(), self.texts[rows.numpy()]))
+            found = nearest_first(distances_sq, ids.masked_fill(own, -1), k)
+            # Short only because so much was its own: ask for more.
+            short = (found[1] < 0).any(1) & (ids[:, -1] >= 0)
+            if not bool(short.any()) or fetched >= 4096:
+                return found
+            fetched *= 4
+
+    def _own(self, ids: Array, texts: Array) -> Array:
+        numbers, sentences = self.entries.sentence_of(ids.clip(min=0).ravel())
+        found = self._text_of_sentence
+        own = [found.get(place, -1) for place in zip(numbers.tolist(), sentences.tolist(), strict=True)]
+        same: Array = np.array(own, np.int64).reshape(ids.shape) == texts[:, None]
+        return same
+
+
+def sample(entries: Entries, sentences: int = SENTENCES, queries: int = QUERIES, seed: int = 0) -> HeldOutQueries:
+    """At most `queries` entries of `sentences` sampled sentences that were not removed."""
+    rng = np.random.default_rng(seed)
+    places = [(n, s) for n, segment in enumerate(entries.segments) for s in segment.live_sentences().tolist()]
+    chosen = [places[i] for i in sorted(rng.permutation(len(places))[:sentences])]
+    wanted: dict[bytes, int] = {}
+    for number, sentence in chosen:
+        wanted.setdefault(_source(entries, number, sentence), len(wanted))
+    text_of_sentence = {
+        (number, sentence): text
+        for number, sentence in places
+        if (text := wanted.get(_source(entries, number, sentence))) is not None
+    }
+    ids = [_entries_of(entries, number, sentence) for number, sentence in chosen]
+    flat = np.concatenate([np.empty(0, np.int64), *ids])
+    flat = np.sort(rng.permutation(flat)[:queries])
+    numbers, owners = entries.sentence_of(flat)
+    texts = np.array([text_of_sentence[place] for place in zip(numbers.tolist(), owners.tolist(), strict=True)])
+    return HeldOutQueries(
+        entries,
+        torch.from_numpy(np.array(entries.keys_of(flat), np.float32)),
+        entries.values[torch.from_numpy(flat)].long(),
+        texts.astype(np.int64),
+        text_of_sentence,
+    )
+
+
+def _source(entries: Entries, number: int, sentence: int) -> bytes:
+    arrays = entries.segments[number].arrays
+    begin, end = arrays["text_offsets"][3 * sentence : 3 * sentence + 2]
+    source: bytes = arrays["texts"][begin:end].tobytes()
+    return source
+
+
+def _entries_of(entries: Entries, number: int, sentence: int) -> Array:
+    """Ids of a sentence's entries, which stand together."""
+    owners = entries.segments[number].arrays["sentences"]
+    begin, end = np.searchsorted(owners, [sentence, sentence + 1])
+    return np.arange(begin, end) + entries.first_entry(number)
