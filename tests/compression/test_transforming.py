@@ -71,6 +71,15 @@ def test_segments_come_out_of_full_size(
     assert list(cut.verify()) == []
 
 
+def test_segments_that_carry_different_arrays_are_not_joined(store: Datastore) -> None:
+    parts = [dict(segment.arrays) for segment in store.segments]
+    for part in parts[4:]:
+        del part["alignment"]
+    first, second = merging.joined(parts)
+    assert (len(first["values"]), len(second["values"])) == (160, 240)
+    assert first.keys() - second.keys() == {"alignment"}
+
+
 # Real processes ------------------------------------------------------------------------------------------------------
 
 # Prints and stops for good after a number of steps; blocks searched or fitted and segments written are steps.
