@@ -26,6 +26,12 @@ sys.meta_path.insert(0, Block())
 import knnmt
 print(knnmt.__file__)
 print(knnmt.Translator(device="cpu").translate("Guten Morgen!").text)
+from pathlib import Path
+from knnmt.compression.exact import exact_search
+from knnmt.compression.pca import reduce
+from knnmt.compression.pruning import prune
+reduced, _ = reduce(knnmt.Datastore.open(sys.argv[1]), Path(sys.argv[2]) / "reduced", 8)
+print(prune(reduced, Path(sys.argv[2]) / "pruned", exact_search(reduced)).manifest.transforms)
 """
 
 
@@ -33,18 +39,19 @@ def clean_environment(**extra: str) -> dict[str, str]:
     return {**{name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}, **extra}
 
 
-def test_the_sources_alone_translate_with_four_packages() -> None:
+def test_the_sources_alone_translate_reduce_and_prune_with_four_packages(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", LIGHT_CORE],
+        [sys.executable, "-c", LIGHT_CORE, str(ROOT / "tests" / "datastore" / "golden-v1"), str(tmp_path)],
         capture_output=True,
         text=True,
         cwd="/",
         env=clean_environment(PYTHONPATH=str(ROOT / "src")),
     )
     assert done.stderr == ""
-    place, text = done.stdout.splitlines()
+    place, text, transforms = done.stdout.splitlines()
     assert Path(place) == ROOT / "src" / "knnmt" / "__init__.py"
     assert text == "Good morning!"
+    assert transforms == "('pca:8', 'prune:k=2,seed=0')"
 
 
 def test_a_wheel_installs_in_an_empty_environment_and_translates(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from knnmt.datastore.arrays import Array, write_stored
 from knnmt.datastore.building import Progress, no_progress
 from knnmt.datastore.manifest import SEGMENTS, StoredFile
 from knnmt.datastore.merging import without_removed
+from knnmt.datastore.projection import PROJECTION_ARRAYS
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, SettingError
 
@@ -44,7 +45,7 @@ class Projection:
         """What queries of the model's dimension must go through to be searched in this store; None for nothing."""
         if store.projection is None:
             return None
-        return cls(**{name: torch.from_numpy(array.copy()) for name, array in store.projection.arrays.items()})
+        return cls(*(_float32(store.projection.arrays[name]) for name in PROJECTION_ARRAYS))
 
     def __call__(self, queries: Tensor) -> Tensor:
         """(rows, from_dim) -> (rows, to_dim) float32 on the queries' device; use `to` once, or every call copies."""
@@ -63,7 +64,7 @@ class Projection:
 
     def write(self, directory: Path) -> StoredFile:
         """Put the projection among a store's files."""
-        arrays = {name: getattr(self, name).cpu().numpy() for name in ("mean", "components", "explained_variance")}
+        arrays = {name: getattr(self, name).cpu().numpy() for name in PROJECTION_ARRAYS}
         return write_stored(directory / SEGMENTS, "projection.safetensors", arrays)
 
 
@@ -95,7 +96,7 @@ def fit(store: Datastore, dim: int, progress: Progress = no_progress) -> Project
 
 
 def _float32(array: Array) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array, np.float32))
+    return torch.from_numpy(np.array(array, np.float32, order="C"))  # a copy: mapped files cannot be written
 
 
 def reduce(store: Datastore, output: Path, dim: int, progress: Progress = no_progress) -> tuple[Datastore, Projection]:

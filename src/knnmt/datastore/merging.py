@@ -43,14 +43,15 @@ def _stays(segment: Segment) -> bool:
 def joined(parts: Iterable[dict[str, Array]]) -> Iterator[dict[str, Array]]:
     """Arrays of segments of about full size, from those of consecutive smaller ones; those without sentences go."""
     waiting: list[dict[str, Array]] = []
+    entries = 0
     for part in parts:
         if len(part["target_offsets"]) == 1:
             continue
-        full = sum(len(each["values"]) for each in waiting) >= SLICE_ENTRIES
-        if waiting and (full or part.keys() != waiting[0].keys()):
+        if waiting and (entries >= SLICE_ENTRIES or part.keys() != waiting[0].keys()):
             yield _join(waiting)
-            waiting = []
+            waiting, entries = [], 0
         waiting.append(part)
+        entries += len(part["values"])
     if waiting:
         yield _join(waiting)
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from knnmt.datastore.arrays import Array, Buffer, arrays_in, map_stored, require_arrays
 from knnmt.datastore.manifest import StoredFile
 
+PROJECTION_ARRAYS = ("mean", "components", "explained_variance")
+
 
 @dataclass(frozen=True, slots=True)
 class StoredProjection:
@@ -25,5 +27,5 @@ class StoredProjection:
         """Map the file; its size and its list of arrays are checked, no array is read."""
         content = map_stored(directory, stored)
         arrays = arrays_in(content, directory / stored.file)
-        require_arrays(directory / stored.file, arrays, ("mean", "components", "explained_variance"))
+        require_arrays(directory / stored.file, arrays, PROJECTION_ARRAYS)
         return cls(stored, content, arrays)
