@@ -105,22 +105,43 @@ class CacheConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class Fading:
+    """How λ fades where the memory knows nothing alike. Distances are Euclidean, to the nearest entry of a step.
+
+        λ = weight · sigmoid((scale - d) / width) · sigmoid((sentence_scale - m) / sentence_width) · t / (t + 1)
+
+    d is the distance of the step, m the mean over the t steps of the sentence so far: text of another kind is known by
+    all of its steps being far, and at its beginning little is known.
+    """
+
+    scale: float
+    width: float
+    sentence_scale: float
+    sentence_width: float
+
+    def __post_init__(self) -> None:
+        check(self.width > 0 and self.sentence_width > 0, f"widths of fading must be above 0, got {self}")
+
+    def signature(self) -> str:
+        """What a published score must say of it."""
+        return f"~{self.scale:.4g}/{self.width:.4g}~{self.sentence_scale:.4g}/{self.sentence_width:.4g}"
+
+
+@dataclass(frozen=True, slots=True)
 class RetrievalConfig:
     """How neighbours change the model's distribution.
 
     k: neighbours a step
-    interpolation_weight: λ of equation 3; where it fades with distance, the most it can be
+    interpolation_weight: λ of equation 3; where it fades, the most it can be
     temperature: T of equation 2, for squared L2 distances
-    distance_scale: the Euclidean distance of the nearest entry at which λ is half its most; None keeps λ fixed
-    distance_width: how slowly λ fades around that distance
+    fading: how λ depends on distance; None keeps it fixed
     use_counts: after merging, let an entry weigh as much as the entries it stands for
     """
 
     k: int
     interpolation_weight: float
     temperature: float
-    distance_scale: float | None = None
-    distance_width: float = 1.0
+    fading: Fading | None = None
     use_counts: bool = True
     cache: CacheConfig | None = None
 
@@ -129,11 +150,10 @@ class RetrievalConfig:
         weight = self.interpolation_weight
         check(0 <= weight < 1, f"interpolation_weight must be at least 0 and below 1, got {weight}")
         check(self.temperature > 0, f"temperature must be above 0, got {self.temperature}")
-        check(self.distance_width > 0, f"distance_width must be above 0, got {self.distance_width}")
 
     def signature(self) -> str:
         """What a published score must say of the retrieval."""
-        fading = "" if self.distance_scale is None else f"~{self.distance_scale:.4g}/{self.distance_width:.4g}"
+        fading = self.fading.signature() if self.fading else ""
         parts = [f"k:{self.k}", f"lambda:{self.interpolation_weight:.4g}{fading}", f"T:{self.temperature:.4g}"]
         parts += [] if self.use_counts else ["counts:no"]
         return "|".join([*parts, self.cache.signature() if self.cache else "cache:no"])

@@ -15,23 +15,25 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from knnmt.config import RetrievalConfig
+from knnmt.config import Fading, RetrievalConfig
 from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreDamagedError
+from knnmt.index.base import Found
+from knnmt.retrieval.combiner import SentenceSoFar, log_fading
 from knnmt.retrieval.distribution import log_weights
-from knnmt.retrieval.held_out import sample
-from knnmt.retrieval.retriever import OpenStore
+from knnmt.retrieval.held_out import HeldOutQueries
 
 SECTION = "calibration"
 DEFAULT_K = 8
 _TEMPERATURES = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5, 2.5, 4.0, 8.0)  # times the spread of the neighbours' distances
 _FIXED_WEIGHTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-_MOST_WEIGHTS = (0.6, 0.7, 0.8, 0.9, 0.95)
-_SCALES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8)  # times the median nearest distance
+_MOST_WEIGHTS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+_SCALES = (0.4, 0.6, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8)  # times the median nearest distance
 _WIDTHS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
+_USUAL_SENTENCES = 0.95  # the part of the sentences of its own kind that a store trusts itself with
+_SENTENCE_WIDTH = 0.05  # times the median nearest distance
 _QUANTILES = 20
-_SLOW = 65_536  # entries above which fewer queries are asked, because each looks at all keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,7 @@ class Calibration:
     """What fits a store.
 
     interpolation_weight: the best fixed λ
-    fading_weight, distance_scale, distance_width: λ that fades with distance, as cautious as it can be without losing
-        likelihood against the fixed one
+    fading_weight, fading: the best λ that fades with distance
     nearest_distances: quantiles, in 20 equal steps from the least to the greatest, of the Euclidean distance to the
         nearest entry
     queries: how many entries were asked
@@ -50,8 +51,7 @@ class Calibration:
     temperature: float
     interpolation_weight: float
     fading_weight: float
-    distance_scale: float
-    distance_width: float
+    fading: Fading
     nearest_distances: tuple[float, ...]
     queries: int
 
@@ -59,7 +59,7 @@ class Calibration:
         """Settings for a translation, with fading or fixed λ."""
         if not fading:
             return RetrievalConfig(self.k, self.interpolation_weight, self.temperature)
-        return RetrievalConfig(self.k, self.fading_weight, self.temperature, self.distance_scale, self.distance_width)
+        return RetrievalConfig(self.k, self.fading_weight, self.temperature, self.fading)
 
     def nearest_distance(self, quantile: float) -> float:
         """The Euclidean distance that the given part of new states, 0 to 1, have an entry within."""
@@ -73,13 +73,19 @@ class Calibration:
         write_settings(store, **{SECTION: asdict(self)})
 
     @classmethod
+    def unknown(cls) -> Calibration:
+        """Of a store that has nothing to compare with: trust it only where it has the very same state."""
+        return cls(DEFAULT_K, 1.0, 0.5, 0.5, Fading(1.0, 1.0, 1.0, 1.0), (0.0,) * (_QUANTILES + 1), 0)
+
+    @classmethod
     def of(cls, store: Path) -> Calibration | None:
         """What was remembered with a store, or None."""
         section = read_settings(store).get(SECTION)
         if section is None:
             return None
         try:
-            return cls(**{**section, "nearest_distances": tuple(section["nearest_distances"])})
+            distances = tuple(section["nearest_distances"])
+            return cls(**{**section, "nearest_distances": distances, "fading": Fading(**section["fading"])})
         except (TypeError, KeyError) as error:
             raise DatastoreDamagedError(
                 f"{store}: its estimated settings lack a field or have an unknown one ({error}); "
@@ -87,29 +93,59 @@ class Calibration:
             ) from error
 
 
-def calibrate(opened: OpenStore, engine: Engine[State], seed: int = 0) -> Calibration:
-    """Estimate the settings that fit a store. Its keys must be the model's own states, not yet reduced or merged."""
-    entries = opened.index.entries
-    held_out = sample(entries, seed=seed)
-    distances_sq, ids = held_out.search(opened.index, DEFAULT_K)
-    found = ids[:, 0] >= 0
-    if not bool(found.any()):
-        return Calibration(DEFAULT_K, 1.0, 0.0, 0.0, 1.0, 1.0, (0.0,) * (_QUANTILES + 1), 0)
-    distances_sq, ids, tokens = distances_sq[found], ids[found], held_out.tokens[found]
-    base = _model_probabilities(engine, held_out.queries[found], tokens)
-    matches = (entries.values[ids.clamp(min=0)] == tokens[:, None]).double()
+def calibrate(held_out: HeldOutQueries, found: Found, engine: Engine[State]) -> Calibration | None:
+    """Estimate the settings that fit a store from what its held-out queries found; None where they found nothing.
+
+    The queries must be the model's own states, not reduced ones.
+    """
+    present = found[1][:, 0] >= 0
+    if not bool(present.any()):
+        return None
+    distances_sq, ids, tokens = found[0][present], found[1][present], held_out.tokens[present]
+    base = _model_probabilities(engine, held_out.queries[present], tokens)
+    matches = (held_out.entries.values[ids.clamp(min=0)] == tokens[:, None]).double()
     nearest = distances_sq[:, 0].sqrt()
 
-    spread = _spread(distances_sq)
-    fixed: tuple[float, float, float] = min(
-        (_loss(_knn(distances_sq, matches, temperature), base, torch.tensor(weight)), temperature, weight)
-        for temperature, weight in product([spread * each for each in _TEMPERATURES], _FIXED_WEIGHTS)
+    temperatures = [_spread(distances_sq) * each for each in _TEMPERATURES]
+    fixed_loss, temperature, weight = min(
+        (_loss(_knn(distances_sq, matches, each), base, torch.tensor(weight)), each, weight)
+        for each, weight in product(temperatures, _FIXED_WEIGHTS)
     )
-    loss, temperature, weight = fixed
     knn = _knn(distances_sq, matches, temperature)
-    most, scale, width = _fading(knn, base, nearest, loss, weight)
+    most, fading = _fit_fading(knn, base, nearest, _so_far(nearest, held_out.sentences[present]), fixed_loss)
     quantiles = torch.quantile(nearest, torch.linspace(0, 1, _QUANTILES + 1))
-    return Calibration(DEFAULT_K, temperature, weight, most, scale, width, tuple(quantiles.tolist()), len(tokens))
+    return Calibration(found[1].shape[1], temperature, weight, most, fading, tuple(quantiles.tolist()), len(tokens))
+
+
+def _fit_fading(
+    knn: Tensor, base: Tensor, nearest: Tensor, sentence: SentenceSoFar, fixed_loss: float
+) -> tuple[float, Fading]:
+    """Of the fading λ that keep at least half of what the best of them gains on a fixed λ, the most cautious:
+    the one with the least λ where everything is half as far again.
+    """
+    median = max(float(nearest.median()), 1e-6)
+    sentence_scale = float(torch.quantile(sentence.distance, _USUAL_SENTENCES))
+    tried = []
+    for most, scale, width in product(_MOST_WEIGHTS, _SCALES, _WIDTHS):
+        fading = Fading(scale * median, width * median, sentence_scale, _SENTENCE_WIDTH * median)
+        loss = _loss(knn, base, most * log_fading(fading, nearest, sentence).exp())
+        trust = most * float(functional.sigmoid((fading.scale - 1.5 * nearest) / fading.width).mean())
+        tried.append((loss, trust, most, fading))
+    best_loss = min(loss for loss, *_ in tried)
+    enough = max(best_loss, (best_loss + fixed_loss) / 2)
+    _, _, most, fading = min((each for each in tried if each[0] <= enough), key=lambda each: each[1])
+    return most, fading
+
+
+def _so_far(nearest: Tensor, sentences: Tensor) -> SentenceSoFar:
+    """The means over the steps of each sentence so far. The steps of a sentence stand together, in order."""
+    first = torch.ones_like(sentences, dtype=torch.bool)
+    first[1:] = sentences[1:] != sentences[:-1]
+    begin = first.nonzero()[:, 0][first.cumsum(0) - 1]
+    steps = torch.arange(len(nearest)) - begin + 1
+    sums = nearest.double().cumsum(0)
+    before = (sums - nearest)[begin]
+    return SentenceSoFar(((sums - before) / steps).float(), steps.float())
 
 
 def _spread(distances_sq: Tensor) -> float:
@@ -135,15 +171,3 @@ def _knn(distances_sq: Tensor, matches: Tensor, temperature: float) -> Tensor:
 
 def _loss(knn: Tensor, base: Tensor, weight: Tensor) -> float:
     return -float((weight * knn + (1 - weight) * base).clamp(min=1e-30).log().mean())
-
-
-def _fading(knn: Tensor, base: Tensor, nearest: Tensor, fixed_loss: float, weight: float) -> tuple[float, float, float]:
-    """Of the fading λ that fit at least as well as the fixed one, that which trusts text twice as far away least."""
-    median = max(float(nearest.median()), 1e-6)
-    best = (weight, weight, 100 * median, median)
-    for most, scale, width in product(_MOST_WEIGHTS, _SCALES, _WIDTHS):
-        near = most * functional.sigmoid((scale * median - nearest) / (width * median)).double()
-        if _loss(knn, base, near) <= fixed_loss:
-            far = most * functional.sigmoid((scale * median - 2 * nearest) / (width * median))
-            best = min(best, (float(far.mean()), most, scale * median, width * median))
-    return best[1:]

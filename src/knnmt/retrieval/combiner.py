@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,15 +10,27 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from knnmt.config import RetrievalConfig
+from knnmt.config import Fading, RetrievalConfig
 from knnmt.retrieval.distribution import log_weights
 from knnmt.retrieval.neighbours import Neighbours
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceSoFar:
+    """What the steps of a row's sentence have in common, (rows,) each, the present step counted.
+
+    distance: the mean Euclidean distance to the nearest entry
+    steps: how many there were
+    """
+
+    distance: Tensor
+    steps: Tensor
 
 
 class Combiner(Protocol):
     """Looks at neighbours after the search."""
 
-    def __call__(self, neighbours: Neighbours, counts: Tensor | None) -> tuple[Tensor, Tensor]:
+    def __call__(self, neighbours: Neighbours, counts: Tensor | None, sentence: SentenceSoFar) -> tuple[Tensor, Tensor]:
         """Log-weights (rows, k) whose exponentials sum to 1, and log λ (rows,); -inf for rows without neighbours.
 
         counts (rows, k): how many entries each neighbour stands for after merging, or None where nothing was merged
@@ -26,22 +39,47 @@ class Combiner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DistanceCombiner:
-    """Equation 2 for the weights, merge counts as their logarithms; λ fixed, or fading with distance.
-
-    With `config.distance_scale` s and `config.distance_width` w, λ is the interpolation weight times
-    sigmoid((s - d) / w), d the Euclidean distance of the nearest entry: the memory speaks where it knows something
-    alike, and the model alone where it does not.
-    """
+    """Equation 2 for the weights, with merge counts where there are any; λ fixed, or fading with distance."""
 
     config: RetrievalConfig
 
-    def __call__(self, neighbours: Neighbours, counts: Tensor | None) -> tuple[Tensor, Tensor]:
+    def __call__(self, neighbours: Neighbours, counts: Tensor | None, sentence: SentenceSoFar) -> tuple[Tensor, Tensor]:
         config = self.config
         log_counts = counts.log() if counts is not None and config.use_counts else None
         weights = log_weights(neighbours.distances_sq, config.temperature, log_counts)
         nearest_sq = neighbours.distances_sq[:, 0]
-        most = torch.full_like(nearest_sq, config.interpolation_weight).log()
-        if config.distance_scale is not None:
-            distance = nearest_sq.sqrt()  # infinite where there is none: then λ is 0
-            most = most + functional.logsigmoid((config.distance_scale - distance) / config.distance_width)
-        return weights, most.masked_fill(nearest_sq.isinf(), float("-inf"))
+        log_lambda = torch.full_like(nearest_sq, config.interpolation_weight).log()
+        if config.fading is not None:
+            log_lambda = log_lambda + log_fading(config.fading, nearest_sq.sqrt(), sentence)
+        return weights, log_lambda.masked_fill(nearest_sq.isinf(), float("-inf"))
+
+
+def log_fading(fading: Fading, distance: Tensor, sentence: SentenceSoFar) -> Tensor:
+    """The logarithm of what λ is multiplied with, (rows,)."""
+    of_step = functional.logsigmoid((fading.scale - distance) / fading.width)
+    of_sentence = functional.logsigmoid((fading.sentence_scale - sentence.distance) / fading.sentence_width)
+    return of_step + of_sentence - torch.log1p(1 / sentence.steps)
+
+
+class SentenceDistances:
+    """The mean distance to the nearest entry over the steps of each sentence, its beams taken together."""
+
+    def __init__(self, sentences: int, device: torch.device) -> None:
+        self._sums = torch.zeros(sentences, device=device)
+        self._steps = torch.zeros(sentences, device=device)
+
+    def add(self, nearest_sq: Tensor) -> SentenceSoFar:
+        """Take in a step, (sentences * width,) squared distances; rows that found nothing are left out."""
+        distances = nearest_sq.view(len(self._sums), -1).sqrt()
+        found = ~distances.isinf()
+        rows = found.sum(1)
+        self._sums = self._sums + distances.masked_fill(~found, 0).sum(1) / rows.clamp(min=1)
+        self._steps = self._steps + (rows > 0)
+        steps = self._steps.clamp(min=1)
+        width = distances.shape[1]
+        return SentenceSoFar((self._sums / steps).repeat_interleave(width), steps.repeat_interleave(width))
+
+    def keep(self, sentences: Sequence[int]) -> None:
+        """Sentence i goes on as sentences[i] was."""
+        rows = torch.tensor(sentences, device=self._sums.device)
+        self._sums, self._steps = self._sums[rows], self._steps[rows]

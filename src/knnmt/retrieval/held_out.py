@@ -16,7 +16,6 @@ from knnmt.index.base import Found, Index, nearest_first
 from knnmt.index.entries import Entries
 
 SENTENCES = 500
-QUERIES = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +24,14 @@ class HeldOutQueries:
 
     queries: (rows, dim) float32; tokens: (rows,), the entries' own values
     texts: (rows,), a number for the source text of each query's sentence
+    sentences: (rows,), counted from 0; the entries of a sentence stand together, in order
     """
 
     entries: Entries
     queries: Tensor
     tokens: Tensor
     texts: Array
+    sentences: Tensor
     _text_of_sentence: dict[tuple[int, int], int]
 
     def search(self, index: Index, k: int) -> Found:
@@ -61,8 +62,8 @@ class HeldOutQueries:
         return same
 
 
-def sample(entries: Entries, sentences: int = SENTENCES, queries: int = QUERIES, seed: int = 0) -> HeldOutQueries:
-    """At most `queries` entries of `sentences` sampled sentences that were not removed."""
+def sample(entries: Entries, sentences: int = SENTENCES, seed: int = 0) -> HeldOutQueries:
+    """The entries of sampled sentences that were not removed."""
     rng = np.random.default_rng(seed)
     places = [(n, s) for n, segment in enumerate(entries.segments) for s in segment.live_sentences().tolist()]
     chosen = [places[i] for i in sorted(rng.permutation(len(places))[:sentences])]
@@ -76,7 +77,6 @@ def sample(entries: Entries, sentences: int = SENTENCES, queries: int = QUERIES,
     }
     ids = [_entries_of(entries, number, sentence) for number, sentence in chosen]
     flat = np.concatenate([np.empty(0, np.int64), *ids])
-    flat = np.sort(rng.permutation(flat)[:queries])
     numbers, owners = entries.sentence_of(flat)
     texts = np.array([text_of_sentence[place] for place in zip(numbers.tolist(), owners.tolist(), strict=True)])
     return HeldOutQueries(
@@ -84,6 +84,7 @@ def sample(entries: Entries, sentences: int = SENTENCES, queries: int = QUERIES,
         torch.from_numpy(np.array(entries.keys_of(flat), np.float32)),
         entries.values[torch.from_numpy(flat)].long(),
         texts.astype(np.int64),
+        torch.from_numpy(np.repeat(np.arange(len(ids)), [len(each) for each in ids])),
         text_of_sentence,
     )
 

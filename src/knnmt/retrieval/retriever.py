@@ -19,7 +19,7 @@ from knnmt.config import RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.cache import RetrievalCache
-from knnmt.retrieval.combiner import Combiner, DistanceCombiner
+from knnmt.retrieval.combiner import Combiner, DistanceCombiner, SentenceDistances, SentenceSoFar
 from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
 from knnmt.retrieval.duplicates import distinct_rows
 from knnmt.retrieval.neighbours import Neighbours
@@ -121,15 +121,32 @@ class Retrieved:
 
 @dataclass(slots=True)
 class _Group:
-    """Sentences that retrieve in the same way, by their numbers in the batch, and their cache."""
+    """Sentences that retrieve in the same way, by their numbers in the batch, and what they share over the steps."""
 
     retrieval: Retrieval
     sentences: list[int]
     cache: RetrievalCache | None = None
+    distances: SentenceDistances | None = None
     combiner: Combiner = field(init=False)
 
     def __post_init__(self) -> None:
         self.combiner = self.retrieval.combiner or DistanceCombiner(self.retrieval.config)
+
+    def so_far(self, nearest_sq: Tensor) -> SentenceSoFar:
+        """What is known of each row's sentence, this step counted."""
+        if self.distances is None:
+            self.distances = SentenceDistances(len(self.sentences), nearest_sq.device)
+        return self.distances.add(nearest_sq)
+
+    def keep(self, sentences: Sequence[int]) -> None:
+        """Sentence i of the batch goes on as sentences[i] was."""
+        before = {number: scope for scope, number in enumerate(self.sentences)}
+        self.sentences = [new for new, old in enumerate(sentences) if old in before]
+        scopes = [before[sentences[new]] for new in self.sentences]
+        if self.cache is not None and _by_sentence(self):
+            self.cache.keep(scopes)
+        if self.distances is not None:
+            self.distances.keep(scopes)
 
 
 class BatchRetrieval:
@@ -184,10 +201,7 @@ class BatchRetrieval:
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i goes on as sentences[i] was; those not named have left the batch."""
         for group in self._groups:
-            before = {number: scope for scope, number in enumerate(group.sentences)}
-            group.sentences = [new for new, old in enumerate(sentences) if old in before]
-            if group.cache is not None and _by_sentence(group):
-                group.cache.keep([before[sentences[new]] for new in group.sentences])
+            group.keep(sentences)
         self._groups = [group for group in self._groups if group.sentences]
         self._sentences = len(sentences)
 
@@ -225,7 +239,8 @@ class BatchRetrieval:
         queries = store.project(flat)
         wanted = None if group.retrieval.gate is None else group.retrieval.gate(flat)
         neighbours, hits = self._neighbours(group, queries, wanted)
-        weights, log_lambda = group.combiner(neighbours, store.counts(neighbours.ids))
+        so_far = group.so_far(neighbours.distances_sq[:, 0])
+        weights, log_lambda = group.combiner(neighbours, store.counts(neighbours.ids), so_far)
         return neighbours, weights, log_lambda, hits
 
     def _neighbours(self, group: _Group, queries: Tensor, wanted: Tensor | None) -> tuple[Neighbours, Tensor]:

@@ -1,0 +1,150 @@
+"""The stores that a translator has open, and the settings that a call retrieves with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+from knnmt.config import CacheConfig, RetrievalConfig
+from knnmt.datastore.settings import read_settings
+from knnmt.datastore.store import Datastore
+from knnmt.engine.base import Engine, State
+from knnmt.errors import SettingError
+from knnmt.retrieval.calibration import DEFAULT_K, Calibration, calibrate
+from knnmt.retrieval.held_out import sample
+from knnmt.retrieval.matches import SourceMatcher
+from knnmt.retrieval.retriever import OpenStore, Retrieval
+
+PROFILES = "profiles"
+Store = str | Path | Datastore
+
+
+class RetrievalSettings(TypedDict, total=False):
+    """How a call retrieves. What is not given is as the store's profile says, and else as estimated for it.
+
+    k: neighbours a step
+    interpolation_weight: a fixed λ; not given, λ fades where the memory has nothing alike
+    temperature: T of equation 2
+    fading: False keeps λ fixed without saying at what
+    cache: τ as a number, or as a quantile of the distances between new states and the store ("20%"); None for no cache
+    cache_scope: "sentence", or "batch" as in the paper's code
+    cache_hits: keep hits in the cache too, as the paper's code does
+    use_counts: after pruning, let an entry weigh as much as those it stands for
+    profile: the name of settings saved with the store
+    """
+
+    k: int | None
+    interpolation_weight: float | None
+    temperature: float | None
+    fading: bool | None
+    cache: float | str | None
+    cache_scope: Literal["sentence", "batch"]
+    cache_hits: bool
+    use_counts: bool
+    profile: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A text to translate with a memory, or settings, of its own; None for the model alone."""
+
+    text: str
+    datastore: Store | None = None
+    k: int | None = None
+    interpolation_weight: float | None = None
+    temperature: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Memory:
+    """An open store with what it knows of itself."""
+
+    opened: OpenStore
+    calibration: Calibration
+    matcher: SourceMatcher
+
+
+class Memories:
+    """The open stores of one model, by their places."""
+
+    def __init__(self, engine: Engine[State], exact: bool = False) -> None:
+        self._engine: Engine[Any] = engine
+        self._exact = exact
+        self._open: dict[Path, Memory] = {}
+        self._retrievals: dict[tuple[Path, RetrievalConfig], Retrieval] = {}
+
+    def open(self, datastore: Store) -> Memory:
+        """Open a store, or find it open."""
+        path = datastore.path if isinstance(datastore, Datastore) else Path(datastore)
+        path = path.resolve()
+        if path not in self._open:
+            store = Datastore.open(path, self._engine)
+            opened = OpenStore(store, self._engine.device, self._exact)
+            self._open[path] = Memory(opened, self._calibration(opened), SourceMatcher(store))
+        return self._open[path]
+
+    def close(self, datastore: Store) -> None:
+        """Forget a store that is open; its memory is given back."""
+        path = (datastore.path if isinstance(datastore, Datastore) else Path(datastore)).resolve()
+        self._open.pop(path, None)
+        self._retrievals = {key: value for key, value in self._retrievals.items() if key[0] != path}
+
+    def refresh(self) -> None:
+        """Move every open store to its newest generation."""
+        for memory in self._open.values():
+            memory.opened.refresh()
+
+    def retrieval(self, datastore: Store, settings: Mapping[str, Any]) -> Retrieval:
+        """How a call with these settings retrieves. Calls with equal settings get the same one."""
+        memory = self.open(datastore)
+        config = resolve(memory, settings)
+        return self._retrievals.setdefault((memory.opened.store.path, config), Retrieval(memory.opened, config))
+
+    def _calibration(self, opened: OpenStore) -> Calibration:
+        known = Calibration.of(opened.store.path)
+        if known is not None:
+            return known
+        if opened.store.manifest.transforms:
+            raise SettingError(
+                f"{opened.store.path}: it was made from another store and has no settings of its own. Index that store "
+                "first (`knnmt index`), and make this one from it again."
+            )
+        held_out = sample(opened.index.entries)
+        estimated = calibrate(held_out, held_out.search(opened.index, DEFAULT_K), self._engine)
+        return estimated or Calibration.unknown()
+
+
+def resolve(memory: Memory, settings: Mapping[str, Any]) -> RetrievalConfig:
+    """The settings of a call: those given, else the profile's, else those estimated for the store."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    store = memory.opened.store.path
+    name = given.pop("profile", None)
+    profiles = read_settings(store).get(PROFILES, {})
+    if name is not None and name not in profiles:
+        raise SettingError(f"{store}: no profile {name!r}; it has {', '.join(profiles) or 'none'}")
+    given = {**profiles.get(name or "default", {}), **given}
+
+    fading = given.get("fading", "interpolation_weight" not in given)
+    config = memory.calibration.config(fading)
+    plain = {each: given[each] for each in ("k", "interpolation_weight", "temperature", "use_counts") if each in given}
+    return replace(config, **plain, cache=_cache(memory.calibration, given))
+
+
+def _cache(calibration: Calibration, given: Mapping[str, Any]) -> CacheConfig | None:
+    threshold = given.get("cache")
+    if threshold is None:
+        return None
+    if isinstance(threshold, str):
+        try:
+            threshold = (
+                calibration.nearest_distance(float(threshold[:-1]) / 100)
+                if threshold.endswith("%")
+                else float(threshold)
+            )
+        except ValueError:
+            raise SettingError(
+                f"cache must be a distance like 6, or a quantile like '20%', got {threshold!r}"
+            ) from None
+    return CacheConfig(threshold, given.get("cache_scope", "sentence"), given.get("cache_hits", False))
