@@ -15,7 +15,7 @@ _BLOCK = 1 << 13
 
 
 def train_centres(keys: Tensor, count: int, seed: int) -> Tensor:
-    """k-means from `count` keys chosen by chance: (keys, dim) -> (count, dim). A centre that loses all moves to a key."""
+    """k-means from `count` keys chosen by chance: (keys, dim) -> (count, dim). A centre left alone moves to a key."""
     generator = torch.Generator().manual_seed(seed)
     centres = keys[torch.randperm(len(keys), generator=generator)[:count]].clone()
     for _ in range(_ITERATIONS):

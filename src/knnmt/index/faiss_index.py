@@ -1,6 +1,7 @@
 """`FaissIndex`: approximate search with FAISS, its best candidates measured again with the store's own keys.
 
-Ids are entry ids: entries are added in their order, all of them from the first on; removed ones are passed over when found.
+Ids are entry ids: entries are added in their order, all of them from the first on; removed ones are passed over when
+they are found.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from knnmt import timing
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.publication import publish_file
 from knnmt.errors import DatastoreDamagedError, MissingDependencyError
-from knnmt.index.base import Found, nearest_first
+from knnmt.index.base import Found, nearest_first, nothing
 from knnmt.index.centres import nearest_centres, train_centres
 from knnmt.index.entries import Entries
 from knnmt.index.exact import rerank
@@ -55,8 +56,10 @@ class FaissIndex:
         self._index = index
         # What is set on a pre-transform does not reach the lists behind it, so they are taken out here.
         self._lists = faiss.try_extract_index_ivf(index) and faiss.downcast_index(faiss.extract_index_ivf(index))
-        chain = index.chain if isinstance(index, faiss.IndexPreTransform) else None
-        self._transforms = [faiss.downcast_VectorTransform(chain.at(i)) for i in range(chain.size() if chain else 0)]
+        self._transforms = []
+        if isinstance(index, faiss.IndexPreTransform):
+            chain = index.chain
+            self._transforms = [faiss.downcast_VectorTransform(chain.at(place)) for place in range(chain.size())]
         self.entries = entries
         self.settings = settings
         if self._lists is not None and index.is_trained:
@@ -127,6 +130,8 @@ class FaissIndex:
         load_faiss()
         with timing.stage("search"), torch.no_grad():
             queries = queries.to("cpu", torch.float32)
+            if not self.covered:
+                return nearest_first(*nothing(queries), k)
             ask = max(k, self.settings.candidates)
             distances_sq, ids, more = self._search(queries, k, ask)
             while len(short := (more & (ids[:, -1] < 0)).nonzero()[:, 0]):
@@ -136,7 +141,7 @@ class FaissIndex:
 
     def _search(self, queries: Tensor, k: int, ask: int) -> tuple[Tensor, Tensor, Tensor]:
         """The k nearest that are not removed of the `ask` nearest, and which rows may have more to give."""
-        rough_sq, ids = self._propose(queries, max(1, min(ask, self.covered)))
+        rough_sq, ids = self._propose(queries, min(ask, self.covered))
         more = (ids[:, -1] >= 0) & (ask < self.covered)
         if self.entries.live is not None:
             ids = torch.where(self.entries.live[ids.clamp(min=0)], ids, -1)

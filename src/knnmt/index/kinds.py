@@ -98,7 +98,7 @@ KINDS = {
         Kind(
             "ivfpq",
             "the paper's: product quantisation, distances approximate",
-            lambda entries, dim: f"IVF{max(1, min(_MOST_LISTS, entries // 100))},PQ{codes_for(dim)}x8",
+            lambda entries, dim: f"IVF{max(1, min(_MOST_LISTS, entries // 100))},PQ{codes_for(dim)}x8np",
             SearchSettings(probes=32, candidates=0),
             lambda dim: codes_for(dim) + 8,
         ),
@@ -114,14 +114,14 @@ KINDS = {
             "one bit a dimension in lists proposes, the store's keys decide",
             lambda entries, _dim: f"IVF{lists_for(entries)},RaBitQfs",
             SearchSettings(probes=16, candidates=64),
-            lambda dim: dim // 8 + 20,
+            lambda dim: dim // 8 + 32,
         ),
         Kind(
             "pq4",
             "four-bit codes of reduced keys in lists propose, the store's keys decide",
             lambda entries, dim: f"PCAR{_reduced(dim)},IVF{lists_for(entries)},PQ{(_reduced(dim) + 1) // 2}x4fs",
             SearchSettings(probes=32, candidates=128),
-            lambda dim: _reduced(dim) // 4 + 8,
+            lambda dim: _reduced(dim) // 4 + 18,
         ),
     )
 }

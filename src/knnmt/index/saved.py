@@ -1,9 +1,9 @@
 """An index beside its store: built, saved, brought up to date, and recognised when it is of another state.
 
 STORE/indexes/
-  index.json                       what the index is and of which segments; names the file, with size and SHA-256
-  <kind>-g<generation>-<digest>.faiss     immutable, named by what is in it; none for exact search
-  lock                             held by the one process that writes here: building one holds up no change of the store
+  index.json                            what the index is, of which segments; names the file and its SHA-256
+  <kind>-g<generation>-<digest>.faiss   immutable, named by what is in it; none for exact search
+  lock                                  held by the one process that writes here; the store may change meanwhile
 """
 
 from __future__ import annotations

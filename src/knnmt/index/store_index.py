@@ -10,12 +10,13 @@ from torch import Tensor
 
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, MissingDependencyError
-from knnmt.index.base import Found, Index, merge_top_k
+from knnmt.index.base import Found, Index, merge_top_k, nothing
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.saved import SavedIndex, open_saved, read_saved
 
+Taken = tuple[SavedIndex | None, FaissIndex | None, MissingDependencyError | None]
 _MANY = 20_000  # entries from which exact search is felt
 
 
@@ -42,9 +43,7 @@ class StoreIndex:
         """As in `base.Index`; the results are where the queries are."""
         parts: list[Index] = [*([self._index] if self._index else []), *self._tail]
         found = [part.search(queries, k) for part in parts]
-        if not found:
-            found = [(queries.new_empty(len(queries), 0), queries.new_empty(len(queries), 0, dtype=torch.long))]
-        distances_sq, ids = found[0] if len(found) == 1 and parts else merge_top_k(found, k)
+        distances_sq, ids = found[0] if len(found) == 1 else merge_top_k(found or [nothing(queries)], k)
         return distances_sq.to(queries.device), ids.to(queries.device)
 
     def refresh(self) -> bool:
@@ -57,40 +56,35 @@ class StoreIndex:
 
     def _move(self) -> None:
         self._store.refresh()
-        earlier = self.entries
-        if self._store.manifest.generation != earlier.generation:
-            self.entries = Entries(self._store, earlier)
-        self._show(earlier)
+        moved = self._store.manifest.generation != self.entries.generation
+        self._show(Entries(self._store, self.entries) if moved else self.entries)
 
-    def _show(self, earlier: Entries) -> None:
-        """Take up the newest index, and search exactly what it leaves."""
-        covered_before = self._covered
-        self._take_index()
-        if self._index is not None:
-            self._index.entries = self.entries
-        same = self.entries.first_entry(self.entries.segments_shared_with(earlier))
-        kept = [part for part in self._tail if self._covered == covered_before and part.last <= same]
-        self._tail = extended(kept, self.entries, self._covered, self._device)
+    def _show(self, entries: Entries) -> None:
+        """Take up a snapshot and the newest index, and search exactly what that leaves; an error changes nothing."""
+        saved, index, missing = self._newest_index(entries)
+        covered = index.covered if index else 0
+        same = entries.first_entry(entries.segments_shared_with(self.entries))
+        kept = [part for part in self._tail if covered == self._covered and part.last <= same]
+        if index is not None and saved is not None:
+            index.entries, index.settings = entries, saved.settings
+        self._tail = extended(kept, entries, covered, self._device)
+        self.entries, self.saved, self._index, self._missing = entries, saved, index, missing
 
-    def _take_index(self) -> None:
-        if self._always_exact:
-            return
-        saved, known = read_saved(self._store), self.saved
-        self.saved = saved
-        if saved is None or saved.stored is None or self._stale:
-            self._index = None
-        elif self._index is not None and known is not None and saved.stored == known.stored:
-            self._index.settings = saved.settings
-        else:
-            try:
-                self._missing = None
-                self._index = open_saved(self._store, saved, self.entries)
-            except MissingDependencyError as error:
-                self._index, self._missing = None, error
-            except DatastoreDamagedError:
-                if read_saved(self._store) == saved:
-                    raise
-                self._take_index()  # another process has put a newer one in its place
+    def _newest_index(self, entries: Entries) -> Taken:
+        """The record of the store's index, the index if it can be used, and the package it lacks."""
+        saved = None if self._always_exact else read_saved(self._store)
+        if saved is None or saved.stored is None or not saved.fits(entries.segment_names()):
+            return saved, None, None
+        if self._index is not None and self.saved is not None and saved.stored == self.saved.stored:
+            return saved, self._index, None
+        try:
+            return saved, open_saved(self._store, saved, entries), None
+        except MissingDependencyError as error:
+            return saved, None, error
+        except DatastoreDamagedError:
+            if read_saved(self._store) == saved:
+                raise
+            return self._newest_index(entries)  # another process has put a newer one in its place
 
     @property
     def _covered(self) -> int:
