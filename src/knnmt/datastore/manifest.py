@@ -121,11 +121,12 @@ class Manifest:
     def write(self, store: Path) -> None:
         """Publish this state: the one step by which a store changes."""
         body = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        text = json.dumps({**body, "checksum": _checksum(body)}, indent=1).encode()
+        text = json.dumps({**body, "checksum": checksum(body)}, indent=1).encode()
         publish_file(store / MANIFEST, lambda file: file.write(text))
 
 
-def _checksum(body: dict[str, Any]) -> str:
+def checksum(body: dict[str, Any]) -> str:
+    """SHA-256 of a record, whatever the order and the spacing it is written in."""
     return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -149,8 +150,7 @@ def read_manifest(store: Path) -> Manifest:
             f"{store}: written in version {content.get('version')} of the format; this knnmt reads version {VERSION}. "
             "Use the knnmt that fits it, or build the store again with this one."
         )
-    checksum = content.pop("checksum", None)
-    if checksum != _checksum(content):
+    if content.pop("checksum", None) != checksum(content):
         raise DatastoreDamagedError(
             f"{path}: its checksum does not fit its content: it was altered by something other than knnmt. "
             "Restore it, or build the store again."

@@ -21,6 +21,11 @@ class Index(Protocol):
         """
 
 
+def nothing(queries: Tensor) -> Found:
+    """The result of a search among no entries: (rows, 0) each."""
+    return queries.new_empty(len(queries), 0), queries.new_empty(len(queries), 0, dtype=torch.long)
+
+
 def merge_top_k(found: Sequence[Found], k: int) -> Found:
     """The k nearest of several results for the same queries. Entries must not stand in more than one of them."""
     distances_sq = torch.cat([distances for distances, _ in found], dim=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
 import numpy as np
@@ -48,8 +48,7 @@ class Entries:
 
     def segments_shared_with(self, other: Entries) -> int:
         """How many segments at the beginning are the same in both, so that entry ids are the same there."""
-        pairs = zip(self.segment_names(), other.segment_names(), strict=False)
-        return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+        return shared_beginning(self.segment_names(), other.segment_names())
 
     def segment_names(self) -> list[str]:
         """SHA-256 of the segments' files: what an index of these entries is tied to."""
@@ -104,6 +103,11 @@ class Entries:
     def first_entry(self, segment: int) -> int:
         """The id of a segment's first entry."""
         return int(self._first[segment])
+
+
+def shared_beginning(some: Sequence[str], others: Sequence[str]) -> int:
+    """How many names at the beginning are the same in both."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(some, others, strict=False)))
 
 
 def _joined(arrays: list[Array], dtype: type) -> Tensor:

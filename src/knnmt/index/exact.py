@@ -14,7 +14,7 @@ from torch import Tensor
 
 from knnmt import timing
 from knnmt.datastore.arrays import Array
-from knnmt.index.base import Found, merge_top_k, nearest_first
+from knnmt.index.base import Found, merge_top_k, nearest_first, nothing
 from knnmt.index.entries import Entries
 
 _MORE = 8  # candidates beyond k that the scan hands on, against its rounding errors
@@ -88,7 +88,7 @@ class ExactIndex:
     def _search(self, queries: Tensor, k: int) -> Found:
         if self._blocks is None:
             self._blocks = self._load()
-        rough = queries.new_empty(len(queries), 0), torch.empty(len(queries), 0, dtype=torch.long, device=self._device)
+        rough = nothing(queries)
         for first, keys, norms_sq in self._blocks:
             distances_sq = torch.addmm(norms_sq, queries, keys.float().T, alpha=-2)
             best, columns = smallest(distances_sq, k + _MORE)

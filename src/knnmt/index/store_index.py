@@ -1,4 +1,7 @@
-"""`StoreIndex`: search over a store that lives, which is what the rest of knnmt searches with."""
+"""`StoreIndex`: search over a store that lives, which is what the rest of knnmt searches with.
+
+What the saved index covers is searched with it, entries newer than it exactly, and the results are merged.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,23 @@ import torch
 from torch import Tensor
 
 from knnmt.datastore.store import Datastore
-from knnmt.index.base import Found, merge_top_k
+from knnmt.errors import DatastoreDamagedError, MissingDependencyError
+from knnmt.index.base import Found, Index, merge_top_k, nothing
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
+from knnmt.index.faiss_index import FaissIndex
+from knnmt.index.saved import SavedIndex, open_saved, read_saved
 
+Taken = tuple[SavedIndex | None, FaissIndex | None, MissingDependencyError | None]
 _MANY = 20_000  # entries from which exact search is felt
 
 
 class StoreIndex:
     """Search over what a store holds, removed entries left out. It shows one generation until `refresh`.
 
+    exact: pass over a saved index; on a GPU search is always exact
     entries: the snapshot that entry ids belong to
+    saved: the record of the store's index, used or not
     """
 
     def __init__(self, store: Datastore, device: torch.device | str = "cpu", exact: bool = False) -> None:
@@ -24,41 +33,97 @@ class StoreIndex:
         self._device = torch.device(device)
         self._always_exact = exact or self._device.type != "cpu"
         self.entries = Entries(store)
-        self._tail = extended([], self.entries, 0, self._device)
+        self.saved: SavedIndex | None = None
+        self._index: FaissIndex | None = None
+        self._missing: MissingDependencyError | None = None
+        self._tail: list[ExactIndex] = []
+        self._show(self.entries)
 
     def search(self, queries: Tensor, k: int) -> Found:
         """As in `base.Index`; the results are where the queries are."""
-        found = [part.search(queries, k) for part in self._tail]
-        if not found:
-            found = [(queries.new_empty(len(queries), 0), queries.new_empty(len(queries), 0, dtype=torch.long))]
-        distances_sq, ids = merge_top_k(found, k)
+        parts: list[Index] = [*([self._index] if self._index else []), *self._tail]
+        found = [part.search(queries, k) for part in parts]
+        distances_sq, ids = found[0] if len(found) == 1 else merge_top_k(found or [nothing(queries)], k)
         return distances_sq.to(queries.device), ids.to(queries.device)
 
     def refresh(self) -> bool:
-        """Move to the store's newest generation; True if anything changed. Entries that stay are not read again."""
+        """Move to the store's newest generation and index; True if anything changed. What stays is not read again."""
+        before = self.entries.generation, self.saved
+        self._move()
+        if self._stale:  # or made of a generation that was published just after we looked
+            self._move()
+        return before != (self.entries.generation, self.saved)
+
+    def _move(self) -> None:
         self._store.refresh()
-        if self._store.manifest.generation == self.entries.generation:
-            return False
-        earlier, self.entries = self.entries, Entries(self._store, self.entries)
-        same = self.entries.first_entry(self.entries.segments_shared_with(earlier))
-        self._tail = extended([part for part in self._tail if part.last <= same], self.entries, 0, self._device)
-        return True
+        moved = self._store.manifest.generation != self.entries.generation
+        self._show(Entries(self._store, self.entries) if moved else self.entries)
+
+    def _show(self, entries: Entries) -> None:
+        """Take up a snapshot and the newest index, and search exactly what that leaves; an error changes nothing."""
+        saved, index, missing = self._newest_index(entries)
+        covered = index.covered if index else 0
+        same = entries.first_entry(entries.segments_shared_with(self.entries))
+        kept = [part for part in self._tail if covered == self._covered and part.last <= same]
+        if index is not None and saved is not None:
+            index.entries, index.settings = entries, saved.settings
+        self._tail = extended(kept, entries, covered, self._device)
+        self.entries, self.saved, self._index, self._missing = entries, saved, index, missing
+
+    def _newest_index(self, entries: Entries) -> Taken:
+        """The record of the store's index, the index if it can be used, and the package it lacks."""
+        saved = None if self._always_exact else read_saved(self._store)
+        if saved is None or saved.stored is None or not saved.fits(entries.segment_names()):
+            return saved, None, None
+        if self._index is not None and self.saved is not None and saved.stored == self.saved.stored:
+            return saved, self._index, None
+        try:
+            return saved, open_saved(self._store, saved, entries), None
+        except MissingDependencyError as error:
+            return saved, None, error
+        except DatastoreDamagedError:
+            if read_saved(self._store) == saved:
+                raise
+            return self._newest_index(entries)  # another process has put a newer one in its place
+
+    @property
+    def _covered(self) -> int:
+        return self._index.covered if self._index else 0
+
+    @property
+    def _stale(self) -> bool:
+        return self.saved is not None and not self.saved.fits(self.entries.segment_names())
 
     @property
     def description(self) -> str:
         """One line for people: how it searches, and how much."""
-        return f"exact, {self.entries.entries:,} entries"
+        if self._index is None or self.saved is None:
+            return f"exact, {self.entries.entries:,} entries"
+        settings = self._index.settings
+        again = f", {settings.candidates} re-ranked" if settings.candidates else ""
+        newer = self.entries.entries - self._covered
+        tail = f"; exact for {newer:,} newer ones" if newer else ""
+        return f"{self.saved.kind}, {settings.probes} probes{again}, {self._covered:,} entries{tail}"
 
     @property
     def hint(self) -> str | None:
         """What would make the search better, or None."""
-        if not self._always_exact and self.entries.entries > _MANY:
-            return f"searched exactly; `knnmt index {self._store.path}` makes it faster"
-        return None
+        if self._always_exact:
+            return None
+        command = f"`knnmt index {self._store.path}`"
+        if self._missing is not None:
+            return f"searched exactly, for {self._missing}"
+        if self._stale:
+            return f"searched exactly, for the index is of an earlier state of the store; {command} builds it again"
+        if self.entries.entries - self._covered <= _MANY or (self.saved and self.saved.stored is None):
+            return None
+        if self._index is None:
+            return f"searched exactly; {command} makes it faster"
+        return f"entries newer than the index are searched exactly; {command} takes them in"
 
 
 def extended(parts: list[ExactIndex], entries: Entries, first: int, device: torch.device) -> list[ExactIndex]:
-    """Exact searches over all entries from `first`, made from earlier ones that begin there.
+    """Exact searches over all entries from `first` on, made from earlier ones that begin there.
 
     New entries become a part of their own, and a part is joined with the one before once it is half as large: so small
     additions to a large store are cheap, and there are few parts.
@@ -68,8 +133,7 @@ def extended(parts: list[ExactIndex], entries: Entries, first: int, device: torc
     if last < entries.entries:
         parts.append(ExactIndex(entries, device, last))
     while len(parts) > 1 and 2 * _size(parts[-1]) >= _size(parts[-2]):
-        joined = ExactIndex(entries, device, parts[-2].first, parts[-1].last)
-        parts[-2:] = [joined]
+        parts[-2:] = [ExactIndex(entries, device, parts[-2].first, parts[-1].last)]
     return parts
 
 

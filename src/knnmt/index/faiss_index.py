@@ -1,0 +1,202 @@
+"""`FaissIndex`: approximate search with FAISS, its best candidates measured again with the store's own keys.
+
+Ids are entry ids: entries are added in their order, all of them from the first on; removed ones are passed over when
+they are found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knnmt import timing
+from knnmt.datastore.arrays import Array
+from knnmt.datastore.publication import publish_file
+from knnmt.errors import DatastoreDamagedError, MissingDependencyError
+from knnmt.index.base import Found, nearest_first, nothing
+from knnmt.index.centres import nearest_centres, train_centres
+from knnmt.index.entries import Entries
+from knnmt.index.exact import rerank
+from knnmt.index.kinds import Kind, SearchSettings
+
+Progress = Callable[[int, int], None]
+_BLOCK = 1 << 16
+_TRAIN_PER_LIST = 64
+_TRAIN_AT_LEAST = 1 << 16
+_BLAS_FROM = 20  # queries; FAISS 1.15 would never use BLAS for fewer than 128,000, and is four times slower for it
+
+
+def unheard(_done: int, _entries: int) -> None:
+    """Tell nobody."""
+
+
+def load_faiss() -> Any:
+    """The module, which is optional, set to use as many threads as PyTorch."""
+    try:
+        import faiss
+    except ImportError as error:
+        raise MissingDependencyError("faiss-cpu", "an index other than exact search", "faiss") from error
+    if faiss.omp_get_max_threads() != torch.get_num_threads():
+        faiss.omp_set_num_threads(torch.get_num_threads())
+    faiss.cvar.distance_compute_blas_threshold = _BLAS_FROM
+    return faiss
+
+
+class FaissIndex:
+    """A FAISS index of a store's entries, from the first one on."""
+
+    def __init__(self, index: Any, entries: Entries, settings: SearchSettings) -> None:
+        faiss = load_faiss()
+        self._index = index
+        # What is set on a pre-transform does not reach the lists behind it, so they are taken out here.
+        self._lists = faiss.try_extract_index_ivf(index) and faiss.downcast_index(faiss.extract_index_ivf(index))
+        self._transforms = []
+        if isinstance(index, faiss.IndexPreTransform):
+            chain = index.chain
+            self._transforms = [faiss.downcast_VectorTransform(chain.at(place)) for place in range(chain.size())]
+        self.entries = entries
+        self.settings = settings
+        if self._lists is not None and index.is_trained:
+            self._take_centres()
+
+    @classmethod
+    def train_and_add(cls, entries: Entries, kind: Kind, seed: int = 0, progress: Progress = unheard) -> FaissIndex:
+        """An index of all entries. `progress` hears how many are added, of how many; training comes before the first.
+
+        The same seed and number of threads give the same index (hnsw aside: its threads race).
+        """
+        faiss = load_faiss()
+        index = faiss.index_factory(entries.dim, kind.factory(entries.entries, entries.dim))
+        made = cls(index, entries, kind.settings)
+        progress(0, entries.entries)
+        if not index.is_trained:
+            made._train(entries, seed)
+        made.add(entries, progress)
+        return made
+
+    def _train(self, entries: Entries, seed: int) -> None:
+        """Train the transforms, the centres and the codes on keys chosen by chance."""
+        lists = self._lists
+        keys = _sample(entries, max(_TRAIN_AT_LEAST, _TRAIN_PER_LIST * lists.nlist), seed)
+        for transform in self._transforms:
+            transform.train(keys)
+            keys = transform.apply(keys)
+        lists.quantizer.add(train_centres(torch.from_numpy(keys), lists.nlist, seed).numpy())
+        if hasattr(lists, "pq"):
+            lists.pq.cp.seed = seed
+            lists.pq.cp.min_points_per_centroid = 1  # a small store is coded finely; no warning is due
+        lists.train(keys)
+        self._index.is_trained = True
+        self._take_centres()
+
+    def _take_centres(self) -> None:
+        count, dim = self._lists.nlist, self._lists.d
+        self._centres = torch.from_numpy(self._lists.quantizer.reconstruct_n(0, count)).view(count, dim)
+        self._centres_sq = self._centres.square().sum(1)
+
+    def add(self, entries: Entries, progress: Progress = unheard) -> None:
+        """Add the entries that are not in it yet, of a snapshot that begins with the ones that are."""
+        load_faiss()
+        for first, keys in entries.blocks(_BLOCK, self.covered):
+            self._index.add(_float32(keys))
+            progress(first + len(keys), entries.entries)
+        self.entries = entries
+
+    @property
+    def covered(self) -> int:
+        """How many entries are in it."""
+        return int(self._index.ntotal)
+
+    @property
+    def settings(self) -> SearchSettings:
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: SearchSettings) -> None:
+        self._settings = settings
+        if self._lists is not None:
+            self._lists.nprobe = min(settings.probes, self._lists.nlist)
+        elif hasattr(self._index, "hnsw"):
+            self._index.hnsw.efSearch = settings.probes
+
+    def search(self, queries: Tensor, k: int) -> Found:
+        """As in `base.Index`, on the CPU. A row that removed entries leave short is searched again, further."""
+        load_faiss()
+        with timing.stage("search"), torch.no_grad():
+            queries = queries.to("cpu", torch.float32)
+            if not self.covered:
+                return nearest_first(*nothing(queries), k)
+            ask = max(k, self.settings.candidates)
+            distances_sq, ids, more = self._search(queries, k, ask)
+            while len(short := (more & (ids[:, -1] < 0)).nonzero()[:, 0]):
+                ask = 2 * ask
+                distances_sq[short], ids[short], more[short] = self._search(queries[short], k, ask)
+            return distances_sq, ids
+
+    def _search(self, queries: Tensor, k: int, ask: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The k nearest that are not removed of the `ask` nearest, and which rows may have more to give."""
+        rough_sq, ids = self._propose(queries, min(ask, self.covered))
+        more = (ids[:, -1] >= 0) & (ask < self.covered)
+        if self.entries.live is not None:
+            ids = torch.where(self.entries.live[ids.clamp(min=0)], ids, -1)
+        if self.settings.candidates:
+            return *rerank(queries, ids, self.entries, k), more
+        return *nearest_first(rough_sq, ids, k), more
+
+    def _propose(self, queries: Tensor, count: int) -> Found:
+        rows = _float32(queries.numpy())
+        if self._lists is None:
+            found = self._index.search(rows, count)
+        else:
+            for transform in self._transforms:
+                rows = transform.apply(rows)
+            centres = self._centres, self._centres_sq
+            coarse_sq, lists = nearest_centres(torch.from_numpy(rows), *centres, self._lists.nprobe)
+            found = self._lists.search_preassigned(rows, count, lists.numpy(), coarse_sq.numpy())
+        return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+
+    def write(self, path: Path) -> str:
+        """Write the index as a file, whole or not at all, and return its SHA-256."""
+        faiss = load_faiss()
+        digest = hashlib.sha256()
+
+        def write(file: IO[bytes]) -> None:
+            def take(part: bytes) -> None:
+                digest.update(part)
+                file.write(part)
+
+            faiss.write_index(self._index, faiss.PyCallbackIOWriter(take, 1 << 20))
+
+        publish_file(path, write)
+        return digest.hexdigest()
+
+    @classmethod
+    def read(cls, path: Path, entries: Entries, settings: SearchSettings) -> FaissIndex:
+        """An index from its file; `knnmt.index.saved` sees that it is the right file: FAISS trusts it."""
+        faiss = load_faiss()
+        try:
+            index = faiss.read_index(str(path))
+        except RuntimeError as error:
+            reason = str(error).rpartition("Error: ")[2]
+            raise DatastoreDamagedError(
+                f"{path}: FAISS {faiss.__version__} cannot read it ({reason}). `knnmt index` builds it again."
+            ) from error
+        return cls(index, entries, settings)
+
+
+def _sample(entries: Entries, count: int, seed: int) -> Array:
+    """Keys to train on, spread evenly by chance."""
+    chosen = np.arange(entries.entries)
+    if count < entries.entries:
+        chosen = np.sort(np.random.default_rng(seed).choice(entries.entries, count, replace=False))
+    return _float32(entries.keys_of(chosen))
+
+
+def _float32(keys: Array) -> Array:
+    return np.ascontiguousarray(keys, np.float32)

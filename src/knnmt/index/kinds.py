@@ -1,0 +1,133 @@
+"""The kinds of FAISS index there are to choose from, and how each is searched unless told otherwise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from knnmt.config import check
+
+EXACT = "exact"
+_MOST_LISTS = 4096
+_LEAST_PER_LIST = 39  # below that, FAISS itself calls the training of a list's centre poor
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """How an index is searched.
+
+    probes: lists looked into for a query; for hnsw the length of its queue (efSearch)
+    candidates: how many are measured again with the store's own keys; 0: FAISS's distances are the result
+    """
+
+    probes: int
+    candidates: int
+
+    def __post_init__(self) -> None:
+        check(self.probes >= 1, f"probes must be at least 1, got {self.probes}")
+        check(self.candidates >= 0, f"candidates must be at least 0, got {self.candidates}")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of FAISS index.
+
+    recipe: (entries, dim) -> the string FAISS's index factory makes it from
+    bytes_per_entry: dim -> about how much memory and disk an entry takes
+    """
+
+    name: str
+    description: str
+    recipe: Callable[[int, int], str]
+    settings: SearchSettings
+    bytes_per_entry: Callable[[int], int]
+
+    def factory(self, entries: int, dim: int) -> str:
+        """The factory string for a store; too few entries to train anything on are searched flat by every kind."""
+        return "Flat" if entries < max(256, 2 * dim) else self.recipe(entries, dim)
+
+
+def lists_for(entries: int) -> int:
+    """About 4√entries lists, a power of two, few enough that each can be trained."""
+    most = min(4 * math.sqrt(entries), _MOST_LISTS, entries / _LEAST_PER_LIST)
+    return 1 << int(math.log2(max(most, 1)))
+
+
+def codes_for(dim: int, most: int = 64) -> int:
+    """The largest number of codes, at most `most`, that cut a key into equal parts."""
+    return max(codes for codes in range(1, most + 1) if dim % codes == 0)
+
+
+def _reduced(dim: int) -> int:
+    """Dimensions that the four-bit codes keep: two each, so an even number."""
+    return min(128, dim - dim % 2) or 1
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind(
+            "flat",
+            "every key, by FAISS; exact",
+            lambda _entries, _dim: "Flat",
+            SearchSettings(probes=1, candidates=16),  # measured again, for FAISS's own distances lose digits
+            lambda dim: 4 * dim,
+        ),
+        Kind(
+            "ivf-flat",
+            "whole keys in lists",
+            lambda entries, _dim: f"IVF{lists_for(entries)},Flat",
+            SearchSettings(probes=16, candidates=0),
+            lambda dim: 4 * dim + 8,
+        ),
+        Kind(
+            "ivf-panorama",
+            "whole keys in lists, rotated so that a far key is given up early",
+            lambda entries, dim: f"PCA{dim},IVF{lists_for(entries)},FlatPanorama8_64",
+            SearchSettings(probes=16, candidates=16),  # measured again, as for flat
+            lambda dim: (4 * dim + 36) * 5 // 4 + 8,  # lists are filled up to a multiple of 64
+        ),
+        Kind(
+            "ivf-sq8",
+            "keys of one byte a dimension in lists, the best measured again",
+            lambda entries, _dim: f"IVF{lists_for(entries)},SQ8",
+            SearchSettings(probes=16, candidates=32),
+            lambda dim: dim + 8,
+        ),
+        Kind(
+            "ivfpq",
+            "the paper's: product quantisation, distances approximate",
+            lambda entries, dim: f"IVF{max(1, min(_MOST_LISTS, entries // 100))},PQ{codes_for(dim)}x8np",
+            SearchSettings(probes=32, candidates=0),
+            lambda dim: codes_for(dim) + 8,
+        ),
+        Kind(
+            "hnsw",
+            "whole keys in a graph; slow to build",
+            lambda _entries, _dim: "HNSW32",
+            SearchSettings(probes=64, candidates=0),
+            lambda dim: 4 * dim + 280,
+        ),
+        Kind(
+            "rabitq",
+            "one bit a dimension in lists proposes, the store's keys decide",
+            lambda entries, _dim: f"IVF{lists_for(entries)},RaBitQfs",
+            SearchSettings(probes=16, candidates=64),
+            lambda dim: dim // 8 + 32,
+        ),
+        Kind(
+            "pq4",
+            "four-bit codes of reduced keys in lists propose, the store's keys decide",
+            lambda entries, dim: f"PCAR{_reduced(dim)},IVF{lists_for(entries)},PQ{(_reduced(dim) + 1) // 2}x4fs",
+            SearchSettings(probes=32, candidates=128),
+            lambda dim: _reduced(dim) // 4 + 18,
+        ),
+    )
+}
+
+
+def kind_named(name: str) -> Kind:
+    """The FAISS kind of that name."""
+    check(name in KINDS, f"index kind must be one of {', '.join([EXACT, *KINDS])}, got {name!r}")
+    return KINDS[name]

@@ -1,0 +1,199 @@
+"""Every kind of FAISS index beside a search that looks at everything, and the traps of FAISS."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from index_stores import all_keys, append_keys, assert_exact, clustered, recall, write_store
+
+from knnmt.datastore.store import Datastore
+from knnmt.errors import DatastoreDamagedError
+from knnmt.index.entries import Entries
+from knnmt.index.faiss_index import FaissIndex, load_faiss
+from knnmt.index.kinds import KINDS, SearchSettings
+
+faiss = pytest.importorskip("faiss")
+ALL_LISTS = 1 << 12
+QUERIES = torch.from_numpy(clustered(40, seed=9))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Datastore:
+    return write_store(tmp_path_factory.mktemp("faiss") / "store", [clustered(2500), clustered(1500, seed=1)])
+
+
+@pytest.fixture(scope="module")
+def indexes(store: Datastore) -> dict[str, FaissIndex]:
+    return {name: FaissIndex.train_and_add(Entries(store), kind) for name, kind in KINDS.items()}
+
+
+def searched(index: FaissIndex, probes: int, candidates: int | None = None) -> FaissIndex:
+    index.settings = SearchSettings(probes, index.settings.candidates if candidates is None else candidates)
+    return index
+
+
+@pytest.mark.parametrize("kind", ["flat", "ivf-flat", "ivf-panorama"])
+def test_kinds_with_whole_keys_are_exact_if_every_list_is_looked_into(
+    kind: str, indexes: dict[str, FaissIndex], store: Datastore
+) -> None:
+    assert_exact(searched(indexes[kind], ALL_LISTS).search(QUERIES, 8), store, QUERIES, 8)
+
+
+@pytest.mark.parametrize(("kind", "least"), [("ivf-sq8", 0.99), ("rabitq", 0.9), ("pq4", 0.97), ("hnsw", 0.97)])
+def test_kinds_that_approximate_find_most(
+    kind: str, least: float, indexes: dict[str, FaissIndex], store: Datastore
+) -> None:
+    index = searched(indexes[kind], ALL_LISTS)
+    distances_sq, ids = index.search(QUERIES, 8)
+    assert recall((distances_sq, ids), store, QUERIES, 8) >= least
+    true_sq = ((QUERIES.numpy()[:, None] - all_keys(store)[ids]) ** 2).sum(-1)
+    np.testing.assert_allclose(distances_sq, true_sq, rtol=1e-4)  # approximate in what is found, not in how near it is
+
+
+def test_the_papers_index_gives_its_own_distances(indexes: dict[str, FaissIndex], store: Datastore) -> None:
+    index = searched(indexes["ivfpq"], ALL_LISTS)
+    distances_sq, ids = index.search(QUERIES, 8)
+    assert recall((distances_sq, ids), store, QUERIES, 8) >= 0.7
+    true_sq = ((QUERIES.numpy()[:, None] - all_keys(store)[ids]) ** 2).sum(-1)
+    assert 0 < np.abs(distances_sq.numpy() / true_sq - 1).mean() < 0.2
+
+
+@pytest.mark.parametrize("kind", ["ivf-flat", "ivf-panorama", "pq4", "rabitq", "ivfpq", "ivf-sq8"])
+def test_probes_reach_the_lists_behind_a_transform(kind: str, indexes: dict[str, FaissIndex], store: Datastore) -> None:
+    index, found = indexes[kind], []
+    for probes in (1, 4, ALL_LISTS):
+        searched(index, probes)
+        assert faiss.extract_index_ivf(index._index).nprobe == min(probes, index._lists.nlist)
+        before = faiss.cvar.indexIVF_stats.nlist
+        found.append(recall(index.search(QUERIES, 32), store, QUERIES, 32))
+        if kind not in ("rabitq", "pq4"):  # those do not count
+            assert faiss.cvar.indexIVF_stats.nlist - before == len(QUERIES) * min(probes, index._lists.nlist)
+    assert found[0] < found[1] <= found[2]
+
+
+def test_the_length_of_the_queue_reaches_hnsw(indexes: dict[str, FaissIndex]) -> None:
+    assert searched(indexes["hnsw"], 17)._index.hnsw.efSearch == 17
+
+
+def test_more_candidates_find_more(indexes: dict[str, FaissIndex], store: Datastore) -> None:
+    found = []
+    for candidates in (8, 32, 256):
+        index = searched(indexes["rabitq"], ALL_LISTS, candidates)
+        found.append(recall(index.search(QUERIES, 8), store, QUERIES, 8))
+    assert found[0] < found[1] < found[2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_lists_are_short_nothing_is_said_to_be_nothing(
+    kind: str, indexes: dict[str, FaissIndex], store: Datastore
+) -> None:
+    distances_sq, ids = searched(indexes[kind], 1).search(QUERIES, 3500)
+    short = ids < 0
+    assert torch.equal(short, distances_sq.isinf())
+    assert short.any() or kind in ("flat", "hnsw")
+    assert (distances_sq.diff(dim=1) >= 0)[~short[:, 1:]].all()
+    distances_sq, ids = searched(indexes[kind], ALL_LISTS).search(QUERIES[:3], 4100)  # more than there are
+    assert ids.shape == (3, 4100)
+    assert (ids[:, 4000:] == -1).all()
+    assert all(len(set(row) - {-1}) == sum(i >= 0 for i in row) for row in ids.tolist())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("entries", "dim"), [(0, 32), (3, 32), (300, 32), (700, 33), (700, 320)])
+def test_small_stores_and_odd_dimensions(kind: str, entries: int, dim: int, tmp_path: Path) -> None:
+    store = write_store(tmp_path / "store", [clustered(entries, dim)])
+    queries = torch.from_numpy(clustered(5, dim, seed=9))
+    index = searched(FaissIndex.train_and_add(Entries(store), KINDS[kind]), ALL_LISTS)
+    distances_sq, ids = index.search(queries, 4)
+    assert (ids >= 0).sum(1).tolist() == [min(4, entries)] * 5
+    if entries < 256:
+        assert_exact((distances_sq, ids), store, queries, 4)
+    else:
+        assert recall((distances_sq, ids), store, queries, 4) >= 0.5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_gives_the_same_index(kind: str, indexes: dict[str, FaissIndex], tmp_path: Path) -> None:
+    index = searched(indexes[kind], 4)
+    index.write(tmp_path / "index")
+    again = FaissIndex.read(tmp_path / "index", index.entries, index.settings)
+    for first, second in zip(index.search(QUERIES, 8), again.search(QUERIES, 8), strict=True):
+        assert torch.equal(first, second)
+    if kind not in ("hnsw", "ivf-panorama"):
+        per_entry = (tmp_path / "index").stat().st_size / index.covered
+        assert per_entry == pytest.approx(KINDS[kind].bytes_per_entry(32), rel=0.35)
+
+
+@pytest.mark.parametrize("kind", ["rabitq", "ivf-panorama", "ivfpq"])
+def test_the_same_seed_gives_the_same_bytes(kind: str, store: Datastore, tmp_path: Path) -> None:
+    made = [FaissIndex.train_and_add(Entries(store), KINDS[kind], seed) for seed in (1, 1, 2)]
+    digests = [index.write(tmp_path / "index") for index in made]
+    assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_entries_added_later_are_found_without_training_again(kind: str, tmp_path: Path) -> None:
+    store = write_store(tmp_path / "store", [clustered(2000)])
+    index = searched(FaissIndex.train_and_add(Entries(store), KINDS[kind]), ALL_LISTS)
+    centres = None if index._lists is None else index._lists.quantizer.reconstruct_n(0, index._lists.nlist)
+    append_keys(store.path, QUERIES.numpy())
+    store.refresh()
+    index.add(Entries(store))
+    _, ids = index.search(QUERIES, 2)
+    assert (ids[:, 0] == torch.arange(2000, 2040)).float().mean() > 0.95
+    if centres is not None:
+        assert (centres == index._lists.quantizer.reconstruct_n(0, index._lists.nlist)).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("share", [0.3, 0.97])
+def test_removed_entries_are_never_found_and_leave_no_gap(kind: str, share: float, tmp_path: Path) -> None:
+    store = write_store(tmp_path / "store", [clustered(2000)])
+    index = searched(FaissIndex.train_and_add(Entries(store), KINDS[kind]), ALL_LISTS)
+    chance = np.random.default_rng(0)
+    store.remove(lambda pair: bool(chance.random() < share))
+    index.entries = Entries(store)
+    distances_sq, ids = index.search(QUERIES, 8)
+    assert (ids >= 0).all()
+    assert index.entries.live is not None
+    assert index.entries.live[ids].all()
+    if kind in ("flat", "ivf-flat", "ivf-panorama"):
+        assert_exact((distances_sq, ids), store, QUERIES, 8)
+
+
+def test_memory_stays_bounded_and_progress_is_told(store: Datastore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("knnmt.index.faiss_index._BLOCK", 1000)
+    heard: list[tuple[int, int]] = []
+    kind = KINDS["ivf-flat"]
+    FaissIndex.train_and_add(Entries(store), kind, progress=lambda done, of: heard.append((done, of)))
+    assert heard == [(done, 4000) for done in (0, 1000, 2000, 2500, 3500, 4000)]
+
+
+def test_faiss_uses_as_many_threads_as_torch_and_blas(indexes: dict[str, FaissIndex]) -> None:
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            indexes["flat"].search(QUERIES, 2)
+            assert faiss.omp_get_max_threads() == count
+    finally:
+        torch.set_num_threads(threads)
+        load_faiss()
+    assert faiss.cvar.distance_compute_blas_threshold <= 20
+
+
+def test_a_file_faiss_cannot_read(store: Datastore, tmp_path: Path) -> None:
+    (tmp_path / "index").write_bytes(b"no index at all, surely")
+    with pytest.raises(DatastoreDamagedError, match=r"cannot read it .*`knnmt index` builds it again"):
+        FaissIndex.read(tmp_path / "index", Entries(store), KINDS["flat"].settings)
+
+
+def test_settings_are_as_they_were_given(indexes: dict[str, FaissIndex]) -> None:
+    index = indexes["rabitq"]
+    index.settings = replace(KINDS["rabitq"].settings, probes=100_000)
+    assert index.settings.probes == 100_000
+    assert index.search(QUERIES, 1)[1].shape == (40, 1)
