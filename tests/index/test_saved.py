@@ -148,6 +148,7 @@ def test_an_index_of_a_compacted_store_is_stale_and_built_anew(store: Datastore)
 
 def test_what_has_no_index_or_an_exact_one_stays_so(store: Datastore) -> None:
     assert update_index(store) is None
+    assert not (store.path / "indexes").exists()
     exact = build_index(store, "exact")
     append_keys(store.path, clustered(5000, seed=2))
     assert update_index(store) == exact

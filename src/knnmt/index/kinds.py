@@ -113,7 +113,7 @@ KINDS = {
             "rabitq",
             "one bit a dimension in lists proposes, the store's keys decide",
             lambda entries, _dim: f"IVF{lists_for(entries)},RaBitQfs",
-            SearchSettings(probes=16, candidates=64),
+            SearchSettings(probes=32, candidates=64),
             lambda dim: dim // 8 + 32,
         ),
         Kind(

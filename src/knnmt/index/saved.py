@@ -120,6 +120,8 @@ def update_index(store: Datastore, progress: Progress = unheard) -> SavedIndex |
 
     None where there is no index.
     """
+    if read_saved(store) is None:
+        return None
     with _writing(store) as directory:
         store.refresh()
         saved = read_saved(store)
@@ -140,10 +142,13 @@ def revise_index(
     store: Datastore, settings: SearchSettings | None = None, fidelity: dict[str, Any] | None = None
 ) -> SavedIndex | None:
     """Change how a store's index is searched, or what is known of its fidelity. None where there is no index."""
+    if read_saved(store) is None:
+        return None
     with _writing(store) as directory:
         saved = read_saved(store)
         if saved is not None:
-            saved = replace(saved, settings=settings or saved.settings, fidelity=fidelity or saved.fidelity)
+            known = saved.fidelity if fidelity is None else fidelity
+            saved = replace(saved, settings=settings or saved.settings, fidelity=known)
             _publish(directory, saved)
         return saved
 
