@@ -1,7 +1,7 @@
 """Exact search in PyTorch: every key is looked at, in blocks, and the best are measured again by direct differences.
 
-On a CPU the keys stay in the store's memory maps and are widened to float32 block by block; on a GPU they lie in its
-memory in the type they are stored in. The scan computes |k|² - 2 q·k, whose rounding errors the second look removes.
+On a CPU the keys of a small store are held in float32; those of a large one stay in its memory maps and are widened block
+by block, which takes longer than the products. On a GPU they lie in its memory in the type they are stored in. The scan computes |k|² - 2 q·k, whose rounding errors the second look removes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from knnmt.index.entries import Entries
 _MORE = 8  # candidates beyond k that the scan hands on, against its rounding errors
 _ROWS = 256
 _BLOCK = {"cpu": 1 << 14, "cuda": 1 << 18}
+_HELD_BYTES = 1 << 30  # of float32 keys that are held in memory
 _GROUP = 64  # columns that `smallest` looks at together
 
 
@@ -107,6 +108,8 @@ class ExactIndex:
                 self._resident = torch.cat(parts).to(self._device)
         for first, stretch in self._stretches():
             keys = _view(stretch) if on_host else self._resident[first - self.first :][: len(stretch)]
+            if on_host and 4 * self._entries.dim * (self.last - self.first) <= _HELD_BYTES:
+                keys = keys.float()
             blocks.append((first, keys, self._masked(first, keys.float().square().sum(1))))
         return blocks
 

@@ -115,6 +115,21 @@ def build_index(
         return _build(store, directory, kind, settings, seed, progress)
 
 
+def save_index(store: Datastore, index: FaissIndex, kind: str, fidelity: dict[str, Any], seed: int = 0) -> SavedIndex:
+    """Save an index that was built already, of this store's entries, with its settings and what was measured of it."""
+    with _writing(store) as directory:
+        entries = index.entries
+        saved = SavedIndex(
+            kind,
+            index.settings,
+            entries.generation,
+            trained_entries=entries.entries,
+            seed=seed,
+            fidelity=fidelity,
+        )
+        return _save(directory, index, saved)
+
+
 def update_index(store: Datastore, progress: Progress = unheard) -> SavedIndex | None:
     """Bring a store's index up to the newest generation: by adding to it, or where that is too much, built anew.
 

@@ -106,6 +106,14 @@ class StoreIndex:
         return f"{self.saved.kind}, {settings.probes} probes{again}, {self._covered:,} entries{tail}"
 
     @property
+    def signature(self) -> str:
+        """What a published score must say of the search."""
+        if self._index is None or self.saved is None:
+            return "exact"
+        settings = self._index.settings
+        return f"{self.saved.kind}/{settings.probes}" + (f"/{settings.candidates}" if settings.candidates else "")
+
+    @property
     def hint(self) -> str | None:
         """What would make the search better, or None."""
         if self._always_exact:

@@ -71,7 +71,7 @@ class RetrievalCache:
 
     def keep(self, scopes: Sequence[int]) -> None:
         """Scope i goes on as scopes[i] was."""
-        rows = torch.tensor(scopes, device=self._keys.device)
+        rows = torch.tensor(scopes, dtype=torch.long, device=self._keys.device)
         self._keys, self._norms_sq, self._written = self._keys[rows], self._norms_sq[rows], self._written[rows]
         self._found = [each[rows] for each in self._found]
 

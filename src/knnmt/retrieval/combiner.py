@@ -81,5 +81,5 @@ class SentenceDistances:
 
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i goes on as sentences[i] was."""
-        rows = torch.tensor(sentences, device=self._sums.device)
+        rows = torch.tensor(sentences, dtype=torch.long, device=self._sums.device)
         self._sums, self._steps = self._sums[rows], self._steps[rows]

@@ -48,6 +48,13 @@ class OpenStore:
         self._values = entries.values.to(self._device)
         self._counts = None if entries.counts is None else entries.counts.to(self._device)
 
+    def signature(self) -> str:
+        """What a published score must say of the store."""
+        manifest = self.store.manifest
+        transforms = f"|made:{'+'.join(manifest.transforms)}" if manifest.transforms else ""
+        entries = f"n:{manifest.live_entries}|d:{manifest.dim}{transforms}"
+        return f"store:{self.store.path.name}|{entries}|index:{self.index.signature}"
+
     def refresh(self) -> bool:
         """Move to the newest generation of the store and its index; True if anything changed."""
         changed = self.index.refresh()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from knnmt.retrieval.matches import Match
+from knnmt.translator.evidence import Evidence
+
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A target token: its id and the piece of text that the vocabulary has for it."""
+    """A target token: its id, the piece of text that the vocabulary has for it, and on request why it was chosen."""
 
     id: int
     text: str
+    evidence: Evidence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,7 @@ class Translation:
     complete: False where the longest allowed translation was reached, so that its end may be missing
     alternatives: the next best translations, best first, where more than one was asked for; of several sentences, the
         second best of each, the third best of each, and so on
+    match: on request, the memory's source segment that is most like the text
     """
 
     source: str
@@ -29,3 +34,4 @@ class Translation:
     score: float
     complete: bool = True
     alternatives: tuple[Translation, ...] = ()
+    match: Match | None = None

@@ -1,13 +1,16 @@
-"""Translating text: segments, batches, search, and the pieces put together again in the order they came."""
+"""Translating text: segments, batches, search, and the pieces put together again in the order they came.
+
+With a datastore, every step of the search mixes the model's distribution with that of the memory's nearest entries.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Literal, TypedDict, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 import torch
 
@@ -20,13 +23,25 @@ from knnmt.engine.batching import batches_by_length
 from knnmt.engine.loading import load_engine
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import CutTranslationWarning, InputError, LongSegmentWarning
+from knnmt.retrieval.retriever import BatchRetrieval, Retrieval, Statistics
+from knnmt.translator.evidence import Evidence, evidence_of
+from knnmt.translator.memories import Memories, Request, RetrievalSettings, Store
 from knnmt.translator.segments import Segment, cut_to_fit, join, segments_of
 from knnmt.translator.translation import Token, Translation
 from knnmt.version import __version__
 
 
-class Settings(TypedDict, total=False):
+class DatastoreSettings(RetrievalSettings, total=False):
+    """The settings of one call that concern its memory."""
+
+    datastore: Store | None
+
+
+class Settings(DatastoreSettings, total=False):
     """The settings of one call; `Translator.stream` says what each does."""
+
+    evidence: bool
+    match: bool
 
     beam: int
     n_best: int
@@ -39,6 +54,18 @@ class Settings(TypedDict, total=False):
     max_tokens: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What is the same for all texts of a call."""
+
+    decoding: DecodingConfig
+    batching: BatchingConfig
+    by_sentence: bool
+    evidence: bool
+    match: bool
+    retrieval: dict[str, Any]
+
+
 class Translator:
     """A loaded model that translates.
 
@@ -47,6 +74,9 @@ class Translator:
     dtype: "float32", "bfloat16", "float16" (CUDA), or "auto" for what this machine is fastest in;
         by default float32 on a CPU and float16 on CUDA
     threads: CPU threads, for the whole process; by default as many as PyTorch takes
+    datastore: the memory that calls use unless they name another
+    exact: search every key of a store, whatever index it has
+    retrieval: settings of retrieval for calls that do not say otherwise (`RetrievalSettings`)
     """
 
     def __init__(
@@ -56,27 +86,40 @@ class Translator:
         device: str | torch.device | None = None,
         dtype: str | torch.dtype | None = None,
         threads: int | None = None,
+        datastore: Store | None = None,
+        exact: bool = False,
+        **retrieval: Unpack[RetrievalSettings],
     ) -> None:
         if threads is not None:
             check(threads >= 1, f"threads must be at least 1, got {threads}")
             torch.set_num_threads(threads)
         self.engine = load_engine(model, device, dtype)
+        self.memories = Memories(self.engine, exact)
+        self.statistics = Statistics()
+        self._datastore = datastore
+        self._settings = retrieval
+        if datastore is not None:
+            self.memories.retrieval(datastore, retrieval)  # what is wrong with them shows at once
 
     @overload
-    def translate(self, texts: str, **settings: Unpack[Settings]) -> Translation: ...  # type: ignore[overload-overlap]
+    def translate(  # type: ignore[overload-overlap]
+        self, texts: str | Request, **settings: Unpack[Settings]
+    ) -> Translation: ...
 
     @overload
-    def translate(self, texts: Iterable[str], **settings: Unpack[Settings]) -> list[Translation]: ...
+    def translate(self, texts: Iterable[str | Request], **settings: Unpack[Settings]) -> list[Translation]: ...
 
-    def translate(self, texts: str | Iterable[str], **settings: Unpack[Settings]) -> Translation | list[Translation]:
+    def translate(
+        self, texts: str | Request | Iterable[str | Request], **settings: Unpack[Settings]
+    ) -> Translation | list[Translation]:
         """Translate one text, or any number of them in order. The settings are those of `stream`."""
-        if isinstance(texts, str):
+        if isinstance(texts, str | Request):
             return next(self.stream([texts], **settings))
         return list(self.stream(texts, **settings))
 
     def stream(
         self,
-        texts: Iterable[str],
+        texts: Iterable[str | Request],
         *,
         beam: int = 5,
         n_best: int = 1,
@@ -87,8 +130,13 @@ class Translator:
         length_penalty: float | None = None,
         early_stopping: bool | Literal["never"] | None = None,
         max_tokens: int | None = None,
+        evidence: bool = False,
+        match: bool = False,
+        **retrieval: Unpack[DatastoreSettings],
     ) -> Iterator[Translation]:
         """Translations in the order of `texts`, which may be endless: memory is bounded by `window` texts.
+
+        A text may be a `Request` that names a datastore of its own; requests for different ones are decoded together.
 
         beam: hypotheses kept at each step, 5 whatever the checkpoint says; 1 is greedy search
         n_best: how many translations to give for each text
@@ -96,6 +144,10 @@ class Translator:
         window: texts that are read ahead and sorted by length
         split_sentences: translate a text of several sentences one by one
         length_penalty, early_stopping, max_tokens: as the checkpoint says unless given
+        evidence: let every token say what it was made of
+        match: name the memory's closest source segment
+        datastore: the memory to use, None for the model alone; by default the translator's own
+        The other settings are those of `RetrievalSettings`, by default the translator's own.
         """
         config = self.decoding(
             beam=beam,
@@ -106,7 +158,13 @@ class Translator:
         )
         check(not isinstance(texts, str), "stream takes many texts; for one, use translate, or give a list")
         batching = _batching(batch_size, batch_tokens, window)
-        return self._stream(iter(texts), config, batching, split_sentences)
+        settings = {**self._settings, **{name: value for name, value in retrieval.items() if name != "datastore"}}
+        call = _Call(config, batching, split_sentences, evidence, match, settings)
+        datastore = retrieval.get("datastore", self._datastore)
+        if datastore is not None:
+            self.memories.retrieval(datastore, settings)
+        requests = (text if isinstance(text, Request) else Request(text, datastore) for text in texts)
+        return self._stream(requests, call)
 
     def decoding(self, **settings: object) -> DecodingConfig:
         """The search settings of a call: the checkpoint's, but for those that are given and not None."""
@@ -123,44 +181,75 @@ class Translator:
         )
         return config
 
-    def signature(self, config: DecodingConfig) -> str:
+    def signature(self, config: DecodingConfig, datastore: Store | None = None, **settings: object) -> str:
         """What a published score must say of the system that made it."""
         dtype = str(self.engine.dtype).removeprefix("torch.")
-        return f"model:{self.engine.name}|dtype:{dtype}|{config.signature()}|v:{__version__}"
+        parts = [f"model:{self.engine.name}|dtype:{dtype}|{config.signature()}"]
+        if datastore is not None:
+            retrieval = self.memories.retrieval(datastore, {**self._settings, **settings})
+            parts.append(f"{retrieval.store.signature()}|{retrieval.config.signature()}")
+        return "|".join([*parts, f"v:{__version__}"])
 
-    def _stream(
-        self, texts: Iterator[str], config: DecodingConfig, batching: BatchingConfig, by_sentence: bool
-    ) -> Iterator[Translation]:
+    def _stream(self, requests: Iterator[Request], call: _Call) -> Iterator[Translation]:
         failure: Exception | None = None
         while failure is None:
-            window: list[str] = []
+            window: list[Request] = []
             try:
-                window.extend(_checked(text) for text in islice(texts, batching.window))
+                window.extend(_checked(request) for request in islice(requests, call.batching.window))
             except Exception as error:  # what came before it is still translated
                 failure = error
             if not window and failure is None:
                 return
-            yield from self._translate_window(window, config, batching, by_sentence)
+            self.memories.refresh()
+            yield from self._translate_window(window, call)
         raise failure
 
-    def _translate_window(
-        self, texts: Sequence[str], config: DecodingConfig, batching: BatchingConfig, by_sentence: bool
-    ) -> Iterator[Translation]:
+    def _translate_window(self, requests: Sequence[Request], call: _Call) -> Iterator[Translation]:
+        retrievals = [self._retrieval(request, call) for request in requests]
         with timing.stage("text"):
-            segmented = [segments_of(text, by_sentence) for text in texts]
+            segmented = [segments_of(request.text, call.by_sentence) for request in requests]
             segmented, sources = self._encode_to_fit(segmented)
-        search = greedy_search if config.beam == 1 else beam_search
+        of_source = [retrieval for retrieval, segments in zip(retrievals, segmented, strict=True) for _ in segments]
         found: list[list[Hypothesis]] = [[] for _ in sources]
-        for batch in batches_by_length([len(source) for source in sources], batching):
-            for index, hypotheses in zip(batch, search(self.engine, [sources[i] for i in batch], config), strict=True):
-                found[index] = hypotheses
+        evidence: list[list[list[Evidence]]] = [[] for _ in sources]
+        for batch in batches_by_length([len(source) for source in sources], call.batching):
+            hypotheses, recorded = self._search([sources[i] for i in batch], [of_source[i] for i in batch], call)
+            for index, each, why in zip(batch, hypotheses, recorded, strict=True):
+                found[index], evidence[index] = each, why
         done = 0
-        for text, segments in zip(texts, segmented, strict=True):
-            of_text = found[done : done + len(segments)]
+        for request, segments in zip(requests, segmented, strict=True):
+            mine = slice(done, done + len(segments))
             done += len(segments)
             with timing.stage("text"):
-                translation = self._assemble(text, segments, of_text, config)
+                translation = self._assemble(request.text, segments, found[mine], evidence[mine], call.decoding)
+                if call.match and request.datastore is not None:
+                    matcher = self.memories.open(request.datastore).matcher
+                    translation = replace(translation, match=matcher.closest(request.text))
             yield translation
+
+    def _retrieval(self, request: Request, call: _Call) -> Retrieval | None:
+        if request.datastore is None:
+            return None
+        own = {name: getattr(request, name) for name in ("k", "interpolation_weight", "temperature")}
+        given = {name: value for name, value in own.items() if value is not None}
+        return self.memories.retrieval(request.datastore, {**call.retrieval, **given})
+
+    def _search(
+        self, sources: list[list[int]], retrievals: list[Retrieval | None], call: _Call
+    ) -> tuple[list[list[Hypothesis]], list[list[list[Evidence]]]]:
+        """Hypotheses of a batch, and where it was asked for the evidence of each."""
+        search = greedy_search if call.decoding.beam == 1 else beam_search
+        if all(retrieval is None for retrieval in retrievals):
+            return search(self.engine, sources, call.decoding), [[] for _ in sources]
+        batch = BatchRetrieval(retrievals, self.statistics, record=call.evidence)
+        found = search(self.engine, sources, call.decoding, batch)
+        if batch.steps is None:
+            return found, [[] for _ in sources]
+        steps, tokenizer = batch.steps, self.engine.tokenizer
+        return found, [
+            [] if retrieval is None else [evidence_of(each, steps, retrieval.store, tokenizer) for each in hypotheses]
+            for retrieval, hypotheses in zip(retrievals, found, strict=True)
+        ]
 
     def _encode_to_fit(self, segmented: list[list[Segment]]) -> tuple[list[list[Segment]], list[list[int]]]:
         """Token ids of all segments in a row; segments longer than the model's positions are cut first."""
@@ -196,6 +285,7 @@ class Translator:
         text: str,
         segments: Sequence[Segment],
         hypotheses: Sequence[Sequence[Hypothesis]],
+        evidence: Sequence[Sequence[Sequence[Evidence]]],
         config: DecodingConfig,
     ) -> Translation:
         if not segments:
@@ -203,7 +293,8 @@ class Translator:
         ranked = []
         for rank in range(min(map(len, hypotheses))):
             parts = [found[rank] for found in hypotheses]
-            ranked.append(self._join_parts(text, segments, parts, config))
+            why = [recorded[rank] if recorded else () for recorded in evidence]
+            ranked.append(self._join_parts(text, segments, parts, why, config))
         best, *others = ranked
         if not best.complete:
             warnings.warn(
@@ -214,10 +305,19 @@ class Translator:
         return replace(best, alternatives=tuple(others))
 
     def _join_parts(
-        self, text: str, segments: Sequence[Segment], parts: Sequence[Hypothesis], config: DecodingConfig
+        self,
+        text: str,
+        segments: Sequence[Segment],
+        parts: Sequence[Hypothesis],
+        evidence: Sequence[Sequence[Evidence]],
+        config: DecodingConfig,
     ) -> Translation:
         tokenizer = self.engine.tokenizer
-        tokens = tuple(Token(token, tokenizer.piece(token)) for part in parts for token in part.tokens)
+        tokens = tuple(
+            Token(token, tokenizer.piece(token), why)
+            for part, recorded in zip(parts, evidence, strict=True)
+            for token, why in zip_longest(part.tokens, recorded)
+        )
         return Translation(
             source=text,
             text=join(segments, [tokenizer.decode(part.tokens) for part in parts]),
@@ -227,14 +327,15 @@ class Translator:
         )
 
 
-def _checked(text: str) -> str:
+def _checked(request: Request) -> Request:
+    text = request.text
     if not isinstance(text, str):
         raise InputError(f"expected a text to translate, found {type(text).__name__}: {text!r}")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise InputError(f"expected a text to translate, found half of a surrogate pair in {text[:60]!r}") from error
-    return text
+    return request
 
 
 def _batching(batch_size: int | None, batch_tokens: int | None, window: int | None) -> BatchingConfig:

@@ -1,0 +1,115 @@
+"""`knnmt index`: make the search of a store fast, and say what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from knnmt.cli.change import Store
+from knnmt.cli.interrupt import ends_with
+from knnmt.cli.start import load_quickly
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.reading import read_memories
+from knnmt.errors import SettingError
+
+if TYPE_CHECKING:
+    from knnmt.datastore.store import Datastore
+    from knnmt.engine.transformer import TransformerEngine
+    from knnmt.retrieval.chooser import Candidate
+
+_DEVELOPMENT_PAIRS = 500
+
+
+def index(
+    store: Store,
+    recall: Annotated[float, typer.Option(help="The part of the true nearest entries that must be found.")] = 0.95,
+    variation: Annotated[
+        float, typer.Option(help="The most that the memory's distribution may differ from exact search, 0 to 1.")
+    ] = 0.02,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Try this kind (again for more): exact, flat, ivf-flat, ivf-panorama, ivf-sq8, ivfpq, hnsw, rabitq, "
+            "pq4; all tries every one. A single kind is taken whatever it loses.",
+            show_default=False,
+        ),
+    ] = None,
+    development: Annotated[
+        Path | None,
+        typer.Option("--dev", help="Ask with these pairs (any memory format) instead of the store's own sentences."),
+    ] = None,
+    memory: Annotated[
+        int | None, typer.Option(min=1, help="Most MiB that an index may take.  [default: half of the machine's]")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="The model the store was built with, if it has moved.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)] = None,
+) -> None:
+    """Choose, build and save the index that a store is searched with, and estimate the store's settings.
+
+    Candidates are measured against exact search over the full keys: recall is the part of the nearest entries found,
+    variation the mean total variation between the memory's distributions, ms the time for 5, 40 and 80 queries at once.
+    The fastest that holds both limits is saved beside the store.
+
+    Examples:
+
+        knnmt index projekt.store
+
+        knnmt index projekt.store --variation 0.01 --dev probe.tsv
+
+        knnmt index projekt.store --kind ivfpq      (the paper's)
+    """
+    from knnmt.datastore.store import Datastore
+
+    opened = Datastore.open(store)
+    engine = load_quickly(model or opened.manifest.model_name, "cpu", threads)
+    opened.manifest.require_model(store, engine.name, engine.fingerprint)
+    from knnmt.index.kinds import EXACT, KINDS
+    from knnmt.retrieval.chooser import Target
+
+    kinds = [EXACT, *KINDS] if kind == ["all"] else kind
+    for name in kinds or []:
+        if name not in (EXACT, *KINDS):
+            raise SettingError(f"--kind must be one of {', '.join([EXACT, *KINDS])} or all, got {name!r}")
+    target = Target(recall, variation, None if memory is None else memory << 20)
+    with ends_with("the store keeps the index it had"):
+        prepare_store(opened, engine, target, kinds, development, first_good=False, table=typer.echo)
+
+
+def prepare_store(
+    store: Datastore,
+    engine: TransformerEngine,
+    target: object,
+    kinds: list[str] | None,
+    development: Path | None,
+    first_good: bool,
+    table: Callable[[str], None],
+) -> None:
+    """Estimate settings, choose an index, and tell about both."""
+    from knnmt.retrieval.calibration import Calibration
+    from knnmt.retrieval.chooser import Target
+    from knnmt.retrieval.fidelity import BATCHES
+    from knnmt.retrieval.preparation import prepare
+
+    pairs = []
+    if development is not None:
+        manifest = store.manifest
+        languages = {"source_language": manifest.source_language, "target_language": manifest.target_language}
+        pairs = list(read_memories([development], ReadingConfig(**languages)))[:_DEVELOPMENT_PAIRS]
+    heading = " ".join(f"{f'ms/{size}':>8}" for size in BATCHES)
+    table(f"{'index':<32} {'recall':>7} {'variation':>10} {heading} {'B/entry':>8}")
+
+    def line(candidate: Candidate) -> None:
+        times = " ".join(f"{candidate.milliseconds[size]:8.2f}" for size in BATCHES)
+        measured = f"{candidate.fidelity.recall:7.3f} {candidate.fidelity.variation:10.4f}"
+        table(f"{candidate.name:<32} {measured} {times} {candidate.bytes_per_entry:8,}")
+
+    assert isinstance(target, Target)
+    choice = prepare(store, engine, target, kinds, pairs, first_good, line)
+    typer.echo(f"index      {choice.chosen.name}: {choice.reason}")
+    if calibration := Calibration.of(store.path):
+        typer.echo(f"settings   {calibration.config().signature()}, estimated from {calibration.queries:,} entries")

@@ -1,0 +1,198 @@
+"""Choosing an index by what it really does to p_kNN on this store, and how fast it is on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+
+from knnmt.config import check
+from knnmt.datastore.store import Datastore
+from knnmt.errors import MissingDependencyError
+from knnmt.index.base import Found
+from knnmt.index.entries import Entries
+from knnmt.index.exact import ExactIndex
+from knnmt.index.faiss_index import FaissIndex
+from knnmt.index.kinds import EXACT, KINDS, SearchSettings
+from knnmt.index.saved import build_index, save_index
+from knnmt.retrieval.fidelity import BATCHES, Fidelity, fidelity, milliseconds_per_batch
+from knnmt.retrieval.held_out import HeldOutQueries
+
+CANDIDATES = ("pq4", "rabitq", "ivf-panorama")
+_SMALL = 8_192  # entries that are searched exactly in no time
+_DECIDING = BATCHES[1]
+_PROBES = (8, 16, 32, 64, 128)
+_CANDIDATES = (32, 64, 128, 256)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What an index must hold, and may take.
+
+    recall, variation: as in `Fidelity`, at least and at most
+    memory_bytes: the most that an index may take; None for half of the machine's memory
+    """
+
+    recall: float = 0.95
+    variation: float = 0.02
+    memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        check(0 < self.recall <= 1, f"recall must be above 0 and at most 1, got {self.recall}")
+        check(0 <= self.variation <= 1, f"variation must lie between 0 and 1, got {self.variation}")
+
+    def reached_by(self, fidelity: Fidelity) -> bool:
+        return fidelity.recall >= self.recall and fidelity.variation <= self.variation
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An index as it was measured."""
+
+    kind: str
+    settings: SearchSettings
+    fidelity: Fidelity
+    milliseconds: dict[int, float]
+    bytes_per_entry: int
+
+    @property
+    def name(self) -> str:
+        """The kind with its settings, for people."""
+        parts = [f"{self.settings.probes} probes"] if self.kind != EXACT else []
+        parts += [f"{self.settings.candidates} re-ranked"] if self.settings.candidates else []
+        return ", ".join([self.kind, *parts])
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The index that was chosen, what else was measured, and why."""
+
+    chosen: Candidate
+    measured: tuple[Candidate, ...]
+    reason: str
+
+
+class Chooser:
+    """Builds candidates for a store, measures them, and saves the best beside it.
+
+    temperature: T of equation 2, for the distributions that are compared
+    """
+
+    def __init__(self, store: Datastore, queries: HeldOutQueries, true: Found, temperature: float) -> None:
+        self._store = store
+        self._entries: Entries = queries.entries
+        self._queries = queries
+        self._true = true
+        self._temperature = temperature
+        self._k = true[1].shape[1]
+        self._built: dict[str, FaissIndex] = {}
+
+    def choose(
+        self,
+        target: Target,
+        kinds: Sequence[str] | None = None,
+        first_good: bool = False,
+        hear: Callable[[Candidate], None] = lambda _: None,
+    ) -> Choice:
+        """Measure exact search and the kinds given, and save the fastest that reaches the target.
+
+        kinds: by default those of `CANDIDATES` that a store of this size can gain from
+        first_good: stop at the first kind that reaches the target and is faster than exact search
+        hear: is told of each candidate as it is measured
+        """
+        exact = self._exact()
+        hear(exact)
+        measured, notes = [exact], []
+        best = exact
+        for kind in self._worth_trying(kinds):
+            needed = KINDS[kind].bytes_per_entry(self._entries.dim) * self._entries.entries
+            if needed > (target.memory_bytes or _half_of_memory()):
+                notes.append(f"{kind} would take {needed >> 20:,} MiB")
+                continue
+            try:
+                tried = list(self._measure(kind, target))
+            except MissingDependencyError as error:
+                notes.append(str(error))
+                break
+            measured += tried
+            for each in tried:
+                hear(each)
+            good = [each for each in tried if target.reached_by(each.fidelity)]
+            best = min([best, *good], key=lambda each: each.milliseconds[_DECIDING])
+            if best.kind != kind:
+                self._built.pop(kind, None)
+            if first_good and best is not exact:
+                break
+        chosen = self._named(kinds, measured, best)
+        self._save(chosen)
+        return Choice(chosen, tuple(measured), _reason(chosen, exact, target, kinds, notes))
+
+    def _worth_trying(self, kinds: Sequence[str] | None) -> list[str]:
+        if kinds is not None:
+            return [kind for kind in kinds if kind != EXACT]
+        return list(CANDIDATES) if self._entries.entries > _SMALL else []
+
+    def _named(self, kinds: Sequence[str] | None, measured: list[Candidate], best: Candidate) -> Candidate:
+        """A single kind that was asked for is taken even if it misses the target, at its most faithful settings."""
+        if kinds is None or len(kinds) > 1 or (best.kind == kinds[0]):
+            return best
+        mine = [each for each in measured if each.kind == kinds[0]]
+        return min(mine, key=lambda each: each.fidelity.variation) if mine else best
+
+    def _exact(self) -> Candidate:
+        index = ExactIndex(self._entries)
+        milliseconds = milliseconds_per_batch(index, self._queries.queries, self._k)
+        return Candidate(EXACT, SearchSettings(1, 0), Fidelity(1.0, 0.0), milliseconds, 0)
+
+    def _measure(self, kind: str, target: Target) -> Iterator[Candidate]:
+        """The index at its own settings and around them, from the cheapest on until one reaches the target."""
+        index = FaissIndex.train_and_add(self._entries, KINDS[kind])
+        self._built[kind] = index
+        for settings in _settings_to_try(KINDS[kind].settings):
+            index.settings = settings
+            found = self._queries.search(index, self._k)
+            measured = fidelity(found, self._true, self._entries.values, self._temperature)
+            milliseconds = milliseconds_per_batch(index, self._queries.queries, self._k)
+            size = KINDS[kind].bytes_per_entry(self._entries.dim)
+            yield Candidate(kind, settings, measured, milliseconds, size)
+            if target.reached_by(measured):
+                return
+
+    def _save(self, chosen: Candidate) -> None:
+        known = {**asdict(chosen.fidelity), "k": self._k, "milliseconds": chosen.milliseconds}
+        if chosen.kind == EXACT:
+            build_index(self._store, EXACT, chosen.settings)
+        else:
+            index = self._built[chosen.kind]
+            index.settings = chosen.settings
+            save_index(self._store, index, chosen.kind, known)
+
+
+def _settings_to_try(usual: SearchSettings) -> list[SearchSettings]:
+    """Settings from cheap to dear: the kind's own number of candidates and more, with ever more probes."""
+    if not usual.candidates:
+        return [SearchSettings(probes, 0) for probes in _PROBES if probes * 4 >= usual.probes]
+    counts = [count for count in _CANDIDATES if usual.candidates <= count <= 2 * usual.candidates]
+    probes = [each for each in _PROBES if 2 * each >= usual.probes]
+    return [SearchSettings(each, count) for each, count in product(probes, counts or [usual.candidates])]
+
+
+def _reason(
+    chosen: Candidate, exact: Candidate, target: Target, kinds: Sequence[str] | None, notes: Sequence[str]
+) -> str:
+    asked = f"recall {target.recall:g} and variation {target.variation:g}"
+    if chosen.kind == EXACT and kinds == [EXACT]:
+        reason = "asked for"
+    elif chosen.kind == EXACT:
+        reason = f"nothing faster holds {asked}"
+    elif target.reached_by(chosen.fidelity):
+        times = exact.milliseconds[_DECIDING] / chosen.milliseconds[_DECIDING]
+        reason = f"the fastest that holds {asked}; {times:.1f} times as fast as exact search for {_DECIDING} queries"
+    else:
+        reason = f"asked for; it does not hold {asked}"
+    return "; ".join([reason, *notes])
+
+
+def _half_of_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2

@@ -1,0 +1,69 @@
+"""How near an index comes to exact search: in neighbours found, and in the distribution they make."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from knnmt.index.base import Found, Index
+from knnmt.retrieval.distribution import log_weights
+
+BATCHES = (5, 40, 80)
+_ROUNDS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Fidelity:
+    """What an index loses against exact search over the full keys.
+
+    recall: the part of the true k nearest that it finds
+    variation: the mean total variation between its p_kNN and the true one, 0 to 1
+    """
+
+    recall: float
+    variation: float
+
+
+def fidelity(found: Found, true: Found, values: Tensor, temperature: float) -> Fidelity:
+    """Compare what an index found with what is true, for the same queries.
+
+    found and true: distances and ids, (rows, k); values (entries,): the entries' tokens
+    """
+    present = true[1] >= 0
+    hits = (true[1][:, :, None] == found[1][:, None, :]).any(-1) & present
+    variation = total_variation(_distribution(found, values, temperature), _distribution(true, values, temperature))
+    return Fidelity(float(hits.sum() / present.sum().clamp(min=1)), float(variation.mean()))
+
+
+def _distribution(found: Found, values: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    distances_sq, ids = found
+    tokens = torch.where(ids >= 0, values[ids.clamp(min=0)].long(), -1)
+    return tokens, log_weights(distances_sq, temperature).exp()
+
+
+def total_variation(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> Tensor:
+    """Half the sum of |p(y) - q(y)|, of distributions given as tokens and shares, (rows, k) each; (rows,)."""
+    tokens = torch.cat([one[0], other[0]], dim=1)
+    signed = torch.cat([one[1], -other[1]], dim=1)
+    same = (tokens[:, :, None] == tokens[:, None, :]).to(signed.dtype)
+    differences = torch.matmul(same, signed[..., None])[..., 0].abs()
+    return (differences / same.sum(-1)).sum(1) / 2
+
+
+def milliseconds_per_batch(index: Index, queries: Tensor, k: int) -> dict[int, float]:
+    """The median time of a search for 5, 40 and 80 queries at once."""
+    taken = {}
+    for size in BATCHES:
+        times = []
+        for number in range(_ROUNDS):
+            rows = (torch.arange(size) + number * size) % len(queries)
+            batch = queries[rows]
+            started = time.perf_counter()
+            index.search(batch, k)
+            times.append(1000 * (time.perf_counter() - started))
+        taken[size] = statistics.median(times)
+    return taken

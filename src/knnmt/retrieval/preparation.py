@@ -1,0 +1,45 @@
+"""Making a store ready for use: settings that fit it, and an index that is faithful and fast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from knnmt.compression.pca import Projection
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.store import Datastore
+from knnmt.engine.base import Engine, State
+from knnmt.index.entries import Entries
+from knnmt.index.exact import ExactIndex
+from knnmt.retrieval.calibration import DEFAULT_K, Calibration, calibrate
+from knnmt.retrieval.chooser import Candidate, Choice, Chooser, Target
+from knnmt.retrieval.held_out import forced_queries, sample
+
+
+def prepare(
+    store: Datastore,
+    engine: Engine[State],
+    target: Target | None = None,
+    kinds: Sequence[str] | None = None,
+    development: Sequence[SegmentPair] = (),
+    first_good: bool = False,
+    hear: Callable[[Candidate], None] = lambda _: None,
+) -> Choice:
+    """Estimate a store's settings and choose its index; both are saved with it.
+
+    The queries are the states of development pairs where some are given, else the store's own held-out entries. A store
+    that was reduced or pruned keeps the settings of the store it was made from.
+    """
+    entries = Entries(store)
+    projection = Projection.of(store)
+    held_out = (
+        forced_queries(engine, entries, development, projection or (lambda states: states.float()))
+        if development
+        else sample(entries)
+    )
+    true = held_out.search(ExactIndex(entries), DEFAULT_K)
+    calibration = Calibration.of(store.path)
+    if not store.manifest.transforms:
+        calibration = calibrate(held_out, true, engine) or Calibration.unknown()
+        calibration.save(store.path)
+    temperature = calibration.temperature if calibration else max(float(true[0][:, 0].median()), 1e-6)
+    return Chooser(store, held_out, true, temperature).choose(target or Target(), kinds, first_good, hear)
