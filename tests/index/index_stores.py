@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from knnmt.corpus.pairs import SegmentPair
@@ -14,9 +16,19 @@ from knnmt.datastore.manifest import SEGMENTS, Manifest, SegmentRecord, read_man
 from knnmt.datastore.segment import sentence_arrays
 from knnmt.datastore.slices import write_segment
 from knnmt.datastore.store import Datastore
+from knnmt.errors import MissingDependencyError
 from knnmt.index.base import Found
+from knnmt.index.faiss_index import load_faiss
 
 SENTENCE = 8  # entries
+
+
+def faiss_or_skip() -> Any:
+    """FAISS, loaded as the package loads it; where it is not installed, the test or the module is skipped."""
+    try:
+        return load_faiss()
+    except MissingDependencyError as error:
+        pytest.skip(str(error), allow_module_level=True)
 
 
 def clustered(count: int, dim: int = 32, seed: int = 0) -> Array:

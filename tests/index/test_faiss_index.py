@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from index_stores import all_keys, append_keys, assert_exact, clustered, recall, write_store
+from index_stores import all_keys, append_keys, assert_exact, clustered, faiss_or_skip, recall, write_store
 
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError
@@ -16,7 +19,7 @@ from knnmt.index.entries import Entries
 from knnmt.index.faiss_index import FaissIndex, load_faiss
 from knnmt.index.kinds import KINDS, SearchSettings
 
-faiss = pytest.importorskip("faiss")
+faiss = faiss_or_skip()
 ALL_LISTS = 1 << 12
 QUERIES = torch.from_numpy(clustered(40, seed=9))
 
@@ -184,6 +187,24 @@ def test_faiss_uses_as_many_threads_as_torch_and_blas(indexes: dict[str, FaissIn
         torch.set_num_threads(threads)
         load_faiss()
     assert faiss.cvar.distance_compute_blas_threshold <= 20
+
+
+def test_idle_threads_of_faiss_sleep_unless_told_otherwise() -> None:
+    script = (
+        "import os; from knnmt.index.faiss_index import load_faiss; load_faiss(); print(os.environ['OMP_WAIT_POLICY'])"
+    )
+    said = {}
+    for policy in (None, "ACTIVE"):
+        told = {} if policy is None else {"OMP_WAIT_POLICY": policy}
+        environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+        environment |= {"OMP_DISPLAY_ENV": "TRUE", **told}
+        said[policy] = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    if "OPENMP DISPLAY" not in said[None].stderr:
+        pytest.skip("this OpenMP does not say how it waits")
+    assert "OMP_WAIT_POLICY = 'PASSIVE'" in said[None].stderr
+    assert "KeyError" in said[None].stderr  # the environment is as it was
+    assert "PASSIVE" not in said["ACTIVE"].stderr
+    assert said["ACTIVE"].stdout.strip() == "ACTIVE"
 
 
 def test_a_file_faiss_cannot_read(store: Datastore, tmp_path: Path) -> None:

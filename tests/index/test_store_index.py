@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from index_stores import append_keys, assert_exact, clustered, write_store
+from index_stores import append_keys, assert_exact, clustered, faiss_or_skip, write_store
 
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, MissingDependencyError
@@ -35,7 +35,7 @@ def no_faiss(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def indexed(store: Datastore) -> StoreIndex:
-    pytest.importorskip("faiss")
+    faiss_or_skip()
     build_index(store, "ivf-flat", EVERYTHING)
     return StoreIndex(store)
 
@@ -113,7 +113,7 @@ def test_settings_that_change_are_taken_up_without_reading_the_index_again(
 
 
 def test_an_index_that_is_built_or_brought_up_to_date_is_taken_up(store: Datastore) -> None:
-    pytest.importorskip("faiss")
+    faiss_or_skip()
     index = StoreIndex(store)
     assert index.description == "exact, 2,000 entries"
     build_index(store, "ivf-flat", EVERYTHING)
