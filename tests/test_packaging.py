@@ -27,11 +27,11 @@ import knnmt
 print(knnmt.__file__)
 print(knnmt.Translator(device="cpu").translate("Guten Morgen!").text)
 from pathlib import Path
-from knnmt.compression.exact import exact_search
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
+from knnmt.index.store_index import StoreIndex
 reduced, _ = reduce(knnmt.Datastore.open(sys.argv[1]), Path(sys.argv[2]) / "reduced", 8)
-print(prune(reduced, Path(sys.argv[2]) / "pruned", exact_search(reduced)).manifest.transforms)
+print(prune(reduced, Path(sys.argv[2]) / "pruned", StoreIndex(reduced).search).manifest.transforms)
 """
 
 

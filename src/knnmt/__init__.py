@@ -18,14 +18,20 @@ if TYPE_CHECKING:
     from knnmt.corpus.pairs import SegmentPair
     from knnmt.datastore.store import Datastore
     from knnmt.errors import KnnmtError, KnnmtWarning
+    from knnmt.retrieval.matches import Match
+    from knnmt.translator.evidence import Evidence
+    from knnmt.translator.memories import Request
     from knnmt.translator.translation import Token, Translation
     from knnmt.translator.translator import Translator
 
 _HOMES = {
     "Datastore": "knnmt.datastore.store",
     "DecodingConfig": "knnmt.config",
+    "Evidence": "knnmt.translator.evidence",
     "KnnmtError": "knnmt.errors",
     "KnnmtWarning": "knnmt.errors",
+    "Match": "knnmt.retrieval.matches",
+    "Request": "knnmt.translator.memories",
     "SegmentPair": "knnmt.corpus.pairs",
     "Token": "knnmt.translator.translation",
     "Translation": "knnmt.translator.translation",
@@ -35,8 +41,11 @@ _HOMES = {
 __all__ = [
     "Datastore",
     "DecodingConfig",
+    "Evidence",
     "KnnmtError",
     "KnnmtWarning",
+    "Match",
+    "Request",
     "SegmentPair",
     "Token",
     "Translation",

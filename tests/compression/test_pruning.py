@@ -14,7 +14,6 @@ from made_stores import column, live_ids, made_store, plain_search, random_keys,
 from torch import Tensor
 
 from knnmt.compression import pruning
-from knnmt.compression.exact import exact_search
 from knnmt.compression.pca import Projection, reduce
 from knnmt.compression.pruning import merge, nearest, prune
 from knnmt.datastore import merging
@@ -23,6 +22,7 @@ from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
+from knnmt.index.store_index import StoreIndex
 
 
 def plainly(keys: Array, values: Array, k: int, seed: int) -> dict[int, int]:
@@ -137,8 +137,10 @@ def test_a_segment_may_lose_all_its_entries(tmp_path: Path, monkeypatch: pytest.
         assert each.entries == 1
         assert list(each.verify()) == []
         assert len(list(each.pairs())) == 3
-        assert exact_search(each)(torch.zeros(1, 2), 2)[1].tolist() == [[0, -1]]
-        again, _ = reduce(prune(each, each.path.with_suffix(".p"), exact_search(each)), each.path.with_suffix(".r"), 1)
+        assert StoreIndex(each).search(torch.zeros(1, 2), 2)[1].tolist() == [[0, -1]]
+        again, _ = reduce(
+            prune(each, each.path.with_suffix(".p"), StoreIndex(each).search), each.path.with_suffix(".r"), 1
+        )
         assert column(again, "counts").tolist() == [12]
         again.remove(matching(origin="own#2"))
         again.compact()
@@ -209,11 +211,11 @@ def test_settings_that_cannot_work_are_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 5, 80])
-def test_exact_search_is_the_plain_one(tmp_path: Path, k: int) -> None:
+def test_the_index_package_searches_as_the_plain_reference(tmp_path: Path, k: int) -> None:
     store = made_store(tmp_path / "s", random_keys(60, 6), random_values(60))
     store.remove(matching(match=r"Satz (2|11)$"))
     queries: Tensor = torch.from_numpy(random_keys(20, 6, seed=1))
     expected_sq, expected = plain_search(store)(queries, k)
-    distances_sq, ids = exact_search(store)(queries, k)
+    distances_sq, ids = StoreIndex(store).search(queries, k)
     assert torch.equal(ids, expected)
     np.testing.assert_allclose(distances_sq, expected_sq, rtol=1e-3, atol=2e-3)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from knnmt.cli.index import prepare_store
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.memories import MemoriesIn, in_words, reads_memories
 from knnmt.cli.progress import counter
@@ -31,6 +32,9 @@ def build(
     restart: Annotated[
         bool, typer.Option("--restart", help="Forget an interrupted build instead of continuing it.")
     ] = False,
+    make_index: Annotated[
+        bool, typer.Option("--index/--no-index", help="End by estimating the store's settings and indexing it.")
+    ] = True,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)] = None,
 ) -> None:
@@ -38,7 +42,7 @@ def build(
 
     Every pair is run through the frozen model once; for each target token the store keeps the decoder's state before
     it (the key), the token (the value), and where it came from. Interrupted or killed, the same command goes on from
-    what is done.
+    what is done. At the end settings that fit the store are estimated, and an index is made that finds near keys fast.
 
     Examples:
 
@@ -72,3 +76,9 @@ def build(
         f"built      {output}: {manifest.sentences:,} sentences, {manifest.entries:,} entries of {manifest.dim} "
         f"dimensions, {in_words(size)}, in {seconds:.1f} s"
     )
+    if make_index:
+        from knnmt.datastore.store import Datastore
+        from knnmt.retrieval.chooser import Target
+
+        with ends_with(f"the store is built; `knnmt index {output}` makes its index"):
+            prepare_store(Datastore.open(output), engine, Target(), None, None, first_good=True, table=lambda _: None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from knnmt.cli.interrupt import ends_with
 from knnmt.cli.memories import MemoriesIn, in_words, reads_memories
 from knnmt.cli.progress import counter
 from knnmt.cli.start import load_quickly
+
+if TYPE_CHECKING:
+    from knnmt.datastore.store import Datastore
 
 Store = Annotated[Path, typer.Argument(metavar="STORE", help="The datastore's directory.", show_default=False)]
 
@@ -47,6 +50,7 @@ def add(
         typer.echo(line)
     typer.echo(f"added      {change.added_sentences:,} sentences, {change.added_entries:,} entries")
     typer.echo(f"store      {opened.manifest.live_sentences:,} sentences, {opened.manifest.live_entries:,} entries")
+    _follow(opened)
 
 
 def remove(
@@ -97,3 +101,23 @@ def compact(store: Store) -> None:
         f"{in_words(before)} became {in_words(after)}: {opened.manifest.sentences:,} sentences, "
         f"{opened.manifest.entries:,} entries, {len(opened.segments)} segments"
     )
+    _follow(opened)
+
+
+def _follow(store: Datastore) -> None:
+    """Bring the store's index up to date, where it has one and would be felt to lag."""
+    from knnmt.index.saved import INDEXES
+
+    if not (store.path / INDEXES).is_dir():
+        return
+    from knnmt.errors import MissingDependencyError
+    from knnmt.index.saved import lags, update_index
+
+    if lags(store):
+        try:
+            with ends_with("the store is changed; `knnmt index` brings its index up to date"):
+                saved = update_index(store)
+        except MissingDependencyError as error:
+            typer.echo(f"knnmt: the index was not brought up to date: {error}", err=True)
+        else:
+            typer.echo(f"index      {saved.kind}, {saved.entries:,} entries" if saved else "index      none")

@@ -61,8 +61,9 @@ def prune(
     """Make a datastore with fewer entries, by merging close ones that have the same value.
 
     Entries are visited in random order; each takes in those of its k nearest neighbours that have its value. A larger k
-    makes a smaller store, and costs some quality. The store it is made from stays as it was; nothing can be added to
-    the new one. All sentences stay, so that every entry still shows where it came from.
+    makes a smaller store, and costs some quality. Neighbours are searched with the store's index if it has one. The
+    store it is made from stays as it was; nothing can be added to the new one. All sentences stay, so that every entry
+    still shows where it came from.
 
     Examples:
 
@@ -71,14 +72,17 @@ def prune(
         knnmt prune projekt-128.store -o projekt-kleiner.store --k 5 --seed 1
     """
     with heavy_imports():
-        from knnmt.compression.exact import exact_search
         from knnmt.compression.pruning import prune as prune_store
         from knnmt.datastore.store import Datastore
+        from knnmt.index.store_index import StoreIndex
 
     opened = Datastore.open(store)
+    index = StoreIndex(opened)
+    if index.hint:
+        typer.echo(f"knnmt: {index.hint}", err=True)
     before = opened.manifest.live_entries
     with ends_with(_ADVICE), counter("pruning", lambda: before, "entries") as progress:
-        made = prune_store(opened, output, exact_search(opened), k, seed, progress)
+        made = prune_store(opened, output, index.search, k, seed, progress)
     after = made.manifest.entries
     typer.echo(f"pruned     {output}: {before:,} entries became {after:,}, {after / before:.1%} kept")
     _print_sizes(opened, made)

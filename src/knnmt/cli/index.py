@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,12 +14,13 @@ from knnmt.cli.interrupt import ends_with
 from knnmt.cli.start import load_quickly
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.reading import read_memories
+from knnmt.corpus.report import ReadingReport
 from knnmt.errors import SettingError
 
 if TYPE_CHECKING:
     from knnmt.datastore.store import Datastore
     from knnmt.engine.transformer import TransformerEngine
-    from knnmt.retrieval.chooser import Candidate
+    from knnmt.retrieval.chooser import Candidate, Target
 
 _DEVELOPMENT_PAIRS = 500
 
@@ -83,7 +85,7 @@ def index(
 def prepare_store(
     store: Datastore,
     engine: TransformerEngine,
-    target: object,
+    target: Target,
     kinds: list[str] | None,
     development: Path | None,
     first_good: bool,
@@ -91,15 +93,14 @@ def prepare_store(
 ) -> None:
     """Estimate settings, choose an index, and tell about both."""
     from knnmt.retrieval.calibration import Calibration
-    from knnmt.retrieval.chooser import Target
     from knnmt.retrieval.fidelity import BATCHES
     from knnmt.retrieval.preparation import prepare
 
     pairs = []
     if development is not None:
         manifest = store.manifest
-        languages = {"source_language": manifest.source_language, "target_language": manifest.target_language}
-        pairs = list(read_memories([development], ReadingConfig(**languages)))[:_DEVELOPMENT_PAIRS]
+        reading = ReadingConfig(source_language=manifest.source_language, target_language=manifest.target_language)
+        pairs = list(islice(read_memories([development], reading, ReadingReport()), _DEVELOPMENT_PAIRS))
     heading = " ".join(f"{f'ms/{size}':>8}" for size in BATCHES)
     table(f"{'index':<32} {'recall':>7} {'variation':>10} {heading} {'B/entry':>8}")
 
@@ -108,7 +109,6 @@ def prepare_store(
         measured = f"{candidate.fidelity.recall:7.3f} {candidate.fidelity.variation:10.4f}"
         table(f"{candidate.name:<32} {measured} {times} {candidate.bytes_per_entry:8,}")
 
-    assert isinstance(target, Target)
     choice = prepare(store, engine, target, kinds, pairs, first_good, line)
     typer.echo(f"index      {choice.chosen.name}: {choice.reason}")
     if calibration := Calibration.of(store.path):

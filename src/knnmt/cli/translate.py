@@ -8,8 +8,9 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from knnmt.translator.translation import Translation
     from knnmt.translator.translator import Translator
 
+_MEMORY = "With a datastore"
+
 
 def translate(
     files: Annotated[
@@ -38,6 +41,10 @@ def translate(
     model: Annotated[
         str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
     ] = DEFAULT_MODEL,
+    datastore: Annotated[
+        Path | None,
+        typer.Option("--datastore", "-d", help="Translate like this memory (see knnmt build).", show_default=False),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write here instead of standard output.", show_default=False)
     ] = None,
@@ -53,7 +60,10 @@ def translate(
         bool, typer.Option("--scores", help="Print each translation's score and a tab before it.")
     ] = False,
     jsonl: Annotated[
-        bool, typer.Option("--jsonl", help="Print a JSON object a line: source, text, score, tokens, alternatives.")
+        bool,
+        typer.Option(
+            "--jsonl", help="Print a JSON object a line: source, text, score, tokens, and what else was asked for."
+        ),
     ] = False,
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Most sentences decoded together.  [default: 32]", show_default=False)
@@ -96,6 +106,62 @@ def translate(
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]", show_default=False)
     ] = None,
+    k: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Neighbours a step.  [default: the store's]", show_default=False, rich_help_panel=_MEMORY
+        ),
+    ] = None,
+    interpolation_weight: Annotated[
+        float | None,
+        typer.Option(
+            "--lambda",
+            help="A fixed weight of the memory, at least 0 and below 1.  [default: as much as its nearest entries "
+            "deserve, fading where it has nothing alike]",
+            show_default=False,
+            rich_help_panel=_MEMORY,
+        ),
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(help="Of equation 2.  [default: the store's]", show_default=False, rich_help_panel=_MEMORY),
+    ] = None,
+    fading: Annotated[
+        bool | None,
+        typer.Option("--fading/--no-fading", help="Let the weight fade.", show_default=False, rich_help_panel=_MEMORY),
+    ] = None,
+    cache: Annotated[
+        str | None,
+        typer.Option(
+            metavar="T",
+            help="Take over an earlier step's retrieval where the state is within this distance: a number, or a "
+            "quantile of the distances between new text and the store (20%).",
+            show_default=False,
+            rich_help_panel=_MEMORY,
+        ),
+    ] = None,
+    cache_scope: Annotated[
+        str, typer.Option(help="sentence, or batch as in the paper's code.", rich_help_panel=_MEMORY)
+    ] = "sentence",
+    cache_hits: Annotated[
+        bool,
+        typer.Option("--cache-hits", help="Keep hits too, as the paper's code does.", rich_help_panel=_MEMORY),
+    ] = False,
+    profile: Annotated[
+        str | None,
+        typer.Option(help="Settings saved with the store under a name.", show_default=False, rich_help_panel=_MEMORY),
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Search every key, whatever index there is.", rich_help_panel=_MEMORY)
+    ] = False,
+    evidence: Annotated[
+        bool,
+        typer.Option("--evidence", help="With --jsonl: why each token was chosen.", rich_help_panel=_MEMORY),
+    ] = False,
+    match: Annotated[
+        bool,
+        typer.Option("--match", help="With --jsonl: the memory's closest source segment.", rich_help_panel=_MEMORY),
+    ] = False,
     timings: Annotated[bool, typer.Option("--timings", help="Say at the end where the time went.")] = False,
 ) -> None:
     """Translate lines of text.
@@ -109,9 +175,13 @@ def translate(
         knnmt translate handbuch.de.txt --output handbuch.en.txt
 
         knnmt translate --n-best 3 --scores fragen.txt
+
+        knnmt translate -d projekt.store handbuch.de.txt
     """
     if n_best > beam:
         raise SettingError(f"--n-best {n_best} needs a beam at least as large: add --beam {n_best}")
+    if (evidence or match) and not (jsonl and datastore):
+        raise SettingError("--evidence and --match are printed with --jsonl, of a --datastore: add both")
     _require_other_output(output, files)
     keyboard = not files and sys.stdin.isatty()
     if keyboard:
@@ -123,7 +193,17 @@ def translate(
     warnings.simplefilter("always", KnnmtWarning)
 
     with timing.record() if timings else nullcontext() as record:
-        translator = _load(model, device, dtype, threads)
+        retrieval = {
+            "k": k,
+            "interpolation_weight": interpolation_weight,
+            "temperature": temperature,
+            "fading": fading,
+            "cache": cache,
+            "cache_scope": cache_scope,
+            "cache_hits": cache_hits,
+            "profile": profile,
+        }
+        translator = _load(model, device, dtype, threads, datastore, exact, retrieval)
         translations = translator.stream(
             _lines(files),
             beam=beam,
@@ -134,6 +214,8 @@ def translate(
             split_sentences=split_sentences,
             length_penalty=length_penalty,
             max_tokens=max_tokens,
+            evidence=evidence,
+            match=match,
         )
         # A bar has no place on a terminal that shows the translations themselves.
         if output is not None or not sys.stdout.isatty():
@@ -142,6 +224,8 @@ def translate(
             _write_all(translations, total, out, scores=scores, numbered=n_best > 1, jsonl=jsonl)
     if record is not None:
         print(record.table(), file=sys.stderr)
+        if translator.statistics.rows:
+            print(translator.statistics.summary(), file=sys.stderr)
 
 
 def _require_other_output(output: Path | None, files: list[Path] | None) -> None:
@@ -153,10 +237,24 @@ def _require_other_output(output: Path | None, files: list[Path] | None) -> None
         raise SettingError(f"--output {output} is what is read from, and would be overwritten while it is read")
 
 
-def _load(model: str, device: str | None, dtype: str | None, threads: int | None) -> Translator:
+def _load(
+    model: str,
+    device: str | None,
+    dtype: str | None,
+    threads: int | None,
+    datastore: Path | None,
+    exact: bool,
+    retrieval: dict[str, Any],
+) -> Translator:
     with heavy_imports():
         from knnmt.translator.translator import Translator
-    return Translator(model, device=device, dtype=dtype, threads=threads)
+    given = {name: value for name, value in retrieval.items() if value is not None}
+    translator = Translator(
+        model, device=device, dtype=dtype, threads=threads, datastore=datastore, exact=exact, **given
+    )
+    if datastore is not None and not exact and (hint := translator.memories.open(datastore).opened.index.hint):
+        print(f"knnmt: {datastore}: {hint}", file=sys.stderr)
+    return translator
 
 
 def _lines(files: list[Path] | None) -> Iterator[str]:
@@ -216,6 +314,7 @@ def _as_json(translation: Translation) -> dict[str, object]:
         {"text": each.text, "score": each.score, "tokens": [token.text for token in each.tokens]}
         for each in translation.alternatives
     ]
+    evidence = [asdict(token.evidence) if token.evidence else None for token in translation.tokens]
     return {
         "source": translation.source,
         "text": translation.text,
@@ -223,6 +322,8 @@ def _as_json(translation: Translation) -> dict[str, object]:
         "complete": translation.complete,
         "tokens": [token.text for token in translation.tokens],
         **({"alternatives": alternatives} if alternatives else {}),
+        **({"evidence": evidence} if any(evidence) else {}),
+        **({"match": asdict(translation.match)} if translation.match else {}),
     }
 
 

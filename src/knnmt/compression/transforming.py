@@ -18,6 +18,7 @@ from knnmt.datastore.building import clear_leftovers, new_store, publish_new_sto
 from knnmt.datastore.manifest import MANIFEST, SEGMENTS, Manifest
 from knnmt.datastore.merging import joined
 from knnmt.datastore.publication import storage_errors
+from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.datastore.slices import write_segment
 from knnmt.datastore.store import Datastore
 from knnmt.errors import InputError
@@ -44,6 +45,7 @@ def making(store: Datastore, output: Path) -> Iterator[Path]:
             with storage_errors(directory):
                 (directory / MANIFEST).unlink(missing_ok=True)
             clear_leftovers(directory, replace(store.manifest, segments=(), projection=None))
+            write_settings(directory, **read_settings(store.path))  # they fit the new store about as well
             yield directory
         except BaseException:
             shutil.rmtree(directory, ignore_errors=True)

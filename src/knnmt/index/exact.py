@@ -1,7 +1,8 @@
 """Exact search in PyTorch: every key is looked at, in blocks, and the best are measured again by direct differences.
 
-On a CPU the keys of a small store are held in float32; those of a large one stay in its memory maps and are widened block
-by block, which takes longer than the products. On a GPU they lie in its memory in the type they are stored in. The scan computes |k|² - 2 q·k, whose rounding errors the second look removes.
+On a CPU the keys of a small store are held in float32; those of a large one stay in its memory maps and are widened
+block by block, which takes longer than the products. On a GPU they lie in its memory in the type they are stored in.
+The scan computes |k|² - 2 q·k, whose rounding errors the second look removes.
 """
 
 from __future__ import annotations

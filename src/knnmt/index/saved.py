@@ -30,6 +30,7 @@ VERSION = 1
 INDEXES = "indexes"
 _RECORD = "index.json"
 _SCRATCH = "written.faiss"
+_FELT = 10_000  # entries newer than an index, from which exact search of them takes its time
 _GROWTH = 0.5  # of the entries it was trained on, how many more it takes before it is better trained anew
 
 
@@ -128,6 +129,15 @@ def save_index(store: Datastore, index: FaissIndex, kind: str, fidelity: dict[st
             fidelity=fidelity,
         )
         return _save(directory, index, saved)
+
+
+def lags(store: Datastore) -> bool:
+    """Whether a store's index is of another state of it, or leaves so many entries to exact search that it is felt."""
+    saved = read_saved(store)
+    if saved is None or saved.kind == EXACT:
+        return False
+    names = [segment.record.stored.sha256 for segment in store.segments]
+    return not saved.fits(names) or store.entries - saved.entries > _FELT
 
 
 def update_index(store: Datastore, progress: Progress = unheard) -> SavedIndex | None:

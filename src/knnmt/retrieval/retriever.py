@@ -110,6 +110,11 @@ class Statistics:
             rows, searches = rows - self.first_rows, searches - self.first_searches
         return 1 - searches / rows if rows else 0.0
 
+    def summary(self) -> str:
+        """A line for people."""
+        saved = f"{self.saved():.1%} saved, {self.saved(with_first_step=False):.1%} without first steps"
+        return f"searches     {self.searches:,} for {self.rows:,} rows ({saved}); {self.hits:,} from the cache"
+
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
