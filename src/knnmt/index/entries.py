@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
@@ -28,11 +29,18 @@ class Entries:
         self.generation = store.manifest.generation
         self.dim = store.manifest.dim
         self._first = np.cumsum([0, *(segment.record.entries for segment in self.segments)])
+        self._first_ids = torch.from_numpy(self._first)
         self.entries = int(self._first[-1])
+        self._keys = [shared_tensor(segment.arrays["keys"]) for segment in self.segments]
         self.values: Tensor = self._values(earlier)
         self.counts = self._counts()
         gone = [segment for segment in self.segments if len(segment.removed)]
         self.live = torch.from_numpy(np.concatenate([s.live_entries() for s in self.segments])) if gone else None
+
+    @property
+    def key_dtype(self) -> torch.dtype:
+        """What the keys are stored in."""
+        return self._keys[0].dtype if self._keys else torch.float32
 
     def _values(self, earlier: Entries | None) -> Tensor:
         """Read from the segments, or taken over where an earlier snapshot had the same ones."""
@@ -56,17 +64,28 @@ class Entries:
 
     def keys_of(self, ids: Array) -> Array:
         """Keys of entry ids, (len(ids), dim), in the type they are stored in. Ids must exist."""
-        if len(self.segments) == 1:
-            keys: Array = self.segments[0].arrays["keys"][ids]
-            return keys
-        order = np.argsort(ids)
-        ordered = ids[order]
-        cuts = np.searchsorted(ordered, self._first)
-        found = np.empty((len(ids), self.dim), self.segments[0].arrays["keys"].dtype if self.segments else np.float32)
-        for number in np.flatnonzero(np.diff(cuts)):
-            mine = slice(cuts[number], cuts[number + 1])
-            found[order[mine]] = self.segments[number].arrays["keys"][ordered[mine] - self._first[number]]
+        keys = torch.empty((len(ids), self.dim), dtype=self.key_dtype)
+        self.gather(torch.from_numpy(np.ascontiguousarray(ids, np.int64)), keys, torch.empty_like(keys))
+        found: Array = keys.numpy()
         return found
+
+    def gather(self, ids: Tensor, keys: Tensor, scratch: Tensor) -> None:
+        """Write the keys of entry ids, (n,), into `keys` (n, dim); `scratch` is as large, and overwritten.
+
+        Segment by segment into the one, then in the order of the ids into the other: each a plain, parallel copy.
+        """
+        if len(self._keys) == 1:
+            torch.index_select(self._keys[0], 0, ids, out=keys)
+            return
+        ordered, order = ids.sort()
+        cuts = torch.searchsorted(ordered, self._first_ids).tolist()
+        for number, own in enumerate(self._keys):
+            begin, end = cuts[number], cuts[number + 1]
+            if begin < end:
+                torch.index_select(own, 0, ordered[begin:end] - self._first_ids[number], out=scratch[begin:end])
+        back = torch.empty_like(order)
+        back[order] = torch.arange(len(order))
+        torch.index_select(scratch, 0, back, out=keys)
 
     def blocks(self, size: int, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Array]]:
         """(id of the first, keys) of stretches of at most `size` entries, from entry `first` to before `last`.
@@ -108,6 +127,13 @@ class Entries:
 def shared_beginning(some: Sequence[str], others: Sequence[str]) -> int:
     """How many names at the beginning are the same in both."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(some, others, strict=False)))
+
+
+def shared_tensor(array: Array) -> Tensor:
+    """A tensor that shares an array's memory. PyTorch warns that it could be written to; nothing here does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(np.asarray(array))
 
 
 def _joined(arrays: list[Array], dtype: type) -> Tensor:

@@ -7,21 +7,21 @@ The scan computes |k|² - 2 q·k, whose rounding errors the second look removes.
 
 from __future__ import annotations
 
-import warnings
+import threading
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from knnmt import timing
 from knnmt.datastore.arrays import Array
 from knnmt.index.base import Found, merge_top_k, nearest_first, nothing
-from knnmt.index.entries import Entries
+from knnmt.index.entries import Entries, shared_tensor
 
 _MORE = 8  # candidates beyond k that the scan hands on, against its rounding errors
 _ROWS = 256
 _BLOCK = {"cpu": 1 << 14, "cuda": 1 << 18}
 _HELD_BYTES = 1 << 30  # of float32 keys that are held in memory
+_RERANKED = 1 << 14  # candidates that are measured again at once
 _GROUP = 64  # columns that `smallest` looks at together
 
 
@@ -45,11 +45,45 @@ def smallest(values: Tensor, k: int) -> Found:
     return best, columns.gather(1, place)
 
 
+class _Scratch(threading.local):
+    """Room for keys that are measured again, kept from search to search: fresh room costs more than the measuring."""
+
+    stored = torch.empty(0)
+    other = torch.empty(0)
+    widened = torch.empty(0)
+
+    def room(self, rows: int, dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        """Three arrays (rows, dim), the third float32."""
+        needed = rows * dim
+        if self.stored.dtype != dtype or len(self.stored) < needed:
+            self.stored, self.other = torch.empty(needed, dtype=dtype), torch.empty(needed, dtype=dtype)
+        if len(self.widened) < needed:
+            self.widened = torch.empty(needed)
+        buffers = (self.stored, self.other, self.widened)
+        stored, other, widened = (buffer[:needed].view(rows, dim) for buffer in buffers)
+        return stored, other, widened
+
+
+_scratch = _Scratch()
+
+
 def rerank(queries: Tensor, ids: Tensor, entries: Entries, k: int) -> Found:
     """The k nearest among candidates, (rows, candidates) entry ids, by true distances to the store's own keys."""
-    found = entries.keys_of(ids.clamp(min=0).flatten().cpu().numpy())
-    keys = torch.from_numpy(found).to(queries.device).float().view(*ids.shape, entries.dim)
-    return nearest_first(_distances_sq(queries, keys), ids, k)
+    rows = max(1, _RERANKED // max(1, ids.shape[1]))
+    parts = [
+        _rerank(*each, entries, k) for each in zip(torch.split(queries, rows), torch.split(ids, rows), strict=True)
+    ]
+    if not parts:
+        return nearest_first(*nothing(queries), k)
+    return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+
+
+def _rerank(queries: Tensor, ids: Tensor, entries: Entries, k: int) -> Found:
+    stored, other, widened = _scratch.room(ids.numel(), entries.dim, entries.key_dtype)
+    entries.gather(ids.clamp(min=0).flatten(), stored, other)
+    widened.copy_(stored)
+    differences = widened.view(*ids.shape, entries.dim).sub_(queries[:, None])
+    return nearest_first(differences.square_().sum(-1), ids, k)
 
 
 def _distances_sq(queries: Tensor, keys: Tensor) -> Tensor:
@@ -108,7 +142,7 @@ class ExactIndex:
             if parts:
                 self._resident = torch.cat(parts).to(self._device)
         for first, stretch in self._stretches():
-            keys = _view(stretch) if on_host else self._resident[first - self.first :][: len(stretch)]
+            keys = shared_tensor(stretch) if on_host else self._resident[first - self.first :][: len(stretch)]
             if on_host and 4 * self._entries.dim * (self.last - self.first) <= _HELD_BYTES:
                 keys = keys.float()
             blocks.append((first, keys, self._masked(first, keys.float().square().sum(1))))
@@ -124,10 +158,3 @@ class ExactIndex:
 
     def _keys_on_device(self, ids: Tensor) -> Tensor:
         return self._resident[(ids.clamp(min=self.first) - self.first)].float()
-
-
-def _view(keys: Array) -> Tensor:
-    """A tensor that shares an array's memory. PyTorch warns that it could be written to; nothing here does."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.from_numpy(np.asarray(keys))

@@ -126,7 +126,7 @@ def save_index(store: Datastore, index: FaissIndex, kind: str, fidelity: dict[st
             entries.generation,
             trained_entries=entries.entries,
             seed=seed,
-            fidelity=fidelity,
+            fidelity=json.loads(json.dumps(fidelity)),  # as it will be read: keys are text
         )
         return _save(directory, index, saved)
 

@@ -19,11 +19,10 @@ from knnmt.index.saved import build_index, save_index
 from knnmt.retrieval.fidelity import BATCHES, Fidelity, fidelity, milliseconds_per_batch
 from knnmt.retrieval.held_out import HeldOutQueries
 
-CANDIDATES = ("pq4", "rabitq", "ivf-panorama")
+CANDIDATES = ("pq4", "rabitq")
 _SMALL = 8_192  # entries that are searched exactly in no time
 _DECIDING = BATCHES[1]
-_PROBES = (8, 16, 32, 64, 128)
-_CANDIDATES = (32, 64, 128, 256)
+_PROBES = (0.5, 0.75, 1.0, 1.5, 2.0, 4.0)  # times the kind's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +151,7 @@ class Chooser:
         for settings in _settings_to_try(KINDS[kind].settings):
             index.settings = settings
             found = self._queries.search(index, self._k)
-            measured = fidelity(found, self._true, self._entries.values, self._temperature)
+            measured = fidelity(self._queries.queries, found, self._true, self._entries, self._temperature)
             milliseconds = milliseconds_per_batch(index, self._queries.queries, self._k)
             size = KINDS[kind].bytes_per_entry(self._entries.dim)
             yield Candidate(kind, settings, measured, milliseconds, size)
@@ -170,12 +169,10 @@ class Chooser:
 
 
 def _settings_to_try(usual: SearchSettings) -> list[SearchSettings]:
-    """Settings from cheap to dear: the kind's own number of candidates and more, with ever more probes."""
-    if not usual.candidates:
-        return [SearchSettings(probes, 0) for probes in _PROBES if probes * 4 >= usual.probes]
-    counts = [count for count in _CANDIDATES if usual.candidates <= count <= 2 * usual.candidates]
-    probes = [each for each in _PROBES if 2 * each >= usual.probes]
-    return [SearchSettings(each, count) for each, count in product(probes, counts or [usual.candidates])]
+    """Settings from cheap to dear: ever more probes, and should that not do, with more candidates again."""
+    probes = [max(1, int(usual.probes * part)) for part in _PROBES]
+    counts = [usual.candidates, 2 * usual.candidates] if usual.candidates else [0]
+    return [SearchSettings(each, count) for count, each in product(counts, probes)]
 
 
 def _reason(

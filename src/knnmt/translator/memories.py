@@ -18,6 +18,7 @@ from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.retriever import OpenStore, Retrieval
 
 PROFILES = "profiles"
+_FEW_SENTENCES = 50  # asked by a store that nothing was estimated for, whenever it is opened
 Store = str | Path | Datastore
 
 
@@ -111,7 +112,7 @@ class Memories:
                 f"{opened.store.path}: it was made from another store and has no settings of its own. Index that store "
                 "first (`knnmt index`), and make this one from it again."
             )
-        held_out = sample(opened.index.entries)
+        held_out = sample(opened.index.entries, _FEW_SENTENCES)
         estimated = calibrate(held_out, held_out.search(opened.index, DEFAULT_K), self._engine)
         return estimated or Calibration.unknown()
 
