@@ -144,11 +144,11 @@ def test_a_weight_that_is_1_as_far_as_float32_can_tell(log_lambda: float) -> Non
     assert float(mixed.sum()) == pytest.approx(1, abs=1e-5)
 
 
-class Sizes(TorchDispatchMode):
+class Sizes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes the memory of every result that was not among the arguments."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.largest = 0
 
     def __torch_dispatch__(
