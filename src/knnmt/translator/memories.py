@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from knnmt.config import CacheConfig, RetrievalConfig
+from knnmt.config import CacheConfig, RetrievalConfig, check
 from knnmt.datastore.settings import read_settings
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
@@ -78,8 +79,7 @@ class Memories:
 
     def open(self, datastore: Store) -> Memory:
         """Open a store, or find it open."""
-        path = datastore.path if isinstance(datastore, Datastore) else Path(datastore)
-        path = path.resolve()
+        path = _place(datastore)
         if path not in self._open:
             store = Datastore.open(path, self._engine)
             opened = OpenStore(store, self._engine.device, self._exact)
@@ -88,14 +88,14 @@ class Memories:
 
     def close(self, datastore: Store) -> None:
         """Forget a store that is open; its memory is given back."""
-        path = (datastore.path if isinstance(datastore, Datastore) else Path(datastore)).resolve()
+        path = _place(datastore)
         self._open.pop(path, None)
         self._retrievals = {key: value for key, value in self._retrievals.items() if key[0] != path}
 
-    def refresh(self) -> None:
-        """Move every open store to its newest generation."""
-        for memory in self._open.values():
-            memory.opened.refresh()
+    def refresh(self, datastores: Iterable[Store]) -> None:
+        """Move those of these stores that are open to their newest generation."""
+        for path in self._open.keys() & {_place(each) for each in datastores}:
+            self._open[path].opened.refresh()
 
     def retrieval(self, datastore: Store, settings: Mapping[str, Any]) -> Retrieval:
         """How a call with these settings retrieves. Calls with equal settings get the same one."""
@@ -117,9 +117,20 @@ class Memories:
         return estimated or Calibration.unknown()
 
 
+def _place(datastore: Store) -> Path:
+    return (datastore.path if isinstance(datastore, Datastore) else Path(datastore)).resolve()
+
+
+def check_names(settings: Iterable[str]) -> None:
+    """Refuse settings that there are not: a misspelt one would be passed over in silence."""
+    known = RetrievalSettings.__annotations__
+    for name in settings:
+        check(name in known, f"no setting is called {name!r}; those of retrieval are {', '.join(known)}")
+
+
 def resolve(memory: Memory, settings: Mapping[str, Any]) -> RetrievalConfig:
     """The settings of a call: those given, else the profile's, else those estimated for the store."""
-    given = {name: value for name, value in settings.items() if value is not None}
+    given = {name: value for name, value in settings.items() if value is not None or name == "cache"}
     store = memory.opened.store.path
     name = given.pop("profile", None)
     profiles = read_settings(store).get(PROFILES, {})
@@ -139,13 +150,13 @@ def _cache(calibration: Calibration, given: Mapping[str, Any]) -> CacheConfig | 
         return None
     if isinstance(threshold, str):
         try:
-            threshold = (
-                calibration.nearest_distance(float(threshold[:-1]) / 100)
-                if threshold.endswith("%")
-                else float(threshold)
-            )
+            number = float(threshold.removesuffix("%"))
         except ValueError:
-            raise SettingError(
-                f"cache must be a distance like 6, or a quantile like '20%', got {threshold!r}"
-            ) from None
+            number = -1.0
+        quantile = threshold.endswith("%")
+        check(
+            0 <= number <= (100 if quantile else math.inf),
+            f"cache must be a distance like 6, or a quantile like '20%' between 0% and 100%, got {threshold!r}",
+        )
+        threshold = calibration.nearest_distance(number / 100) if quantile else number
     return CacheConfig(threshold, given.get("cache_scope", "sentence"), given.get("cache_hits", False))

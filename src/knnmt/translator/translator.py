@@ -25,7 +25,7 @@ from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import CutTranslationWarning, InputError, LongSegmentWarning
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval, Statistics
 from knnmt.translator.evidence import Evidence, evidence_of
-from knnmt.translator.memories import Memories, Request, RetrievalSettings, Store
+from knnmt.translator.memories import Memories, Request, RetrievalSettings, Store, check_names
 from knnmt.translator.segments import Segment, cut_to_fit, join, segments_of
 from knnmt.translator.translation import Token, Translation
 from knnmt.version import __version__
@@ -96,6 +96,7 @@ class Translator:
         self.engine = load_engine(model, device, dtype)
         self.memories = Memories(self.engine, exact)
         self.statistics = Statistics()
+        check_names(retrieval)
         self._datastore = datastore
         self._settings = retrieval
         if datastore is not None:
@@ -158,9 +159,8 @@ class Translator:
         )
         check(not isinstance(texts, str), "stream takes many texts; for one, use translate, or give a list")
         batching = _batching(batch_size, batch_tokens, window)
-        settings = {**self._settings, **{name: value for name, value in retrieval.items() if name != "datastore"}}
+        datastore, settings = self._memory_settings(retrieval)
         call = _Call(config, batching, split_sentences, evidence, match, settings)
-        datastore = retrieval.get("datastore", self._datastore)
         if datastore is not None:
             self.memories.retrieval(datastore, settings)
         requests = (text if isinstance(text, Request) else Request(text, datastore) for text in texts)
@@ -181,14 +181,21 @@ class Translator:
         )
         return config
 
-    def signature(self, config: DecodingConfig, datastore: Store | None = None, **settings: object) -> str:
-        """What a published score must say of the system that made it."""
+    def signature(self, config: DecodingConfig, **retrieval: Unpack[DatastoreSettings]) -> str:
+        """What a published score must say of a call with these settings; what is not given is as in `stream`."""
         dtype = str(self.engine.dtype).removeprefix("torch.")
         parts = [f"model:{self.engine.name}|dtype:{dtype}|{config.signature()}"]
+        datastore, settings = self._memory_settings(retrieval)
         if datastore is not None:
-            retrieval = self.memories.retrieval(datastore, {**self._settings, **settings})
-            parts.append(f"{retrieval.store.signature()}|{retrieval.config.signature()}")
+            found = self.memories.retrieval(datastore, settings)
+            parts.append(f"{found.store.signature()}|{found.config.signature()}")
         return "|".join([*parts, f"v:{__version__}"])
+
+    def _memory_settings(self, given: DatastoreSettings) -> tuple[Store | None, dict[str, Any]]:
+        """The memory of a call and how it retrieves, the translator's own where the call says nothing."""
+        settings = {name: value for name, value in given.items() if name != "datastore"}
+        check_names(settings)
+        return given.get("datastore", self._datastore), {**self._settings, **settings}
 
     def _stream(self, requests: Iterator[Request], call: _Call) -> Iterator[Translation]:
         failure: Exception | None = None
@@ -200,7 +207,7 @@ class Translator:
                 failure = error
             if not window and failure is None:
                 return
-            self.memories.refresh()
+            self.memories.refresh({request.datastore for request in window if request.datastore is not None})
             yield from self._translate_window(window, call)
         raise failure
 

@@ -1,0 +1,258 @@
+"""Decoding with a memory finds what equations 2 and 3 say, computed densely over all keys and the whole vocabulary."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from datastore_pairs import some_pairs
+from test_beam import plain_beam_search
+from torch import Tensor
+
+from knnmt.compression.pca import reduce
+from knnmt.compression.pruning import prune
+from knnmt.config import CacheConfig, DecodingConfig, Fading, RetrievalConfig
+from knnmt.datastore.arrays import Array
+from knnmt.datastore.store import Datastore
+from knnmt.decoding.beam import beam_search
+from knnmt.decoding.greedy import greedy_search
+from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.index.store_index import StoreIndex
+from knnmt.retrieval.retriever import BatchRetrieval, OpenStore, Retrieval, Statistics
+
+TEXTS = ["Satz 3 ja ja", "Satz 12", "Satz 7 nein", "anders", "Satz 100 ja", "Datei", "Satz 1 ja ", "ja"]
+PLAIN = RetrievalConfig(k=4, interpolation_weight=0.6, temperature=20.0)
+LONGEST = 24
+FADING = Fading(scale=8.0, width=2.0, sentence_scale=9.0, sentence_width=1.5)
+
+
+@pytest.fixture(scope="module")
+def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Datastore:
+    made = Datastore.build(tmp_path_factory.mktemp("stores") / "s", some_pairs(25), tiny)
+    made.add(some_pairs(10, start=95), tiny)
+    made.remove(lambda pair: pair.source.startswith("Satz 4"))
+    return made
+
+
+@pytest.fixture(scope="module")
+def sources(tiny: TransformerEngine) -> list[list[int]]:
+    return tiny.tokenizer.encode_sources(TEXTS)
+
+
+class DenseMixture:
+    """An engine whose distribution is λ p_kNN + (1 - λ) p_model, token by token. It is asked for whole prefixes."""
+
+    def __init__(self, engine: TransformerEngine, store: Datastore, config: RetrievalConfig) -> None:
+        self._engine, self._config, self._projection = engine, config, store.projection
+        live = [(segment.arrays, segment.live_entries()) for segment in store.segments]
+        self._keys = np.concatenate([arrays["keys"][kept] for arrays, kept in live]).astype(np.float64)
+        self._values = np.concatenate([arrays["values"][kept] for arrays, kept in live])
+        ones = [arrays.get("counts", np.ones(len(kept)))[kept] for arrays, kept in live]
+        self._counts = np.concatenate(ones) if config.use_counts else np.ones(len(self._keys))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def log_probabilities(self, representations: Tensor) -> Tensor:
+        """(1, 1, steps, dim) -> (1, 1, steps, vocabulary)"""
+        model = self._engine.log_probabilities(representations)[0, 0].double().exp().numpy()
+        states = representations[0, 0].double().numpy()
+        if self._projection is not None:
+            arrays = self._projection.arrays
+            states = (states - arrays["mean"]) @ arrays["components"].astype(np.float64)
+        mixed = np.empty_like(model)
+        earlier: list[tuple[Array, tuple[Array, Array]]] = []
+        distances: list[float] = []
+        for step, state in enumerate(states):
+            distances_sq, places = self._found(state, earlier)
+            distances.append(float(np.sqrt(distances_sq[0])))
+            shares = self._counts[places] * np.exp(-distances_sq / self._config.temperature)
+            p_knn = np.zeros(model.shape[1])
+            np.add.at(p_knn, self._values[places], shares / shares.sum())
+            weight = self._weight(distances)
+            mixed[step] = weight * p_knn + (1 - weight) * model[step]
+        return torch.from_numpy(np.log(mixed)).float()[None, None]
+
+    def _found(self, state: Array, earlier: list[tuple[Array, tuple[Array, Array]]]) -> tuple[Array, Array]:
+        cache = self._config.cache
+        if cache is not None and earlier:
+            away, found = min(
+                ((float(np.linalg.norm(state - key)), found) for key, found in earlier), key=lambda x: x[0]
+            )
+            if away <= cache.threshold:
+                if cache.store_hits:
+                    earlier.append((state, found))
+                return found
+        distances_sq = ((self._keys - state) ** 2).sum(1)
+        places = distances_sq.argsort(kind="stable")[: self._config.k]
+        earlier.append((state, (distances_sq[places], places)))
+        return distances_sq[places], places
+
+    def _weight(self, distances: list[float]) -> float:
+        config, steps = self._config, len(distances)
+        if config.fading is None:
+            return config.interpolation_weight
+        fading, mean = config.fading, sum(distances) / steps
+        of_step = 1 / (1 + np.exp((distances[-1] - fading.scale) / fading.width))
+        of_sentence = 1 / (1 + np.exp((mean - fading.sentence_scale) / fading.sentence_width))
+        return float(config.interpolation_weight * of_step * of_sentence * steps / (steps + 1))
+
+
+def plain_greedy_search(engine: Any, source: list[int], config: DecodingConfig) -> tuple[tuple[int, ...], float]:
+    """The best token after every prefix, and the sum of log-probabilities; no state is kept from step to step."""
+    tokens: list[int] = []
+    score = 0.0
+    while len(tokens) < config.max_tokens and (not tokens or tokens[-1] != engine.special_tokens.end):
+        prefix = torch.tensor([[[engine.special_tokens.decoder_start, *tokens]]])
+        row = engine.log_probabilities(engine.step(engine.start(engine.encode([source])), prefix))[0, 0, -1]
+        forced = config.forced_last_token if len(tokens) == config.max_tokens - 1 else None
+        score += 0.0 if forced is not None else float(row.max())
+        tokens.append(int(row.argmax()) if forced is None else forced)
+    return tuple(tokens), score
+
+
+def decode(
+    engine: TransformerEngine,
+    sources: list[list[int]],
+    store: Datastore | OpenStore,
+    config: RetrievalConfig,
+    beam: int = 1,
+    n_best: int = 1,
+    statistics: Statistics | None = None,
+) -> list[list[Hypothesis]]:
+    """All sources in one batch."""
+    opened = OpenStore(store, exact=True) if isinstance(store, Datastore) else store
+    batch = BatchRetrieval([Retrieval(opened, config)] * len(sources), statistics)
+    decoding = replace(engine.generation, beam=beam, n_best=n_best, max_tokens=LONGEST)
+    return (greedy_search if beam == 1 else beam_search)(engine, sources, decoding, batch)
+
+
+def assert_greedy(
+    engine: TransformerEngine,
+    sources: list[list[int]],
+    store: Datastore,
+    config: RetrievalConfig,
+    statistics: Statistics | None = None,
+) -> None:
+    found = decode(engine, sources, store, config, statistics=statistics)
+    decoding = replace(engine.generation, beam=1, max_tokens=LONGEST)
+    changed = 0
+    for source, (hypothesis,) in zip(sources, found, strict=True):
+        tokens, score = plain_greedy_search(DenseMixture(engine, store, config), source, decoding)
+        assert hypothesis.tokens == tokens
+        assert hypothesis.score == pytest.approx(score / len(tokens) ** decoding.length_penalty, abs=1e-4)
+        changed += tokens != plain_greedy_search(engine, source, decoding)[0]
+    assert changed > len(sources) // 2  # or the memory had nothing to say
+
+
+@pytest.mark.parametrize("beam", [1, 5])
+def test_a_weight_of_zero_is_the_model_alone_to_the_last_bit(
+    tiny: TransformerEngine, store: Datastore, sources: list[list[int]], beam: int
+) -> None:
+    decoding = replace(tiny.generation, beam=beam, n_best=min(beam, 3), max_tokens=LONGEST)
+    base = (greedy_search if beam == 1 else beam_search)(tiny, sources, decoding)
+    for config in (PLAIN, replace(PLAIN, fading=FADING), replace(PLAIN, cache=CacheConfig(5.0))):
+        assert decode(tiny, sources, store, replace(config, interpolation_weight=0.0), beam, min(beam, 3)) == base
+    assert decode(tiny, sources, store, PLAIN, beam, min(beam, 3)) != base
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        PLAIN,
+        replace(PLAIN, k=1),
+        replace(PLAIN, k=64, interpolation_weight=0.9, temperature=5.0),
+        replace(PLAIN, k=400),  # more than there are
+        replace(PLAIN, interpolation_weight=0.95, fading=FADING),
+    ],
+    ids=["plain", "one neighbour", "many neighbours", "all", "fading"],
+)
+def test_greedy_search_is_the_equations_computed_densely(
+    tiny: TransformerEngine, store: Datastore, sources: list[list[int]], config: RetrievalConfig
+) -> None:
+    assert_greedy(tiny, sources, store, config)
+
+
+@pytest.mark.parametrize("hits", [False, True])
+def test_a_cache_takes_over_what_the_nearest_earlier_state_of_the_sentence_found(
+    tiny: TransformerEngine, store: Datastore, sources: list[list[int]], hits: bool
+) -> None:
+    statistics = Statistics()
+    cached = replace(PLAIN, cache=CacheConfig(5.0, store_hits=hits))
+    assert_greedy(tiny, sources, store, cached, statistics)
+    assert 0.05 < statistics.saved() < 0.95
+    assert statistics.hits + statistics.searches == statistics.rows
+
+
+@pytest.mark.parametrize("penalty", [1.0, 0.6])
+def test_beam_search_is_the_equations_computed_densely(
+    tiny: TransformerEngine, store: Datastore, sources: list[list[int]], penalty: float
+) -> None:
+    decoding = replace(tiny.generation, beam=3, n_best=3, length_penalty=penalty, max_tokens=12)
+    batch = BatchRetrieval([Retrieval(OpenStore(store, exact=True), PLAIN)] * len(sources))
+    found = beam_search(tiny, sources, decoding, batch)
+    for source, hypotheses in zip(sources, found, strict=True):
+        mixture: Any = DenseMixture(tiny, store, PLAIN)
+        expected = plain_beam_search(mixture, source, decoding)
+        assert [each.tokens for each in hypotheses] == [each.tokens for each in expected]
+        assert [each.score for each in hypotheses] == pytest.approx([each.score for each in expected], abs=1e-4)
+
+
+@pytest.mark.parametrize("use_counts", [True, False])
+def test_reduced_and_pruned_stores_are_the_equations_with_projected_states_and_counts(
+    tiny: TransformerEngine, store: Datastore, sources: list[list[int]], tmp_path: Path, use_counts: bool
+) -> None:
+    reduced, _ = reduce(store, tmp_path / "reduced", 12)
+    pruned = prune(reduced, tmp_path / "pruned", StoreIndex(reduced).search, k=4)
+    assert pruned.entries < 0.95 * reduced.entries
+    for smaller in (reduced, pruned):
+        assert_greedy(tiny, sources, smaller, replace(PLAIN, use_counts=use_counts))
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("cache", [None, CacheConfig(5.0), CacheConfig(5.0, store_hits=True)])
+def test_a_result_does_not_depend_on_its_batch(
+    tiny: TransformerEngine, store: Datastore, sources: list[list[int]], beam: int, cache: CacheConfig | None
+) -> None:
+    config = replace(PLAIN, fading=FADING, interpolation_weight=0.95, cache=cache)
+    opened = OpenStore(store, exact=True)
+    alone = [decode(tiny, [source], opened, config, beam)[0][0] for source in sources]
+    order = list(range(len(sources)))
+    for arrangement in (order, order[::-1], [3, 1, 6, 0, 5, 2, 7, 4], [2, 2, 5, 5, 2]):
+        together = decode(tiny, [sources[i] for i in arrangement], opened, config, beam)
+        for i, (found,) in zip(arrangement, together, strict=True):
+            assert found.tokens == alone[i].tokens
+            assert found.score == pytest.approx(alone[i].score, abs=1e-4)
+
+
+def test_a_cache_of_the_batch_serves_a_sentence_with_what_another_found(
+    tiny: TransformerEngine, store: Datastore, sources: list[list[int]]
+) -> None:
+    saved = {}
+    for scope in ("sentence", "batch"):
+        statistics = Statistics()
+        cache = CacheConfig(5.0, "sentence" if scope == "sentence" else "batch")
+        decode(tiny, sources, store, replace(PLAIN, cache=cache), beam=4, statistics=statistics)
+        saved[scope] = statistics.saved()
+    assert 0 < saved["sentence"] < saved["batch"] < 1
+
+
+def test_sentences_that_end_leave_the_others_to_their_own_stores(
+    tiny: TransformerEngine, store: Datastore, sources: list[list[int]], tmp_path: Path
+) -> None:
+    other = OpenStore(Datastore.build(tmp_path / "o", some_pairs(12, start=300), tiny), exact=True)
+    first, second = Retrieval(OpenStore(store, exact=True), PLAIN), Retrieval(other, replace(PLAIN, k=2))
+    ways = [first, None, second, second, None, first, first, second]
+    for beam, search in ((1, greedy_search), (4, beam_search)):
+        decoding = replace(tiny.generation, beam=beam)
+        mixed = search(tiny, sources, decoding, BatchRetrieval(ways))
+        assert len({len(found[0].tokens) for found in mixed}) > 2  # so that they do leave one after the other
+        for source, way, found in zip(sources, ways, mixed, strict=True):
+            (alone,) = search(tiny, [source], decoding, BatchRetrieval([way]) if way else None)
+            assert found[0].tokens == alone[0].tokens
+            assert found[0].score == pytest.approx(alone[0].score, abs=1e-4)
