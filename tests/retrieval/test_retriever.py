@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -415,3 +416,34 @@ def test_a_translation_does_not_depend_on_its_batch(tiny: TransformerEngine, tmp
         assert alone[0].score == pytest.approx(together[n][0].score, abs=1e-4)
         assert retrieval is not None or together[n][0].tokens == base[n][0].tokens
     assert any(mine[0].tokens != other[0].tokens for mine, other in zip(together, base, strict=True))
+
+
+# Searching beside and after decoding ----------------------------------------------------------------------------------
+
+
+def test_a_store_can_be_searched_after_it_was_searched_in_inference_mode(tmp_path: Path) -> None:
+    """In a thread of its own, which has not searched anything yet: decoding comes first, a calibration after it."""
+    opened = OpenStore(made_store(tmp_path / "s", random_keys(200, DIM), random_values(200)))
+    queries = states(1, 20)[0]
+
+    def search() -> None:
+        with torch.inference_mode():
+            first = opened.search(queries, 4).ids
+        assert torch.equal(opened.search(queries, 4).ids, first)
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(search).result()
+
+
+def test_a_store_can_be_searched_in_several_threads(tmp_path: Path) -> None:
+    keys = random_keys(3000, 128)
+    opened = OpenStore(made_store(tmp_path / "s", keys, random_values(3000)))
+    parts = torch.split(torch.from_numpy(keys[:40] + 0.1), 10)
+    expected = [opened.search(part, 8).distances_sq for part in parts]
+
+    def wrong(number: int) -> int:
+        again = (opened.search(parts[number], 8).distances_sq for _ in range(150))
+        return sum(not torch.equal(each, expected[number]) for each in again)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(wrong, range(4))) == [0] * 4
