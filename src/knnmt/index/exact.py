@@ -49,15 +49,17 @@ def smallest(values: Tensor, k: int) -> Found:
 class _Scratch(threading.local):
     """Room for keys that are measured again, kept from search to search: fresh room costs more than the measuring."""
 
-    stored = torch.empty(0)
-    other = torch.empty(0)
-    widened = torch.empty(_WIDENED)
+    def __init__(self) -> None:
+        """Once a thread: what stands in the class is shared by all of them."""
+        with torch.inference_mode(False):  # or what is made while decoding could not be written to afterwards
+            self.stored, self.other, self.widened = torch.empty(0), torch.empty(0), torch.empty(_WIDENED)
 
     def room(self, rows: int, dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Two arrays (rows, dim)."""
         needed = rows * dim
         if self.stored.dtype != dtype or len(self.stored) < needed:
-            self.stored, self.other = torch.empty(needed, dtype=dtype), torch.empty(needed, dtype=dtype)
+            with torch.inference_mode(False):
+                self.stored, self.other = torch.empty(needed, dtype=dtype), torch.empty(needed, dtype=dtype)
         return self.stored[:needed].view(rows, dim), self.other[:needed].view(rows, dim)
 
 
