@@ -57,8 +57,12 @@ def made(place: Path, engine: TransformerEngine, make: Callable[[], object]) -> 
 
 def make_stores(directory: Path, pairs: int, dim: int, k: int) -> None:
     engine = load_engine("de-en", device="cpu")
-    chosen = islice(islice(read_pairs(domain_file("train")), 0, None, 3), pairs)
-    full = made(directory / "full", engine, lambda: Datastore.build(directory / "full", chosen, engine))
+
+    def build() -> Datastore:
+        chosen = islice(islice(read_pairs(domain_file("train")), 0, None, 3), pairs)
+        return Datastore.build(directory / "full", chosen, engine)
+
+    full = made(directory / "full", engine, build)
     reduced = made(directory / "pca", engine, lambda: reduce(full, directory / "pca", dim))
     for store, name in ((full, "pruned"), (reduced, "pca-pruned")):
         made(
