@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test check format soak bench clean
+.PHONY: demo test check format soak bench bench-retrieval clean
 
 demo: $(VENV)/.ready  ## translate a few German sentences with the shipped model
 	$(RUN) examples/demo.py
@@ -28,14 +28,19 @@ bench: $(VENV)/.ready-bench  ## decoding and building speed beside transformers,
 	$(RUN) benchmarks/decoding.py
 	$(RUN) benchmarks/building.py
 
+bench-retrieval: $(VENV)/.ready-bench  ## kNN-MT: every kind of index, speed and quality of every combination
+	$(RUN) benchmarks/stores.py .bench
+	$(RUN) benchmarks/search.py .bench/full
+	$(RUN) benchmarks/retrieval.py .bench
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache dist
+	rm -rf $(VENV) .bench .mypy_cache .pytest_cache .ruff_cache dist
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("knnmt needs Python 3.11 or newer; name one: make PYTHON=python3.12")'
 	@echo "Setting up $(VENV); the first time takes a minute or two."
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) .
+	$(INSTALL) ".[faiss]"
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready

@@ -29,7 +29,6 @@ class Entries:
         self.generation = store.manifest.generation
         self.dim = store.manifest.dim
         self._first = np.cumsum([0, *(segment.record.entries for segment in self.segments)])
-        self._first_ids = torch.from_numpy(self._first)
         self.entries = int(self._first[-1])
         self._keys = [shared_tensor(segment.arrays["keys"]) for segment in self.segments]
         self.values: Tensor = self._values(earlier)
@@ -77,15 +76,17 @@ class Entries:
         if len(self._keys) == 1:
             torch.index_select(self._keys[0], 0, ids, out=keys)
             return
-        ordered, order = ids.sort()
-        cuts = torch.searchsorted(ordered, self._first_ids).tolist()
-        for number, own in enumerate(self._keys):
-            begin, end = cuts[number], cuts[number + 1]
-            if begin < end:
-                torch.index_select(own, 0, ordered[begin:end] - self._first_ids[number], out=scratch[begin:end])
-        back = torch.empty_like(order)
-        back[order] = torch.arange(len(order))
-        torch.index_select(scratch, 0, back, out=keys)
+        numbers = ids.numpy()
+        order = np.argsort(numbers)
+        ordered = numbers[order]
+        cuts = np.searchsorted(ordered, self._first)
+        for number in np.flatnonzero(np.diff(cuts)).tolist():
+            mine = slice(cuts[number], cuts[number + 1])
+            places = torch.from_numpy(ordered[mine] - self._first[number])
+            torch.index_select(self._keys[number], 0, places, out=scratch[mine])
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        torch.index_select(scratch, 0, torch.from_numpy(back), out=keys)
 
     def blocks(self, size: int, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Array]]:
         """(id of the first, keys) of stretches of at most `size` entries, from entry `first` to before `last`.

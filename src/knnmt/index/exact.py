@@ -21,7 +21,8 @@ _MORE = 8  # candidates beyond k that the scan hands on, against its rounding er
 _ROWS = 256
 _BLOCK = {"cpu": 1 << 14, "cuda": 1 << 18}
 _HELD_BYTES = 1 << 30  # of float32 keys that are held in memory
-_RERANKED = 1 << 14  # candidates that are measured again at once
+_RERANKED = 1 << 14  # candidates that are read at once
+_WIDENED = 1 << 18  # numbers that are measured at once: a megabyte
 _GROUP = 64  # columns that `smallest` looks at together
 
 
@@ -50,18 +51,14 @@ class _Scratch(threading.local):
 
     stored = torch.empty(0)
     other = torch.empty(0)
-    widened = torch.empty(0)
+    widened = torch.empty(_WIDENED)
 
-    def room(self, rows: int, dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-        """Three arrays (rows, dim), the third float32."""
+    def room(self, rows: int, dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Two arrays (rows, dim)."""
         needed = rows * dim
         if self.stored.dtype != dtype or len(self.stored) < needed:
             self.stored, self.other = torch.empty(needed, dtype=dtype), torch.empty(needed, dtype=dtype)
-        if len(self.widened) < needed:
-            self.widened = torch.empty(needed)
-        buffers = (self.stored, self.other, self.widened)
-        stored, other, widened = (buffer[:needed].view(rows, dim) for buffer in buffers)
-        return stored, other, widened
+        return self.stored[:needed].view(rows, dim), self.other[:needed].view(rows, dim)
 
 
 _scratch = _Scratch()
@@ -71,19 +68,26 @@ def rerank(queries: Tensor, ids: Tensor, entries: Entries, k: int) -> Found:
     """The k nearest among candidates, (rows, candidates) entry ids, by true distances to the store's own keys."""
     rows = max(1, _RERANKED // max(1, ids.shape[1]))
     parts = [
-        _rerank(*each, entries, k) for each in zip(torch.split(queries, rows), torch.split(ids, rows), strict=True)
+        nearest_first(_rerank(some, candidates, entries), candidates, k)
+        for some, candidates in zip(torch.split(queries, rows), torch.split(ids, rows), strict=True)
     ]
-    if not parts:
-        return nearest_first(*nothing(queries), k)
     return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
 
-def _rerank(queries: Tensor, ids: Tensor, entries: Entries, k: int) -> Found:
-    stored, other, widened = _scratch.room(ids.numel(), entries.dim, entries.key_dtype)
+def _rerank(queries: Tensor, ids: Tensor, entries: Entries) -> Tensor:
+    """Squared distances of candidates, (rows, candidates), a few rows at a time, so that they stay in the cache."""
+    stored, other = _scratch.room(ids.numel(), entries.dim, entries.key_dtype)
     entries.gather(ids.clamp(min=0).flatten(), stored, other)
-    widened.copy_(stored)
-    differences = widened.view(*ids.shape, entries.dim).sub_(queries[:, None])
-    return nearest_first(differences.square_().sum(-1), ids, k)
+    distances_sq = torch.empty(ids.shape)
+    row = ids.shape[1] * entries.dim
+    together = max(1, _WIDENED // max(1, row))
+    widened = _scratch.widened if row <= _WIDENED else torch.empty(row)
+    for first in range(0, len(ids), together):
+        some = slice(first, first + together)
+        keys = stored.view(*ids.shape, entries.dim)[some]
+        differences = widened[: keys.numel()].view(keys.shape).copy_(keys).sub_(queries[some, None])
+        torch.sum(differences.square_(), -1, out=distances_sq[some])
+    return distances_sq
 
 
 def _distances_sq(queries: Tensor, keys: Tensor) -> Tensor:

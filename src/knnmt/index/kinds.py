@@ -49,8 +49,8 @@ class Kind:
 
 
 def lists_for(entries: int) -> int:
-    """About 4√entries lists, a power of two, few enough that each can be trained."""
-    most = min(4 * math.sqrt(entries), _MOST_LISTS, entries / _LEAST_PER_LIST)
+    """About 2√entries lists, a power of two, few enough that each can be trained."""
+    most = min(2 * math.sqrt(entries), _MOST_LISTS, entries / _LEAST_PER_LIST)
     return 1 << int(math.log2(max(most, 1)))
 
 
@@ -61,7 +61,7 @@ def codes_for(dim: int, most: int = 64) -> int:
 
 def _reduced(dim: int) -> int:
     """Dimensions that the four-bit codes keep: two each, so an even number."""
-    return min(128, dim - dim % 2) or 1
+    return min(160, dim - dim % 2) or 1
 
 
 KINDS = {
@@ -113,14 +113,14 @@ KINDS = {
             "rabitq",
             "one bit a dimension in lists proposes, the store's keys decide",
             lambda entries, _dim: f"IVF{lists_for(entries)},RaBitQfs",
-            SearchSettings(probes=32, candidates=64),
+            SearchSettings(probes=16, candidates=64),
             lambda dim: dim // 8 + 32,
         ),
         Kind(
             "pq4",
-            "four-bit codes of reduced keys in lists propose, the store's keys decide",
-            lambda entries, dim: f"PCAR{_reduced(dim)},IVF{lists_for(entries)},PQ{(_reduced(dim) + 1) // 2}x4fs",
-            SearchSettings(probes=32, candidates=128),
+            "four-bit codes of what reduced keys differ by from their list propose, the store's keys decide",
+            lambda entries, dim: f"PCAR{_reduced(dim)},IVF{lists_for(entries)},PQ{(_reduced(dim) + 1) // 2}x4fsr",
+            SearchSettings(probes=16, candidates=48),
             lambda dim: _reduced(dim) // 4 + 18,
         ),
     )

@@ -46,7 +46,9 @@ class RetrievalCache:
             return queries.new_full(shape, float("inf")), torch.zeros(shape, dtype=torch.long, device=queries.device)
         products = torch.baddbmm(self._norms_sq[:, None, :used], queries, self._keys[:, :used].mT, alpha=-2)
         partly_sq, place = products.min(-1)
-        return (partly_sq + queries.square().sum(-1)).clamp_(min=0).sqrt_(), place
+        # Measured again by direct differences: by the products no state would be at distance 0 of itself.
+        nearest = self._keys[torch.arange(len(queries), device=queries.device)[:, None], place]
+        return (queries - nearest).norm(dim=-1).masked_fill_(partly_sq.isinf(), float("inf")), place
 
     def at(self, scopes: Tensor, places: Tensor) -> Neighbours:
         """What was found for the states at the given places of the given scopes, (rows,) each."""
@@ -59,6 +61,9 @@ class RetrievalCache:
         """
         self._reserve(self._most_written + chosen.shape[1])
         order = self._written[:, None] + chosen.cumsum(1) - 1
+        self._written = order[:, -1] + 1
+        if chosen.shape[1] > self._keys.shape[1]:  # the first rows of this step would be overwritten by its last
+            chosen = chosen & (order >= self._written[:, None] - self._keys.shape[1])
         scopes, rows = chosen.nonzero(as_tuple=True)
         places = order[scopes, rows] % self._keys.shape[1]
         kept = queries[scopes, rows]
@@ -66,7 +71,6 @@ class RetrievalCache:
         self._norms_sq[scopes, places] = kept.square().sum(-1)
         for mine, new in zip(self._found, _arrays(neighbours[chosen.flatten()]), strict=True):
             mine[scopes, places, : new.shape[1]] = new
-        self._written += chosen.sum(1)
         self._most_written += chosen.shape[1]
 
     def keep(self, scopes: Sequence[int]) -> None:

@@ -18,7 +18,7 @@ from torch.nn import functional
 from knnmt.config import Fading, RetrievalConfig
 from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.engine.base import Engine, State
-from knnmt.errors import DatastoreDamagedError
+from knnmt.errors import DatastoreDamagedError, SettingError
 from knnmt.index.base import Found
 from knnmt.retrieval.combiner import SentenceSoFar, log_fading
 from knnmt.retrieval.distribution import log_weights
@@ -84,13 +84,15 @@ class Calibration:
         if section is None:
             return None
         try:
-            distances = tuple(section["nearest_distances"])
-            return cls(**{**section, "nearest_distances": distances, "fading": Fading(**section["fading"])})
-        except (TypeError, KeyError) as error:
+            distances = tuple(float(each) for each in section["nearest_distances"])
+            known = cls(**{**section, "nearest_distances": distances, "fading": Fading(**section["fading"])})
+            known.config(), known.config(fading=False), known.nearest_distance(0.5)  # or they fail where they are used
+        except (TypeError, KeyError, ValueError, SettingError) as error:
             raise DatastoreDamagedError(
-                f"{store}: its estimated settings lack a field or have an unknown one ({error}); "
+                f"{store}: its estimated settings lack a field, have an unknown one or a wrong value ({error}); "
                 f"`knnmt index {store}` estimates them again."
             ) from error
+        return known
 
 
 def calibrate(held_out: HeldOutQueries, found: Found, engine: Engine[State]) -> Calibration | None:

@@ -14,7 +14,7 @@ from knnmt.index.base import Found
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.index.faiss_index import FaissIndex
-from knnmt.index.kinds import EXACT, KINDS, SearchSettings
+from knnmt.index.kinds import EXACT, KINDS, SearchSettings, kind_named
 from knnmt.index.saved import build_index, save_index
 from knnmt.retrieval.fidelity import BATCHES, Fidelity, fidelity, milliseconds_per_batch
 from knnmt.retrieval.held_out import HeldOutQueries
@@ -96,17 +96,21 @@ class Chooser:
     ) -> Choice:
         """Measure exact search and the kinds given, and save the fastest that reaches the target.
 
-        kinds: by default those of `CANDIDATES` that a store of this size can gain from
+        kinds: by default those of `CANDIDATES` that a store of this size can gain from; a single one is taken even if
+            it misses the target, at its most faithful settings
         first_good: stop at the first kind that reaches the target and is faster than exact search
         hear: is told of each candidate as it is measured
         """
+        to_try = self._worth_trying(kinds)
+        only = kinds[0] if kinds is not None and len(kinds) == 1 else None
+        limit_bytes = _half_of_memory() if target.memory_bytes is None else target.memory_bytes
         exact = self._exact()
         hear(exact)
         measured, notes = [exact], []
         best = exact
-        for kind in self._worth_trying(kinds):
+        for kind in to_try:
             needed = KINDS[kind].bytes_per_entry(self._entries.dim) * self._entries.entries
-            if needed > (target.memory_bytes or _half_of_memory()):
+            if needed > limit_bytes:
                 notes.append(f"{kind} would take {needed >> 20:,} MiB")
                 continue
             try:
@@ -119,25 +123,21 @@ class Chooser:
                 hear(each)
             good = [each for each in tried if target.reached_by(each.fidelity)]
             best = min([best, *good], key=lambda each: each.milliseconds[_DECIDING])
-            if best.kind != kind:
+            if kind not in (best.kind, only):
                 self._built.pop(kind, None)
             if first_good and best is not exact:
                 break
-        chosen = self._named(kinds, measured, best)
+        asked_for = [each for each in measured if each.kind == only]
+        chosen = min(
+            asked_for, key=lambda each: (not target.reached_by(each.fidelity), each.fidelity.variation), default=best
+        )
         self._save(chosen)
-        return Choice(chosen, tuple(measured), _reason(chosen, exact, target, kinds, notes))
+        return Choice(chosen, tuple(measured), _reason(chosen, exact, target, only, notes))
 
     def _worth_trying(self, kinds: Sequence[str] | None) -> list[str]:
         if kinds is not None:
-            return [kind for kind in kinds if kind != EXACT]
+            return [kind_named(kind).name for kind in kinds if kind != EXACT]
         return list(CANDIDATES) if self._entries.entries > _SMALL else []
-
-    def _named(self, kinds: Sequence[str] | None, measured: list[Candidate], best: Candidate) -> Candidate:
-        """A single kind that was asked for is taken even if it misses the target, at its most faithful settings."""
-        if kinds is None or len(kinds) > 1 or (best.kind == kinds[0]):
-            return best
-        mine = [each for each in measured if each.kind == kinds[0]]
-        return min(mine, key=lambda each: each.fidelity.variation) if mine else best
 
     def _exact(self) -> Candidate:
         index = ExactIndex(self._entries)
@@ -175,19 +175,18 @@ def _settings_to_try(usual: SearchSettings) -> list[SearchSettings]:
     return [SearchSettings(each, count) for count, each in product(counts, probes)]
 
 
-def _reason(
-    chosen: Candidate, exact: Candidate, target: Target, kinds: Sequence[str] | None, notes: Sequence[str]
-) -> str:
-    asked = f"recall {target.recall:g} and variation {target.variation:g}"
-    if chosen.kind == EXACT and kinds == [EXACT]:
+def _reason(chosen: Candidate, exact: Candidate, target: Target, only: str | None, notes: Sequence[str]) -> str:
+    limits = f"recall {target.recall:g} and variation {target.variation:g}"
+    times = exact.milliseconds[_DECIDING] / chosen.milliseconds[_DECIDING]
+    speed = f"{times:.1f} times as fast as exact search for {_DECIDING} queries"
+    if chosen.kind == only == EXACT:
         reason = "asked for"
+    elif chosen.kind == only:
+        reason = f"asked for; it {'holds' if target.reached_by(chosen.fidelity) else 'does not hold'} {limits}; {speed}"
     elif chosen.kind == EXACT:
-        reason = f"nothing faster holds {asked}"
-    elif target.reached_by(chosen.fidelity):
-        times = exact.milliseconds[_DECIDING] / chosen.milliseconds[_DECIDING]
-        reason = f"the fastest that holds {asked}; {times:.1f} times as fast as exact search for {_DECIDING} queries"
+        reason = f"nothing faster holds {limits}"
     else:
-        reason = f"asked for; it does not hold {asked}"
+        reason = f"the fastest that holds {limits}; {speed}"
     return "; ".join([reason, *notes])
 
 

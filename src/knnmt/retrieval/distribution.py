@@ -12,6 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+_MOST = 1 - 2**-24  # the largest λ below 1: at 1 the offset would be infinite
+
 
 def log_weights(distances_sq: Tensor, temperature: float | Tensor, log_counts: Tensor | None = None) -> Tensor:
     """The neighbours' shares of p_kNN, as logarithms, (rows, k); -inf where there is no neighbour.
@@ -19,10 +21,12 @@ def log_weights(distances_sq: Tensor, temperature: float | Tensor, log_counts: T
     distances_sq (rows, k), infinite where there is none; temperature a number or (rows, 1); log_counts (rows, k):
     logarithms of how many entries each neighbour stands for after merging
     """
-    logits = -distances_sq.float() / temperature
+    distances_sq = distances_sq.float()
+    missing = distances_sq.isinf()
+    # Counted from the nearest, so that a row of far neighbours keeps one that weighs something.
+    logits = (distances_sq.amin(-1, keepdim=True) - distances_sq) / temperature
     if log_counts is not None:
         logits = logits + log_counts
-    missing = distances_sq.isinf()
     return torch.log_softmax(logits.masked_fill(missing, -1e30), dim=-1).masked_fill(missing, float("-inf"))
 
 
@@ -38,11 +42,11 @@ def token_log_probabilities(tokens: Tensor, weights: Tensor) -> Tensor:
 def interpolate_(log_probabilities: Tensor, tokens: Tensor, log_p_knn: Tensor, log_lambda: Tensor) -> Tensor:
     """Equation 3 on log-probabilities, in place; returns what is to be added to every number of a row, (rows,).
 
-    log_probabilities (rows, vocabulary); tokens and log_p_knn (rows, k); log_lambda (rows,), below 0
+    log_probabilities (rows, vocabulary); tokens and log_p_knn (rows, k); log_lambda (rows,), at most 0
 
     With a row's offset log(1 - λ) the mixture of token y is offset + log(p_NMT(y) + λ / (1 - λ) p_kNN(y)).
     """
-    offset = torch.log1p(-log_lambda.exp())
+    offset = torch.log1p(-log_lambda.exp().clamp(max=_MOST))
     base = log_probabilities.gather(1, tokens)
     log_probabilities.scatter_(1, tokens, torch.logaddexp(base, log_p_knn + (log_lambda - offset)[:, None]))
     return offset

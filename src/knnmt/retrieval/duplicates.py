@@ -21,7 +21,7 @@ def distinct_rows(queries: Tensor) -> tuple[Tensor, Tensor] | None:
     """
     if len(queries) < 2:
         return None
-    products = (queries * _direction(queries.shape[1], queries.device)).sum(1)
+    products = queries @ _direction(queries.shape[1], queries.device)
     ordered, order = products.sort(stable=True)
     new = torch.ones_like(order, dtype=torch.bool)
     new[1:] = ordered[1:] != ordered[:-1]

@@ -17,7 +17,7 @@ from knnmt.datastore.arrays import Array
 from knnmt.engine.base import Engine, State
 from knnmt.engine.forced import force
 from knnmt.errors import InputError
-from knnmt.index.base import Found, Index, nearest_first
+from knnmt.index.base import Found, Index, nearest_first, nothing
 from knnmt.index.entries import Entries
 
 SENTENCES = 500
@@ -42,6 +42,8 @@ class HeldOutQueries:
     def search(self, index: Index, k: int) -> Found:
         """The k nearest entries of each query that stand in no sentence with the same source text."""
         parts = [self._search(index, torch.arange(i, min(i + 512, len(self.queries))), k) for i in self._starts()]
+        if not parts:
+            return nearest_first(*nothing(self.queries), k)
         return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
     def _starts(self) -> range:

@@ -8,6 +8,7 @@ from knnmt.compression.pca import Projection
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
+from knnmt.errors import InputError
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.retrieval.calibration import DEFAULT_K, Calibration, calibrate
@@ -29,6 +30,8 @@ def prepare(
     The queries are the states of development pairs where some are given, else the store's own held-out entries. A store
     that was reduced or pruned keeps the settings of the store it was made from.
     """
+    if not store.manifest.live_entries:
+        raise InputError(f"{store.path}: has no entries left to prepare a search of")
     entries = Entries(store)
     projection = Projection.of(store)
     held_out = (

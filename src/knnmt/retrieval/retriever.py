@@ -260,42 +260,41 @@ class BatchRetrieval:
         config, store = group.retrieval.config, group.retrieval.store
         rows = len(queries)
         hits = torch.zeros(rows, dtype=torch.bool, device=queries.device)
+        if wanted is None and config.cache is None:
+            self._count(rows, rows, 0)
+            return store.search(queries, config.k), hits
         searched = torch.ones_like(hits) if wanted is None else wanted
+        scopes = len(group.sentences) if _by_sentence(group) else 1
+        scoped = queries.view(scopes, -1, queries.shape[1])
+        places = None
         if config.cache is not None:
-            scopes = len(group.sentences) if _by_sentence(group) else 1
             if group.cache is None:
                 group.cache = RetrievalCache(scopes, queries.shape[1], config.k, config.cache, queries.device)
-            scoped = queries.view(scopes, -1, queries.shape[1])
             distances, places = group.cache.nearest(scoped)
             hits = (distances.flatten() <= config.cache.threshold) & searched
             searched = searched & ~hits
             if self.statistics.hit_distances is not None:
                 self.statistics.hit_distances += distances.flatten()[hits].tolist()
-        count, hit_count = self._count(searched, hits)
-        if count == rows:
-            neighbours = store.search(queries, config.k)
-        else:
-            neighbours = Neighbours.none(rows, config.k, queries.device)
-            if count:
-                neighbours.put(searched.nonzero()[:, 0], store.search(queries[searched], config.k))
-            if hit_count and group.cache is not None:
-                which = hits.nonzero()[:, 0]
-                neighbours.put(which, group.cache.at(which // (rows // scopes), places.flatten()[which]))
-        if config.cache is not None and group.cache is not None:
+        misses, found = searched.nonzero()[:, 0], hits.nonzero()[:, 0]
+        self._count(rows, len(misses), len(found))
+        neighbours = Neighbours.none(rows, config.k, queries.device)
+        if len(misses):
+            neighbours.put(misses, store.search(queries[misses], config.k))
+        if group.cache is not None and config.cache is not None and places is not None:
+            if len(found):
+                neighbours.put(found, group.cache.at(found // (rows // scopes), places.flatten()[found]))
             kept = searched | hits if config.cache.store_hits else searched
             group.cache.add(kept.view(scopes, -1), scoped, neighbours)
         return neighbours, hits
 
-    def _count(self, searched: Tensor, hits: Tensor) -> tuple[int, int]:
-        count, hit_count = int(searched.sum()), int(hits.sum())
+    def _count(self, rows: int, searches: int, hits: int) -> None:
         statistics = self.statistics
-        statistics.rows += len(searched)
-        statistics.searches += count
-        statistics.hits += hit_count
+        statistics.rows += rows
+        statistics.searches += searches
+        statistics.hits += hits
         if self._first_step:
-            statistics.first_rows += len(searched)
-            statistics.first_searches += count
-        return count, hit_count
+            statistics.first_rows += rows
+            statistics.first_searches += searches
 
 
 def _by_sentence(group: _Group) -> bool:

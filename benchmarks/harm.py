@@ -1,0 +1,127 @@
+"""What a store does to text of its own kind and of others: fixed λ against λ that fades with distance.
+
+    python benchmarks/harm.py [--pairs 15000] [--lines 300] [--own-lines 2000] [--device cuda] [--hypotheses FILE]
+    python benchmarks/harm.py --score FILE
+
+For each of the four domains a store of `--pairs` training pairs is built, with exact search and the settings that are
+estimated from the store alone. The first `--own-lines` development lines of its own domain, and the first `--lines` of
+each other one, are translated by the model alone, with the store at its best fixed λ, and with fading λ; beam 5. BLEU
+is sacrebleu's; where that is not installed, write the translations to a file and score them elsewhere. Text comes from
+KNNMT_DATA (default ../shared).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from itertools import islice
+from pathlib import Path
+
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.reading import read_memories
+from knnmt.corpus.report import ReadingReport
+from knnmt.datastore.store import Datastore
+from knnmt.retrieval.calibration import DEFAULT_K, calibrate
+from knnmt.retrieval.held_out import sample
+from knnmt.retrieval.retriever import OpenStore
+from knnmt.translator.translator import Translator
+
+DOMAINS = ["it", "koran", "law", "medical"]
+
+
+def read(domain: str, part: str) -> list[SegmentPair]:
+    path = Path(os.environ.get("KNNMT_DATA", "../shared")) / "data" / domain / f"{part}.tsv.xz"
+    if not path.exists():
+        sys.exit(f"{path}: no text there; set KNNMT_DATA")
+    reading = ReadingConfig(source_language="de", target_language="en")
+    return list(read_memories([path], reading, ReadingReport()))
+
+
+def spread(pairs: list[SegmentPair], count: int) -> list[SegmentPair]:
+    """About `count` pairs from all over a memory."""
+    return list(islice(pairs[:: max(1, len(pairs) // count)], count))
+
+
+def translate_all(arguments: argparse.Namespace) -> dict[str, list[str]]:
+    translator = Translator(device=arguments.device, dtype="float32", exact=True)
+    own = {domain: [pair.source for pair in read(domain, "dev")[: arguments.own_lines]] for domain in DOMAINS}
+    found: dict[str, list[str]] = {}
+
+    def run(name: str, domain: str, lines: int, **settings: object) -> None:
+        started = time.perf_counter()
+        results = translator.translate(own[domain][:lines], batch_size=100, max_tokens=200, **settings)  # type: ignore[call-overload]
+        found[name] = [each.text for each in results]
+        print(f"{name}: {time.perf_counter() - started:.0f} s", flush=True)
+        if arguments.hypotheses:
+            arguments.hypotheses.write_text(json.dumps(found), encoding="utf-8")
+
+    for domain in DOMAINS:
+        run(f"base|{domain}", domain, arguments.own_lines)
+    with tempfile.TemporaryDirectory() as scratch:
+        for domain in DOMAINS:
+            place = Path(scratch) / domain
+            store = Datastore.build(place, spread(read(domain, "train"), arguments.pairs), translator.engine)
+            index = OpenStore(store, translator.engine.device, exact=True).index
+            held_out = sample(index.entries)
+            calibration = calibrate(held_out, held_out.search(index, DEFAULT_K), translator.engine)
+            assert calibration is not None
+            calibration.save(place)
+            print(f"{domain}: {store.entries:,} entries; {calibration.config().signature()}", flush=True)
+            run(f"fixed|{domain}|{domain}", domain, arguments.own_lines, datastore=place, fading=False)
+            run(f"fading|{domain}|{domain}", domain, arguments.own_lines, datastore=place)
+            for other in DOMAINS:
+                if other != domain:
+                    for name, fading in (("fixed", False), ("fading", True)):
+                        run(f"{name}|{domain}|{other}", other, arguments.lines, datastore=place, fading=fading)
+            translator.memories.close(place)
+    return found
+
+
+def score(found: dict[str, list[str]]) -> None:
+    import sacrebleu
+
+    references = {domain: [pair.target for pair in read(domain, "dev")] for domain in DOMAINS}
+
+    def bleu(name: str, lines: int | None = None) -> float:
+        texts = found[name][:lines]
+        return float(sacrebleu.corpus_bleu(texts, [references[name.split("|")[-1]][: len(texts)]]).score)
+
+    print("\n| store | own text: base | fixed λ | fading λ | other text, BLEU against base: fixed λ | fading λ |")
+    print("|---" * 6 + "|")
+    for domain in DOMAINS:
+        own = [bleu(f"base|{domain}"), bleu(f"fixed|{domain}|{domain}"), bleu(f"fading|{domain}|{domain}")]
+        others = [
+            ", ".join(
+                f"{other} {bleu(key) - bleu(f'base|{other}', len(found[key])):+.2f}"
+                for other in DOMAINS
+                if (key := f"{name}|{domain}|{other}") in found and other != domain
+            )
+            for name in ("fixed", "fading")
+        ]
+        print(f"| {domain} | " + " | ".join([*(f"{each:.2f}" for each in own), *others]) + " |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--pairs", type=int, default=15_000)
+    parser.add_argument("--lines", type=int, default=300)
+    parser.add_argument("--own-lines", type=int, default=2000)
+    parser.add_argument("--device")
+    parser.add_argument("--hypotheses", type=Path, help="write the translations here")
+    parser.add_argument("--score", type=Path, help="score translations written before")
+    arguments = parser.parse_args()
+    if arguments.score:
+        score(json.loads(arguments.score.read_text(encoding="utf-8")))
+        return
+    found = translate_all(arguments)
+    if not arguments.hypotheses:
+        score(found)
+
+
+if __name__ == "__main__":
+    main()

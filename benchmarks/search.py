@@ -1,0 +1,86 @@
+"""Every kind of index on one store: recall and total variation against time, and bytes an entry.
+
+    python benchmarks/search.py STORE [--kinds all] [--rounds 15] [--sentences 200]
+
+Queries are the entries of sampled sentences of the store, which must not find their own sentence. Every kind is
+searched at its own settings; all take turns within every round, batches of 5, 40 and 80 queries, median.
+`benchmarks/stores.py` makes a store of real text with more than a million entries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from knnmt.datastore.store import Datastore
+from knnmt.engine.precision import cpu_name
+from knnmt.index.base import Index
+from knnmt.index.entries import Entries
+from knnmt.index.exact import ExactIndex
+from knnmt.index.faiss_index import FaissIndex
+from knnmt.index.kinds import EXACT, KINDS
+from knnmt.retrieval.calibration import DEFAULT_K, Calibration
+from knnmt.retrieval.fidelity import BATCHES, fidelity
+from knnmt.retrieval.held_out import sample
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("store", type=Path)
+    parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--sentences", type=int, default=200)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    store = Datastore.open(arguments.store)
+    entries = Entries(store)
+    calibration = Calibration.of(arguments.store)
+    temperature = calibration.temperature if calibration else 30.0
+    held_out = sample(entries, arguments.sentences)
+    print(f"{cpu_name()}, {arguments.threads} threads; {entries.entries:,} entries of {entries.dim} dimensions")
+    print(f"{len(held_out.queries):,} queries, k {DEFAULT_K}, T {temperature:.3g}", flush=True)
+
+    exact = ExactIndex(entries)
+    true = held_out.search(exact, DEFAULT_K)
+    indexes: dict[str, Index] = {EXACT: exact}
+    facts = {EXACT: "1.000 | 0.0000 | 0 | 0"}
+    for name in arguments.kinds:
+        started = time.perf_counter()
+        built = FaissIndex.train_and_add(entries, KINDS[name])
+        seconds = time.perf_counter() - started
+        with tempfile.TemporaryDirectory() as scratch:
+            built.write(Path(scratch) / "index")
+            size = (Path(scratch) / "index").stat().st_size / entries.entries
+        found = fidelity(held_out.queries, held_out.search(built, DEFAULT_K), true, entries, temperature)
+        settings = built.settings
+        label = f"{name} {settings.probes}" + (f"/{settings.candidates}" if settings.candidates else "")
+        indexes[label] = built
+        facts[label] = f"{found.recall:.3f} | {found.variation:.4f} | {size:.0f} | {seconds:.0f}"
+        print(f"built {label}", flush=True)
+
+    times: dict[tuple[str, int], list[float]] = {(name, size): [] for name in indexes for size in BATCHES}
+    for turn in range(arguments.rounds):
+        for size in BATCHES:
+            rows = (torch.arange(size) + turn * size) % len(held_out.queries)
+            for name, index in indexes.items():
+                if name == EXACT and turn > 3:
+                    continue
+                started = time.perf_counter()
+                index.search(held_out.queries[rows], DEFAULT_K)
+                times[name, size].append(1000 * (time.perf_counter() - started))
+    print("\n| index, probes/re-ranked | recall@8 | variation | bytes an entry | build s | 5 | 40 | 80 queries, ms |")
+    print("|---" * 8 + "|")
+    for name in indexes:
+        medians = " | ".join(f"{statistics.median(times[name, size]):.2f}" for size in BATCHES)
+        print(f"| {name} | {facts[name]} | {medians} |")
+
+
+if __name__ == "__main__":
+    main()

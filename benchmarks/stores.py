@@ -1,0 +1,83 @@
+"""The stores that the benchmarks of search and retrieval use: built once from real text, kept beside each other.
+
+    python benchmarks/stores.py DIRECTORY [--pairs 75000] [--dim 256] [--prune 2]
+
+DIRECTORY gets `full` (1.3 million entries of the software domain by default), `pca` (its keys reduced), `pruned`, and
+`pca-pruned`, each with the index that `knnmt build` would choose. What is there already is taken as it is. The text is
+every third training pair of the software domain under KNNMT_DATA (default ../shared).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from knnmt.compression.pca import reduce
+from knnmt.compression.pruning import prune
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.reading import read_memories
+from knnmt.corpus.report import ReadingReport
+from knnmt.datastore.store import Datastore
+from knnmt.engine.loading import load_engine
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.index.saved import read_saved
+from knnmt.index.store_index import StoreIndex
+from knnmt.retrieval.preparation import prepare
+
+
+def domain_file(name: str) -> Path:
+    path = Path(os.environ.get("KNNMT_DATA", "../shared")) / "data" / "it" / f"{name}.tsv.xz"
+    return path if path.exists() else sys.exit(f"{path}: no text there; set KNNMT_DATA")
+
+
+def read_pairs(path: Path) -> Iterator[SegmentPair]:
+    return read_memories([path], ReadingConfig(source_language="de", target_language="en"), ReadingReport())
+
+
+def made(place: Path, engine: TransformerEngine, make: Callable[[], object]) -> Datastore:
+    """The store at a place, made and indexed if it is not there yet."""
+    started = time.perf_counter()
+    if not place.exists():
+        make()
+    store = Datastore.open(place, engine)
+    if read_saved(store) is None:
+        choice = prepare(store, engine, first_good=True)
+        print(f"{place}: {choice.chosen.name}; {choice.reason}", flush=True)
+    print(
+        f"{place}: {store.entries:,} entries of {store.manifest.dim}, {time.perf_counter() - started:.0f} s", flush=True
+    )
+    return store
+
+
+def make_stores(directory: Path, pairs: int, dim: int, k: int) -> None:
+    engine = load_engine("de-en", device="cpu")
+    chosen = islice(islice(read_pairs(domain_file("train")), 0, None, 3), pairs)
+    full = made(directory / "full", engine, lambda: Datastore.build(directory / "full", chosen, engine))
+    reduced = made(directory / "pca", engine, lambda: reduce(full, directory / "pca", dim))
+    for store, name in ((full, "pruned"), (reduced, "pca-pruned")):
+        made(
+            directory / name,
+            engine,
+            lambda store=store, name=name: prune(store, directory / name, StoreIndex(store).search, k),  # type: ignore[misc]
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--pairs", type=int, default=75_000)
+    parser.add_argument("--dim", type=int, default=256)
+    parser.add_argument("--prune", type=int, default=2)
+    arguments = parser.parse_args()
+    arguments.directory.mkdir(parents=True, exist_ok=True)
+    make_stores(arguments.directory, arguments.pairs, arguments.dim, arguments.prune)
+
+
+if __name__ == "__main__":
+    main()
