@@ -25,6 +25,7 @@ from knnmt.index.saved import INDEXES, build_index, read_saved
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.calibration import Calibration
 
+FIXED = {"interpolation_weight": 0.7, "temperature": 9.0}
 LINES = "Satz 3 ja ja\nanders\n\nSatz 12\n"
 
 
@@ -164,16 +165,10 @@ def test_adding_to_a_store_with_an_index(
     ("options", "settings"),
     [
         ([], {}),
-        (
-            ["--k", "3", "--lambda", "0.7", "--temperature", "9"],
-            {"k": 3, "interpolation_weight": 0.7, "temperature": 9},
-        ),
+        (["--k", "3", "--lambda", "0.7", "--temperature", "9"], {**FIXED, "k": 3}),
         (["--no-fading", "--exact"], {"fading": False}),
         (["--lambda", "0.9", "--fading"], {"interpolation_weight": 0.9, "fading": True}),
-        (
-            ["--cache", "5", "--cache-scope", "batch", "--cache-hits"],
-            {"cache": 5, "cache_scope": "batch", "cache_hits": True},
-        ),
+        (["--cache", "5", "--cache-scope", "batch"], {"cache": 5, "cache_scope": "batch"}),
         (["--cache", "20%"], {"cache": "20%"}),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,16 @@ from knnmt.translator.memories import Memories, resolve
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 
 
+@pytest.fixture(scope="module")
+def prepared(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = Datastore.build(tmp_path_factory.mktemp("prepared") / "s", some_pairs(25), tiny)
+    prepare(made, tiny)
+    return made.path
+
+
 @pytest.fixture
-def store(tiny: TransformerEngine, tmp_path: Path) -> Datastore:
-    return Datastore.build(tmp_path / "s", some_pairs(25), tiny)
+def store(prepared: Path, tmp_path: Path) -> Datastore:
+    return Datastore.open(shutil.copytree(prepared, tmp_path / "s"))
 
 
 @pytest.fixture
@@ -36,6 +44,7 @@ def config_of(translator: Translator, store: Datastore, **settings: Any) -> Retr
 
 
 def test_a_store_without_settings_is_calibrated_when_it_is_opened(translator: Translator, store: Datastore) -> None:
+    (store.path / "settings.json").unlink()
     memory = translator.memories.open(store)
     assert memory.calibration.queries > 100
     assert not (store.path / "settings.json").exists()  # reading a store does not write to it
@@ -48,7 +57,6 @@ def test_a_store_without_settings_is_calibrated_when_it_is_opened(translator: Tr
 def test_settings_saved_with_a_store_are_used(
     translator: Translator, tiny: TransformerEngine, store: Datastore
 ) -> None:
-    prepare(store, tiny)
     saved = Calibration.of(store.path)
     assert saved is not None
     assert translator.memories.open(store).calibration == saved

@@ -112,8 +112,6 @@ class Memories:
                 f"{opened.store.path}: it was made from another store and has no settings of its own. Index that store "
                 "first (`knnmt index`), and make this one from it again."
             )
-        if not opened.store.manifest.live_entries:
-            return Calibration.unknown()
         held_out = sample(opened.index.entries, _FEW_SENTENCES)
         estimated = calibrate(held_out, held_out.search(opened.index, DEFAULT_K), self._engine)
         return estimated or Calibration.unknown()
