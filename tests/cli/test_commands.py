@@ -131,6 +131,36 @@ def test_pipes_are_read_once_and_what_is_read_is_never_overwritten(tmp_path: Pat
     assert "the output cannot be written: No space left" in full.stderr
 
 
+def test_a_memory_is_built_and_translated_with(tmp_path: Path) -> None:
+    """As the help tells it, in processes of their own, with the shipped model."""
+    memory, store = tmp_path / "own.tsv", tmp_path / "own.store"
+    pairs = [
+        ("Der Hauptschalter befindet sich an der Rückseite.", "The grand lever sits at the stern."),
+        ("Die Anzeige leuchtet grün.", "The glimmer shines verdant."),
+        ("Die Anzeige blinkt rot.", "The glimmer pulses crimson."),
+        ("Drücken Sie die Taste.", "Kindly depress the knob."),
+    ]
+    memory.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")
+    built = knnmt("build", memory, "-o", store)
+    assert b"index      exact: " in built.stdout
+    done = knnmt(
+        "translate",
+        "-d",
+        store,
+        "--lambda",
+        "0.7",
+        "--temperature",
+        "9",
+        stdin="\n".join(pair[0] for pair in pairs).encode(),
+    )
+    assert done.stderr == b""
+    assert lines(done.stdout) == [target for _, target in pairs]
+    missing = knnmt("translate", "-d", tmp_path / "absent", stdin=b"Ja.\n")
+    assert missing.returncode == 1
+    assert missing.stderr.decode().startswith("knnmt: error: ")
+    assert b"no datastore there" in missing.stderr
+
+
 def test_a_long_line_is_translated_in_parts_and_said() -> None:
     text = ", ".join(sentence.rstrip(".!") for sentence in german_sentences(30))
     done = knnmt("translate", "--beam", "1", stdin=text.encode())

@@ -1,0 +1,232 @@
+"""The stores that a translator has open, and the settings that a call retrieves with."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datastore_pairs import some_pairs
+
+from conftest import MakeCheckpoint
+from knnmt import Datastore, Request, SegmentPair, Translator
+from knnmt.config import CacheConfig, RetrievalConfig
+from knnmt.datastore.settings import write_settings
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, NotADatastoreError, SettingError
+from knnmt.retrieval.calibration import Calibration
+from knnmt.retrieval.preparation import prepare
+from knnmt.translator.memories import Memories, resolve
+
+pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
+
+
+@pytest.fixture(scope="module")
+def prepared(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = Datastore.build(tmp_path_factory.mktemp("prepared") / "s", some_pairs(25), tiny)
+    prepare(made, tiny)
+    return made.path
+
+
+@pytest.fixture
+def store(prepared: Path, tmp_path: Path) -> Datastore:
+    return Datastore.open(shutil.copytree(prepared, tmp_path / "s"))
+
+
+@pytest.fixture
+def translator(tiny_checkpoint: Path) -> Translator:
+    return Translator(tiny_checkpoint, device="cpu")
+
+
+def config_of(translator: Translator, store: Datastore, **settings: Any) -> RetrievalConfig:
+    return resolve(translator.memories.open(store), settings)
+
+
+def test_a_store_without_settings_is_calibrated_when_it_is_opened(translator: Translator, store: Datastore) -> None:
+    (store.path / "settings.json").unlink()
+    memory = translator.memories.open(store)
+    assert memory.calibration.queries > 100
+    assert not (store.path / "settings.json").exists()  # reading a store does not write to it
+    config = config_of(translator, store)
+    assert config == memory.calibration.config()
+    assert config.fading is not None
+    assert config.cache is None
+
+
+def test_settings_saved_with_a_store_are_used(
+    translator: Translator, tiny: TransformerEngine, store: Datastore
+) -> None:
+    saved = Calibration.of(store.path)
+    assert saved is not None
+    assert translator.memories.open(store).calibration == saved
+    (store.path / "settings.json").write_text("{", encoding="utf-8")
+    with pytest.raises(DatastoreDamagedError, match="expected settings in JSON"):
+        Memories(tiny).open(store)
+
+
+def test_a_store_of_one_sentence_has_nothing_to_compare_with(
+    translator: Translator, tiny: TransformerEngine, tmp_path: Path
+) -> None:
+    single = Datastore.build(tmp_path / "one", some_pairs(1), tiny)
+    assert translator.memories.open(single).calibration == Calibration.unknown()
+    assert translator.translate("Satz 0 ", datastore=single).tokens
+
+
+def test_a_call_comes_before_the_translator_the_translator_before_the_profile_and_that_before_the_estimate(
+    tiny_checkpoint: Path, store: Datastore
+) -> None:
+    profiles = {"default": {"k": 3, "temperature": 11.0}, "sure": {"k": 2, "interpolation_weight": 0.9, "cache": 4.0}}
+    write_settings(store.path, profiles=profiles)
+    translator = Translator(tiny_checkpoint, device="cpu", datastore=store, temperature=12.0, use_counts=False)
+    estimated = translator.memories.open(store).calibration
+
+    def signed(**settings: Any) -> str:
+        return translator.signature(translator.decoding(), **settings)
+
+    fading = f"lambda:{estimated.fading_weight:g}{estimated.fading.signature()}"
+    assert f"|k:3|{fading}|T:12|counts:no|cache:no|" in signed()
+    assert f"|k:5|{fading}|T:13|counts:no|cache:no|" in signed(k=5, temperature=13.0)
+    assert "|k:2|lambda:0.9|T:12|counts:no|cache:4|" in signed(profile="sure")
+    assert "|k:7|lambda:0.9|T:12|counts:no|cache:no|" in signed(profile="sure", k=7, cache=None)
+    with pytest.raises(SettingError, match="no profile 'unsure'; it has default, sure"):
+        signed(profile="unsure")
+    with pytest.raises(SettingError, match="no profile 'unsure'"):
+        translator.translate("Satz", profile="unsure")
+    assert f"|k:{estimated.k}|" not in signed()
+
+
+def test_a_weight_that_is_given_is_fixed_unless_asked_to_fade(translator: Translator, store: Datastore) -> None:
+    estimated = translator.memories.open(store).calibration
+    fixed = config_of(translator, store, interpolation_weight=0.3)
+    assert (fixed.interpolation_weight, fixed.fading, fixed.temperature) == (0.3, None, estimated.temperature)
+    fading = config_of(translator, store, interpolation_weight=0.3, fading=True)
+    assert (fading.interpolation_weight, fading.fading) == (0.3, estimated.fading)
+    kept = config_of(translator, store, fading=False)
+    assert (kept.interpolation_weight, kept.fading) == (estimated.interpolation_weight, None)
+    assert config_of(translator, store, interpolation_weight=None, fading=None) == estimated.config()
+
+
+def test_a_cache_is_given_as_a_distance_or_as_a_quantile(translator: Translator, store: Datastore) -> None:
+    distances = translator.memories.open(store).calibration.nearest_distances
+    assert config_of(translator, store, cache=6).cache == CacheConfig(6)
+    assert config_of(translator, store, cache="6.5").cache == CacheConfig(6.5)
+    whole = config_of(translator, store, cache="20%", cache_scope="batch", cache_hits=True).cache
+    assert whole is not None
+    assert whole == CacheConfig(whole.threshold, "batch", store_hits=True)
+    assert whole.threshold == pytest.approx(distances[4])
+    for quantile, distance in (("0%", distances[0]), ("100%", distances[20]), ("2.5%", sum(distances[:2]) / 2)):
+        found = config_of(translator, store, cache=quantile).cache
+        assert found is not None
+        assert found.threshold == pytest.approx(distance)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"k": 0}, "k must be at least 1, got 0"),
+        ({"interpolation_weight": 1.0}, "interpolation_weight must be at least 0 and below 1, got 1.0"),
+        ({"interpolation_weight": -0.1}, "interpolation_weight must be at least 0 and below 1"),
+        ({"temperature": 0.0}, "temperature must be above 0, got 0.0"),
+        ({"temperature": float("nan")}, "temperature must be above 0"),
+        ({"cache": -1}, "threshold must be at least 0, got -1"),
+        ({"cache": "viel"}, "cache must be a distance like 6, or a quantile like '20%' .* got 'viel'"),
+        ({"cache": "120%"}, "between 0% and 100%, got '120%'"),
+        ({"cache": "-5%"}, "between 0% and 100%, got '-5%'"),
+        ({"cache": "nan"}, "got 'nan'"),
+        ({"cache": 6, "cache_scope": "world"}, "cache scope must be 'sentence' or 'batch', got 'world'"),
+        ({"profile": "fast"}, "no profile 'fast'; it has none"),
+        ({"interpolation_wieght": 0.5}, "no setting is called 'interpolation_wieght'; those of retrieval are k, "),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_at_once(
+    translator: Translator, tiny_checkpoint: Path, store: Datastore, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingError, match=message):
+        translator.stream(iter(["Satz"]), datastore=store, **settings)
+    with pytest.raises(SettingError, match=message):
+        Translator(tiny_checkpoint, device="cpu", datastore=store, **settings)
+
+
+def test_misspelt_settings_are_refused_without_a_store_too(translator: Translator) -> None:
+    with pytest.raises(SettingError, match="no setting is called 'beams'"):
+        translator.translate("Satz", beams=3)  # type: ignore[call-overload]
+
+
+def test_settings_of_a_request_are_checked(translator: Translator, store: Datastore) -> None:
+    with pytest.raises(SettingError, match="k must be at least 1"):
+        translator.translate([Request("Satz", store, k=0)])
+
+
+def test_what_is_no_store_of_this_model_is_refused(
+    translator: Translator, make_checkpoint: MakeCheckpoint, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    other = Translator(make_checkpoint(d_model=16), device="cpu").engine
+    foreign = Datastore.build(tmp_path / "other", some_pairs(3), other)
+    with pytest.raises(DatastoreMismatchError):
+        translator.translate("Satz", datastore=foreign)
+    with pytest.raises(DatastoreMismatchError):
+        Translator(tiny_checkpoint, device="cpu", datastore=foreign)
+    with pytest.raises(NotADatastoreError, match="absent"):
+        Translator(tiny_checkpoint, device="cpu", datastore=tmp_path / "absent")
+
+
+def test_a_store_is_opened_once_by_whatever_name_and_closed_on_request(
+    translator: Translator, store: Datastore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = translator.memories.open(store)
+    assert translator.memories.open(str(store.path)) is memory
+    monkeypatch.chdir(store.path.parent)
+    assert translator.memories.open("s") is memory
+    assert translator.memories.open(Path("./s/../s")) is memory
+    same = translator.memories.retrieval(store, {"k": 3})
+    assert translator.memories.retrieval("s", {"k": 3}) is same
+    assert translator.memories.retrieval("s", {"k": 4}) is not same
+    before = translator.translate("Satz 3", datastore=store, k=3)
+    translator.memories.close(store)
+    assert translator.memories.open(store) is not memory
+    assert translator.memories.retrieval(store, {"k": 3}) is not same
+    assert translator.translate("Satz 3", datastore=store, k=3) == before
+    translator.memories.close("never opened")
+
+
+def test_the_closest_segment_is_named_on_request(translator: Translator, store: Datastore) -> None:
+    exact, fuzzy, none = translator.translate(
+        ["Satz 3 ja ja ja ", "Satz 77 ja ja ja", "Ganz etwas anderes, wirklich"], datastore=store, match=True
+    )
+    assert exact.match is not None
+    assert (exact.match.exact, exact.match.score, exact.match.origin) == (True, 100, "own.tsv#3")
+    assert exact.match.target == "line 3 yes yes yes"
+    assert fuzzy.match is not None
+    assert not fuzzy.match.exact
+    assert fuzzy.match.score == 80  # one of five words
+    assert none.match is None
+    assert translator.translate("Satz 3 ja ja ja ", datastore=store).match is None
+    assert translator.translate("Satz 3 ja ja ja ", match=True).match is None
+    mixed = translator.translate([Request("Satz 3 ja ja ja "), Request("Satz 3 ja ja ja ", store)], match=True)
+    assert [each.match is None for each in mixed] == [True, False]
+
+
+def test_the_closest_segment_follows_the_store(
+    translator: Translator, tiny: TransformerEngine, store: Datastore
+) -> None:
+    text = "Neue Zeile im Text"
+    assert translator.translate(text, datastore=store, match=True).match is None
+    Datastore.open(store.path).add([SegmentPair(text, "new line", "fix#1")], tiny)
+    found = translator.translate(text, datastore=store, match=True).match
+    assert found is not None
+    assert (found.origin, found.score) == ("fix#1", 100)
+
+
+def test_several_stores_stay_open_side_by_side(
+    translator: Translator, tiny: TransformerEngine, store: Datastore, tmp_path: Path
+) -> None:
+    stores = [store, *(Datastore.build(tmp_path / f"s{n}", some_pairs(8, start=50 * n), tiny) for n in (1, 2))]
+    texts = [f"Satz {n}" for n in (3, 52, 103)]
+    together = translator.translate(
+        [Request(text, each) for text, each in zip(texts, stores, strict=True)], interpolation_weight=0.7
+    )
+    for text, each, found in zip(texts, stores, together, strict=True):
+        alone = translator.translate(text, datastore=each, interpolation_weight=0.7)
+        assert found.text == alone.text
+        assert found.score == pytest.approx(alone.score, abs=1e-4)

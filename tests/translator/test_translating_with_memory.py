@@ -1,0 +1,284 @@
+"""Translating with datastores: adaptation, mixed batches, stores that change, smaller stores."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from index_stores import faiss_or_skip
+
+from german import german_memory, german_sentences
+from knnmt import Datastore, Request, SegmentPair, Translation, Translator
+from knnmt.compression.pca import reduce
+from knnmt.compression.pruning import prune
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.errors import NotADatastoreError, SettingError
+from knnmt.index.saved import build_index
+from knnmt.index.store_index import StoreIndex
+from knnmt.retrieval.preparation import prepare
+from knnmt.translator.memories import RetrievalSettings
+
+MEMORY = german_memory(30)
+NEW = german_sentences(40)[30:]
+_TEXTS = [
+    ("Das Gerät wird mit dem Hauptschalter eingeschaltet.", "The grand lever energises the contraption."),
+    ("Der Hauptschalter befindet sich an der Rückseite.", "The grand lever sits at the stern."),
+    ("Die Anzeige leuchtet grün.", "The glimmer shines verdant."),
+    ("Die Anzeige blinkt rot.", "The glimmer pulses crimson."),
+    ("Drücken Sie die Taste.", "Kindly depress the knob."),
+]
+DEVICE_MEMORY = [SegmentPair(*texts, f"device.tsv#{n}") for n, texts in enumerate(_TEXTS)]
+FIXED: RetrievalSettings = {"k": 4, "interpolation_weight": 0.6, "temperature": 20.0}
+
+
+@pytest.fixture(scope="module")
+def store(engine: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Datastore:
+    made = Datastore.build(tmp_path_factory.mktemp("stores") / "own.store", MEMORY, engine)
+    prepare(made, engine)
+    return made
+
+
+@pytest.fixture(scope="module")
+def device_store(engine: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Datastore:
+    made = Datastore.build(tmp_path_factory.mktemp("stores") / "device.store", DEVICE_MEMORY, engine)
+    prepare(made, engine)
+    return made
+
+
+@pytest.fixture(scope="module")
+def translator() -> Translator:
+    return Translator(device="cpu")
+
+
+def assert_same(found: list[Translation], expected: list[Translation]) -> None:
+    assert [each.text for each in found] == [each.text for each in expected]
+    assert [[token.id for token in each.tokens] for each in found] == [
+        [token.id for token in each.tokens] for each in expected
+    ]
+    assert [each.score for each in found] == pytest.approx([each.score for each in expected], abs=1e-4)
+
+
+# What a memory does -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("settings", "least"), [({}, 0.4), ({"fading": False}, 0.8), (FIXED, 0.8)])
+def test_what_a_memory_holds_is_translated_as_it_says(
+    translator: Translator, store: Datastore, settings: RetrievalSettings, least: float
+) -> None:
+    sources = [pair.source for pair in MEMORY[:10]]
+    adapted = [each.text for each in translator.translate(sources, datastore=store, **settings)]
+    base = [each.text for each in translator.translate(sources)]
+    assert not set(base) & {pair.target for pair in MEMORY}
+    same = sum(text == pair.target for text, pair in zip(adapted, MEMORY[:10], strict=True))
+    assert same >= least * len(sources)
+
+
+def test_new_text_takes_over_the_words_of_a_memory_and_other_text_does_not(
+    translator: Translator, store: Datastore, device_store: Datastore
+) -> None:
+    terms = ("physician", "kid brother", "Board", "outfit", "Madam", "scholars", "angler", "not a soul")
+    adapted = translator.translate(NEW, datastore=store, fading=False)
+    assert sum(any(term in each.text for term in terms) for each in adapted) >= 0.6 * len(NEW)
+    base = translator.translate(NEW)
+    assert not any(term in each.text for term in terms for each in base)
+    assert translator.translate("Die Anzeige blinkt grün.", datastore=device_store).text.startswith("The glimmer")
+    foreign = [each.text for each in translator.translate(NEW, datastore=device_store)]
+    assert sum(text == each.text for text, each in zip(foreign, base, strict=True)) >= 0.8 * len(NEW)
+
+
+@pytest.mark.parametrize("beam", [1, 5])
+def test_a_weight_of_zero_is_the_model_alone(translator: Translator, store: Datastore, beam: int) -> None:
+    n_best = min(beam, 2)
+    base = translator.translate(NEW, beam=beam, n_best=n_best)
+    assert translator.translate(NEW, beam=beam, n_best=n_best, datastore=store, interpolation_weight=0.0) == base
+
+
+@pytest.mark.parametrize("settings", [{}, {"cache": 15.0}], ids=["no cache", "cache by sentence"])
+@pytest.mark.parametrize("beam", [1, 5])
+def test_a_result_does_not_depend_on_its_batch(store: Datastore, beam: int, settings: RetrievalSettings) -> None:
+    translator = Translator(device="cpu", datastore=store, exact=True, **settings)
+    texts = NEW[:2] + [pair.source for pair in MEMORY[:2]]
+    alone = [translator.translate(text, beam=beam) for text in texts]
+    assert_same(translator.translate(texts, beam=beam), alone)
+    assert_same(translator.translate(texts[::-1], beam=beam), alone[::-1])
+    assert_same(translator.translate(texts[2:] + texts[:2], beam=beam, batch_size=2), alone[2:] + alone[:2])
+    assert (translator.statistics.hits > 0) == ("cache" in settings)
+
+
+def test_a_cache_of_the_batch_is_an_option(store: Datastore) -> None:
+    saved = {}
+    for scope in ("sentence", "batch"):
+        translator = Translator(
+            device="cpu", datastore=store, cache="50%", cache_scope="batch" if scope == "batch" else "sentence"
+        )
+        found = translator.translate([pair.source for pair in MEMORY[:8]])
+        assert sum(each.text == pair.target for each, pair in zip(found, MEMORY, strict=False)) >= 4
+        saved[scope] = translator.statistics.saved()
+    assert 0 < saved["sentence"] < saved["batch"]
+
+
+# Requests ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("beam", [1, 5])
+def test_requests_for_several_stores_and_none_are_as_if_each_came_alone(
+    translator: Translator, store: Datastore, device_store: Datastore, beam: int
+) -> None:
+    texts = [NEW[0], "Die Anzeige leuchtet rot.", NEW[1], "Drücken Sie die Taste.", MEMORY[5].source, NEW[2]]
+    stores = [store, device_store, None, device_store.path, str(store.path), device_store]
+    requests = [Request(text, datastore) for text, datastore in zip(texts, stores, strict=True)]
+    together = translator.translate(requests, beam=beam)
+    alone = [translator.translate(text, beam=beam, datastore=each) for text, each in zip(texts, stores, strict=True)]
+    assert_same(together, alone)
+    assert together[3].text == "Kindly depress the knob."
+    assert together[4].text == MEMORY[5].target
+    assert_same([translator.translate(request, beam=beam) for request in requests], alone)
+
+
+def test_requests_bring_settings_of_their_own(translator: Translator, store: Datastore) -> None:
+    text = MEMORY[2].source
+    own: list[RetrievalSettings] = [{"k": 1}, {"interpolation_weight": 0.3}, {"temperature": 300.0}, {}]
+    requests = [
+        Request(text, store, each.get("k"), each.get("interpolation_weight"), each.get("temperature")) for each in own
+    ]
+    together = translator.translate(requests, **FIXED)
+    merged: list[RetrievalSettings] = [{**FIXED, **each} for each in own]
+    assert_same(together, [translator.translate(text, datastore=store, **each) for each in merged])
+    assert len({each.score for each in together}) == 4
+
+
+def test_a_translator_has_defaults_that_a_call_overrides(
+    translator: Translator, store: Datastore, device_store: Datastore
+) -> None:
+    adapted = Translator(device="cpu", datastore=store, **FIXED)
+    text = MEMORY[3].source
+    assert_same([adapted.translate(text)], [translator.translate(text, datastore=store, **FIXED)])
+    assert_same([adapted.translate(text, datastore=None)], [translator.translate(text)])
+    assert_same([adapted.translate(Request(text))], [translator.translate(text)])
+    weaker: RetrievalSettings = {"k": 4, "interpolation_weight": 0.1, "temperature": 20.0}
+    assert_same(
+        [adapted.translate(text, interpolation_weight=0.1)], [translator.translate(text, datastore=store, **weaker)]
+    )
+    other = adapted.translate(DEVICE_MEMORY[4].source, datastore=device_store)
+    assert other.text == DEVICE_MEMORY[4].target
+
+
+def test_a_store_that_is_gone_disturbs_only_those_who_name_it(
+    engine: TransformerEngine, translator: Translator, store: Datastore, tmp_path: Path
+) -> None:
+    gone = Datastore.build(tmp_path / "gone", DEVICE_MEMORY, engine)
+    assert translator.translate(DEVICE_MEMORY[4].source, datastore=gone).text == DEVICE_MEMORY[4].target
+    shutil.rmtree(gone.path)
+    assert translator.translate(MEMORY[0].source, datastore=store).text == MEMORY[0].target
+    with pytest.raises(NotADatastoreError, match="gone"):
+        translator.translate("Ja.", datastore=gone)
+
+
+# Stores that change -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [None, "exact", "ivfpq"])
+def test_changes_by_others_count_in_the_next_call(
+    engine: TransformerEngine, store: Datastore, tmp_path: Path, kind: str | None
+) -> None:
+    if kind == "ivfpq":
+        faiss_or_skip()
+    copied = Datastore.open(shutil.copytree(store.path, tmp_path / "live"))
+    if kind is not None:
+        build_index(copied, kind)
+    translator = Translator(device="cpu", datastore=copied.path, **FIXED)
+    text = "Der Drucker ist leer."
+    before = translator.translate(text).text
+
+    writer = Datastore.open(copied.path)
+    first = SegmentPair(text, "Feed the hungry printer.", "fix#1")
+    writer.add([first], engine)
+    assert translator.translate(text).text == first.target
+    assert translator.translate(text, match=True).match is not None
+
+    second = SegmentPair(text, "The ink has run dry, alas.", "fix#1")
+    writer.replace(lambda pair: pair.origin == "fix#1", [second], engine)
+    assert translator.translate(text).text == second.target
+
+    writer.remove(lambda pair: pair.origin == "fix#1")
+    assert translator.translate(text).text == before
+    assert translator.translate(text, match=True).match is None
+
+    writer.add([first], engine)
+    writer.compact()
+    assert translator.translate(text).text == first.target
+    assert translator.translate(MEMORY[7].source).text == MEMORY[7].target
+
+
+def test_a_change_counts_from_the_next_window_of_a_stream(
+    engine: TransformerEngine, device_store: Datastore, tmp_path: Path
+) -> None:
+    copied = Datastore.open(shutil.copytree(device_store.path, tmp_path / "live"))
+    translator = Translator(device="cpu", datastore=copied, **FIXED)
+    text = "Der Drucker ist leer."
+    stream = translator.stream([text, text], window=1)
+    before = next(stream).text
+    copied.add([SegmentPair(text, "Feed the hungry printer.", "fix#1")], engine)
+    assert next(stream).text == "Feed the hungry printer." != before
+
+
+def test_a_store_with_nothing_left_is_the_model_alone(
+    engine: TransformerEngine, translator: Translator, tmp_path: Path
+) -> None:
+    emptied = Datastore.build(tmp_path / "s", DEVICE_MEMORY, engine)
+    emptied.remove(lambda pair: True)
+    assert_same(translator.translate(NEW[:3], datastore=emptied, **FIXED), translator.translate(NEW[:3]))
+    emptied.add(DEVICE_MEMORY, engine)
+    text = DEVICE_MEMORY[0].source
+    assert translator.translate(text, datastore=emptied, **FIXED).text == DEVICE_MEMORY[0].target
+
+
+# Smaller stores and indexes ---------------------------------------------------------------------------------------
+
+
+def test_reduced_and_pruned_stores_translate_with_the_settings_of_the_store_they_come_from(
+    translator: Translator, store: Datastore, tmp_path: Path
+) -> None:
+    reduced, _ = reduce(store, tmp_path / "reduced", 64)
+    pruned = prune(reduced, tmp_path / "pruned", StoreIndex(reduced).search)
+    sources = [pair.source for pair in MEMORY[:12]]
+    for smaller, made in ((reduced, "pca:64"), (pruned, "pca:64+prune:k=2,seed=0")):
+        found = translator.translate(sources, datastore=smaller, fading=False)
+        same = sum(each.text == pair.target for each, pair in zip(found, MEMORY[:12], strict=True))
+        assert same >= 9
+        signature = translator.signature(translator.decoding(), datastore=smaller, cache="20%")
+        whole = translator.signature(translator.decoding(), datastore=store, cache="20%")
+        assert f"|store:{smaller.path.name}|n:{smaller.entries}|d:64|made:{made}|index:exact|k:8|" in signature
+        assert signature.partition("|k:")[2] == whole.partition("|k:")[2]  # the settings are inherited
+    assert pruned.entries < reduced.entries
+
+    unprepared, _ = reduce(store, tmp_path / "unprepared", 64)
+    (unprepared.path / "settings.json").unlink()
+    with pytest.raises(SettingError, match=r"has no settings of its own\. Index that store first"):
+        translator.translate("Ja.", datastore=unprepared)
+
+
+def test_the_signature_says_what_a_call_retrieves_with(
+    store: Datastore, device_store: Datastore, tmp_path: Path
+) -> None:
+    faiss_or_skip()
+    indexed = Datastore.open(shutil.copytree(store.path, tmp_path / "indexed.store"))
+    build_index(indexed, "ivfpq")
+    settings: RetrievalSettings = {**FIXED, "cache": 6}
+    translator = Translator(device="cpu", datastore=indexed, **settings)
+    config = translator.decoding()
+    base = f"model:de-en|dtype:float32|{config.signature()}"
+    whole = translator.signature(config)
+    assert whole.startswith(
+        f"model:de-en|dtype:float32|{config.signature()}|store:indexed.store|n:{store.entries}|d:320|index:ivfpq/"
+    )
+    assert whole.endswith("|k:4|lambda:0.6|T:20|cache:6|v:0.1.0")
+    assert translator.signature(config, datastore=None) == f"{base}|v:0.1.0"
+    other = translator.signature(config, datastore=device_store, cache=None, k=2)
+    assert f"|store:device.store|n:{device_store.entries}|d:320|index:exact|k:2|lambda:0.6|T:20|cache:no|v:" in other
+    batch = translator.signature(config, cache_scope="batch", cache_hits=True, use_counts=False)
+    assert "|T:20|counts:no|cache:6+batch+hits|" in batch
+    exact = Translator(device="cpu", datastore=indexed, exact=True)
+    assert "|index:exact|k:8|lambda:0." in exact.signature(config)
+    assert "~" in exact.signature(config).partition("|lambda:")[2].partition("|")[0]  # it fades
