@@ -108,10 +108,10 @@ class CacheConfig:
 class Fading:
     """How λ fades where the memory knows nothing alike. Distances are Euclidean, to the nearest entry of a step.
 
-        λ = weight · sigmoid((scale - d) / width) · sigmoid((sentence_scale - m) / sentence_width) · t / (t + 1)
+        λ = weight · sigmoid((scale - d) / width) · sigmoid((sentence_scale - m) / sentence_width) · c
 
-    d is the distance of the step, m the mean over the t steps of the sentence so far: text of another kind is known by
-    all of its steps being far, and at its beginning little is known.
+    d is the distance of the step, m the mean over the t steps of the hypothesis so far: text of another kind is known
+    by all of its steps being far. At the beginning little is known, so c = 1 - min(1, d / scale) / (t + 1).
     """
 
     scale: float

@@ -32,6 +32,14 @@ def read_settings(store: Path) -> dict[str, Any]:
     return content
 
 
+def settings_changed(store: Path) -> int:
+    """When the settings were last written, in nanoseconds; 0 where there are none."""
+    try:
+        return (store / SETTINGS).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def write_settings(store: Path, **sections: Any) -> None:
     """Write sections in the place of those of the same name; the others stay."""
     text = json.dumps({**read_settings(store), **sections}, indent=1).encode()

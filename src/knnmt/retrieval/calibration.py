@@ -75,7 +75,7 @@ class Calibration:
     @classmethod
     def unknown(cls) -> Calibration:
         """Of a store that has nothing to compare with: trust it only where it has the very same state."""
-        return cls(DEFAULT_K, 1.0, 0.5, 0.5, Fading(1.0, 1.0, 1.0, 1.0), (0.0,) * (_QUANTILES + 1), 0)
+        return cls(DEFAULT_K, 1.0, 0.5, 0.9, Fading(1.0, 0.1, 1.0, 0.1), (0.0,) * (_QUANTILES + 1), 0)
 
     @classmethod
     def of(cls, store: Path) -> Calibration | None:

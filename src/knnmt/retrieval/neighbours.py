@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +42,3 @@ class Neighbours:
         self.distances_sq[rows, :k] = found.distances_sq
         self.tokens[rows, :k] = found.tokens
         self.ids[rows, :k] = found.ids
-
-
-def joined(parts: Sequence[Neighbours]) -> Neighbours:
-    """Rows of several results one after the other; a smaller k is padded."""
-    k = max(part.ids.shape[1] for part in parts)
-
-    def join(name: str, filler: float) -> Tensor:
-        padded = [functional.pad(t := getattr(part, name), (0, k - t.shape[1]), value=filler) for part in parts]
-        return torch.cat(padded)
-
-    return Neighbours(join("distances_sq", float("inf")), join("tokens", 0), join("ids", -1))

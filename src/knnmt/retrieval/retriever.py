@@ -67,7 +67,10 @@ class OpenStore:
         return representations.float() if self._projection is None else self._projection(representations)
 
     def search(self, queries: Tensor, k: int) -> Neighbours:
-        """The k nearest entries of projected queries. Equal rows are searched once."""
+        """The k nearest entries of projected queries, or all there are. Equal rows are searched once."""
+        k = min(k, len(self._values))
+        if k == 0:
+            return Neighbours.none(len(queries), 1, queries.device)
         distinct = distinct_rows(queries)
         distances_sq, ids = self.index.search(queries if distinct is None else queries[distinct[0]], k)
         neighbours = Neighbours(distances_sq, self._values[ids.clamp(min=0)].long().masked_fill_(ids < 0, 0), ids)
@@ -145,7 +148,7 @@ class _Group:
         self.combiner = self.retrieval.combiner or DistanceCombiner(self.retrieval.config)
 
     def so_far(self, nearest_sq: Tensor) -> SentenceSoFar:
-        """What is known of each row's sentence, this step counted."""
+        """What is known of each row's hypothesis, this step counted."""
         if self.distances is None:
             self.distances = SentenceDistances(len(self.sentences), nearest_sq.device)
         return self.distances.add(nearest_sq)
@@ -209,6 +212,13 @@ class BatchRetrieval:
             offset = interpolate_(scores, neighbours.tokens, log_p_knn, log_lambda)
         self._first_step = False
         return offset.view(sentences, width)
+
+    def follow(self, parents: Tensor) -> None:
+        """Row w of a sentence goes on from its row parents[:, w]; (sentences, width)."""
+        for group in self._groups:
+            if group.distances is not None:
+                whole = len(group.sentences) == self._sentences
+                group.distances.follow(parents if whole else parents[group.sentences])
 
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i goes on as sentences[i] was; those not named have left the batch."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from knnmt.config import CacheConfig, RetrievalConfig, check
-from knnmt.datastore.settings import read_settings
+from knnmt.datastore.settings import read_settings, settings_changed
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
 from knnmt.errors import SettingError
@@ -61,11 +61,15 @@ class Request:
 
 @dataclass(slots=True, eq=False)
 class Memory:
-    """An open store with what it knows of itself."""
+    """An open store with what is known of it.
+
+    settings_changed: when its settings were last written, 0 where there are none
+    """
 
     opened: OpenStore
     calibration: Calibration
     matcher: SourceMatcher
+    settings_changed: int
 
 
 class Memories:
@@ -83,7 +87,8 @@ class Memories:
         if path not in self._open:
             store = Datastore.open(path, self._engine)
             opened = OpenStore(store, self._engine.device, self._exact)
-            self._open[path] = Memory(opened, self._calibration(opened), SourceMatcher(store))
+            changed = settings_changed(path)
+            self._open[path] = Memory(opened, self._calibration(opened), SourceMatcher(store), changed)
         return self._open[path]
 
     def close(self, datastore: Store) -> None:
@@ -93,9 +98,13 @@ class Memories:
         self._retrievals = {key: value for key, value in self._retrievals.items() if key[0] != path}
 
     def refresh(self, datastores: Iterable[Store]) -> None:
-        """Move those of these stores that are open to their newest generation."""
+        """Move those of these stores that are open to their newest generation, index and settings."""
         for path in self._open.keys() & {_place(each) for each in datastores}:
-            self._open[path].opened.refresh()
+            memory = self._open[path]
+            grown = memory.opened.refresh() and memory.settings_changed == 0
+            if grown or settings_changed(path) != memory.settings_changed:
+                memory.settings_changed = settings_changed(path)
+                memory.calibration = self._calibration(memory.opened)
 
     def retrieval(self, datastore: Store, settings: Mapping[str, Any]) -> Retrieval:
         """How a call with these settings retrieves. Calls with equal settings get the same one."""
