@@ -110,8 +110,9 @@ class Fading:
 
         λ = weight · sigmoid((scale - d) / width) · sigmoid((sentence_scale - m) / sentence_width) · c
 
-    d is the distance of the step, m the mean over the t steps of the hypothesis so far: text of another kind is known
-    by all of its steps being far. At the beginning little is known, so c = 1 - min(1, d / scale) / (t + 1).
+    d is the distance of the step, m the mean over the t steps of the sentence so far, its beams taken together: text of
+    another kind is known by all of its steps being far. (Judged each by its own steps, hypotheses that follow the
+    memory would escape.) At the beginning little is known, so c = 1 - min(1, d / scale) / (t + 1).
     """
 
     scale: float

@@ -99,36 +99,31 @@ def test_a_merged_entry_weighs_as_much_as_those_it_stands_for(tmp_path: Path) ->
     assert uncounted == pytest.approx({token: each / sum(shares.values()) for token, each in shares.items()}, rel=1e-4)
 
 
-steps_of_sentences = st.lists(  # of three sentences with two rows each, and which row each goes on from
-    st.tuples(
-        st.lists(st.one_of(st.floats(0, 1e4), st.just(INFINITE)), min_size=6, max_size=6),
-        st.lists(st.integers(0, 1), min_size=6, max_size=6),
-    ),
-    min_size=1,
-    max_size=5,
+steps_of_sentences = st.lists(  # of three sentences with two rows each
+    st.lists(st.one_of(st.floats(0, 1e4), st.just(INFINITE)), min_size=6, max_size=6), min_size=1, max_size=5
 )
 
 
 @settings(max_examples=100, deadline=None)
 @given(steps_of_sentences, st.lists(st.integers(0, 2), min_size=1, max_size=3))
-def test_means_of_hypotheses(steps: list[tuple[list[float], list[int]]], kept: list[int]) -> None:
-    """A hypothesis remembers the steps of the rows that it came from; a step that found nothing does not count."""
-    paths: list[list[float]] = [[] for _ in range(6)]
+def test_means_of_sentences(steps: list[list[float]], kept: list[int]) -> None:
+    """A step counts by the mean over those of its rows that found something; one that found nothing does not."""
+    means: list[list[float]] = [[], [], []]
     sentences = SentenceDistances(3, torch.device("cpu"))
 
     def take(step: list[float]) -> None:
         so_far = sentences.add(torch.tensor(step))
-        for row, path in enumerate(paths):
-            path += [math.sqrt(step[row])] if step[row] < INFINITE else []
-            assert float(so_far.steps[row]) == max(1, len(path))
-            assert float(so_far.distance[row]) == pytest.approx(sum(path) / max(1, len(path)), rel=1e-4, abs=1e-6)
+        for number, mine in enumerate(means):
+            rows = [math.sqrt(each) for each in step[2 * number : 2 * number + 2] if each < INFINITE]
+            mine += [sum(rows) / len(rows)] if rows else []
+            for row in (2 * number, 2 * number + 1):
+                assert float(so_far.steps[row]) == max(1, len(mine))
+                assert float(so_far.distance[row]) == pytest.approx(sum(mine) / max(1, len(mine)), rel=1e-4, abs=1e-6)
 
-    for step, parents in steps:
+    for step in steps:
         take(step)
-        sentences.follow(torch.tensor(parents).view(3, 2))
-        paths = [list(paths[row // 2 * 2 + parent]) for row, parent in enumerate(parents)]
     sentences.keep(kept)
-    paths = [list(paths[2 * old + row]) for old in kept for row in (0, 1)]
+    means = [list(means[old]) for old in kept]
     take([4.0, INFINITE] * len(kept))
 
 
@@ -136,7 +131,6 @@ def test_a_sentence_may_grow_wider() -> None:
     """The first step of beam search has one row a sentence."""
     sentences = SentenceDistances(2, torch.device("cpu"))
     assert sentences.add(torch.tensor([4.0, 9.0])).distance.tolist() == [2, 3]
-    sentences.follow(torch.zeros((2, 3), dtype=torch.long))
     so_far = sentences.add(torch.tensor([16.0, 16.0, 16.0, 1.0, 9.0, INFINITE]))
-    assert so_far.distance.tolist() == [3, 3, 3, 2, 3, 3]
-    assert so_far.steps.tolist() == [2, 2, 2, 2, 2, 1]
+    assert so_far.distance.tolist() == [3, 3, 3, 2.5, 2.5, 2.5]
+    assert so_far.steps.tolist() == [2] * 6

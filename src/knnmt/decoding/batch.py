@@ -91,8 +91,6 @@ class Batch(Generic[State]):
             rows, base = self._origins(sentences.flatten(), parents.flatten(), tokens.flatten())
             self.rows = _continued(self.rows, parents, rows.view_as(tokens))
             self.base = _continued(self.base, parents, base.view_as(tokens))
-        if self._retrieval is not None:
-            self._retrieval.follow(parents)
         self.history = _continued(self.history, parents, tokens)
         self.tokens, self.scores = tokens, scores
         if self.state.width == 1 and tokens.shape[1] > 1:

@@ -17,7 +17,7 @@ from knnmt.retrieval.neighbours import Neighbours
 
 @dataclass(frozen=True, slots=True)
 class SentenceSoFar:
-    """What is known of a row's hypothesis, (rows,) each, the present step counted.
+    """What the steps of a row's sentence have in common, (rows,) each, the present step counted.
 
     distance: the mean Euclidean distance to the nearest entry
     steps: how many there were
@@ -63,24 +63,22 @@ def log_fading(fading: Fading, distance: Tensor, sentence: SentenceSoFar) -> Ten
 
 
 class SentenceDistances:
-    """The mean distance to the nearest entry over the steps of each running hypothesis, (sentences, width)."""
+    """The mean distance to the nearest entry over the steps of each sentence, its beams taken together."""
 
     def __init__(self, sentences: int, device: torch.device) -> None:
-        self._sums = torch.zeros((sentences, 1), device=device)
-        self._steps = torch.zeros((sentences, 1), device=device)
+        self._sums = torch.zeros(sentences, device=device)
+        self._steps = torch.zeros(sentences, device=device)
 
     def add(self, nearest_sq: Tensor) -> SentenceSoFar:
         """Take in a step, (sentences * width,) squared distances; rows that found nothing are left out."""
         distances = nearest_sq.view(len(self._sums), -1).sqrt()
         found = ~distances.isinf()
-        self._sums = self._sums + distances.masked_fill(~found, 0)
-        self._steps = self._steps + found
+        rows = found.sum(1)
+        self._sums = self._sums + distances.masked_fill(~found, 0).sum(1) / rows.clamp(min=1)
+        self._steps = self._steps + (rows > 0)
         steps = self._steps.clamp(min=1)
-        return SentenceSoFar((self._sums / steps).flatten(), steps.flatten())
-
-    def follow(self, parents: Tensor) -> None:
-        """Row w of a sentence goes on from its row parents[:, w]; (sentences, width)."""
-        self._sums, self._steps = self._sums.gather(1, parents), self._steps.gather(1, parents)
+        width = distances.shape[1]
+        return SentenceSoFar((self._sums / steps).repeat_interleave(width), steps.repeat_interleave(width))
 
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i goes on as sentences[i] was."""

@@ -148,7 +148,7 @@ class _Group:
         self.combiner = self.retrieval.combiner or DistanceCombiner(self.retrieval.config)
 
     def so_far(self, nearest_sq: Tensor) -> SentenceSoFar:
-        """What is known of each row's hypothesis, this step counted."""
+        """What is known of each row's sentence, this step counted."""
         if self.distances is None:
             self.distances = SentenceDistances(len(self.sentences), nearest_sq.device)
         return self.distances.add(nearest_sq)
@@ -212,13 +212,6 @@ class BatchRetrieval:
             offset = interpolate_(scores, neighbours.tokens, log_p_knn, log_lambda)
         self._first_step = False
         return offset.view(sentences, width)
-
-    def follow(self, parents: Tensor) -> None:
-        """Row w of a sentence goes on from its row parents[:, w]; (sentences, width)."""
-        for group in self._groups:
-            if group.distances is not None:
-                whole = len(group.sentences) == self._sentences
-                group.distances.follow(parents if whole else parents[group.sentences])
 
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i goes on as sentences[i] was; those not named have left the batch."""
