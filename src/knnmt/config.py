@@ -94,7 +94,8 @@ class CacheConfig:
     capacity: int = 4096
 
     def __post_init__(self) -> None:
-        check(self.threshold >= 0, f"the cache's threshold must be at least 0, got {self.threshold}")
+        sound = 0 <= self.threshold < float("inf")
+        check(sound, f"the cache's threshold must be a number of at least 0, got {self.threshold}")
         check(self.scope in ("sentence", "batch"), f"cache scope must be 'sentence' or 'batch', got {self.scope!r}")
         check(self.capacity >= 1, f"the cache's capacity must be at least 1, got {self.capacity}")
 

@@ -11,6 +11,7 @@ from knnmt.cli.interrupt import ends_with
 from knnmt.cli.memories import MemoriesIn, in_words, reads_memories
 from knnmt.cli.progress import counter
 from knnmt.cli.start import load_quickly
+from knnmt.errors import KnnmtError
 
 if TYPE_CHECKING:
     from knnmt.datastore.store import Datastore
@@ -110,14 +111,13 @@ def _follow(store: Datastore) -> None:
 
     if not (store.path / INDEXES).is_dir():
         return
-    from knnmt.errors import MissingDependencyError
     from knnmt.index.saved import lags, update_index
 
-    if lags(store):
-        try:
+    try:
+        if lags(store):
             with ends_with("the store is changed; `knnmt index` brings its index up to date"):
                 saved = update_index(store)
-        except MissingDependencyError as error:
-            typer.echo(f"knnmt: the index was not brought up to date: {error}", err=True)
-        else:
-            typer.echo(f"index      {saved.kind}, {saved.entries:,} entries" if saved else "index      none")
+            if saved is not None:
+                typer.echo(f"index      {saved.kind}, {saved.entries:,} entries; `knnmt index` measures it again")
+    except KnnmtError as error:
+        typer.echo(f"knnmt: the store is changed; its index was not brought up to date: {error}", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -100,11 +101,30 @@ def _show_summary(store: Datastore, limit: int) -> None:
     if manifest.transforms:
         typer.echo(f"transforms  {', '.join(manifest.transforms)}")
     typer.echo(f"on disk     {in_words(size)} in {len(manifest.files())} files")
+    _show_index(store)
     origins = Counter(pair.origin.partition("#")[0] for pair in store.pairs())
     for origin, count in origins.most_common(limit):
         typer.echo(f"origin      {origin}: {count:,} sentences")
     if len(origins) > limit:
         typer.echo(f"            and {len(origins) - limit:,} more")
+
+
+def _show_index(store: Datastore) -> None:
+    """What the store's index and estimated settings are, as they are recorded."""
+    from knnmt.datastore.settings import read_settings
+
+    record = store.path / "indexes" / "index.json"
+    if record.is_file():
+        index = json.loads(record.read_text(encoding="utf-8"))
+        measured = index["fidelity"]
+        known = f", recall {measured['recall']:.3f}, variation {measured['variation']:.4f}" if measured else ""
+        typer.echo(
+            f"index       {index['kind']} of {index['entries']:,} entries, generation {index['generation']}{known}"
+        )
+    if settings := read_settings(store.path).get("calibration"):
+        typer.echo(
+            f"settings    k {settings['k']}, T {settings['temperature']:.3g}, λ at most {settings['fading_weight']:g}"
+        )
 
 
 def _show_entry(entry: Entry, tokenizer: Tokenizer | None) -> None:

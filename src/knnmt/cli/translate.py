@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -141,12 +142,22 @@ def translate(
         ),
     ] = None,
     cache_scope: Annotated[
-        str, typer.Option(help="sentence, or batch as in the paper's code.", rich_help_panel=_MEMORY)
-    ] = "sentence",
+        str | None,
+        typer.Option(
+            help="sentence, or batch as in the paper's code.  [default: sentence]",
+            show_default=False,
+            rich_help_panel=_MEMORY,
+        ),
+    ] = None,
     cache_hits: Annotated[
-        bool,
-        typer.Option("--cache-hits", help="Keep hits too, as the paper's code does.", rich_help_panel=_MEMORY),
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--cache-hits/--no-cache-hits",
+            help="Keep hits too, as the paper's code does.",
+            show_default=False,
+            rich_help_panel=_MEMORY,
+        ),
+    ] = None,
     profile: Annotated[
         str | None,
         typer.Option(help="Settings saved with the store under a name.", show_default=False, rich_help_panel=_MEMORY),
@@ -182,6 +193,20 @@ def translate(
         raise SettingError(f"--n-best {n_best} needs a beam at least as large: add --beam {n_best}")
     if (evidence or match) and not (jsonl and datastore):
         raise SettingError("--evidence and --match are printed with --jsonl, of a --datastore: add both")
+    retrieval = {
+        "k": k,
+        "interpolation_weight": interpolation_weight,
+        "temperature": temperature,
+        "fading": fading,
+        "cache": cache,
+        "cache_scope": cache_scope,
+        "cache_hits": cache_hits,
+        "profile": profile,
+    }
+    retrieval = {name: value for name, value in retrieval.items() if value is not None}
+    if datastore is None and (retrieval or exact):
+        names = ", ".join(sorted(retrieval) or ["exact"])
+        raise SettingError(f"{names}: only used with a memory; name it with --datastore STORE")
     _require_other_output(output, files)
     keyboard = not files and sys.stdin.isatty()
     if keyboard:
@@ -193,17 +218,9 @@ def translate(
     warnings.simplefilter("always", KnnmtWarning)
 
     with timing.record() if timings else nullcontext() as record:
-        retrieval = {
-            "k": k,
-            "interpolation_weight": interpolation_weight,
-            "temperature": temperature,
-            "fading": fading,
-            "cache": cache,
-            "cache_scope": cache_scope,
-            "cache_hits": cache_hits,
-            "profile": profile,
-        }
         translator = _load(model, device, dtype, threads, datastore, exact, retrieval)
+        if timings:
+            translator.statistics.hit_distances = Counter()
         translations = translator.stream(
             _lines(files),
             beam=beam,
@@ -248,9 +265,8 @@ def _load(
 ) -> Translator:
     with heavy_imports():
         from knnmt.translator.translator import Translator
-    given = {name: value for name, value in retrieval.items() if value is not None}
     translator = Translator(
-        model, device=device, dtype=dtype, threads=threads, datastore=datastore, exact=exact, **given
+        model, device=device, dtype=dtype, threads=threads, datastore=datastore, exact=exact, **retrieval
     )
     if datastore is not None and not exact and (hint := translator.memories.open(datastore).opened.index.hint):
         print(f"knnmt: {datastore}: {hint}", file=sys.stderr)

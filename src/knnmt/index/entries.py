@@ -21,12 +21,13 @@ class Entries:
 
     values: (entries,) int32 tokens
     counts: (entries,) float32, how many entries each stands for, or None where nothing was merged
-    live: (entries,) bool, or None where nothing was removed
+    live: (entries,) bool, or None where nothing was removed; live_share: the part that is left
     """
 
     def __init__(self, store: Datastore, earlier: Entries | None = None) -> None:
         self.segments = list(store.segments)
         self.generation = store.manifest.generation
+        self.records = [segment.record for segment in self.segments]
         self.dim = store.manifest.dim
         self._first = np.cumsum([0, *(segment.record.entries for segment in self.segments)])
         self.entries = int(self._first[-1])
@@ -35,6 +36,8 @@ class Entries:
         self.counts = self._counts()
         gone = [segment for segment in self.segments if len(segment.removed)]
         self.live = torch.from_numpy(np.concatenate([s.live_entries() for s in self.segments])) if gone else None
+        left = self.entries if self.live is None else int(self.live.sum())
+        self.live_share = max(1, left) / max(1, self.entries)
 
     @property
     def key_dtype(self) -> torch.dtype:

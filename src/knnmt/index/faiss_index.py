@@ -7,6 +7,7 @@ they are found.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -148,7 +149,7 @@ class FaissIndex:
             queries = queries.to("cpu", torch.float32)
             if not self.covered:
                 return nearest_first(*nothing(queries), k)
-            ask = max(k, self.settings.candidates)
+            ask = math.ceil(max(k, self.settings.candidates) / self.entries.live_share)
             distances_sq, ids, more = self._search(queries, k, ask)
             while len(short := (more & (ids[:, -1] < 0)).nonzero()[:, 0]):
                 ask = 2 * ask

@@ -59,6 +59,11 @@ def codes_for(dim: int, most: int = 64) -> int:
     return max(codes for codes in range(1, most + 1) if dim % codes == 0)
 
 
+def _levels(dim: int) -> int:
+    """Stretches that a key is measured in: equal ones, at most 8."""
+    return codes_for(dim, 8)
+
+
 def _reduced(dim: int) -> int:
     """Dimensions that the four-bit codes keep: two each, so an even number."""
     return min(160, dim - dim % 2) or 1
@@ -84,7 +89,7 @@ KINDS = {
         Kind(
             "ivf-panorama",
             "whole keys in lists, rotated so that a far key is given up early",
-            lambda entries, dim: f"PCA{dim},IVF{lists_for(entries)},FlatPanorama8_64",
+            lambda entries, dim: f"PCA{dim},IVF{lists_for(entries)},FlatPanorama{_levels(dim)}_64",
             SearchSettings(probes=16, candidates=16),  # measured again, as for flat
             lambda dim: (4 * dim + 36) * 5 // 4 + 8,  # lists are filled up to a multiple of 64
         ),

@@ -183,7 +183,8 @@ def _build(
 ) -> SavedIndex:
     entries = Entries(store)
     if kind == EXACT:
-        saved = SavedIndex(EXACT, settings or SearchSettings(probes=1, candidates=0), entries.generation)
+        plain = settings or SearchSettings(probes=1, candidates=0)
+        saved = SavedIndex(EXACT, plain, entries.generation, entries=entries.entries)
         _publish(directory, saved)
         return saved
     chosen = kind_named(kind)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from knnmt.datastore.store import Datastore
-from knnmt.errors import DatastoreDamagedError, MissingDependencyError
+from knnmt.errors import DatastoreDamagedError, DatastoreError, DatastoreVersionError, MissingDependencyError
 from knnmt.index.base import Found, Index, merge_top_k, nothing
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
@@ -36,6 +36,7 @@ class StoreIndex:
         self.saved: SavedIndex | None = None
         self._index: FaissIndex | None = None
         self._missing: MissingDependencyError | None = None
+        self._damaged: DatastoreError | None = None
         self._tail: list[ExactIndex] = []
         self._show(self.entries)
 
@@ -48,15 +49,16 @@ class StoreIndex:
 
     def refresh(self) -> bool:
         """Move to the store's newest generation and index; True if anything changed. What stays is not read again."""
-        before = self.entries.generation, self.saved
+        before = self.entries.records, self.saved
         self._move()
         if self._stale:  # or made of a generation that was published just after we looked
             self._move()
-        return before != (self.entries.generation, self.saved)
+        return before != (self.entries.records, self.saved)
 
     def _move(self) -> None:
         self._store.refresh()
-        moved = self._store.manifest.generation != self.entries.generation
+        # By what it is made of: a store that was made anew at the same place may have the same generation.
+        moved = self.entries.records != [segment.record for segment in self._store.segments]
         self._show(Entries(self._store, self.entries) if moved else self.entries)
 
     def _show(self, entries: Entries) -> None:
@@ -72,7 +74,12 @@ class StoreIndex:
 
     def _newest_index(self, entries: Entries) -> Taken:
         """The record of the store's index, the index if it can be used, and the package it lacks."""
-        saved = None if self._always_exact else read_saved(self._store)
+        self._damaged = None
+        try:
+            saved = None if self._always_exact else read_saved(self._store)
+        except (DatastoreDamagedError, DatastoreVersionError) as error:  # the store itself is sound
+            self._damaged = error
+            saved = None
         if saved is None or saved.stored is None or not saved.fits(entries.segment_names()):
             return saved, None, None
         if self._index is not None and self.saved is not None and saved.stored == self.saved.stored:
@@ -119,11 +126,14 @@ class StoreIndex:
         if self._always_exact:
             return None
         command = f"`knnmt index {self._store.path}`"
+        if self._damaged is not None:
+            return f"searched exactly, for its index cannot be used: {self._damaged}"
         if self._missing is not None:
             return f"searched exactly, for {self._missing}"
         if self._stale:
             return f"searched exactly, for the index is of an earlier state of the store; {command} builds it again"
-        if self.entries.entries - self._covered <= _MANY or (self.saved and self.saved.stored is None):
+        known = self.saved.entries if self.saved and self.saved.stored is None else self._covered
+        if self.entries.entries <= max(known + _MANY, 2 * known if self._index is None else 0):
             return None
         if self._index is None:
             return f"searched exactly; {command} makes it faster"

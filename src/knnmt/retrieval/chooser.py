@@ -114,13 +114,13 @@ class Chooser:
                 notes.append(f"{kind} would take {needed >> 20:,} MiB")
                 continue
             try:
-                tried = list(self._measure(kind, target))
+                tried = list(self._measure(kind, target, hear))
             except MissingDependencyError as error:
+                if only is not None:
+                    raise
                 notes.append(str(error))
                 break
             measured += tried
-            for each in tried:
-                hear(each)
             good = [each for each in tried if target.reached_by(each.fidelity)]
             best = min([best, *good], key=lambda each: each.milliseconds[_DECIDING])
             if kind not in (best.kind, only):
@@ -144,7 +144,7 @@ class Chooser:
         milliseconds = milliseconds_per_batch(index, self._queries.queries, self._k)
         return Candidate(EXACT, SearchSettings(1, 0), Fidelity(1.0, 0.0), milliseconds, 0)
 
-    def _measure(self, kind: str, target: Target) -> Iterator[Candidate]:
+    def _measure(self, kind: str, target: Target, hear: Callable[[Candidate], None]) -> Iterator[Candidate]:
         """The index at its own settings and around them, from the cheapest on until one reaches the target."""
         index = FaissIndex.train_and_add(self._entries, KINDS[kind])
         self._built[kind] = index
@@ -154,7 +154,9 @@ class Chooser:
             measured = fidelity(self._queries.queries, found, self._true, self._entries, self._temperature)
             milliseconds = milliseconds_per_batch(index, self._queries.queries, self._k)
             size = KINDS[kind].bytes_per_entry(self._entries.dim)
-            yield Candidate(kind, settings, measured, milliseconds, size)
+            candidate = Candidate(kind, settings, measured, milliseconds, size)
+            hear(candidate)
+            yield candidate
             if target.reached_by(measured):
                 return
 

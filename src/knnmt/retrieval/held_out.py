@@ -51,15 +51,21 @@ class HeldOutQueries:
 
     def _search(self, index: Index, rows: Tensor, k: int) -> Found:
         fetched = 2 * k + 16
-        while True:
-            distances_sq, ids = (each.cpu() for each in index.search(self.queries[rows], fetched))
-            own = torch.from_numpy(self._own(ids.numpy(), self.texts[rows.numpy()]))
-            found = nearest_first(distances_sq, ids.masked_fill(own, -1), k)
-            # Short only because so much was its own: ask for more.
-            short = (found[1] < 0).any(1) & (ids[:, -1] >= 0)
-            if not bool(short.any()) or fetched >= 4096:
-                return found
+        best, short = self._search_once(index, rows, k, fetched)
+        while len(short) and fetched < 4096:
+            # These alone ask for more, for an index that re-ranks is more faithful the more it is asked for.
             fetched *= 4
+            again, still = self._search_once(index, rows[short], k, fetched)
+            best[0][short], best[1][short] = again
+            short = short[still]
+        return best
+
+    def _search_once(self, index: Index, rows: Tensor, k: int, fetched: int) -> tuple[Found, Tensor]:
+        """The k nearest of those fetched that are not its own, and which rows are short only because so many were."""
+        distances_sq, ids = (each.cpu() for each in index.search(self.queries[rows], fetched))
+        own = torch.from_numpy(self._own(ids.numpy(), self.texts[rows.numpy()]))
+        found = nearest_first(distances_sq, ids.masked_fill(own, -1), k)
+        return found, ((found[1] < 0).any(1) & (ids[:, -1] >= 0)).nonzero()[:, 0]
 
     def _own(self, ids: Array, texts: Array) -> Array:
         numbers, sentences = self.entries.sentence_of(ids.clip(min=0).ravel())

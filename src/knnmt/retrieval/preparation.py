@@ -42,7 +42,8 @@ def prepare(
     true = held_out.search(ExactIndex(entries), DEFAULT_K)
     calibration = Calibration.of(store.path)
     if not store.manifest.transforms:
-        calibration = calibrate(held_out, true, engine) or Calibration.unknown()
-        calibration.save(store.path)
+        calibration = calibrate(held_out, true, engine)
+        if calibration is not None:
+            calibration.save(store.path)
     temperature = calibration.temperature if calibration else max(float(true[0][:, 0].median()), 1e-6)
     return Chooser(store, held_out, true, temperature).choose(target or Target(), kinds, first_good, hear)

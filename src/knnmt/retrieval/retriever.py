@@ -6,6 +6,7 @@ different stores and settings; each group of sentences that shares both has a ca
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -39,12 +40,12 @@ class OpenStore:
         self.store = store
         self.index = StoreIndex(store, device, exact)
         self._device = torch.device(device)
-        projection = Projection.of(store)
-        self._projection = None if projection is None else projection.to(self._device)
         self._take_arrays()
 
     def _take_arrays(self) -> None:
         entries = self.index.entries
+        projection = Projection.of(self.store)
+        self._projection = None if projection is None else projection.to(self._device)
         self._values = entries.values.to(self._device)
         self._counts = None if entries.counts is None else entries.counts.to(self._device)
 
@@ -96,7 +97,7 @@ class Statistics:
     """Rows of all steps, how many of them were searched and how many took over an earlier retrieval.
 
     The `first_` counts are those of each batch's first step, which the paper's own counters leave out.
-    hit_distances: Euclidean, of every cache hit, where they were asked for
+    hit_distances: how many hits lay within 1, from 1 to 2, and so on, Euclidean, where that was asked for
     """
 
     rows: int = 0
@@ -104,7 +105,7 @@ class Statistics:
     hits: int = 0
     first_rows: int = 0
     first_searches: int = 0
-    hit_distances: list[float] | None = None
+    hit_distances: Counter[int] | None = None
 
     def saved(self, with_first_step: bool = True) -> float:
         """The part of all rows that was not searched."""
@@ -114,9 +115,12 @@ class Statistics:
         return 1 - searches / rows if rows else 0.0
 
     def summary(self) -> str:
-        """A line for people."""
+        """For people, a line each: searches, and where they were asked for the distances of hits."""
         saved = f"{self.saved():.1%} saved, {self.saved(with_first_step=False):.1%} without first steps"
-        return f"searches     {self.searches:,} for {self.rows:,} rows ({saved}); {self.hits:,} from the cache"
+        lines = [f"searches     {self.searches:,} for {self.rows:,} rows ({saved}); {self.hits:,} from the cache"]
+        for distance, count in sorted((self.hit_distances or {}).items()):
+            lines.append(f"hits         {count:,} from {distance} to {distance + 1}")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +281,7 @@ class BatchRetrieval:
             hits = (distances.flatten() <= config.cache.threshold) & searched
             searched = searched & ~hits
             if self.statistics.hit_distances is not None:
-                self.statistics.hit_distances += distances.flatten()[hits].tolist()
+                self.statistics.hit_distances.update(distances.flatten()[hits].long().tolist())
         misses, found = searched.nonzero()[:, 0], hits.nonzero()[:, 0]
         self._count(rows, len(misses), len(found))
         neighbours = Neighbours.none(rows, config.k, queries.device)

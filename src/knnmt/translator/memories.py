@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
+from knnmt.compression.pca import Projection
 from knnmt.config import CacheConfig, RetrievalConfig, check
 from knnmt.datastore.settings import read_settings, settings_changed
 from knnmt.datastore.store import Datastore
@@ -50,10 +51,13 @@ class RetrievalSettings(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A text to translate with a memory, or settings, of its own; None for the model alone."""
+    """A text to translate with a memory, or settings, of its own.
+
+    datastore: None for the model alone; by default what the call or the translator says
+    """
 
     text: str
-    datastore: Store | None = None
+    datastore: Store | Literal["default"] | None = "default"
     k: int | None = None
     interpolation_weight: float | None = None
     temperature: float | None = None
@@ -116,11 +120,8 @@ class Memories:
         known = Calibration.of(opened.store.path)
         if known is not None:
             return known
-        if opened.store.manifest.transforms:
-            raise SettingError(
-                f"{opened.store.path}: it was made from another store and has no settings of its own. Index that store "
-                "first (`knnmt index`), and make this one from it again."
-            )
+        if Projection.of(opened.store) is not None:
+            return Calibration.unknown()  # an estimate needs the model's states, which its keys are not any more
         held_out = sample(opened.index.entries, _FEW_SENTENCES)
         estimated = calibrate(held_out, held_out.search(opened.index, DEFAULT_K), self._engine)
         return estimated or Calibration.unknown()
@@ -148,6 +149,12 @@ def resolve(memory: Memory, settings: Mapping[str, Any]) -> RetrievalConfig:
     given = {**profiles.get(name or "default", {}), **given}
 
     fading = given.get("fading", "interpolation_weight" not in given)
+    guessed = memory.calibration.queries == 0 and memory.opened.store.manifest.transforms
+    if guessed and (fading or not {"interpolation_weight", "temperature"} <= given.keys()):
+        raise SettingError(
+            f"{store}: it was made from a store whose settings were not estimated. Index that one (`knnmt index`) and "
+            "make this one from it again, or give λ and the temperature yourself."
+        )
     config = memory.calibration.config(fading)
     plain = {each: given[each] for each in ("k", "interpolation_weight", "temperature", "use_counts") if each in given}
     return replace(config, **plain, cache=_cache(memory.calibration, given))

@@ -163,7 +163,7 @@ class Translator:
         call = _Call(config, batching, split_sentences, evidence, match, settings)
         if datastore is not None:
             self.memories.retrieval(datastore, settings)
-        requests = (text if isinstance(text, Request) else Request(text, datastore) for text in texts)
+        requests = (_with_store(text, datastore) for text in texts)
         return self._stream(requests, call)
 
     def decoding(self, **settings: object) -> DecodingConfig:
@@ -332,6 +332,12 @@ class Translator:
             score=sum(part.score * len(part.tokens) for part in parts) / len(tokens),
             complete=all(len(part.tokens) < config.max_tokens for part in parts),
         )
+
+
+def _with_store(text: str | Request, datastore: Store | None) -> Request:
+    if not isinstance(text, Request):
+        return Request(text, datastore)
+    return replace(text, datastore=datastore) if text.datastore == "default" else text
 
 
 def _checked(request: Request) -> Request:
