@@ -89,6 +89,8 @@ def ctranslate2_system(directory: str, threads: int) -> Any:
 
     engine = ctranslate2.Translator(directory, compute_type="float32", inter_threads=1, intra_threads=threads)
     tokenizer = load_tokenizer(MODEL)
+    vocabulary = json.loads((MODEL / "config.json").read_text(encoding="utf-8"))["vocab_size"]
+    number_of = {tokenizer.piece(number): number for number in range(vocabulary)}
 
     def translate(texts: list[str], size: int) -> tuple[list[str], int]:
         sources = tokenizer.encode_sources(texts)
@@ -99,7 +101,7 @@ def ctranslate2_system(directory: str, threads: int) -> Any:
             pieces = [[tokenizer.piece(token) for token in sources[i]] for i in batch]
             for i, result in zip(batch, engine.translate_batch(pieces, beam_size=5), strict=True):
                 found[i] = result.hypotheses[0]
-        texts_found = ["".join(each).replace("▁", " ").strip() for each in found]
+        texts_found = [tokenizer.decode([number_of[piece] for piece in each]) for each in found]
         return texts_found, sum(len(each) + 1 for each in found)
 
     return translate
