@@ -18,10 +18,11 @@ from typer.testing import CliRunner
 
 from knnmt import Datastore, Translator
 from knnmt.cli import app
+from knnmt.datastore.manifest import INDEXES
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import KnnmtError
 from knnmt.index import store_index
-from knnmt.index.saved import INDEXES, build_index, read_saved
+from knnmt.index.saved import build_index, read_saved
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.calibration import Calibration
 
@@ -204,8 +205,8 @@ def test_timings_count_the_searches(store: Path, model: list[str]) -> None:
     _, said = succeeds("translate", "-d", store, "--timings", "--cache", "5", *model, stdin=LINES)
     for stage in ("retrieval", "search", "interpolation"):
         assert stage in said
-    counted = said.splitlines()[-1]
-    assert counted.startswith("searches     ")
+    counted, *hits = [line for line in said.splitlines() if line.startswith(("searches     ", "hits         "))]
+    assert sum(int(line.split()[1]) for line in hits) == int(counted.split("; ")[1].split()[0])
     assert "% saved" in counted
     assert counted.endswith(" from the cache")
     _, said = succeeds("translate", "--timings", *model, stdin=LINES)

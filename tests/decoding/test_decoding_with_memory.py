@@ -100,7 +100,8 @@ class DenseMixture:
         fading, mean = config.fading, sum(distances) / steps
         of_step = 1 / (1 + np.exp((distances[-1] - fading.scale) / fading.width))
         of_sentence = 1 / (1 + np.exp((mean - fading.sentence_scale) / fading.sentence_width))
-        return float(config.interpolation_weight * of_step * of_sentence * steps / (steps + 1))
+        caution = 1 - min(1, distances[-1] / fading.scale) / (steps + 1)
+        return float(config.interpolation_weight * of_step * of_sentence * caution)
 
 
 def plain_greedy_search(engine: Any, source: list[int], config: DecodingConfig) -> tuple[tuple[int, ...], float]:

@@ -14,7 +14,7 @@ def test_lists_are_a_power_of_two_that_can_be_trained() -> None:
         assert lists & (lists - 1) == 0
         assert 1 <= lists <= 4096
         assert lists == 1 or entries / lists >= 39
-    assert [lists_for(n) for n in (300, 700_000, 1_294_636)] == [4, 2048, 4096]
+    assert [lists_for(n) for n in (300, 700_000, 1_294_636)] == [4, 1024, 2048]
 
 
 def test_codes_divide_the_dimensions() -> None:
@@ -30,9 +30,9 @@ def test_the_papers_index() -> None:
 
 
 def test_two_stage_kinds_are_those_that_were_measured() -> None:
-    assert KINDS["rabitq"].factory(700_000, 320) == "IVF2048,RaBitQfs"
-    assert KINDS["pq4"].factory(700_000, 320) == "PCAR128,IVF2048,PQ64x4fs"
-    assert KINDS["pq4"].factory(700_000, 33) == "PCAR32,IVF2048,PQ16x4fs"
+    assert KINDS["rabitq"].factory(700_000, 320) == "IVF1024,RaBitQfs"
+    assert KINDS["pq4"].factory(700_000, 320) == "PCAR160,IVF1024,PQ80x4fsr"
+    assert KINDS["pq4"].factory(700_000, 33) == "PCAR32,IVF1024,PQ16x4fsr"
 
 
 @pytest.mark.parametrize("kind", KINDS)

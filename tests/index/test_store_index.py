@@ -241,3 +241,11 @@ def test_on_a_gpu_search_is_exact(store: Datastore) -> None:
     distances_sq, ids = index.search(QUERIES.cuda(), 8)
     assert ids.is_cuda
     assert_exact((distances_sq.cpu(), ids.cpu()), store, QUERIES, 8)
+
+
+def test_a_damaged_record_leaves_the_store_usable(store: Datastore) -> None:
+    build_index(store, "exact")
+    (store.path / "indexes" / "index.json").write_text("{", encoding="utf-8")
+    index = StoreIndex(store)
+    assert "cannot be used" in (index.hint or "")
+    assert (index.search(torch.zeros(1, index.entries.dim), 3)[1] >= 0).all()

@@ -61,7 +61,7 @@ def test_fading_is_the_formula_of_its_config(rows: list[tuple[float, float, int]
     config = replace(CONFIG, fading=FADING)
     log_lambda = DistanceCombiner(config)(neighbours, None, SentenceSoFar(mean, steps))[1]
     expected = [
-        0.6 * sigmoid((3.0 - d) / 0.5) * sigmoid((4.0 - m) / 0.7) * t / (t + 1)
+        0.6 * sigmoid((3.0 - d) / 0.5) * sigmoid((4.0 - m) / 0.7) * (1 - min(1, d / 3.0) / (t + 1))
         for d, m, t in zip(step.tolist(), mean.tolist(), steps.tolist(), strict=True)
     ]
     assert log_lambda.exp().tolist() == pytest.approx(expected, rel=1e-4)

@@ -148,7 +148,7 @@ def test_a_forced_last_token_is_certain(translator: Translator) -> None:
 
 
 def test_texts_without_a_store_have_no_evidence(translator: Translator, store: Datastore) -> None:
-    requests = [Request(TEXTS[0]), Request(TEXTS[1], store), Request(""), Request(TEXTS[3])]
+    requests = [Request(TEXTS[0], None), Request(TEXTS[1], store), Request(""), Request(TEXTS[3], None)]
     found = translator.translate(requests, evidence=True)
     assert [any(token.evidence for token in each.tokens) for each in found] == [False, True, False, False]
     assert all(token.evidence for token in found[1].tokens)

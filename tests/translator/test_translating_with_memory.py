@@ -155,7 +155,8 @@ def test_a_translator_has_defaults_that_a_call_overrides(
     text = MEMORY[3].source
     assert_same([adapted.translate(text)], [translator.translate(text, datastore=store, **FIXED)])
     assert_same([adapted.translate(text, datastore=None)], [translator.translate(text)])
-    assert_same([adapted.translate(Request(text))], [translator.translate(text)])
+    assert_same([adapted.translate(Request(text, None))], [translator.translate(text)])
+    assert_same([adapted.translate(Request(text))], [adapted.translate(text)])
     weaker: RetrievalSettings = {"k": 4, "interpolation_weight": 0.1, "temperature": 20.0}
     assert_same(
         [adapted.translate(text, interpolation_weight=0.1)], [translator.translate(text, datastore=store, **weaker)]
@@ -255,8 +256,10 @@ def test_reduced_and_pruned_stores_translate_with_the_settings_of_the_store_they
 
     unprepared, _ = reduce(store, tmp_path / "unprepared", 64)
     (unprepared.path / "settings.json").unlink()
-    with pytest.raises(SettingError, match=r"has no settings of its own\. Index that store first"):
+    with pytest.raises(SettingError, match=r"settings were not estimated\. Index that one .* or give λ and the temp"):
         translator.translate("Ja.", datastore=unprepared)
+    told = translator.translate(sources, datastore=unprepared, **FIXED)
+    assert sum(each.text == pair.target for each, pair in zip(told, MEMORY[:12], strict=True)) >= 9
 
 
 def test_the_signature_says_what_a_call_retrieves_with(
@@ -282,3 +285,19 @@ def test_the_signature_says_what_a_call_retrieves_with(
     exact = Translator(device="cpu", datastore=indexed, exact=True)
     assert "|index:exact|k:8|lambda:0." in exact.signature(config)
     assert "~" in exact.signature(config).partition("|lambda:")[2].partition("|")[0]  # it fades
+
+
+def test_a_store_made_anew_at_the_same_place_is_noticed(
+    translator: Translator, store: Datastore, tmp_path: Path
+) -> None:
+    """A reduced store is always of generation 1: what it is made of must tell."""
+    place = tmp_path / "reduced"
+    reduce(store, place, 64)
+    translator.translate("Ja.", datastore=place, evidence=True)
+    shutil.rmtree(place)
+    again, _ = reduce(store, place, 32)
+    found = translator.translate(MEMORY[0].source, datastore=place, evidence=True, **FIXED)
+    why = found.tokens[0].evidence
+    assert why is not None
+    assert again.entry(why.neighbours[0].entry).pair == why.neighbours[0].pair
+    assert found.text == Translator(device="cpu").translate(MEMORY[0].source, datastore=place, **FIXED).text

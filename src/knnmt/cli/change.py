@@ -11,6 +11,7 @@ from knnmt.cli.interrupt import ends_with
 from knnmt.cli.memories import MemoriesIn, in_words, reads_memories
 from knnmt.cli.progress import counter
 from knnmt.cli.start import load_quickly
+from knnmt.datastore.manifest import INDEXES
 from knnmt.errors import KnnmtError
 
 if TYPE_CHECKING:
@@ -107,8 +108,6 @@ def compact(store: Store) -> None:
 
 def _follow(store: Datastore) -> None:
     """Bring the store's index up to date, where it has one and would be felt to lag."""
-    from knnmt.index.saved import INDEXES
-
     if not (store.path / INDEXES).is_dir():
         return
     from knnmt.index.saved import lags, update_index

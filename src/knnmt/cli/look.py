@@ -12,6 +12,7 @@ import typer
 
 from knnmt.cli.change import Store
 from knnmt.cli.memories import in_words
+from knnmt.datastore.manifest import INDEXES
 from knnmt.errors import ModelError, SettingError
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _show_index(store: Datastore) -> None:
     """What the store's index and estimated settings are, as they are recorded."""
     from knnmt.datastore.settings import read_settings
 
-    record = store.path / "indexes" / "index.json"
+    record = store.path / INDEXES / "index.json"
     if record.is_file():
         index = json.loads(record.read_text(encoding="utf-8"))
         measured = index["fidelity"]

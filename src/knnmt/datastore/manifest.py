@@ -16,6 +16,7 @@ FORMAT = "knnmt datastore"
 VERSION = 1
 MANIFEST = "manifest.json"
 SEGMENTS = "segments"
+INDEXES = "indexes"  # what `knnmt.index` keeps beside the segments; no part of the store's state
 
 
 @dataclass(frozen=True, slots=True)

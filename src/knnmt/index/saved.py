@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from knnmt.datastore.lock import writer_lock
-from knnmt.datastore.manifest import StoredFile, checksum
+from knnmt.datastore.manifest import INDEXES, StoredFile, checksum
 from knnmt.datastore.publication import publish_file, storage_errors
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, DatastoreVersionError, SettingError
@@ -27,7 +27,6 @@ from knnmt.index.kinds import EXACT, SearchSettings, kind_named
 
 FORMAT = "knnmt index"
 VERSION = 1
-INDEXES = "indexes"
 _RECORD = "index.json"
 _SCRATCH = "written.faiss"
 _FELT = 10_000  # entries newer than an index, from which exact search of them takes its time
