@@ -79,7 +79,7 @@ class OpenStore:
 
     def counts(self, ids: Tensor) -> Tensor | None:
         """How many entries each of these stands for, or None where nothing was merged."""
-        return None if self._counts is None else self._counts[ids.clamp(min=0)]
+        return None if self._counts is None or not len(self._counts) else self._counts[ids.clamp(min=0)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
