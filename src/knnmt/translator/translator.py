@@ -67,7 +67,7 @@ class _Call:
 
 
 class Translator:
-    """A loaded model that translates.
+    """A loaded model that translates, for one thread at a time.
 
     model: the name of a shipped model, a checkpoint directory, or a Hugging Face name
     device: "cpu", "cuda", "cuda:N"; by default CUDA where there is one
