@@ -230,3 +230,10 @@ def test_several_stores_stay_open_side_by_side(
         alone = translator.translate(text, datastore=each, interpolation_weight=0.7)
         assert found.text == alone.text
         assert found.score == pytest.approx(alone.score, abs=1e-4)
+
+
+def test_a_store_may_have_any_name(tiny_checkpoint: Path, tiny: TransformerEngine, tmp_path: Path) -> None:
+    Datastore.build(tmp_path / "default", some_pairs(20), tiny)
+    request = Request("Satz 3 ja", str(tmp_path / "default"))
+    found = Translator(tiny_checkpoint, device="cpu").translate(request, evidence=True)
+    assert all(token.evidence for token in found.tokens)

@@ -20,6 +20,7 @@ from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.retriever import OpenStore, Retrieval
 
 PROFILES = "profiles"
+THE_CALLS_STORE = "\0"  # no path can be that, so that a store may have any name
 _FEW_SENTENCES = 50  # asked by a store that nothing was estimated for, whenever it is opened
 Store = str | Path | Datastore
 
@@ -57,7 +58,7 @@ class Request:
     """
 
     text: str
-    datastore: Store | Literal["default"] | None = "default"
+    datastore: Store | None = THE_CALLS_STORE
     k: int | None = None
     interpolation_weight: float | None = None
     temperature: float | None = None

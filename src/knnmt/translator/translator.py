@@ -25,7 +25,7 @@ from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import CutTranslationWarning, InputError, LongSegmentWarning
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval, Statistics
 from knnmt.translator.evidence import Evidence, evidence_of
-from knnmt.translator.memories import Memories, Request, RetrievalSettings, Store, check_names
+from knnmt.translator.memories import THE_CALLS_STORE, Memories, Request, RetrievalSettings, Store, check_names
 from knnmt.translator.segments import Segment, cut_to_fit, join, segments_of
 from knnmt.translator.translation import Token, Translation
 from knnmt.version import __version__
@@ -337,7 +337,7 @@ class Translator:
 def _with_store(text: str | Request, datastore: Store | None) -> Request:
     if not isinstance(text, Request):
         return Request(text, datastore)
-    return replace(text, datastore=datastore) if text.datastore == "default" else text
+    return replace(text, datastore=datastore) if text.datastore == THE_CALLS_STORE else text
 
 
 def _checked(request: Request) -> Request:
