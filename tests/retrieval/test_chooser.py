@@ -51,7 +51,8 @@ def store(tmp_path: Path) -> Datastore:
 def chooser_of(store: Datastore, temperature: float = TEMPERATURE) -> tuple[Chooser, HeldOutQueries]:
     entries = Entries(store)
     held_out = sample(entries, 15)
-    return Chooser(store, held_out, held_out.search(ExactIndex(entries), K), temperature), held_out
+    exact = ExactIndex(entries)
+    return Chooser(store, held_out, exact, held_out.search(exact, K), temperature), held_out
 
 
 def assert_saved(store: Datastore, chosen: Candidate, held_out: HeldOutQueries) -> None:

@@ -75,13 +75,17 @@ class Choice:
 class Chooser:
     """Builds candidates for a store, measures them, and saves the best beside it.
 
+    exact, true: exact search, already loaded, and what it found for the queries
     temperature: T of equation 2, for the distributions that are compared
     """
 
-    def __init__(self, store: Datastore, queries: HeldOutQueries, true: Found, temperature: float) -> None:
+    def __init__(
+        self, store: Datastore, queries: HeldOutQueries, exact: ExactIndex, true: Found, temperature: float
+    ) -> None:
         self._store = store
         self._entries: Entries = queries.entries
         self._queries = queries
+        self._exact_index = exact
         self._true = true
         self._temperature = temperature
         self._k = true[1].shape[1]
@@ -140,8 +144,7 @@ class Chooser:
         return list(CANDIDATES) if self._entries.entries > _SMALL else []
 
     def _exact(self) -> Candidate:
-        index = ExactIndex(self._entries)
-        milliseconds = milliseconds_per_batch(index, self._queries.queries, self._k)
+        milliseconds = milliseconds_per_batch(self._exact_index, self._queries.queries, self._k)
         return Candidate(EXACT, SearchSettings(1, 0), Fidelity(1.0, 0.0), milliseconds, 0)
 
     def _measure(self, kind: str, target: Target, hear: Callable[[Candidate], None]) -> Iterator[Candidate]:

@@ -39,11 +39,12 @@ def prepare(
         if development
         else sample(entries)
     )
-    true = held_out.search(ExactIndex(entries), DEFAULT_K)
+    exact = ExactIndex(entries)
+    true = held_out.search(exact, DEFAULT_K)
     calibration = Calibration.of(store.path)
     if not store.manifest.transforms:
         calibration = calibrate(held_out, true, engine)
         if calibration is not None:
             calibration.save(store.path)
     temperature = calibration.temperature if calibration else max(float(true[0][:, 0].median()), 1e-6)
-    return Chooser(store, held_out, true, temperature).choose(target or Target(), kinds, first_good, hear)
+    return Chooser(store, held_out, exact, true, temperature).choose(target or Target(), kinds, first_good, hear)
