@@ -1,0 +1,25 @@
+"""Figures drawn with matplotlib, which is optional, and written as PNG and SVG."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from knnmt.errors import MissingDependencyError
+
+
+def new_figure(width: float = 6.4, height: float = 4.0) -> Any:
+    """A figure without a window or a global state; `figure.subplots()` gives its axes."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingDependencyError("matplotlib", "plots", "plots") from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save_figure(figure: Any, stem: Path) -> list[Path]:
+    """Write STEM.png and STEM.svg, the same bytes for the same figure."""
+    written = [stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")]
+    figure.savefig(written[0], dpi=160)
+    figure.savefig(written[1], metadata={"Date": None})
+    return written
