@@ -31,8 +31,8 @@ def test_the_papers_index() -> None:
 
 def test_two_stage_kinds_are_those_that_were_measured() -> None:
     assert KINDS["rabitq"].factory(700_000, 320) == "IVF1024,RaBitQfs"
-    assert KINDS["pq4"].factory(700_000, 320) == "PCAR160,IVF1024,PQ80x4fsr"
-    assert KINDS["pq4"].factory(700_000, 33) == "PCAR32,IVF1024,PQ16x4fsr"
+    assert KINDS["pq4"].factory(700_000, 320) == "PCAR160,IVF1024,PQ160x4fs"
+    assert KINDS["pq4"].factory(700_000, 33) == "PCAR32,IVF1024,PQ32x4fs"
 
 
 @pytest.mark.parametrize("kind", KINDS)

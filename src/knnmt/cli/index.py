@@ -102,12 +102,12 @@ def prepare_store(
         reading = ReadingConfig(source_language=manifest.source_language, target_language=manifest.target_language)
         pairs = list(islice(read_memories([development], reading, ReadingReport()), _DEVELOPMENT_PAIRS))
     heading = " ".join(f"{f'ms/{size}':>8}" for size in BATCHES)
-    table(f"{'index':<32} {'recall':>7} {'variation':>10} {heading} {'B/entry':>8}")
+    table(f"{'index':<42} {'recall':>7} {'variation':>10} {heading} {'B/entry':>8}")
 
     def line(candidate: Candidate) -> None:
         times = " ".join(f"{candidate.milliseconds[size]:8.2f}" for size in BATCHES)
         measured = f"{candidate.fidelity.recall:7.3f} {candidate.fidelity.variation:10.4f}"
-        table(f"{candidate.name:<32} {measured} {times} {candidate.bytes_per_entry:8,}")
+        table(f"{candidate.name:<42} {measured} {times} {candidate.bytes_per_entry:8,}")
 
     choice = prepare(store, engine, target, kinds, pairs, first_good, line)
     typer.echo(f"index      {choice.chosen.name}: {choice.reason}")

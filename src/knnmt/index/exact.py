@@ -52,15 +52,15 @@ class _Scratch(threading.local):
     def __init__(self) -> None:
         """Once a thread: what stands in the class is shared by all of them."""
         with torch.inference_mode(False):  # or what is made while decoding could not be written to afterwards
-            self.stored, self.other, self.widened = torch.empty(0), torch.empty(0), torch.empty(_WIDENED)
+            self.stored, self.widened = torch.empty(0), torch.empty(_WIDENED)
 
-    def room(self, rows: int, dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Two arrays (rows, dim)."""
+    def room(self, rows: int, dim: int, dtype: torch.dtype) -> Tensor:
+        """An array (rows, dim)."""
         needed = rows * dim
         if self.stored.dtype != dtype or len(self.stored) < needed:
             with torch.inference_mode(False):
-                self.stored, self.other = torch.empty(needed, dtype=dtype), torch.empty(needed, dtype=dtype)
-        return self.stored[:needed].view(rows, dim), self.other[:needed].view(rows, dim)
+                self.stored = torch.empty(needed, dtype=dtype)
+        return self.stored[:needed].view(rows, dim)
 
 
 _scratch = _Scratch()
@@ -78,8 +78,8 @@ def rerank(queries: Tensor, ids: Tensor, entries: Entries, k: int) -> Found:
 
 def _rerank(queries: Tensor, ids: Tensor, entries: Entries) -> Tensor:
     """Squared distances of candidates, (rows, candidates), a few rows at a time, so that they stay in the cache."""
-    stored, other = _scratch.room(ids.numel(), entries.dim, entries.key_dtype)
-    entries.gather(ids.clamp(min=0).flatten(), stored, other)
+    stored = _scratch.room(ids.numel(), entries.dim, entries.key_dtype)
+    entries.gather(ids.clamp(min=0).flatten(), stored)
     distances_sq = torch.empty(ids.shape)
     row = ids.shape[1] * entries.dim
     together = max(1, _WIDENED // max(1, row))

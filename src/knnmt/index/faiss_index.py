@@ -80,7 +80,7 @@ class FaissIndex:
         self.entries = entries
         self.settings = settings
         if self._lists is not None and index.is_trained:
-            self._take_centres()
+            self._take_arrays()
 
     @classmethod
     def train_and_add(cls, entries: Entries, kind: Kind, seed: int = 0, progress: Progress = unheard) -> FaissIndex:
@@ -110,9 +110,15 @@ class FaissIndex:
             lists.pq.cp.min_points_per_centroid = 1  # a small store is coded finely; no warning is due
         lists.train(keys)
         self._index.is_trained = True
-        self._take_centres()
+        self._take_arrays()
 
-    def _take_centres(self) -> None:
+    def _take_arrays(self) -> None:
+        """What is faster in PyTorch: the transforms of queries, which are linear, and the way to the nearest lists."""
+        arrays = load_faiss().vector_to_array
+        self._matrices = [
+            (torch.from_numpy(arrays(each.A)).view(each.d_out, each.d_in).T, torch.from_numpy(arrays(each.b)))
+            for each in self._transforms
+        ]
         count, dim = self._lists.nlist, self._lists.d
         self._centres = torch.from_numpy(self._lists.quantizer.reconstruct_n(0, count)).view(count, dim)
         self._centres_sq = self._centres.square().sum(1)
@@ -143,22 +149,27 @@ class FaissIndex:
             self._index.hnsw.efSearch = settings.probes
 
     def search(self, queries: Tensor, k: int) -> Found:
-        """As in `base.Index`, on the CPU. A row that removed entries leave short is searched again, further."""
+        """As in `base.Index`, on the CPU.
+
+        A row that is left short, because near lists are small or entries were removed, is searched again, further.
+        """
         load_faiss()
         with timing.stage("search"), torch.no_grad():
             queries = queries.to("cpu", torch.float32)
             if not self.covered:
                 return nearest_first(*nothing(queries), k)
             ask = math.ceil(max(k, self.settings.candidates) / self.entries.live_share)
-            distances_sq, ids, more = self._search(queries, k, ask)
+            distances_sq, ids, more = self._search(queries, k, ask, self.settings.reach)
+            if self.settings.reach and len(short := (ids[:, -1] < 0).nonzero()[:, 0]):
+                distances_sq[short], ids[short], more[short] = self._search(queries[short], k, ask, reach=0)
             while len(short := (more & (ids[:, -1] < 0)).nonzero()[:, 0]):
                 ask = 2 * ask
-                distances_sq[short], ids[short], more[short] = self._search(queries[short], k, ask)
+                distances_sq[short], ids[short], more[short] = self._search(queries[short], k, ask, reach=0)
             return distances_sq, ids
 
-    def _search(self, queries: Tensor, k: int, ask: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _search(self, queries: Tensor, k: int, ask: int, reach: float) -> tuple[Tensor, Tensor, Tensor]:
         """The k nearest that are not removed of the `ask` nearest, and which rows may have more to give."""
-        rough_sq, ids = self._propose(queries, min(ask, self.covered))
+        rough_sq, ids = self._propose(queries, min(ask, self.covered), reach)
         more = (ids[:, -1] >= 0) & (ask < self.covered)
         if self.entries.live is not None:
             ids = torch.where(self.entries.live[ids.clamp(min=0)], ids, -1)
@@ -166,16 +177,16 @@ class FaissIndex:
             return *rerank(queries, ids, self.entries, k), more
         return *nearest_first(rough_sq, ids, k), more
 
-    def _propose(self, queries: Tensor, count: int) -> Found:
-        rows = _float32(queries.numpy())
+    def _propose(self, queries: Tensor, count: int, reach: float) -> Found:
         if self._lists is None:
-            found = self._index.search(rows, count)
+            found = self._index.search(_float32(queries.numpy()), count)
         else:
-            for transform in self._transforms:
-                rows = transform.apply(rows)
-            centres = self._centres, self._centres_sq
-            coarse_sq, lists = nearest_centres(torch.from_numpy(rows), *centres, self._lists.nprobe)
-            found = self._lists.search_preassigned(rows, count, lists.numpy(), coarse_sq.numpy())
+            for matrix, bias in self._matrices:
+                queries = torch.addmm(bias, queries, matrix)
+            coarse_sq, lists = nearest_centres(queries, self._centres, self._centres_sq, self._lists.nprobe)
+            if reach:
+                lists = lists.masked_fill_(coarse_sq > reach * coarse_sq[:, :1], -1)
+            found = self._lists.search_preassigned(queries.numpy(), count, lists.numpy(), coarse_sq.numpy())
         return torch.from_numpy(found[0]), torch.from_numpy(found[1])
 
     def write(self, path: Path) -> str:

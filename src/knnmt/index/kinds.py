@@ -19,14 +19,35 @@ class SearchSettings:
 
     probes: lists looked into for a query; for hnsw the length of its queue (efSearch)
     candidates: how many are measured again with the store's own keys; 0: FAISS's distances are the result
+    reach: of those lists, how many times as far as the nearest their centres may lie, in squared distance, to be looked
+        into; 0: however far. A query that is near one centre needs few lists, one between many needs more.
     """
 
     probes: int
     candidates: int
+    reach: float = 0.0
 
     def __post_init__(self) -> None:
         check(self.probes >= 1, f"probes must be at least 1, got {self.probes}")
         check(self.candidates >= 0, f"candidates must be at least 0, got {self.candidates}")
+        check(self.reach == 0 or self.reach >= 1, f"reach must be 0, or at least 1, got {self.reach}")
+
+    @property
+    def signature(self) -> str:
+        """What a published score must say of them."""
+        limit = f"~{self.reach:g}" if self.reach else ""
+        return f"{self.probes}{limit}" + (f"/{self.candidates}" if self.candidates else "")
+
+    @property
+    def in_words(self) -> str:
+        """The same for people."""
+        limit = f" within {self.reach:g}" if self.reach else ""
+        return f"{self.probes} probes{limit}" + (f", {self.candidates} re-ranked" if self.candidates else "")
+
+    def times(self, part: float) -> SearchSettings:
+        """Wider or narrower by a factor; the reach does not become less."""
+        reach = 1 + (self.reach - 1) * max(1, part) if self.reach else 0.0
+        return SearchSettings(max(1, int(self.probes * part)), self.candidates, reach)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +86,7 @@ def _levels(dim: int) -> int:
 
 
 def _reduced(dim: int) -> int:
-    """Dimensions that the four-bit codes keep: two each, so an even number."""
+    """Dimensions that the four-bit codes keep: one each, of which FAISS wants an even number."""
     return min(160, dim - dim % 2) or 1
 
 
@@ -123,10 +144,10 @@ KINDS = {
         ),
         Kind(
             "pq4",
-            "four-bit codes of what reduced keys differ by from their list propose, the store's keys decide",
-            lambda entries, dim: f"PCAR{_reduced(dim)},IVF{lists_for(entries)},PQ{(_reduced(dim) + 1) // 2}x4fsr",
-            SearchSettings(probes=16, candidates=48),
-            lambda dim: _reduced(dim) // 4 + 18,
+            "four bits a dimension of reduced keys in lists propose, the store's keys decide",
+            lambda entries, dim: f"PCAR{_reduced(dim)},IVF{lists_for(entries)},PQ{_reduced(dim)}x4fs",
+            SearchSettings(probes=24, candidates=32, reach=1.6),
+            lambda dim: _reduced(dim) // 2 + 18,
         ),
     )
 }

@@ -106,19 +106,16 @@ class StoreIndex:
         """One line for people: how it searches, and how much."""
         if self._index is None or self.saved is None:
             return f"exact, {self.entries.entries:,} entries"
-        settings = self._index.settings
-        again = f", {settings.candidates} re-ranked" if settings.candidates else ""
         newer = self.entries.entries - self._covered
         tail = f"; exact for {newer:,} newer ones" if newer else ""
-        return f"{self.saved.kind}, {settings.probes} probes{again}, {self._covered:,} entries{tail}"
+        return f"{self.saved.kind}, {self._index.settings.in_words}, {self._covered:,} entries{tail}"
 
     @property
     def signature(self) -> str:
         """What a published score must say of the search."""
         if self._index is None or self.saved is None:
             return "exact"
-        settings = self._index.settings
-        return f"{self.saved.kind}/{settings.probes}" + (f"/{settings.candidates}" if settings.candidates else "")
+        return f"{self.saved.kind}/{self._index.settings.signature}"
 
     @property
     def hint(self) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 
 from knnmt.config import check
@@ -22,7 +22,7 @@ from knnmt.retrieval.held_out import HeldOutQueries
 CANDIDATES = ("pq4", "rabitq")
 _SMALL = 8_192  # entries that are searched exactly in no time
 _DECIDING = BATCHES[1]
-_PROBES = (0.5, 0.75, 1.0, 1.5, 2.0, 4.0)  # times the kind's own
+_PARTS = (0.5, 0.75, 1.0, 1.5, 2.0, 4.0)  # of the kind's own settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,7 @@ class Candidate:
     @property
     def name(self) -> str:
         """The kind with its settings, for people."""
-        parts = [f"{self.settings.probes} probes"] if self.kind != EXACT else []
-        parts += [f"{self.settings.candidates} re-ranked"] if self.settings.candidates else []
-        return ", ".join([self.kind, *parts])
+        return self.kind if self.kind == EXACT else f"{self.kind}, {self.settings.in_words}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +173,8 @@ class Chooser:
 
 def _settings_to_try(usual: SearchSettings) -> list[SearchSettings]:
     """Settings from cheap to dear: ever more probes, and should that not do, with more candidates again."""
-    probes = [max(1, int(usual.probes * part)) for part in _PROBES]
     counts = [usual.candidates, 2 * usual.candidates] if usual.candidates else [0]
-    return [SearchSettings(each, count) for count, each in product(counts, probes)]
+    return [replace(usual.times(part), candidates=count) for count, part in product(counts, _PARTS)]
 
 
 def _reason(chosen: Candidate, exact: Candidate, target: Target, only: str | None, notes: Sequence[str]) -> str:
