@@ -11,6 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from knnmt.threads import TORCH_SPINS, loading
 from knnmt.version import __version__
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ if not TYPE_CHECKING:  # a type checker knows the names, and should complain of 
     def __getattr__(name: str) -> object:
         if name not in _HOMES:
             raise AttributeError(f"module 'knnmt' has no attribute {name!r}; it has {', '.join(__all__)}")
-        return getattr(import_module(_HOMES[name]), name)
+        with loading("torch", TORCH_SPINS):
+            return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

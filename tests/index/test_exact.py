@@ -154,6 +154,9 @@ def test_entries_by_id_and_in_blocks(sizes: list[int], size: int, first: int, le
         entries = Entries(store)
         ids = chance.integers(0, len(keys), 20)
         assert (entries.keys_of(ids) == keys[ids]).all()
+        for beyond in (len(keys), -1):
+            with pytest.raises(IndexError):
+                entries.keys_of(np.array([0, beyond]))
         numbers, sentences = entries.sentence_of(ids)
         for entry, number, sentence in zip(ids.tolist(), numbers, sentences, strict=True):
             assert store.entry(entry).pair == entries.segments[number].pair(sentence)

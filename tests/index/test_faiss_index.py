@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -189,22 +186,36 @@ def test_faiss_uses_as_many_threads_as_torch_and_blas(indexes: dict[str, FaissIn
     assert faiss.cvar.distance_compute_blas_threshold <= 20
 
 
-def test_idle_threads_of_faiss_sleep_unless_told_otherwise() -> None:
-    script = (
-        "import os; from knnmt.index.faiss_index import load_faiss; load_faiss(); print(os.environ['OMP_WAIT_POLICY'])"
-    )
-    said = {}
-    for policy in (None, "ACTIVE"):
-        told = {} if policy is None else {"OMP_WAIT_POLICY": policy}
-        environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-        environment |= {"OMP_DISPLAY_ENV": "TRUE", **told}
-        said[policy] = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
-    if "OPENMP DISPLAY" not in said[None].stderr:
-        pytest.skip("this OpenMP does not say how it waits")
-    assert "OMP_WAIT_POLICY = 'PASSIVE'" in said[None].stderr
-    assert "KeyError" in said[None].stderr  # the environment is as it was
-    assert "PASSIVE" not in said["ACTIVE"].stderr
-    assert said["ACTIVE"].stdout.strip() == "ACTIVE"
+@pytest.mark.parametrize("kind", ["ivf-flat", "rabitq", "pq4"])
+def test_a_wide_reach_leaves_out_no_list(kind: str, indexes: dict[str, FaissIndex]) -> None:
+    index = searched(indexes[kind], 4)
+    whole = index.search(QUERIES, 8)
+    index.settings = replace(index.settings, reach=1e9)
+    assert torch.equal(index.search(QUERIES, 8)[1], whole[1])
+
+
+def test_lists_beyond_the_reach_are_passed_over(indexes: dict[str, FaissIndex], store: Datastore) -> None:
+    index = searched(indexes["ivf-flat"], 16)
+    index.settings = replace(index.settings, reach=1.5)
+    lists = faiss.extract_index_ivf(index._index)
+    centres = lists.quantizer.reconstruct_n(0, lists.nlist)
+    keys = all_keys(store)
+    list_of_key = ((keys[:, None] - centres) ** 2).sum(-1).argmin(1)
+    _, found = index.search(QUERIES, 4)
+    for query, ids in zip(QUERIES.numpy(), found.tolist(), strict=True):
+        distances_sq = ((centres - query) ** 2).sum(1)
+        near = {n for n in np.argsort(distances_sq)[:16].tolist() if distances_sq[n] <= 1.5 * distances_sq.min()}
+        reachable = [entry for entry in range(len(keys)) if list_of_key[entry] in near]
+        if len(reachable) >= 4:
+            assert set(ids) == set(sorted(reachable, key=lambda entry: ((keys[entry] - query) ** 2).sum())[:4])
+        else:
+            assert -1 not in ids  # too little was near: it was searched without that limit
+
+
+def test_rows_of_a_reach_that_gives_too_few_are_searched_again(indexes: dict[str, FaissIndex]) -> None:
+    index = searched(indexes["ivf-flat"], ALL_LISTS)
+    index.settings = replace(index.settings, reach=1.0)
+    assert (index.search(QUERIES, 1000)[1] >= 0).all()
 
 
 def test_a_file_faiss_cannot_read(store: Datastore, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from knnmt import timing
 from knnmt.cli.interrupt import Interrupts
+from knnmt.threads import TORCH_SPINS, loading
 
 if TYPE_CHECKING:
     from knnmt.engine.transformer import TransformerEngine
@@ -20,7 +21,7 @@ def heavy_imports() -> Iterator[None]:
     gc.disable()
     try:
         # An import that Ctrl-C breaks off half-way fails in ways of its own.
-        with timing.stage("import"), Interrupts() as interrupts, interrupts.shielded():
+        with timing.stage("import"), Interrupts() as interrupts, interrupts.shielded(), loading("torch", TORCH_SPINS):
             yield
         gc.freeze()
     finally:

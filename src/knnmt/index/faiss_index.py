@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -27,6 +25,7 @@ from knnmt.index.centres import nearest_centres, train_centres
 from knnmt.index.entries import Entries
 from knnmt.index.exact import rerank
 from knnmt.index.kinds import Kind, SearchSettings
+from knnmt.threads import FAISS_SPINS, loading
 
 Progress = Callable[[int, int], None]
 _BLOCK = 1 << 16
@@ -49,19 +48,11 @@ def load_faiss() -> Any:
 
 
 def _import_faiss() -> Any:
-    """FAISS brings an OpenMP of its own. Its idle threads must sleep, for spinning they take the cores from PyTorch's:
-    on two cores with a busy neighbour, training was twelve times slower. It can only be told so while it is loaded.
-    """
-    told = "OMP_WAIT_POLICY" in os.environ or "faiss" in sys.modules
-    if not told:
-        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     try:
-        import faiss
+        with loading("faiss", FAISS_SPINS):
+            import faiss
     except ImportError as error:
         raise MissingDependencyError("faiss-cpu", "an index other than exact search", "faiss") from error
-    finally:
-        if not told:
-            del os.environ["OMP_WAIT_POLICY"]
     return faiss
 
 
