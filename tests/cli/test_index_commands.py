@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from knnmt import Datastore, Translator
 from knnmt.cli import app
+from knnmt.cli.progress import passing_bars
 from knnmt.datastore.manifest import INDEXES
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import KnnmtError
@@ -234,3 +235,21 @@ def test_a_large_store_without_index_gives_a_hint(
     assert "searched" not in succeeds("translate", "-d", store, "--exact", *model, stdin=LINES)[1]
     build_index(Datastore.open(store), "exact")
     assert "searched" not in succeeds("translate", "-d", store, *model, stdin=LINES)[1]
+
+
+def test_the_index_is_verified_with_its_store(store: Path) -> None:
+    build_index(Datastore.open(store), "flat")
+    assert succeeds("verify", store)[0].startswith("sound: 2 files")
+    file = next((store / INDEXES).glob("*.faiss"))
+    file.write_bytes(file.read_bytes()[:-1] + b"\x00")
+    assert "it was altered. `knnmt index" in refused("verify", store)
+
+
+def test_a_bar_is_there_while_an_index_is_built(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with passing_bars("indexing", "entries") as progress:
+        for done in (0, 40, 100, 0, 50):  # one ends, and another one is broken off
+            progress(done, 100)
+    assert "indexing" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import typer
 
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.memories import MemoriesIn, in_words, reads_memories
-from knnmt.cli.progress import counter
+from knnmt.cli.progress import counter, passing_bars
 from knnmt.cli.start import load_quickly
 from knnmt.datastore.manifest import INDEXES
 from knnmt.errors import KnnmtError
@@ -114,8 +114,9 @@ def _follow(store: Datastore) -> None:
 
     try:
         if lags(store):
-            with ends_with("the store is changed; `knnmt index` brings its index up to date"):
-                saved = update_index(store)
+            interrupted = ends_with("the store is changed; `knnmt index` brings its index up to date")
+            with interrupted, passing_bars("indexing", "entries") as progress:
+                saved = update_index(store, progress)
             if saved is not None:
                 typer.echo(f"index      {saved.kind}, {saved.entries:,} entries; `knnmt index` measures it again")
     except KnnmtError as error:

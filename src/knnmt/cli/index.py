@@ -11,6 +11,7 @@ import typer
 
 from knnmt.cli.change import Store
 from knnmt.cli.interrupt import ends_with
+from knnmt.cli.progress import passing_bars
 from knnmt.cli.start import load_quickly
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.reading import read_memories
@@ -109,7 +110,8 @@ def prepare_store(
         measured = f"{candidate.fidelity.recall:7.3f} {candidate.fidelity.variation:10.4f}"
         table(f"{candidate.name:<42} {measured} {times} {candidate.bytes_per_entry:8,}")
 
-    choice = prepare(store, engine, target, kinds, pairs, first_good, line)
+    with passing_bars("indexing", "entries") as progress:
+        choice = prepare(store, engine, target, kinds, pairs, first_good, line, progress)
     typer.echo(f"index      {choice.chosen.name}: {choice.reason}")
     if calibration := Calibration.of(store.path):
         typer.echo(f"settings   {calibration.config().signature()}, estimated from {calibration.queries:,} entries")

@@ -46,7 +46,7 @@ def inspect(
 
 
 def verify(store: Store) -> None:
-    """Check a datastore: every checksum, and everything that must hold between its arrays."""
+    """Check a datastore: every checksum, its index's too, and everything that must hold between its arrays."""
     from knnmt.datastore.store import Datastore
 
     opened = Datastore.open(store)
@@ -57,6 +57,10 @@ def verify(store: Store) -> None:
         typer.echo(f"{len(problems)} problems: restore the files named, or build the store again")
         raise typer.Exit(1)
     files = opened.manifest.files()
+    if (store / INDEXES).is_dir():
+        from knnmt.index.saved import check_saved
+
+        files = [*files, *check_saved(opened)]
     typer.echo(f"sound: {len(files)} files, {in_words(sum(stored.bytes for stored in files))}, every checksum right")
 
 

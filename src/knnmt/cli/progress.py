@@ -68,3 +68,32 @@ def counter(description: str, total: Callable[[], int | None], unit: str) -> Ite
             progress.update(task, completed=units, speed=speed)
 
         yield update
+
+
+@contextmanager
+def passing_bars(description: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+    """A function to call with how much is done, of how much: a bar is there from the first call until all is done.
+
+    Between two such works the terminal is free for other lines.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    shown: Progress | None = None
+
+    def update(done: int, total: int) -> None:
+        nonlocal shown
+        if shown is None:
+            shown = _bar(unit)
+            shown.start()
+            shown.add_task(description, total=total, speed="")
+        shown.update(shown.task_ids[0], completed=done)
+        if done >= total:
+            shown.stop()
+            shown = None
+
+    try:
+        yield update
+    finally:
+        if shown is not None:
+            shown.stop()

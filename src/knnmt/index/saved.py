@@ -88,22 +88,35 @@ def read_saved(store: Datastore) -> SavedIndex | None:
         raise DatastoreDamagedError(f"{path}: a field is missing or unknown ({error}). {advice}") from error
 
 
-def open_saved(store: Datastore, saved: SavedIndex, entries: Entries) -> FaissIndex:
-    """The FAISS index of a record that fits the entries; every byte of its file is checked."""
-    if saved.stored is None:
-        raise SettingError(f"{store.path}: its index is {saved.kind}, which has no file to open")
-    path = store.path / INDEXES / saved.stored.file
+def check_saved(store: Datastore) -> list[StoredFile]:
+    """Read every byte of a store's index against its record; the file, where there is one."""
+    saved = read_saved(store)
+    files = [] if saved is None or saved.stored is None else [saved.stored]
+    for stored in files:
+        _require_unaltered(store, stored)
+    return files
+
+
+def _require_unaltered(store: Datastore, stored: StoredFile) -> None:
+    path = store.path / INDEXES / stored.file
     advice = f"`knnmt index {store.path}` builds it again."
     try:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DatastoreDamagedError(f"{path}: cannot be read: {error.strerror or error}. {advice}") from error
-    if found != saved.stored.sha256:
+    if found != stored.sha256:
         raise DatastoreDamagedError(
-            f"{path}: expected the SHA-256 {saved.stored.sha256[:12]}, found {found[:12]}: it was altered. {advice}"
+            f"{path}: expected the SHA-256 {stored.sha256[:12]}, found {found[:12]}: it was altered. {advice}"
         )
-    return FaissIndex.read(path, entries, saved.settings)
+
+
+def open_saved(store: Datastore, saved: SavedIndex, entries: Entries) -> FaissIndex:
+    """The FAISS index of a record that fits the entries; every byte of its file is checked."""
+    if saved.stored is None:
+        raise SettingError(f"{store.path}: its index is {saved.kind}, which has no file to open")
+    _require_unaltered(store, saved.stored)
+    return FaissIndex.read(store.path / INDEXES / saved.stored.file, entries, saved.settings)
 
 
 def build_index(

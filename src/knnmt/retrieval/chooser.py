@@ -13,7 +13,7 @@ from knnmt.errors import MissingDependencyError
 from knnmt.index.base import Found
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
-from knnmt.index.faiss_index import FaissIndex
+from knnmt.index.faiss_index import FaissIndex, Progress, unheard
 from knnmt.index.kinds import EXACT, KINDS, SearchSettings, kind_named
 from knnmt.index.saved import build_index, save_index
 from knnmt.retrieval.fidelity import BATCHES, Fidelity, fidelity, milliseconds_per_batch
@@ -95,6 +95,7 @@ class Chooser:
         kinds: Sequence[str] | None = None,
         first_good: bool = False,
         hear: Callable[[Candidate], None] = lambda _: None,
+        progress: Progress = unheard,
     ) -> Choice:
         """Measure exact search and the kinds given, and save the fastest that reaches the target.
 
@@ -102,6 +103,7 @@ class Chooser:
             it misses the target, at its most faithful settings
         first_good: stop at the first kind that reaches the target and is faster than exact search
         hear: is told of each candidate as it is measured
+        progress: is told how many entries an index that is built has taken in, of how many
         """
         to_try = self._worth_trying(kinds)
         only = kinds[0] if kinds is not None and len(kinds) == 1 else None
@@ -116,7 +118,7 @@ class Chooser:
                 notes.append(f"{kind} would take {needed >> 20:,} MiB")
                 continue
             try:
-                tried = list(self._measure(kind, target, hear))
+                tried = list(self._measure(kind, target, hear, progress))
             except MissingDependencyError as error:
                 if only is not None:
                     raise
@@ -145,9 +147,11 @@ class Chooser:
         milliseconds = milliseconds_per_batch(self._exact_index, self._queries.queries, self._k)
         return Candidate(EXACT, SearchSettings(1, 0), Fidelity(1.0, 0.0), milliseconds, 0)
 
-    def _measure(self, kind: str, target: Target, hear: Callable[[Candidate], None]) -> Iterator[Candidate]:
+    def _measure(
+        self, kind: str, target: Target, hear: Callable[[Candidate], None], progress: Progress
+    ) -> Iterator[Candidate]:
         """The index at its own settings and around them, from the cheapest on until one reaches the target."""
-        index = FaissIndex.train_and_add(self._entries, KINDS[kind])
+        index = FaissIndex.train_and_add(self._entries, KINDS[kind], progress=progress)
         self._built[kind] = index
         for settings in _settings_to_try(KINDS[kind].settings):
             index.settings = settings

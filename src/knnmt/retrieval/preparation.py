@@ -11,6 +11,7 @@ from knnmt.engine.base import Engine, State
 from knnmt.errors import InputError
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
+from knnmt.index.faiss_index import Progress, unheard
 from knnmt.retrieval.calibration import DEFAULT_K, Calibration, calibrate
 from knnmt.retrieval.chooser import Candidate, Choice, Chooser, Target
 from knnmt.retrieval.held_out import forced_queries, sample
@@ -24,6 +25,7 @@ def prepare(
     development: Sequence[SegmentPair] = (),
     first_good: bool = False,
     hear: Callable[[Candidate], None] = lambda _: None,
+    progress: Progress = unheard,
 ) -> Choice:
     """Estimate a store's settings and choose its index; both are saved with it.
 
@@ -47,4 +49,5 @@ def prepare(
         if calibration is not None:
             calibration.save(store.path)
     temperature = calibration.temperature if calibration else max(float(true[0][:, 0].median()), 1e-6)
-    return Chooser(store, held_out, exact, true, temperature).choose(target or Target(), kinds, first_good, hear)
+    chooser = Chooser(store, held_out, exact, true, temperature)
+    return chooser.choose(target or Target(), kinds, first_good, hear, progress)
