@@ -1,0 +1,138 @@
+"""BLEU and chrF of every system on every domain, with exact search.
+
+    python benchmarks/quality.py [--pairs 15000] [--lines 2000] [--systems …] [--device cuda] [--hypotheses FILE]
+    python benchmarks/quality.py --score FILE
+
+For each domain a store of `--pairs` training pairs from all over its memory is built (0: all of them), with settings
+estimated from the store alone; reduced and pruned stores are made from it. The first `--lines` development
+lines are translated by each system, beam 5. Scores are sacrebleu's; where that is not installed, write the translations
+to a file and score them elsewhere. Text comes from KNNMT_DATA (default ../shared).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from harm import DOMAINS, read, spread
+from knnmt.compression.pca import reduce
+from knnmt.compression.pruning import prune
+from knnmt.datastore.store import Datastore
+from knnmt.retrieval.calibration import DEFAULT_K, calibrate
+from knnmt.retrieval.held_out import sample
+from knnmt.retrieval.retriever import OpenStore
+from knnmt.translator.translator import Translator
+
+PAPERS_CACHE = {"cache_scope": "batch", "cache_hits": True}
+# The steps that make a system's store, and its settings.
+SYSTEMS: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "base": ([], {"datastore": None}),
+    "kNN-MT": ([], {}),
+    "kNN-MT, fixed λ": ([], {"fading": False}),
+    **{f"cache τ={tau}": ([], {"cache": tau}) for tau in (1, 2, 3, 4, 5, 6, 8)},
+    **{f"cache τ={tau}, the paper's": ([], {"cache": tau, **PAPERS_CACHE}) for tau in (2, 4, 6, 8)},
+    **{f"PCA d={dim}": ([f"pca{dim}"], {}) for dim in (256, 192, 128, 64)},
+    **{f"pruning k={k}": ([f"prune{k}"], {}) for k in (1, 2, 5)},
+    "PCA + cache": (["pca256"], {"cache": 4}),
+    "PCA + pruning": (["pca256", "prune2"], {}),
+    "PCA + cache + pruning": (["pca256", "prune2"], {"cache": 4}),
+}
+
+
+def made(directory: Path, steps: list[str], translator: Translator) -> Path:
+    """The store of a domain after some steps; what is there already is taken as it is."""
+    place = directory / "-".join(["full", *steps])
+    if place.exists():
+        return place
+    *before, last = steps
+    earlier = Datastore.open(made(directory, before, translator))
+    if last.startswith("pca"):
+        reduce(earlier, place, int(last.removeprefix("pca")))
+    else:
+        index = OpenStore(earlier, translator.engine.device, exact=True).index
+        prune(earlier, place, index.search, int(last.removeprefix("prune")))
+    print(f"{place.name}: {Datastore.open(place).entries:,} entries", flush=True)
+    return place
+
+
+def build(directory: Path, domain: str, pairs: int, translator: Translator) -> None:
+    place = directory / "full"
+    if place.exists():
+        return
+    memory = read(domain, "train")
+    store = Datastore.build(place, spread(memory, pairs) if pairs else memory, translator.engine)
+    index = OpenStore(store, translator.engine.device, exact=True).index
+    held_out = sample(index.entries)
+    calibration = calibrate(held_out, held_out.search(index, DEFAULT_K), translator.engine)
+    assert calibration is not None
+    calibration.save(place)
+    print(f"{domain}: {store.entries:,} entries; {calibration.config().signature()}", flush=True)
+
+
+def translate_all(arguments: argparse.Namespace, stores: Path) -> dict[str, Any]:
+    translator = Translator(device=arguments.device, dtype="float32", exact=True)
+    found: dict[str, Any] = {}
+    for domain in arguments.domains:
+        lines = [pair.source for pair in read(domain, "dev")[: arguments.lines]]
+        build(stores / domain, domain, arguments.pairs, translator)
+        for name in arguments.systems:
+            steps, settings = SYSTEMS[name]
+            settings = {"datastore": made(stores / domain, steps, translator), **settings}
+            translator.statistics.rows = translator.statistics.searches = 0
+            started = time.perf_counter()
+            # As the paper did, where its cache is shared by a batch; the other systems do not depend on it.
+            size = 8 if settings.get("cache_scope") == "batch" else 200
+            texts = [each.text for each in translator.translate(lines, batch_size=size, max_tokens=200, **settings)]
+            saved = translator.statistics.saved() if settings["datastore"] else 1.0
+            print(f"{domain} {name}: {time.perf_counter() - started:.0f} s, {saved:.1%} saved", flush=True)
+            found[f"{domain}|{name}"] = {"texts": texts, "saved": saved}
+            if arguments.hypotheses:
+                arguments.hypotheses.write_text(json.dumps(found), encoding="utf-8")
+            if settings["datastore"]:
+                translator.memories.close(settings["datastore"])
+    return found
+
+
+def score(found: dict[str, Any]) -> None:
+    import sacrebleu
+
+    domains = list(dict.fromkeys(key.split("|")[0] for key in found))
+    print("| system | " + " | ".join(f"{domain}: BLEU | chrF | saved" for domain in domains) + " |")
+    print("|---" * (1 + 3 * len(domains)) + "|")
+    references = {domain: [pair.target for pair in read(domain, "dev")] for domain in domains}
+    for name in dict.fromkeys(key.split("|")[1] for key in found):
+        cells = []
+        for domain in domains:
+            texts = found[f"{domain}|{name}"]["texts"]
+            known = [references[domain][: len(texts)]]
+            bleu, chrf = sacrebleu.corpus_bleu(texts, known), sacrebleu.corpus_chrf(texts, known)
+            cells += [f"{bleu.score:.2f}", f"{chrf.score:.2f}", f"{found[f'{domain}|{name}']['saved']:.1%}"]
+        print(f"| {name} | " + " | ".join(cells) + " |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--pairs", type=int, default=15_000)
+    parser.add_argument("--lines", type=int, default=2000)
+    parser.add_argument("--domains", nargs="*", default=DOMAINS, choices=DOMAINS)
+    parser.add_argument("--systems", nargs="*", default=list(SYSTEMS), choices=list(SYSTEMS))
+    parser.add_argument("--device")
+    parser.add_argument("--stores", type=Path, help="keep the stores here, and use those that are there")
+    parser.add_argument("--hypotheses", type=Path, help="write the translations here")
+    parser.add_argument("--score", type=Path, help="score translations written before")
+    arguments = parser.parse_args()
+    if arguments.score:
+        score(json.loads(arguments.score.read_text(encoding="utf-8")))
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        found = translate_all(arguments, arguments.stores or Path(scratch))
+    if not arguments.hypotheses:
+        score(found)
+
+
+if __name__ == "__main__":
+    main()
