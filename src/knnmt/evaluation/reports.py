@@ -133,8 +133,8 @@ class Report:
     def _signatures(self) -> list[tuple[str, str]]:
         first = self.systems[0]
         metrics = [("BLEU", first.scores.bleu.signature), ("chrF", first.scores.chrf.signature)]
-        metrics.append(("COMET", first.comet.signature if first.comet else NOT_MEASURED))
-        return metrics + [(each.run.name, each.run.signature) for each in self.systems]
+        comet = [("COMET", first.comet.signature)] if first.comet else []
+        return [*metrics, *comet, *((each.run.name, each.run.signature) for each in self.systems)]
 
     def _remarks(self) -> list[str]:
         total = len(self.text.segments)
@@ -149,8 +149,8 @@ class Report:
             remarks.append(f"COMET {NOT_MEASURED}: {self.no_comet}")
         if len(self.systems) > 1:
             remarks.append(
-                f"± is half of the 95 % interval, p the chance that a difference from {self.systems[0].run.name} is "
-                "none (paired bootstrap)."
+                "± is half of the 95 % interval; p is how often chance alone makes a difference from "
+                f"{self.systems[0].run.name} as large as the one found (paired bootstrap)."
             )
         return remarks
 

@@ -80,7 +80,8 @@ def machine(translator: Translator) -> str:
     device = translator.engine.device
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{cpu_name()}, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    return f"{cpu_name()}, {threads} thread{'s' * (threads != 1)}"
 
 
 def run_systems(
