@@ -109,3 +109,12 @@ def test_an_environment_for_comet_that_is_not_there_is_told_at_once(place: Path)
     done = CliRunner().invoke(app, ["evaluate", "--pairs", str(place / "test.tsv"), "--comet-python", "/no/python"])
     assert isinstance(done.exception, CometError)
     assert RECIPE in str(done.exception)
+
+
+def test_a_place_that_cannot_be_written_is_told_before_translating(place: Path, tiny_checkpoint: Path) -> None:
+    done = knnmt(
+        *("evaluate", "-m", tiny_checkpoint, "--device", "cpu", "--pairs", place / "test.tsv"),
+        *("-o", place / "test.de" / "out"),
+    )
+    assert done.returncode == 1
+    assert "cannot be written: Not a directory" in done.stderr

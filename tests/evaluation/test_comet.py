@@ -28,7 +28,7 @@ def load_from_checkpoint(path):
     return Model()
 class Model:
     def predict(self, segments, gpus, num_workers, progress_bar):
-        print("predicting", "PYTHONHASHSEED" in os.environ)
+        print("predicting")
         if segments[0]["mt"] == "die":
             print("no memory left", file=sys.stderr, flush=True)
             os._exit(9)
@@ -65,7 +65,7 @@ def interpreter(tmp_path: Path) -> MakeInterpreter:
 def test_scores_come_back_in_order_whatever_is_printed(
     interpreter: MakeInterpreter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", "/of/our/own")
+    monkeypatch.setenv("PYTHONHOME", "/of/our/own")  # an interpreter that gets that cannot start
     with Comet(interpreter(), "known/name") as comet:
         assert comet.signature == "model:known/name|version:9.8"
         assert comet.segment_scores(["ä", "bb"], ["c", "d"], ["e\u2028\n", ""]) == pytest.approx([1.13, 2.1])

@@ -110,23 +110,24 @@ def test_what_is_done_is_taken_over_and_what_has_changed_is_not(
 ) -> None:
     output = tmp_path / "out"
 
-    def again(sources: list[str] = SOURCES, settings: RunSettings = SETTINGS) -> list[Run]:
-        return run_systems(translator, systems, sources, settings, output)
+    def again(sources: list[str] = SOURCES[:2], settings: RunSettings = SETTINGS) -> list[Run]:
+        return run_systems(translator, systems[:2], sources, settings, output)
 
     first = again()
     assert names_reused(first) == []
-    assert (output / "own.txt").read_text(encoding="utf-8").splitlines() == first[1].hypotheses
+    assert (output / "own.txt").read_text(encoding="utf-8").split("\n") == [*first[1].hypotheses, ""]
     second = again()
-    assert names_reused(second) == ["base", "own", "cached"]
+    assert names_reused(second) == ["base", "own"]
     assert [(run.hypotheses, run.figures) for run in second] == [(run.hypotheses, run.figures) for run in first]
 
     (output / "own.txt").write_text("somebody's own words\n", encoding="utf-8")
-    assert names_reused(again()) == ["base", "cached"]
-    (output / "cached.run.json").write_text("{}", encoding="utf-8")
+    assert names_reused(again()) == ["base"]
     Datastore.open(store).add(some_pairs(1, start=40), translator.engine)
     assert names_reused(again()) == ["base"]
+    (output / "base.run.json").write_text("{}", encoding="utf-8")
+    assert names_reused(again()) == ["own"]
     assert names_reused(again(settings=replace(SETTINGS, batch_size=3))) == []
-    assert names_reused(again(SOURCES[:-1], replace(SETTINGS, batch_size=3))) == []
+    assert names_reused(again(SOURCES[:1], replace(SETTINGS, batch_size=3))) == []
 
 
 def test_an_evaluation_that_was_killed_goes_on(tiny_checkpoint: Path, store: Path, tmp_path: Path) -> None:

@@ -145,8 +145,7 @@ def evaluate(
         from knnmt.evaluation.running import RunSettings
         from knnmt.translator.translator import Translator
     advice = "run the same command again to go on" if output else "with --output DIR, it could have gone on from here"
-    comet = nullcontext() if comet_python is None else Comet(comet_python, comet_model or DEFAULT_COMET)
-    with ends_with(advice), comet as opened:
+    with ends_with(advice), _comet(comet_python, comet_model or DEFAULT_COMET) as comet:
         report = run_evaluation(
             Translator(model, device=device, dtype=dtype, threads=threads),
             systems,
@@ -155,7 +154,7 @@ def evaluate(
             target_language=target_language,
             skip_known=skip_known,
             output=output,
-            comet=opened,
+            comet=comet,
             watch=_bar,
         )
     typer.echo(report.as_text(), nl=False)
@@ -166,6 +165,13 @@ def evaluate(
     if comet_python is not None and report.no_comet:
         print("knnmt: error: COMET failed; the report says why", file=sys.stderr)
         raise typer.Exit(1)
+
+
+def _comet(python: Path | None, model: str) -> Comet | nullcontext[None]:
+    if python is None:
+        return nullcontext()
+    print(f"knnmt: loading {model} for COMET; a model that is not here yet is fetched first", file=sys.stderr)
+    return Comet(python, model)
 
 
 def _systems(datastores: list[Path], described: list[str], base: bool) -> list[System]:

@@ -45,6 +45,10 @@ def evaluate(
     known = _known(translator, systems, text)
     if skip_known and (numbers := frozenset[int]().union(*(each.sources for each in known))):
         text = text.without(numbers, _KNOWN)
+    if output is not None:
+        with storage_errors(output):  # before hours of translating, not after
+            output.mkdir(parents=True, exist_ok=True)
+        write_tsv(output / "segments.tsv", text.segments)
     runs = run_systems(translator, systems, text.sources, settings, output, watch)
     scores = compare([run.hypotheses for run in runs], text.references, target_language)
     comet_scores, no_comet = _comet_scores(comet, runs, text)
@@ -58,7 +62,6 @@ def evaluate(
         no_comet,
     )
     if output is not None:
-        write_tsv(output / "segments.tsv", text.segments)
         write_json(report, output / "report.json")
         write_markdown(report, output / "report.md")
     return report

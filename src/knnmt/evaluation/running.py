@@ -20,7 +20,7 @@ import torch
 from knnmt.config import check
 from knnmt.corpus.lines import read_lines
 from knnmt.datastore.manifest import MANIFEST
-from knnmt.datastore.publication import publish_file
+from knnmt.datastore.publication import publish_file, storage_errors
 from knnmt.engine.precision import cpu_name
 from knnmt.errors import InputError
 from knnmt.evaluation.systems import System
@@ -95,12 +95,13 @@ def run_systems(
     """Translate the sources with every system. `watch` sees the translations of a system as they come."""
     if directory is not None:
         for system in systems:
-            check_file_name(system.name)
-        directory.mkdir(parents=True, exist_ok=True)
+            _check_file_name(system.name)
+        with storage_errors(directory):
+            directory.mkdir(parents=True, exist_ok=True)
     return [_run(translator, system, sources, settings, directory, watch) for system in systems]
 
 
-def check_file_name(name: str) -> None:
+def _check_file_name(name: str) -> None:
     """Refuse a system's name that cannot be a file's."""
     check(
         not any(letter in name for letter in "/\\\0") and not name.startswith("."),
