@@ -16,7 +16,8 @@
     │   ├── DatastoreDamagedError   a file is missing, cut, altered, or contradicts another
     │   ├── DatastoreLockedError    another process is writing to it
     │   └── StorageError            the disk is full, or refuses to be written
-    └── MissingDependencyError  an optional package is needed and not installed
+    ├── MissingDependencyError  an optional package is needed and not installed
+    └── CometError              COMET, in its own environment, could not be asked
 
     KnnmtWarning (a UserWarning)
     ├── LongSegmentWarning      a segment was too long for the model and was translated in parts
@@ -102,6 +103,10 @@ class MissingDependencyError(KnnmtError):
         )
         self.package = package
         self.extra = extra
+
+
+class CometError(KnnmtError):
+    """COMET, in its own environment, could not be asked."""
 
 
 class KnnmtWarning(UserWarning):

@@ -214,7 +214,7 @@ def translate(
     # What comes through a pipe comes once, and cannot be counted first.
     countable = files and all(file.is_file() for file in files)
     total = sum(1 for file in files or [] for _ in read_lines(file)) if countable else None
-    warnings.showwarning = _show_warning
+    warnings.showwarning = show_warning
     warnings.simplefilter("always", KnnmtWarning)
 
     with timing.record() if timings else nullcontext() as record:
@@ -343,5 +343,6 @@ def _as_json(translation: Translation) -> dict[str, object]:
     }
 
 
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+def show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Say a warning as a line, without the place in the code."""
     print(f"knnmt: warning: {message}", file=sys.stderr)

@@ -68,11 +68,16 @@ def parse_system(text: str) -> System:
 def parse_systems(texts: Sequence[str]) -> list[System]:
     """Several of them, whose names must differ."""
     systems = [parse_system(text) for text in texts]
+    require_different_names(systems)
+    return systems
+
+
+def require_different_names(systems: Sequence[System]) -> None:
+    """Refuse two systems of one name."""
     names = [system.name for system in systems]
     for name in names:
         if names.count(name) > 1:
-            raise SettingError(f"two systems are called {name!r}; give them names: NAME=STORE,…")
-    return systems
+            raise SettingError(f"two systems are called {name!r}; give them names: --system NAME=STORE,…")
 
 
 def _yes_or_no(text: str) -> bool:

@@ -1,0 +1,199 @@
+"""`knnmt evaluate`: systems compared on a text with references."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from knnmt.cli.interrupt import ends_with
+from knnmt.cli.progress import track
+from knnmt.cli.start import heavy_imports
+from knnmt.cli.translate import show_warning
+from knnmt.corpus.options import ReadingConfig
+from knnmt.engine.shipped import DEFAULT_MODEL
+from knnmt.errors import KnnmtWarning, SettingError
+from knnmt.evaluation.comet import ADVICE, Comet
+from knnmt.evaluation.comet import DEFAULT_MODEL as DEFAULT_COMET
+from knnmt.evaluation.scoring import require_sacrebleu
+from knnmt.evaluation.segments import EvaluationText, Half, read_pairs, read_text
+from knnmt.evaluation.systems import BASE, System, parse_systems, require_different_names
+
+if TYPE_CHECKING:
+    from knnmt.translator.translation import Translation
+
+
+def evaluate(
+    source: Annotated[
+        Path | None,
+        typer.Option(help="Text to translate, one segment a line.", show_default=False),
+    ] = None,
+    reference: Annotated[Path | None, typer.Option(help="Its translation, line by line.", show_default=False)] = None,
+    pairs: Annotated[
+        Path | None,
+        typer.Option(help="Instead of both: one TMX, XLIFF, PO, TSV or CSV file.", show_default=False),
+    ] = None,
+    source_language: Annotated[str, typer.Option("--source-lang", help="Language to translate from.")] = "de",
+    target_language: Annotated[str, typer.Option("--target-lang", help="Language to translate to.")] = "en",
+    half: Annotated[
+        str,
+        typer.Option(
+            help="all; or report or tune, one half of the text each, divided by a hash of the source: settings that "
+            "were chosen on one half are reported on the other."
+        ),
+    ] = "all",
+    skip_known: Annotated[
+        bool,
+        typer.Option("--skip-known", help="Leave out segments whose source stands in a store."),
+    ] = False,
+    datastore: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--datastore", "-d", help="A system: the model with this store. Can be repeated.", show_default=False
+        ),
+    ] = None,
+    system: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]STORE[,SETTING=VALUE]...",
+            help="A system with settings, those of knnmt translate without their dashes. Can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    base: Annotated[
+        bool,
+        typer.Option("--base/--no-base", help="Compare with the model alone, as the first."),
+    ] = True,
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
+    ] = DEFAULT_MODEL,
+    beam: Annotated[int, typer.Option(min=1, help="Hypotheses kept at each step; 1 is greedy search.")] = 5,
+    batch_size: Annotated[int, typer.Option(min=1, help="Most sentences decoded together.")] = 32,
+    split_sentences: Annotated[
+        bool, typer.Option(help="Translate segments sentence by sentence, as knnmt translate does.")
+    ] = False,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda or cuda:N.  [default: cuda where there is one]", show_default=False)
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="float32, bfloat16, float16 (cuda), or auto.", show_default=False)
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]", show_default=False)
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="A directory for hypotheses and reports. Systems that are done there are not run again, so that an "
+            "interrupted evaluation goes on.",
+            show_default=False,
+        ),
+    ] = None,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", help="Write the report as JSON, too.", show_default=False),
+    ] = None,
+    markdown_file: Annotated[
+        Path | None,
+        typer.Option("--markdown", help="Write the report as Markdown, too.", show_default=False),
+    ] = None,
+    comet_python: Annotated[
+        Path | None,
+        typer.Option(
+            help="The interpreter of an environment with unbabel-comet (docs/evaluation.md).", show_default=False
+        ),
+    ] = None,
+    comet_model: Annotated[
+        str | None,
+        typer.Option(
+            help=f"A model that COMET knows, or a checkpoint.  [default: {DEFAULT_COMET}]", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Compare systems on a text with references: BLEU, chrF, COMET, searches and speed.
+
+    Every system is compared with the first, which is the model alone, by paired bootstrap resampling. Says so if the
+    text stands in a store. Every number comes with its signature.
+
+    Examples:
+
+        knnmt evaluate --source test.de --reference test.en -d it.store
+
+        knnmt evaluate --pairs test.tmx -d it.store --output results
+
+        knnmt evaluate --pairs test.tmx --system "fast=it.store,cache=6,k=4"
+
+        knnmt evaluate --pairs test.tmx --comet-python comet-env/bin/python
+    """
+    if comet_model is not None and comet_python is None:
+        raise SettingError(f"--comet-model needs --comet-python. {ADVICE}")
+    require_sacrebleu()
+    systems = _systems(datastore or [], system or [], base)
+    text = _text(source, reference, pairs, ReadingConfig(source_language, target_language), cast("Half", half))
+    warnings.showwarning = show_warning
+    warnings.simplefilter("always", KnnmtWarning)
+    with heavy_imports():
+        from knnmt.evaluation.evaluating import evaluate as run_evaluation
+        from knnmt.evaluation.evaluating import write_json, write_markdown
+        from knnmt.evaluation.running import RunSettings
+        from knnmt.translator.translator import Translator
+    advice = "run the same command again to go on" if output else "with --output DIR, it could have gone on from here"
+    with ends_with(advice), _comet(comet_python, comet_model or DEFAULT_COMET) as comet:
+        report = run_evaluation(
+            Translator(model, device=device, dtype=dtype, threads=threads),
+            systems,
+            text,
+            RunSettings(beam, batch_size, split_sentences),
+            target_language=target_language,
+            skip_known=skip_known,
+            output=output,
+            comet=comet,
+            watch=_bar,
+        )
+    typer.echo(report.as_text(), nl=False)
+    if json_file is not None:
+        write_json(report, json_file)
+    if markdown_file is not None:
+        write_markdown(report, markdown_file)
+    if comet_python is not None and report.no_comet:
+        print("knnmt: error: COMET failed; the report says why", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def _comet(python: Path | None, model: str) -> Comet | nullcontext[None]:
+    if python is None:
+        return nullcontext()
+    print(f"knnmt: loading {model} for COMET; a model that is not here yet is fetched first", file=sys.stderr)
+    return Comet(python, model)
+
+
+def _systems(datastores: list[Path], described: list[str], base: bool) -> list[System]:
+    systems = [*(System(place.name, place) for place in datastores), *parse_systems(described)]
+    if base:
+        alone = [system for system in systems if system.datastore is None]
+        systems = [*(alone or [System(BASE)]), *(system for system in systems if system not in alone)]
+    if not systems:
+        raise SettingError("--no-base leaves no system to evaluate; name one: -d STORE, or --system NAME=STORE,…")
+    require_different_names(systems)
+    return systems
+
+
+def _text(
+    source: Path | None, reference: Path | None, pairs: Path | None, reading: ReadingConfig, half: Half
+) -> EvaluationText:
+    if pairs is not None and source is None and reference is None:
+        return read_pairs(pairs, reading, half)
+    if pairs is None and source is not None and reference is not None:
+        return read_text(source, reference, reading, half)
+    raise SettingError("expected a text with references: --source FILE and --reference FILE, or --pairs FILE")
+
+
+def _bar(translations: Iterator[Translation], name: str, total: int) -> Iterable[Translation]:
+    return track(translations, name, total, "segments")

@@ -1,0 +1,100 @@
+"""An evaluation from text and systems to a report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from knnmt.corpus.writing import write_tsv
+from knnmt.datastore.publication import publish_file, storage_errors
+from knnmt.datastore.store import Datastore
+from knnmt.errors import CometError
+from knnmt.evaluation.comet import ADVICE, Comet
+from knnmt.evaluation.contamination import Contamination, contamination
+from knnmt.evaluation.reports import Report, SystemReport
+from knnmt.evaluation.running import Run, RunSettings, Watch, machine, run_systems
+from knnmt.evaluation.scoring import Score, compare, require_sacrebleu
+from knnmt.evaluation.segments import EvaluationText
+from knnmt.evaluation.systems import System
+from knnmt.translator.translator import Translator
+
+_KNOWN = "its source stands in a store"
+
+
+def evaluate(
+    translator: Translator,
+    systems: Sequence[System],
+    text: EvaluationText,
+    settings: RunSettings | None = None,
+    *,
+    target_language: str = "en",
+    skip_known: bool = False,
+    output: Path | None = None,
+    comet: Comet | None = None,
+    watch: Watch = lambda translations, _name, _total: translations,
+) -> Report:
+    """Translate a text with every system, and compare each with the first.
+
+    skip_known: leave out, for all systems, segments whose source stands in a store
+    output: where hypotheses are kept as systems finish, so that the same call goes on from there; with the segments
+        they belong to (segments.tsv) and the report
+    """
+    require_sacrebleu()
+    settings = settings or RunSettings()
+    known = _known(translator, systems, text)
+    if skip_known and (numbers := frozenset[int]().union(*(each.sources for each in known))):
+        text = text.without(numbers, _KNOWN)
+    if output is not None:
+        with storage_errors(output):  # before hours of translating, not after
+            output.mkdir(parents=True, exist_ok=True)
+        write_tsv(output / "segments.tsv", text.segments)
+    runs = run_systems(translator, systems, text.sources, settings, output, watch)
+    scores = compare([run.hypotheses for run in runs], text.references, target_language)
+    comet_scores, no_comet = _comet_scores(comet, runs, text)
+    report = Report(
+        [SystemReport(*each) for each in zip(runs, scores, comet_scores, strict=True)],
+        text,
+        known,
+        skip_known,
+        settings,
+        machine(translator),
+        no_comet,
+    )
+    if output is not None:
+        write_json(report, output / "report.json")
+        write_markdown(report, output / "report.md")
+    return report
+
+
+def write_json(report: Report, path: Path) -> None:
+    """Write the report as JSON."""
+    _write(path, json.dumps(report.as_json(), indent=1, ensure_ascii=False) + "\n")
+
+
+def write_markdown(report: Report, path: Path) -> None:
+    """Write the report as Markdown."""
+    _write(path, report.as_markdown())
+
+
+def _write(path: Path, content: str) -> None:
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    publish_file(path, lambda file: file.write(content.encode()))
+
+
+def _known(translator: Translator, systems: Sequence[System], text: EvaluationText) -> list[Contamination]:
+    """What each store knows of the text; opening them all first shows what is wrong with one."""
+    places = dict.fromkeys(system.datastore for system in systems if system.datastore is not None)
+    stores = [Datastore.open(place, translator.engine) for place in places]
+    return [contamination(str(store.path), store.pairs(), text.segments) for store in stores]
+
+
+def _comet_scores(comet: Comet | None, runs: Sequence[Run], text: EvaluationText) -> tuple[list[Score | None], str]:
+    """COMET's scores; when it fails all are None, for the other figures should not be lost with them; and why."""
+    if comet is None:
+        return [None] * len(runs), ADVICE
+    try:
+        return [comet.score(text.sources, run.hypotheses, text.references) for run in runs], ""
+    except CometError as error:
+        return [None] * len(runs), str(error)

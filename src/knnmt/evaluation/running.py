@@ -1,0 +1,216 @@
+"""Running systems over a text: one model, store after store, each timed and counted by itself, and kept when done.
+
+With a directory, a system's hypotheses are NAME.txt, and NAME.run.json says what they were made from and what that
+took. A later run with the same model, store, settings, text and machine takes them over; anything else is done anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from knnmt.config import check
+from knnmt.corpus.lines import read_lines
+from knnmt.datastore.manifest import MANIFEST
+from knnmt.datastore.publication import publish_file, storage_errors
+from knnmt.engine.precision import cpu_name
+from knnmt.errors import InputError
+from knnmt.evaluation.systems import System
+from knnmt.retrieval.retriever import Statistics
+from knnmt.translator.memories import Memories
+from knnmt.translator.translation import Translation
+from knnmt.translator.translator import Translator
+
+Watch = Callable[[Iterator[Translation], str, int], Iterable[Translation]]
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What is the same for all systems that are compared."""
+
+    beam: int = 5
+    batch_size: int = 32
+    split_sentences: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a system took.
+
+    seconds: of translating alone, after loading and one segment to warm up
+    tokens: of the hypotheses, ends of sentences counted
+    rows, searches, hits, saved: as in `Statistics`; saved_after_first leaves out each batch's first step
+    """
+
+    seconds: float
+    tokens: int
+    rows: int
+    searches: int
+    hits: int
+    saved: float
+    saved_after_first: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Speed of generation."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A system's hypotheses, one a source, without line ends; `reused` where an earlier run had made them."""
+
+    name: str
+    signature: str
+    hypotheses: list[str]
+    figures: Figures
+    reused: bool = False
+
+
+def machine(translator: Translator) -> str:
+    """What the translator computes on, as published figures must name it."""
+    device = translator.engine.device
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"{cpu_name()}, {threads} thread{'s' * (threads != 1)}"
+
+
+def run_systems(
+    translator: Translator,
+    systems: Sequence[System],
+    sources: Sequence[str],
+    settings: RunSettings,
+    directory: Path | None = None,
+    watch: Watch = lambda translations, _name, _total: translations,
+) -> list[Run]:
+    """Translate the sources with every system. `watch` sees the translations of a system as they come."""
+    if directory is not None:
+        for system in systems:
+            _check_file_name(system.name)
+        with storage_errors(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+    return [_run(translator, system, sources, settings, directory, watch) for system in systems]
+
+
+def _check_file_name(name: str) -> None:
+    """Refuse a system's name that cannot be a file's."""
+    check(
+        not any(letter in name for letter in "/\\\0") and not name.startswith("."),
+        f"the system {name!r} cannot have a file of that name; give it another: NAME=STORE,…",
+    )
+
+
+def _run(
+    translator: Translator,
+    system: System,
+    sources: Sequence[str],
+    settings: RunSettings,
+    directory: Path | None,
+    watch: Watch,
+) -> Run:
+    with _by_itself(translator, system.exact):
+        retrieval: dict[str, Any] = {"datastore": system.datastore, **system.settings}
+        signature = translator.signature(translator.decoding(beam=settings.beam), **retrieval)
+        if settings.split_sentences:
+            signature += "|split:sentences"
+        made_from = {
+            "signature": signature,
+            "batch_size": settings.batch_size,
+            "machine": machine(translator),
+            "model": translator.engine.fingerprint.model,
+            "store": _content_of(system.datastore),
+            "sources": _digest(json.dumps(list(sources))),
+        }
+        if directory is not None and (done := _earlier(directory, system.name, made_from)):
+            return Run(system.name, signature, *done, reused=True)
+        hypotheses, figures = _translate(translator, system.name, sources, settings, retrieval, watch)
+    if directory is not None:
+        _keep(directory, system.name, made_from, hypotheses, figures)
+    return Run(system.name, signature, hypotheses, figures)
+
+
+@contextmanager
+def _by_itself(translator: Translator, exact: bool) -> Iterator[None]:
+    """Let a system have counters and open stores of its own; the stores are closed with it."""
+    before = translator.memories, translator.statistics
+    translator.memories, translator.statistics = Memories(translator.engine, exact), Statistics()
+    try:
+        yield
+    finally:
+        translator.memories, translator.statistics = before
+
+
+def _translate(
+    translator: Translator,
+    name: str,
+    sources: Sequence[str],
+    settings: RunSettings,
+    retrieval: dict[str, Any],
+    watch: Watch,
+) -> tuple[list[str], Figures]:
+    call: dict[str, Any] = {**asdict(settings), **retrieval}
+    translator.translate(sources[:1], **call)  # the first search and the first products are slower than others
+    translator.statistics = statistics = Statistics()
+    started = time.perf_counter()
+    found = list(watch(translator.stream(sources, **call), name, len(sources)))
+    seconds = time.perf_counter() - started
+    figures = Figures(
+        seconds=seconds,
+        tokens=sum(len(each.tokens) for each in found),
+        rows=statistics.rows,
+        searches=statistics.searches,
+        hits=statistics.hits,
+        saved=statistics.saved(),
+        saved_after_first=statistics.saved(with_first_step=False),
+    )
+    return [each.text.replace("\r", " ").replace("\n", " ") for each in found], figures
+
+
+def _earlier(directory: Path, name: str, made_from: dict[str, object]) -> tuple[list[str], Figures] | None:
+    """What an earlier run left, if it is whole and was made from the same."""
+    try:
+        record = json.loads(_record_of(directory, name).read_text(encoding="utf-8"))
+        hypotheses = list(read_lines(_hypotheses_of(directory, name)))
+        same = record["made_from"] == made_from and record["hypotheses"] == _digest(_lines(hypotheses))
+        return (hypotheses, Figures(**record["figures"])) if same else None
+    except (OSError, ValueError, LookupError, TypeError, InputError):
+        return None
+
+
+def _keep(directory: Path, name: str, made_from: dict[str, object], hypotheses: list[str], figures: Figures) -> None:
+    """Write hypotheses first and their record last: what has a record is whole."""
+    text = _lines(hypotheses)
+    publish_file(_hypotheses_of(directory, name), lambda file: file.write(text.encode()))
+    record = {"made_from": made_from, "hypotheses": _digest(text), "figures": asdict(figures)}
+    content = json.dumps(record, indent=1, ensure_ascii=False).encode()
+    publish_file(_record_of(directory, name), lambda file: file.write(content))
+
+
+def _hypotheses_of(directory: Path, name: str) -> Path:
+    return directory / f"{name}.txt"
+
+
+def _record_of(directory: Path, name: str) -> Path:
+    return directory / f"{name}.run.json"
+
+
+def _lines(hypotheses: Sequence[str]) -> str:
+    return "".join(f"{each}\n" for each in hypotheses)
+
+
+def _content_of(datastore: Path | None) -> str | None:
+    """A store's manifest has the checksums of all it holds."""
+    return None if datastore is None else hashlib.sha256((datastore / MANIFEST).read_bytes()).hexdigest()
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,78 @@
+"""The text of an evaluation: sources with references, which half of them, and what was left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from knnmt.config import check
+from knnmt.corpus.opening import open_stream
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.paired import read_paired
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.reading import read_memories
+from knnmt.corpus.report import ReadingReport
+from knnmt.corpus.splitting import halves
+
+Half = Literal["all", "report", "tune"]
+HALVES: dict[Half, str] = {
+    "all": "all of the text",
+    "report": "the half for reports; the other one is for tuning",
+    "tune": "the half for tuning: these figures choose settings, and are not to be published",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationText:
+    """Segments with references.
+
+    name: the files they came from
+    left_out: how many were read and not taken, by reason
+    """
+
+    segments: list[SegmentPair]
+    name: str
+    half: Half = "all"
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def sources(self) -> list[str]:
+        """What is translated."""
+        return [segment.source for segment in self.segments]
+
+    @property
+    def references(self) -> list[str]:
+        """What it is compared with."""
+        return [segment.target for segment in self.segments]
+
+    def without(self, numbers: Iterable[int], reason: str) -> EvaluationText:
+        """The text without the segments of these numbers, which are counted as left out."""
+        gone = set(numbers)
+        check(len(gone) < len(self.segments), f"{self.name}: every segment would be left out ({reason})")
+        kept = [segment for number, segment in enumerate(self.segments) if number not in gone]
+        return replace(self, segments=kept, left_out=self.left_out + Counter({reason: len(gone)}))
+
+
+def read_text(source: Path, reference: Path, config: ReadingConfig, half: Half = "all") -> EvaluationText:
+    """Two text files, line by line; which one is the source is said, whatever their names end in."""
+    report = ReadingReport()
+    with open_stream(source) as sources, open_stream(reference) as references:
+        pairs = list(read_paired(sources, str(source), references, str(reference), config, report))
+    return _half_of(pairs, f"{source.name} and {reference.name}", half, report)
+
+
+def read_pairs(memory: Path, config: ReadingConfig, half: Half = "all") -> EvaluationText:
+    """A memory in any format, whose targets are the references."""
+    report = ReadingReport()
+    return _half_of(list(read_memories([memory], config, report)), memory.name, half, report)
+
+
+def _half_of(pairs: list[SegmentPair], name: str, half: Half, report: ReadingReport) -> EvaluationText:
+    check(half in HALVES, f"half must be one of {', '.join(HALVES)}, got {half!r}")
+    tuning, reporting = halves(pairs)
+    chosen = {"all": pairs, "report": reporting, "tune": tuning}[half]
+    check(len(chosen) > 0, f"{name}: holds no segment to evaluate (of {HALVES[half]})")
+    return EvaluationText(chosen, name, half, Counter(report.skipped))

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datastore_pairs import some_pairs
+
+from knnmt import Datastore, Translation, Translator
+from knnmt.errors import SettingError
+from knnmt.evaluation.running import Run, RunSettings, run_systems
+from knnmt.evaluation.systems import System
+
+# A random model does not always know when to stop.
+pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
+SOURCES = [pair.source for pair in some_pairs(9, start=3)]
+SETTINGS = RunSettings(beam=2, batch_size=4)
+FIXED: dict[str, Any] = {"k": 4, "interpolation_weight": 0.6, "temperature": 10.0}
+
+# Kills itself in the middle of the second system.
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from knnmt import Translator
+from knnmt.evaluation.running import RunSettings, run_systems
+from knnmt.evaluation.systems import System
+
+def watch(translations, name, total):
+    for number, translation in enumerate(translations):
+        if name == "own" and number == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield translation
+
+checkpoint, store, output, *sources = sys.argv[1:]
+fixed = {"k": 4, "interpolation_weight": 0.6, "temperature": 10.0}
+systems = [System("base"), System("own", Path(store), settings=fixed)]
+translator = Translator(checkpoint, device="cpu", threads=1)
+run_systems(translator, systems, sources, RunSettings(beam=2, batch_size=4), Path(output), watch)
+"""
+
+
+@pytest.fixture(scope="module")
+def translator(tiny_checkpoint: Path) -> Translator:
+    return Translator(tiny_checkpoint, device="cpu")
+
+
+@pytest.fixture
+def store(translator: Translator, tmp_path: Path) -> Path:
+    return Datastore.build(tmp_path / "own.store", some_pairs(12), translator.engine).path
+
+
+@pytest.fixture
+def systems(store: Path) -> list[System]:
+    cached = System("cached", store, settings={**FIXED, "cache": 50.0})
+    return [System("base"), System("own", store, settings=FIXED), cached]
+
+
+def texts(translator: Translator, **settings: Any) -> list[str]:
+    return [each.text for each in translator.translate(SOURCES, beam=2, **settings)]
+
+
+def test_every_system_translates_and_counts_by_itself(
+    translator: Translator, systems: list[System], store: Path
+) -> None:
+    before = translator.memories, translator.statistics
+    base, own, cached = run_systems(translator, systems, SOURCES, SETTINGS)
+    assert (translator.memories, translator.statistics) == before
+    assert translator.statistics.rows == 0
+
+    assert base.hypotheses == texts(translator)
+    assert own.hypotheses == texts(translator, datastore=store, **FIXED)
+    assert base.hypotheses != own.hypotheses
+    assert (base.figures.rows, base.figures.searches) == (0, 0)
+    assert own.figures.rows == own.figures.searches > 0
+    assert own.figures.saved == 0
+    assert cached.figures.hits > 0
+    assert cached.figures.saved == cached.figures.hits / cached.figures.rows
+    again = translator.translate(SOURCES, beam=2, datastore=store, **FIXED)
+    assert own.figures.tokens == sum(len(each.tokens) for each in again)
+    assert own.figures.tokens_per_second == own.figures.tokens / own.figures.seconds
+    assert base.signature == translator.signature(translator.decoding(beam=2))
+    assert "|k:4|lambda:0.6|T:10|cache:50|" in cached.signature
+
+
+def test_a_system_may_search_every_key(translator: Translator, store: Path) -> None:
+    (exact,) = run_systems(translator, [System("exact", store, exact=True, settings=FIXED)], SOURCES[:1], SETTINGS)
+    assert "|index:exact|" in exact.signature
+
+
+def test_sentences_are_split_on_request_and_the_signature_says_so(translator: Translator) -> None:
+    settings = replace(SETTINGS, split_sentences=True)
+    (run,) = run_systems(translator, [System("base")], ["Ja. Nein."], settings)
+    assert run.hypotheses == [translator.translate("Ja. Nein.", beam=2, split_sentences=True).text]
+    assert run.signature.endswith("|split:sentences")
+
+
+def names_reused(runs: list[Run]) -> list[str]:
+    return [run.name for run in runs if run.reused]
+
+
+def test_what_is_done_is_taken_over_and_what_has_changed_is_not(
+    translator: Translator, systems: list[System], store: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+
+    def again(sources: list[str] = SOURCES[:2], settings: RunSettings = SETTINGS) -> list[Run]:
+        return run_systems(translator, systems[:2], sources, settings, output)
+
+    first = again()
+    assert names_reused(first) == []
+    assert (output / "own.txt").read_text(encoding="utf-8").split("\n") == [*first[1].hypotheses, ""]
+    second = again()
+    assert names_reused(second) == ["base", "own"]
+    assert [(run.hypotheses, run.figures) for run in second] == [(run.hypotheses, run.figures) for run in first]
+
+    (output / "own.txt").write_text("somebody's own words\n", encoding="utf-8")
+    assert names_reused(again()) == ["base"]
+    Datastore.open(store).add(some_pairs(1, start=40), translator.engine)
+    assert names_reused(again()) == ["base"]
+    (output / "base.run.json").write_text("{}", encoding="utf-8")
+    assert names_reused(again()) == ["own"]
+    assert names_reused(again(settings=replace(SETTINGS, batch_size=3))) == []
+    assert names_reused(again(SOURCES[:1], replace(SETTINGS, batch_size=3))) == []
+
+
+def test_an_evaluation_that_was_killed_goes_on(tiny_checkpoint: Path, store: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    command = [sys.executable, "-c", KILLED, str(tiny_checkpoint), str(store), str(output), *SOURCES]
+    killed = subprocess.run(command, capture_output=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert sorted(path.name for path in output.iterdir()) == ["base.run.json", "base.txt"]
+    recorded = json.loads((output / "base.run.json").read_text(encoding="utf-8"))["figures"]["seconds"]
+
+    translator = Translator(str(tiny_checkpoint), device="cpu", threads=1)
+    systems = [System("base"), System("own", store, settings=FIXED)]
+    base, own = run_systems(translator, systems, SOURCES, SETTINGS, output)
+    assert (base.reused, own.reused) == (True, False)
+    assert base.figures.seconds == recorded
+    assert base.hypotheses == texts(translator)
+    assert own.hypotheses == texts(translator, datastore=store, **FIXED)
+
+
+def test_one_sees_the_translations_as_they_come(translator: Translator) -> None:
+    seen = []
+
+    def watch(translations: Iterator[Translation], name: str, total: int) -> Iterator[Translation]:
+        for translation in translations:
+            seen.append((name, total, translation.source))
+            yield translation
+
+    run_systems(translator, [System("base")], SOURCES[:3], SETTINGS, watch=watch)
+    assert seen == [("base", 3, source) for source in SOURCES[:3]]
+
+
+@pytest.mark.parametrize("name", ["a/b", ".hidden", "a\\b"])
+def test_a_name_that_no_file_can_have_is_refused(translator: Translator, name: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="cannot have a file of that name"):
+        run_systems(translator, [System(name)], SOURCES, SETTINGS, tmp_path / "out")
