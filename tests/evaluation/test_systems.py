@@ -23,5 +23,5 @@ def test_what_cannot_be_read_is_refused(text: str) -> None:
 
 
 def test_names_must_differ() -> None:
-    with pytest.raises(SettingError, match="called 'it.store'"):
+    with pytest.raises(SettingError, match=r"called 'it\.store'"):
         parse_systems(["it.store", "it.store,cache=6"])
