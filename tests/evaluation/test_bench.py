@@ -98,7 +98,7 @@ def test_a_report_of_real_processes(store: Path, tiny_checkpoint: Path) -> None:
     order = [("base", 1), ("cached", 1), ("base", 4), ("cached", 4)]
     assert [(turn.job.system, turn.job.batch_size) for turn in turns] == order * 3
     assert [(each.system, each.batch_size) for each in report.measurements] == order
-    translator = Translator(tiny_checkpoint, device="cpu", datastore=store, **fixed, cache=1000.0)  # type: ignore[arg-type]
+    translator = Translator(str(tiny_checkpoint), device="cpu", datastore=store, **fixed, cache=1000.0)  # type: ignore[arg-type]
     expected = translator.translate(TEXTS, beam=2, batch_size=4)
     assert turns[-1].answer.texts == [each.text for each in expected]
     assert turns[-1].answer.tokens == sum(len(each.tokens) for each in expected)
@@ -158,36 +158,53 @@ def test_a_process_is_gone_when_its_block_ends(tiny_checkpoint: Path) -> None:
         os.kill(number, 0)
 
 
-ASKS_FOREVER = """
+WORKS_FOREVER = """
+import time
+from knnmt.evaluation.bench_worker import serve
+serve(lambda: (lambda texts, size: time.sleep(1000), {}))
+"""
+ASKS = """
 import sys
-from knnmt.evaluation.bench_process import start
-from knnmt.evaluation.systems import System
-with start(System("base"), threads=1, beam=1, model=sys.argv[1], device="cpu") as process:
+from knnmt.evaluation.bench_process import SystemProcess
+with SystemProcess("x", [sys.executable, "-c", sys.argv[1]], threads=1) as process:
     process.about()
     print(process._process.pid, flush=True)
-    while True:
-        process.ask(["Satz"], 1)
+    process.ask(["Satz"], 1)
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_no_process_outlives_the_one_that_asks(how: signal.Signals, tiny_checkpoint: Path) -> None:
-    command = [sys.executable, "-c", ASKS_FOREVER, str(tiny_checkpoint)]
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_process_works_on_when_the_one_that_asks_has_gone(how: signal.Signals) -> None:
+    command = [sys.executable, "-c", ASKS, WORKS_FOREVER]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asking:
         assert asking.stdout is not None
         number = int(asking.stdout.readline())
+        time.sleep(0.2)
         asking.send_signal(how)
         asking.communicate(timeout=60)
     deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        try:
-            os.kill(number, 0)
-        except ProcessLookupError:
-            return
-        if how == signal.SIGKILL and Path(f"/proc/{number}/stat").read_text().split()[2] == "Z":
-            return  # ended; nobody has asked after it yet
-        time.sleep(0.05)
-    pytest.fail(f"process {number} lives on")
+    while lives(number) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not lives(number)
+
+
+def lives(number: int) -> bool:
+    """Whether a process runs; one that ended while nobody asked after it does not."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_what_a_system_prints_and_how_it_fails_do_not_stand_among_its_answers() -> None:
+    fails = (
+        "from knnmt.evaluation.bench_worker import serve\n"
+        "serve(lambda: (lambda texts, size: print('aside') or 1 / 0, {'is': 'x'}))"
+    )
+    with SystemProcess("x", [sys.executable, "-c", fails], threads=1) as process:
+        assert process.about() == {"is": "x"}
+        with pytest.raises(SystemStoppedError, match=r"(?s)status 1: .*Traceback.*ZeroDivisionError"):
+            process.ask(TEXTS, 1)
 
 
 @pytest.mark.parametrize(

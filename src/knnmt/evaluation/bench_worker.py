@@ -10,18 +10,21 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from knnmt import timing
 from knnmt.errors import KnnmtError
 
-# texts and batch size -> translations, tokens of the best hypotheses (end of sentence counted), rows, searches, and
-# both of them at first steps
-Translate = Callable[[list[str], int], tuple[list[str], int, tuple[int, int, int, int]]]
-NO_SEARCHES = (0, 0, 0, 0)
+Searches = tuple[int, int, int, int]  # rows, searches, and both of them at first steps
+NO_SEARCHES: Searches = (0, 0, 0, 0)
+# texts and batch size -> translations, tokens of the best hypotheses (end of sentence counted), searches
+Translate = Callable[[list[str], int], tuple[list[str], int, Searches]]
 
 
 def serve(load: Callable[[], tuple[Translate, Mapping[str, Any]]]) -> None:
@@ -29,13 +32,24 @@ def serve(load: Callable[[], tuple[Translate, Mapping[str, Any]]]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asks decides when this ends: Ctrl-C reaches both
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a library prints must not stand among the answers
+    requests: SimpleQueue[str] = SimpleQueue()
+    threading.Thread(target=_listen, args=(requests,), daemon=True).start()
     try:
         translate, about = load()
         print(json.dumps(about), file=answers, flush=True)
-        for line in sys.stdin:
-            print(json.dumps(_measure(translate, **json.loads(line))), file=answers, flush=True)
-    except KnnmtError as error:
-        sys.exit(str(error))
+        while True:
+            print(json.dumps(_measure(translate, **json.loads(requests.get()))), file=answers, flush=True)
+    except BaseException as error:
+        said = str(error) if isinstance(error, KnnmtError) else traceback.format_exc()
+        print(said, file=sys.stderr, flush=True)
+        os._exit(1)  # an orderly end would wait for the thread that waits for requests
+
+
+def _listen(requests: SimpleQueue[str]) -> None:
+    """Hand requests on. Their end is the end of this process, at work or not: nobody will read the answer."""
+    for line in sys.stdin:
+        requests.put(line)
+    os._exit(0)
 
 
 def _measure(translate: Translate, texts: list[str], batch_size: int) -> dict[str, Any]:
@@ -72,7 +86,7 @@ def load_translator(
 
     translator = Translator(datastore=datastore, **options, **settings)
 
-    def translate(texts: list[str], batch_size: int) -> tuple[list[str], int, tuple[int, int, int, int]]:
+    def translate(texts: list[str], batch_size: int) -> tuple[list[str], int, Searches]:
         translator.statistics = counted = Statistics()
         found = translator.translate(texts, batch_size=batch_size, beam=beam)
         tokens = sum(len(each.tokens) for each in found)
