@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -19,9 +20,6 @@ from knnmt.evaluation.bench import bench as measure
 from knnmt.evaluation.bench_report import as_json, as_markdown, as_text
 from knnmt.evaluation.plotting import new_figure
 from knnmt.evaluation.systems import BASE, System, parse_systems
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def bench(
@@ -96,7 +94,7 @@ def bench(
         new_figure()
         _make_directory(output)
     _warn_if_busy()
-    with ends_with("nothing was written"):
+    with ends_with("no report is made"):
         report = measure(systems, texts, config, _tell, _progress(len(systems), config))
     typer.echo(as_text(report), nl=False)
     if output is not None:
