@@ -25,6 +25,7 @@ from knnmt.evaluation.bench_process import Answer, SystemProcess, start
 from knnmt.evaluation.bench_worker import load_translator
 from knnmt.evaluation.systems import System
 from knnmt.index import store_index
+from processes import end_soon
 
 TEXTS = ["Satz 3 ja ja", "anders", "Satz 12"]
 
@@ -182,18 +183,7 @@ def test_no_process_works_on_when_the_one_that_asks_has_gone(how: signal.Signals
         time.sleep(0.2)
         asking.send_signal(how)
         asking.communicate(timeout=60)
-    deadline = time.monotonic() + 30
-    while lives(number) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not lives(number)
-
-
-def lives(number: int) -> bool:
-    """Whether a process runs; one that ended while nobody asked after it does not."""
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    assert end_soon(number)
 
 
 def test_what_a_system_prints_and_how_it_fails_do_not_stand_among_its_answers() -> None:
