@@ -14,75 +14,46 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Mapping
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from decoding import MODEL, convert
 from knnmt.engine.precision import cpu_name
+from knnmt.evaluation.bench import Job, Turn, summarise, take_turns
+from knnmt.evaluation.bench_process import SystemProcess, start
+from knnmt.evaluation.bench_worker import NO_SEARCHES, Searches, Translate, serve
+from knnmt.evaluation.systems import System
 from stores import domain_file, read_pairs
 
-SYSTEMS: dict[str, dict[str, Any]] = {
-    "base": {},
-    "CTranslate2 float32": {"ct2": True},
-    "kNN-MT exact": {"store": "full", "exact": True},
-    "kNN-MT": {"store": "full"},
-    "kNN-MT fixed λ": {"store": "full", "settings": {"fading": False}},
-    "cache": {"store": "full", "settings": {"cache": True}},
-    "PCA": {"store": "pca"},
-    "pruning": {"store": "pruned"},
-    "PCA + cache": {"store": "pca", "settings": {"cache": True}},
-    "PCA + pruning": {"store": "pca-pruned"},
-    "PCA + cache + pruning": {"store": "pca-pruned", "settings": {"cache": True}},
-}
+BASE, CTRANSLATE2, EXACT = "base", "CTranslate2 float32", "kNN-MT exact"
 
 
-def serve(name: str, directory: Path, threads: int, ct2: str, cache: str) -> None:
-    """Answer each request (texts and batch size, a JSON line) with translations and what they took."""
-    import torch
-
-    torch.set_num_threads(threads)
-    system = SYSTEMS[name]
-    statistics_of: Any = None
-    if system.get("ct2"):
-        translate = ctranslate2_system(ct2, threads)
-    else:
-        from knnmt.translator.translator import Translator
-
-        settings = dict(system.get("settings", {}))
-        if settings.get("cache"):
-            settings["cache"] = cache
-        store = directory / system["store"] if "store" in system else None
-        translator = Translator(device="cpu", datastore=store, exact=system.get("exact", False), **settings)
-        statistics_of = translator.statistics
-
-        def translate(texts: list[str], size: int) -> tuple[list[str], int]:
-            found = translator.translate(texts, batch_size=size)
-            return [each.text for each in found], sum(len(each.tokens) for each in found)
-
-    print(json.dumps("ready"), flush=True)
-    for line in sys.stdin:
-        request = json.loads(line)
-        started = time.perf_counter()
-        texts, tokens = translate(request["texts"], request["size"])
-        seconds = time.perf_counter() - started
-        saved = (statistics_of.saved(), statistics_of.saved(False)) if statistics_of else (0.0, 0.0)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-        print(json.dumps([texts, tokens, seconds, saved, peak, _resident_mib()]), flush=True)
+def all_systems(directory: Path, cache: str) -> list[System]:
+    """Every system but CTranslate2, which is none of ours."""
+    cached = {"cache": cache}
+    return [
+        System(BASE),
+        System(EXACT, directory / "full", exact=True),
+        System("kNN-MT", directory / "full"),
+        System("kNN-MT fixed λ", directory / "full", settings={"fading": False}),
+        System("cache", directory / "full", settings=cached),
+        System("PCA", directory / "pca"),
+        System("pruning", directory / "pruned"),
+        System("PCA + cache", directory / "pca", settings=cached),
+        System("PCA + pruning", directory / "pca-pruned"),
+        System("PCA + cache + pruning", directory / "pca-pruned", settings=cached),
+    ]
 
 
-def _resident_mib() -> int:
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") >> 20
+NAMES = [BASE, CTRANSLATE2, *(system.name for system in all_systems(Path(), "")[1:])]
 
 
-def ctranslate2_system(directory: str, threads: int) -> Any:
+def ctranslate2_system(directory: str, threads: int) -> tuple[Translate, Mapping[str, Any]]:
     import ctranslate2
 
     from knnmt.engine.tokenizer import load_tokenizer
@@ -92,7 +63,7 @@ def ctranslate2_system(directory: str, threads: int) -> Any:
     vocabulary = json.loads((MODEL / "config.json").read_text(encoding="utf-8"))["vocab_size"]
     number_of = {tokenizer.piece(number): number for number in range(vocabulary)}
 
-    def translate(texts: list[str], size: int) -> tuple[list[str], int]:
+    def translate(texts: list[str], size: int) -> tuple[list[str], int, Searches]:
         sources = tokenizer.encode_sources(texts)
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
         found: list[list[str]] = [[] for _ in sources]
@@ -102,66 +73,45 @@ def ctranslate2_system(directory: str, threads: int) -> Any:
             for i, result in zip(batch, engine.translate_batch(pieces, beam_size=5), strict=True):
                 found[i] = result.hypotheses[0]
         texts_found = [tokenizer.decode([number_of[piece] for piece in each]) for each in found]
-        return texts_found, sum(len(each) + 1 for each in found)
+        return texts_found, sum(len(each) + 1 for each in found), NO_SEARCHES
 
-    return translate
-
-
-class System:
-    """A system's process, asked over a pipe."""
-
-    def __init__(self, name: str, arguments: argparse.Namespace, ct2: Path) -> None:
-        command = [sys.executable, __file__, str(arguments.directory), "--serve", name, "--ct2", str(ct2)]
-        command += ["--threads", str(arguments.threads), "--cache", arguments.cache]
-        environment = {**os.environ, "OMP_NUM_THREADS": str(arguments.threads)}
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
-        self._answer()
-
-    def _answer(self) -> Any:
-        assert self.process.stdout is not None
-        return json.loads(self.process.stdout.readline() or sys.exit("a system stopped; its message stands above"))
-
-    def run(self, texts: list[str], size: int) -> Any:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"texts": texts, "size": size}) + "\n")
-        self.process.stdin.flush()
-        return self._answer()
+    return translate, {}
 
 
-def compare(systems: dict[str, System], arguments: argparse.Namespace) -> None:
+def compare(systems: dict[str, SystemProcess], arguments: argparse.Namespace) -> None:
     import sacrebleu
 
     pairs = list(islice(read_pairs(domain_file("dev")), max(arguments.scored, arguments.sentences)))
     sources = [pair.source for pair in pairs]
     facts = {}
     for name, system in systems.items():
-        texts, _, _, saved, _, resident = system.run(sources[: arguments.scored], 16)
-        bleu = sacrebleu.corpus_bleu(texts, [[pair.target for pair in pairs[: arguments.scored]]]).score
-        facts[name] = f"{bleu:.2f} | {saved[0]:.0%} ({saved[1]:.0%}) | {resident:,}"
+        system.about()
+        job = Job(name, 16, sources[: arguments.scored])
+        answer = system.ask(job.texts, job.batch_size)
+        bleu = sacrebleu.corpus_bleu(answer.texts, [[pair.target for pair in pairs[: arguments.scored]]]).score
+        (told,) = summarise([Turn(1, job, answer)])
+        saved = "" if told.saved is None else f"{told.saved:.0%} ({told.saved_after_first_steps:.0%})"
+        facts[name] = f"{bleu:.2f} | {saved} | {told.resident_mib:,}"
         print(f"{name}: BLEU {bleu:.2f}", flush=True)
-    speeds: dict[tuple[str, int], list[float]] = {}
-    for _ in range(arguments.rounds):
-        for size in arguments.batch_sizes:
-            some = sources[: arguments.sentences if size > 1 else arguments.sentences // 4]
-            for name, system in systems.items():
-                if name == "kNN-MT exact" and size == 1:
-                    continue
-                _, tokens, seconds, *_ = system.run(some, size)
-                speeds.setdefault((name, size), []).append(tokens / seconds)
+    jobs = [
+        Job(name, size, sources[: arguments.sentences if size > 1 else arguments.sentences // 4])
+        for size in arguments.batch_sizes
+        for name in systems
+        if not (name == EXACT and size == 1)
+    ]
+    measured = summarise(list(take_turns(systems, jobs, arguments.rounds)))
     print(
         "\n| system | BLEU | searches saved | resident MiB | "
         + " | ".join(f"batch {size}: tokens/s | / base | / CTranslate2" for size in arguments.batch_sizes)
         + " |"
     )
     print("|---" * (4 + 3 * len(arguments.batch_sizes)) + "|")
-    medians = {key: statistics.median(values) for key, values in speeds.items()}
+    medians = {(each.system, each.batch_size): each.median for each in measured}
     for name in systems:
         cells = []
         for size in arguments.batch_sizes:
             own = medians.get((name, size))
-            others = [medians.get((other, size)) for other in ("base", "CTranslate2 float32")]
+            others = [medians.get((other, size)) for other in (BASE, CTRANSLATE2)]
             cells += [
                 f"{own:.0f}" if own else "-",
                 *(f"{own / other:.2f}" if own and other else "-" for other in others),
@@ -176,25 +126,28 @@ def main() -> None:
     parser.add_argument("--scored", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batch-sizes", type=int, nargs="*", default=[1, 8, 16])
-    parser.add_argument("--systems", nargs="*", default=list(SYSTEMS), choices=list(SYSTEMS))
+    parser.add_argument("--systems", nargs="*", default=NAMES, choices=NAMES)
     parser.add_argument("--cache", default="6", help="τ, a distance or a quantile")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--serve", help=argparse.SUPPRESS)
-    parser.add_argument("--ct2", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--serve-ctranslate2", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.serve:
-        serve(arguments.serve, arguments.directory, arguments.threads, arguments.ct2, arguments.cache)
+    threads = arguments.threads
+    if arguments.serve_ctranslate2:
+        serve(lambda: ctranslate2_system(str(arguments.directory), threads))
         return
-    print(f"{cpu_name()}, {arguments.threads} threads, {arguments.rounds} rounds, cache {arguments.cache}", flush=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        needs_ct2 = any(SYSTEMS[name].get("ct2") for name in arguments.systems)
-        ct2 = convert(Path(scratch) / "ct2") if needs_ct2 else Path()
-        systems = {name: System(name, arguments, ct2) for name in arguments.systems}
-        try:
-            compare(systems, arguments)
-        finally:
-            for system in systems.values():
-                system.process.kill()
+    print(f"{cpu_name()}, {threads} threads, {arguments.rounds} rounds, cache {arguments.cache}", flush=True)
+    with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
+        ours = {system.name: system for system in all_systems(arguments.directory, arguments.cache)}
+        running = {}
+        for name in arguments.systems:
+            if name == CTRANSLATE2:
+                converted = str(convert(Path(scratch) / "ct2"))
+                command = [sys.executable, __file__, converted, "--serve-ctranslate2", "--threads", str(threads)]
+                process = SystemProcess(name, command, threads)
+            else:
+                process = start(ours[name], threads=threads, beam=5, device="cpu")
+            running[name] = stack.enter_context(process)
+        compare(running, arguments)
 
 
 if __name__ == "__main__":

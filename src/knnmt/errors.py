@@ -16,6 +16,7 @@
     │   ├── DatastoreDamagedError   a file is missing, cut, altered, or contradicts another
     │   ├── DatastoreLockedError    another process is writing to it
     │   └── StorageError            the disk is full, or refuses to be written
+    ├── SystemStoppedError      the process of a system that was being measured ended
     ├── MissingDependencyError  an optional package is needed and not installed
     └── CometError              COMET, in its own environment, could not be asked
 
@@ -92,6 +93,10 @@ class DatastoreLockedError(DatastoreError):
 
 class StorageError(DatastoreError):
     """The disk is full, or refuses to be written."""
+
+
+class SystemStoppedError(KnnmtError):
+    """The process of a system that was being measured ended."""
 
 
 class MissingDependencyError(KnnmtError):

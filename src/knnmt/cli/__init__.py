@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from knnmt.cli import build, change, compress, evaluate, index, look, models, translate
+from knnmt.cli import bench, build, change, compress, evaluate, index, look, models, translate
 from knnmt.errors import KnnmtError
 from knnmt.version import __version__
 
@@ -35,6 +35,7 @@ app.command("inspect")(look.inspect)
 app.command("verify")(look.verify)
 app.command("export")(look.export)
 app.command("evaluate")(evaluate.evaluate)
+app.command("bench")(bench.bench)
 app.command("models")(models.models)
 
 

@@ -1,0 +1,165 @@
+"""`knnmt bench`: how fast systems translate, side by side."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from knnmt.cli.interrupt import ends_with
+from knnmt.corpus.lines import read_lines
+from knnmt.engine.shipped import DEFAULT_MODEL
+from knnmt.errors import InputError, SettingError, StorageError
+from knnmt.evaluation.bench import BenchConfig, BenchReport, Turn, load_average
+from knnmt.evaluation.bench import bench as measure
+from knnmt.evaluation.bench_report import as_json, as_markdown, as_text
+from knnmt.evaluation.plotting import new_figure
+from knnmt.evaluation.systems import BASE, System, parse_systems
+
+
+def bench(
+    source: Annotated[
+        Path,
+        typer.Option(
+            "--source",
+            "-s",
+            help="Text to translate, one segment a line; none of it in the stores.",
+            show_default=False,
+        ),
+    ],
+    system: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--system",
+            metavar="NAME=STORE,…",
+            help=f"What to measure, given once for each: {BASE}, STORE, or NAME=STORE,cache=6,exact with settings as "
+            "`knnmt translate` has them. The model alone is always measured, first, and the others compared with it.",
+            show_default=False,
+        ),
+    ] = None,
+    datastore: Annotated[
+        Path | None, typer.Option("--datastore", "-d", help="Short for --system STORE.", show_default=False)
+    ] = None,
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
+    ] = DEFAULT_MODEL,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="A directory for report.md, report.json and the two plots.", show_default=False
+        ),
+    ] = None,
+    sentences: Annotated[int, typer.Option(min=1, help="How many lines of the text, empty ones left out.")] = 64,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count; one more before them warms up.")] = 5,
+    batch_sizes: Annotated[str, typer.Option(help="Sentences decoded together, with commas between.")] = "1,8,16",
+    beam: Annotated[int, typer.Option(min=1, help="Hypotheses kept at each step; 1 is greedy search.")] = 5,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="CPU threads of each system.  [default: all cores]", show_default=False)
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda or cuda:N.  [default: cuda where there is one]", show_default=False)
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="As in `knnmt translate`.  [default: float32 on a CPU, float16 on cuda]", show_default=False),
+    ] = None,
+) -> None:
+    """Measure how fast systems translate: the model alone, and with stores and settings.
+
+    Each system runs in a process of its own, one at a time, and all take turns in every round, so that a slow moment of
+    the machine hits all of them. Prints tokens a second (median, slowest and fastest round), the ratio to the model
+    alone, searches that the cache saved, memory, and where the time went. Close what else keeps the machine busy.
+
+    Examples:
+
+        knnmt bench --source fragen.txt -d projekt.store
+
+        knnmt bench -s fragen.txt --system base --system projekt.store --system "cached=projekt.store,cache=6"
+
+        knnmt bench -s fragen.txt -d projekt.store --batch-sizes 1,32 --rounds 9 -o speed/
+    """
+    systems = _systems([*([str(datastore)] if datastore else []), *(system or [])])
+    config = BenchConfig(
+        _numbers(batch_sizes), rounds, beam, threads or os.cpu_count() or 1, model, device=device, dtype=dtype
+    )
+    texts = list(islice((line for line in read_lines(source) if line.strip()), sentences))
+    if not texts:
+        raise InputError(f"{source}: expected text to translate, one segment a line; there is none")
+    if output is not None:  # what would be in the way shows before hours of work
+        new_figure()
+        _make_directory(output)
+    _warn_if_busy()
+    with ends_with("no report is made"):
+        report = measure(systems, texts, config, _tell, _progress(len(systems), config))
+    typer.echo(as_text(report), nl=False)
+    if output is not None:
+        _write(report, output)
+
+
+def _systems(given: list[str]) -> list[System]:
+    """What was asked for, the model alone before all others."""
+    systems = parse_systems(given)
+    if all(system.datastore is not None for system in systems):
+        systems = parse_systems([BASE, *given])
+    return sorted(systems, key=lambda system: system.datastore is not None)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise SettingError(f"--batch-sizes {text}: expected numbers with commas between, such as 1,8,16") from None
+
+
+def _make_directory(output: Path) -> None:
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingError(f"--output {output}: no directory can be made there: {error.strerror}") from error
+
+
+def _tell(what: str) -> None:
+    typer.echo(f"knnmt: {what}", err=True)
+
+
+def _warn_if_busy() -> None:
+    load, cores = load_average(), os.cpu_count() or 1
+    if load is not None and load > cores:
+        _tell(f"warning: the machine is busy (load {load:.1f} on {cores} cores); what is measured now says little")
+
+
+def _progress(systems: int, config: BenchConfig) -> Callable[[Turn], None]:
+    """A line that each turn writes anew: a bar that draws itself would take time from what is measured."""
+    if not sys.stderr.isatty():
+        return lambda _: None
+    turns = systems * len(config.batch_sizes) * (config.rounds + 1)
+    done = 0
+
+    def show(turn: Turn) -> None:
+        nonlocal done
+        done += 1
+        what = f"round {turn.round_number} of {config.rounds}" if turn.round_number else "warming up"
+        line = (
+            f"{done} of {turns} turns, {what}: {turn.job.system}, batch {turn.job.batch_size}, "
+            f"{turn.answer.tokens_per_second:,.0f} tokens/s"
+        )
+        print(f"\r\033[K{line if done < turns else ''}", end="", file=sys.stderr, flush=True)
+
+    return show
+
+
+def _write(report: BenchReport, output: Path) -> None:
+    from knnmt.evaluation.bench_plots import save_plots
+
+    try:
+        (output / "report.md").write_text(as_markdown(report), encoding="utf-8")
+        (output / "report.json").write_text(as_json(report), encoding="utf-8")
+        plots = save_plots(report, output)
+    except OSError as error:
+        raise StorageError(f"--output {output}: cannot be written: {error.strerror or error}") from error
+    typer.echo(f"\nwritten    {output}: report.md, report.json, {', '.join(path.name for path in plots)}")
