@@ -81,8 +81,8 @@ def load_translator(
     datastore: str | None, settings: dict[str, Any], beam: int, **options: Any
 ) -> tuple[Translate, Mapping[str, Any]]:
     """A system of this package; `options` and `settings` are those of `Translator`."""
+    from knnmt import Translator  # before all else, for it tells OpenMP how to wait
     from knnmt.retrieval.retriever import Statistics
-    from knnmt.translator.translator import Translator
 
     translator = Translator(datastore=datastore, **options, **settings)
 
