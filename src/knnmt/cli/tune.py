@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.splitting import halves
-from knnmt.errors import InputError, SettingError
+from knnmt.errors import InputError, KnnmtWarning, SettingError
 
 if TYPE_CHECKING:
     from knnmt.config import RetrievalConfig
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 METHODS = ("likelihood", "bleu")
 _CACHE_PAIRS = 40  # whose beams show what a cache does
-_CONFIRMED = 3  # of the settings with fading λ, beside the fixed and the present ones
+_CONFIRMED = 3  # of the settings that are best by likelihood, beside the present ones
 
 
 def tune(
@@ -230,10 +231,12 @@ class _Tuning:
 
         some = _spread(pairs, self._sample)
         scored = []
-        for each in track(score(self._translator, self._store, some, configs), "BLEU", len(configs), "settings"):
-            name = each.config.signature() if each.config else "the model alone"
-            typer.echo(f"BLEU        {each.bleu:6.2f}  {each.saved:4.0%} saved  {name}")
-            scored.append(each)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", KnnmtWarning)  # of single lines, that the score counts anyway
+            for each in track(score(self._translator, self._store, some, configs), "BLEU", len(configs), "settings"):
+                name = each.config.signature() if each.config else "the model alone"
+                typer.echo(f"BLEU        {each.bleu:6.2f}  {each.saved:4.0%} saved  {name}")
+                scored.append(each)
         return scored
 
     def _best(self, configs: Sequence[RetrievalConfig]) -> RetrievalConfig:
@@ -244,10 +247,10 @@ class _Tuning:
         return best
 
     def confirm(self, tuned: Tuned) -> RetrievalConfig:
-        """Let BLEU choose among the best few."""
+        """Let BLEU choose among the best few. Those with fixed λ have no part in it: they harm text of other kinds."""
         few = [each.fading for each in sorted(tuned.tried, key=lambda each: each.fading_loss)[:_CONFIRMED]]
-        present = [] if self._before is None else [replace(self._before, cache=None)]
-        return self._best(list(dict.fromkeys([tuned.fading.fading, *few, tuned.fixed.fixed, *present])))
+        present = [replace(self._before, cache=None)] if self._before and self._before.fading else []
+        return self._best(list(dict.fromkeys([tuned.fading.fading, *few, *present])))
 
     def by_bleu(self, temperature: float) -> RetrievalConfig:
         """The paper's way: every k and λ by BLEU."""

@@ -19,6 +19,7 @@ from knnmt.retrieval.retriever import BatchRetrieval, OpenStore, Retrieval
 from knnmt.translator.memories import Store
 from knnmt.translator.translator import Translator
 
+BEAM = 5
 PAPER_KS = (8, 16, 32, 64)
 PAPER_WEIGHTS = (0.5, 0.6, 0.7, 0.8)
 
@@ -37,18 +38,20 @@ def beam_states(
 ) -> DecodedStates:
     """The states that beam search of these sources goes through with these settings. Sources too long are left out."""
     engine = translator.engine
-    decoding = translator.decoding(beam=5)
+    decoding = translator.decoding(beam=BEAM)
     steps: list[Tensor] = []
 
     def record(representations: Tensor) -> Tensor:
         steps.append(representations.cpu())
         return torch.ones(len(representations), dtype=torch.bool, device=representations.device)
 
+    retrieval = Retrieval(opened, replace(config, cache=None), gate=record)
     lengths: list[list[int]] = []
-    for source in engine.tokenizer.encode_sources(list(sources)):
-        if len(source) <= engine.max_positions:
+    for source in sources:
+        tokens = engine.tokenizer.encode_sources([source])
+        if len(tokens[0]) <= engine.max_positions:
             before = len(steps)
-            beam_search(engine, [source], decoding, BatchRetrieval([Retrieval(opened, config, gate=record)]))
+            beam_search(engine, tokens, decoding, BatchRetrieval([retrieval]))
             lengths.append([len(step) for step in steps[before:]])
     rows = [sum(widths) for widths in lengths]
     return DecodedStates(

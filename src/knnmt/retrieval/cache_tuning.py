@@ -65,6 +65,8 @@ def cache_trade_offs(
 
     config: the other settings; a cache among them is passed over
     """
+    if not len(decoded.states):
+        return []
     queries = opened.project(decoded.states.to(engine.device))
     neighbours = _joined([opened.search(some, config.k) for some in torch.split(queries, _ROWS)])
     if thresholds is None:
@@ -76,12 +78,8 @@ def cache_trade_offs(
     losses = torch.zeros(len(asked), dtype=torch.double)
     for rows in torch.split(torch.arange(len(queries)), _ROWS):
         base = engine.log_probabilities(decoded.states[rows].to(engine.device, engine.dtype)).exp()
-        for number, other in enumerate(borrowed):
-            some = (asked[number][rows] != rows).nonzero()[:, 0]
-            # Rows that searched themselves can lose too: λ knows how far the sentence was so far.
-            some = torch.arange(len(rows)) if config.fading is not None else some
-            mine, theirs = (tuple(part[rows[some]] for part in each) for each in (own, other))
-            losses[number] += divergence(base[some], mine, theirs).sum().cpu()  # type: ignore[arg-type]
+        for number, other in enumerate(borrowed):  # rows that searched lose too: λ knows the sentence so far
+            losses[number] += divergence(base, _rows(own, rows), _rows(other, rows)).sum().cpu()
     every = torch.arange(len(queries))
     return [
         CacheTradeOff(
@@ -174,6 +172,11 @@ def _mixture(opened: OpenStore, decoded: DecodedStates, config: RetrievalConfig,
     so_far = _so_far(decoded, nearest_sq)
     weights, log_lambda = DistanceCombiner(config)(neighbours, opened.counts(neighbours.ids), so_far)
     return neighbours.tokens, weights.exp(), log_lambda.exp()
+
+
+def _rows(mixture: Mixture, rows: Tensor) -> Mixture:
+    tokens, shares, weight = mixture
+    return tokens[rows], shares[rows], weight[rows]
 
 
 def _so_far(decoded: DecodedStates, nearest_sq: Tensor) -> SentenceSoFar:
