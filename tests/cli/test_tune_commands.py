@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from knnmt import Datastore
 from knnmt.cli import app
 from knnmt.compression.pca import reduce
-from knnmt.datastore.settings import read_settings
+from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import KnnmtError
 from knnmt.index.saved import build_index
@@ -40,7 +40,7 @@ def refused(*arguments: str | Path) -> str:
 @pytest.fixture(autouse=True)
 def few_beams(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random model ends no sentence early, so that its beams take long."""
-    monkeypatch.setattr("knnmt.cli.tune._CACHE_PAIRS", 2)
+    monkeypatch.setattr("knnmt.cli.tuning_steps._CACHE_PAIRS", 2)
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +152,15 @@ def test_a_reduced_store_that_nothing_is_known_of_can_be_tuned(
     said = succeeds("tune", short, "--dev", dev, *model)
     assert "\nbefore " not in said
     succeeds("translate", "-d", short, *model)
+
+
+def test_damaged_profiles_are_written_anew(store: Path, dev: Path, model: list[str]) -> None:
+    sections: list[object] = [[], {"knn": {"config": {"k": "many"}}}]
+    for section in sections:
+        write_settings(store, profiles=section, default_profile="knn")
+        assert "knnmt tune" in refused("translate", "-d", store, *model)
+        succeeds("tune", store, "--dev", dev, "--pairs", "4", *model)
+        assert read_profiles(store)["knn"].pairs == 4
 
 
 def test_mistakes_of_tuning_are_explained(store: Path, dev: Path, model: list[str], tmp_path: Path) -> None:

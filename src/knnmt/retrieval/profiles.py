@@ -37,10 +37,7 @@ class Profile:
 
 def read_profiles(store: Path) -> dict[str, Profile]:
     """Every profile of a store, by name."""
-    section = read_settings(store).get(PROFILES, {})
-    if not isinstance(section, dict):
-        raise _damaged(store, PROFILES, f"expected names with settings, found {type(section).__name__}")
-    return {name: _profile(store, name, content) for name, content in section.items()}
+    return {name: _profile(store, name, content) for name, content in _section(store, read_settings(store)).items()}
 
 
 def default_profile(store: Path) -> str | None:
@@ -51,15 +48,23 @@ def default_profile(store: Path) -> str | None:
 
 def chosen_profile(store: Path, name: str | None) -> RetrievalConfig | None:
     """The settings of a call that names this profile, or none; None for those estimated from the store."""
-    name = name or default_profile(store) or ESTIMATED
+    settings = read_settings(store)
+    name = name or settings.get(DEFAULT) or ESTIMATED
     if name == ESTIMATED:
         return None
-    profiles = read_profiles(store)
+    profiles = _section(store, settings)
     if name not in profiles:
         raise SettingError(
             f"{store}: no profile {name!r}; it has {', '.join([*profiles, ESTIMATED])}. `knnmt tune` makes some"
         )
-    return profiles[name].config
+    return _profile(store, name, profiles[name]).config
+
+
+def _section(store: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    section = settings.get(PROFILES, {})
+    if not isinstance(section, dict):
+        raise _damaged(store, PROFILES, f"expected names with settings, found {type(section).__name__}")
+    return section
 
 
 def check_name(name: str) -> None:
@@ -72,7 +77,9 @@ def write_profiles(store: Path, profiles: Mapping[str, Profile | None], default:
     for name in profiles:
         check_name(name)
     settings = read_settings(store)
-    section = {**settings.get(PROFILES, {}), **{name: each and asdict(each) for name, each in profiles.items()}}
+    earlier = settings.get(PROFILES)
+    kept = earlier if isinstance(earlier, dict) else {}  # what is damaged is written anew
+    section = {**kept, **{name: each and asdict(each) for name, each in profiles.items()}}
     section = {name: content for name, content in section.items() if content is not None}
     write_settings(store, **{PROFILES: section, DEFAULT: default or settings.get(DEFAULT)})
 
