@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from knnmt.translator.memories import Store
 from knnmt.translator.translator import Translator
 
 BEAM = 5
+_BATCH = 16
 PAPER_KS = (8, 16, 32, 64)
 PAPER_WEIGHTS = (0.5, 0.6, 0.7, 0.8)
 
@@ -33,32 +34,45 @@ class Scored:
     saved: float
 
 
+class _RecordingRetrieval(BatchRetrieval):
+    """Retrieval of a batch that keeps every state that it is asked with, by sentence and step."""
+
+    def __init__(self, retrieval: Retrieval, sentences: int) -> None:
+        super().__init__([retrieval] * sentences)
+        self._numbers = list(range(sentences))
+        self.seen: list[list[Tensor]] = [[] for _ in range(sentences)]
+
+    def mix(self, representations: Tensor, log_probabilities: Tensor) -> Tensor:
+        for number, states in zip(self._numbers, representations.cpu(), strict=True):
+            self.seen[number].append(states)
+        return super().mix(representations, log_probabilities)
+
+    def keep(self, sentences: Sequence[int]) -> None:
+        self._numbers = [self._numbers[place] for place in sentences]
+        super().keep(sentences)
+
+
 def beam_states(
     translator: Translator, opened: OpenStore, config: RetrievalConfig, sources: Iterable[str]
 ) -> DecodedStates:
     """The states that beam search of these sources goes through with these settings. Sources too long are left out."""
     engine = translator.engine
     decoding = translator.decoding(beam=BEAM)
-    steps: list[Tensor] = []
-
-    def record(representations: Tensor) -> Tensor:
-        steps.append(representations.cpu())
-        return torch.ones(len(representations), dtype=torch.bool, device=representations.device)
-
-    retrieval = Retrieval(opened, replace(config, cache=None), gate=record)
-    lengths: list[list[int]] = []
-    for source in sources:
-        tokens = engine.tokenizer.encode_sources([source])
-        if len(tokens[0]) <= engine.max_positions:
-            before = len(steps)
-            beam_search(engine, tokens, decoding, BatchRetrieval([retrieval]))
-            lengths.append([len(step) for step in steps[before:]])
-    rows = [sum(widths) for widths in lengths]
-    return DecodedStates(
-        torch.cat(steps) if steps else torch.empty(0, engine.dim),
-        torch.arange(len(rows)).repeat_interleave(torch.tensor(rows, dtype=torch.long)),
-        torch.tensor([step for widths in lengths for step, width in enumerate(widths) for _ in range(width)]).long(),
-    )
+    retrieval = Retrieval(opened, replace(config, cache=None))
+    seen: list[list[Tensor]] = []
+    remaining = iter(sources)
+    while texts := list(islice(remaining, _BATCH)):
+        encoded = engine.tokenizer.encode_sources(texts)
+        if batch := [source for source in encoded if len(source) <= engine.max_positions]:
+            recording = _RecordingRetrieval(retrieval, len(batch))
+            beam_search(engine, batch, decoding, recording)
+            seen += recording.seen
+    places = [
+        (sentence, step) for sentence, steps in enumerate(seen) for step, states in enumerate(steps) for _ in states
+    ]
+    states = [states for steps in seen for states in steps]
+    sentences, steps = torch.tensor(places, dtype=torch.long).view(-1, 2).T
+    return DecodedStates(torch.cat(states) if states else torch.empty(0, engine.dim), sentences, steps)
 
 
 def score(
