@@ -32,6 +32,15 @@ from knnmt.compression.pruning import prune
 from knnmt.index.store_index import StoreIndex
 reduced, _ = reduce(knnmt.Datastore.open(sys.argv[1]), Path(sys.argv[2]) / "reduced", 8)
 print(prune(reduced, Path(sys.argv[2]) / "pruned", StoreIndex(reduced).search).manifest.transforms)
+from knnmt.evaluation.tuning import beam_states
+from knnmt.retrieval.development import develop
+from knnmt.retrieval.retriever import OpenStore
+from knnmt.retrieval.tuning import tune
+translator = knnmt.Translator(device="cpu")
+pairs = [knnmt.SegmentPair(f"Das ist Satz {n}.", f"This is sentence {n}.", "own") for n in range(6)]
+opened = OpenStore(knnmt.Datastore.build(Path(sys.argv[2]) / "own", pairs[:4], translator.engine))
+config = tune(develop(translator.engine, opened, pairs[4:]).positions()).fading.fading
+print(beam_states(translator, opened, config, ["Das ist Satz 9."]).states.shape[1])
 """
 
 
@@ -39,7 +48,7 @@ def clean_environment(**extra: str) -> dict[str, str]:
     return {**{name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}, **extra}
 
 
-def test_the_sources_alone_translate_reduce_and_prune_with_four_packages(tmp_path: Path) -> None:
+def test_the_sources_alone_translate_reduce_prune_and_tune_with_four_packages(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", LIGHT_CORE, str(ROOT / "tests" / "datastore" / "golden-v1"), str(tmp_path)],
         capture_output=True,
@@ -48,10 +57,11 @@ def test_the_sources_alone_translate_reduce_and_prune_with_four_packages(tmp_pat
         env=clean_environment(PYTHONPATH=str(ROOT / "src")),
     )
     assert done.stderr == ""
-    place, text, transforms = done.stdout.splitlines()
+    place, text, transforms, dim = done.stdout.splitlines()
     assert Path(place) == ROOT / "src" / "knnmt" / "__init__.py"
     assert text == "Good morning!"
     assert transforms == "('pca:8', 'prune:k=2,seed=0')"
+    assert dim == "320"
 
 
 def test_a_wheel_installs_in_an_empty_environment_and_translates(tmp_path: Path) -> None:

@@ -18,9 +18,11 @@ from knnmt.config import Fading
 from knnmt.datastore.settings import SETTINGS, read_settings, write_settings
 from knnmt.errors import DatastoreDamagedError
 from knnmt.index.base import Found
-from knnmt.retrieval.calibration import Calibration, _so_far, _spread, calibrate
+from knnmt.retrieval.calibration import Calibration, calibrate
 from knnmt.retrieval.combiner import SentenceDistances, log_fading
 from knnmt.retrieval.held_out import HeldOutQueries
+from knnmt.retrieval.likelihood import so_far as means_so_far
+from knnmt.retrieval.likelihood import spread
 
 ROWS, K, VOCABULARY, STEPS = 6000, 8, 40, 10
 CALIBRATION = Calibration(8, 12.5, 0.4, 0.8, Fading(3.0, 0.5, 4.0, 0.2), tuple(float(n) ** 2 for n in range(21)), 99)
@@ -71,7 +73,7 @@ def test_a_memory_that_says_nothing_is_hardly_trusted() -> None:
     held_out, found = made(torch.zeros(ROWS), 10.0, some_distances_sq())
     calibration = estimated(held_out, found)
     assert calibration.interpolation_weight == 0.1  # the least there is to choose from
-    distance, so_far = found[0][:, 0].sqrt(), _so_far(found[0][:, 0].sqrt(), held_out.sentences)
+    distance, so_far = found[0][:, 0].sqrt(), means_so_far(found[0][:, 0].sqrt(), held_out.sentences)
     trusted = calibration.fading_weight * log_fading(calibration.fading, distance, so_far).exp()
     assert float(trusted.mean()) < 0.1
 
@@ -104,10 +106,10 @@ def test_rows_that_found_nothing_are_left_out() -> None:
     assert calibrate(held_out, nothing, ENGINE) is None
 
 
-def test_neighbours_that_are_missing_do_not_widen_the_spread() -> None:
+def test_neighbours_that_are_missing_do_not_widen_thespread() -> None:
     distances_sq = torch.tensor([[1.0, 3.0, 6.0], [2.0, 4.0, float("inf")], [5.0, float("inf"), float("inf")]])
-    assert _spread(distances_sq) == 2
-    assert _spread(torch.ones(4, 3)) == 1e-3  # never 0: it becomes a temperature
+    assert spread(distances_sq) == 2
+    assert spread(torch.ones(4, 3)) == 1e-3  # never 0: it becomes a temperature
 
 
 def test_quantiles_are_those_of_the_nearest_distances() -> None:
@@ -130,7 +132,7 @@ def test_means_so_far_are_those_that_decoding_will_see(sentences: list[list[floa
     """By a loop, and by `SentenceDistances`, which goes the steps one by one."""
     nearest = torch.tensor([distance for sentence in sentences for distance in sentence])
     numbers = torch.tensor([number for number, sentence in enumerate(sentences) for _ in sentence])
-    so_far = _so_far(nearest, 3 * numbers)
+    so_far = means_so_far(nearest, 3 * numbers)
     expected = [(sum(each[: n + 1]) / (n + 1), n + 1) for each in sentences for n in range(len(each))]
     assert so_far.distance.tolist() == pytest.approx([mean for mean, _ in expected], rel=1e-4, abs=1e-5)
     assert so_far.steps.tolist() == [steps for _, steps in expected]

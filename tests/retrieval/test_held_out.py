@@ -167,5 +167,5 @@ def test_development_pairs_that_do_not_fit_are_left_out(tiny: TransformerEngine,
     good = some_pairs(3)
     held_out = forced_queries(tiny, entries, [good[0], long, *good[1:]], lambda states: states.float())
     assert torch.equal(held_out.queries, forced_queries(tiny, entries, good, lambda states: states.float()).queries)
-    with pytest.raises(InputError, match="no development pair fits"):
+    with pytest.raises(InputError, match="no pair fits the model"):
         forced_queries(tiny, entries, [long], lambda states: states.float())

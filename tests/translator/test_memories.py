@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ from datastore_pairs import some_pairs
 
 from conftest import MakeCheckpoint
 from knnmt import Datastore, Request, SegmentPair, Translator
-from knnmt.config import CacheConfig, RetrievalConfig
-from knnmt.datastore.settings import write_settings
+from knnmt.compression.pca import reduce
+from knnmt.config import CacheConfig, Fading, RetrievalConfig
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, NotADatastoreError, SettingError
 from knnmt.retrieval.calibration import Calibration
 from knnmt.retrieval.preparation import prepare
+from knnmt.retrieval.profiles import Profile, write_profiles
 from knnmt.translator.memories import Memories, resolve
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
@@ -73,27 +75,67 @@ def test_a_store_of_one_sentence_has_nothing_to_compare_with(
     assert translator.translate("Satz 0 ", datastore=single).tokens
 
 
+FADING = Fading(5.0, 0.5, 6.0, 0.4)
+PROFILES = {
+    "knn": Profile(RetrievalConfig(3, 0.8, 11.0, FADING), "likelihood", 40, 2.5),
+    "sure": Profile(RetrievalConfig(2, 0.9, 7.0, cache=CacheConfig(4.0)), "bleu", 40, 2.6),
+}
+
+
 def test_a_call_comes_before_the_translator_the_translator_before_the_profile_and_that_before_the_estimate(
     tiny_checkpoint: Path, store: Datastore
 ) -> None:
-    profiles = {"default": {"k": 3, "temperature": 11.0}, "sure": {"k": 2, "interpolation_weight": 0.9, "cache": 4.0}}
-    write_settings(store.path, profiles=profiles)
+    write_profiles(store.path, PROFILES, default="knn")
     translator = Translator(tiny_checkpoint, device="cpu", datastore=store, temperature=12.0, use_counts=False)
     estimated = translator.memories.open(store).calibration
 
     def signed(**settings: Any) -> str:
         return translator.signature(translator.decoding(), **settings)
 
-    fading = f"lambda:{estimated.fading_weight:g}{estimated.fading.signature()}"
-    assert f"|k:3|{fading}|T:12|counts:no|cache:no|" in signed()
-    assert f"|k:5|{fading}|T:13|counts:no|cache:no|" in signed(k=5, temperature=13.0)
+    tuned = f"lambda:0.8{FADING.signature()}"
+    assert f"|k:3|{tuned}|T:12|counts:no|cache:no|" in signed()
+    assert f"|k:5|{tuned}|T:13|counts:no|cache:no|" in signed(k=5, temperature=13.0)
     assert "|k:2|lambda:0.9|T:12|counts:no|cache:4|" in signed(profile="sure")
     assert "|k:7|lambda:0.9|T:12|counts:no|cache:no|" in signed(profile="sure", k=7, cache=None)
-    with pytest.raises(SettingError, match="no profile 'unsure'; it has default, sure"):
+    whole = f"|k:{estimated.k}|lambda:{estimated.fading_weight:.4g}{estimated.fading.signature()}|T:12|"
+    assert whole in signed(profile="estimated")
+    with pytest.raises(SettingError, match="no profile 'unsure'; it has knn, sure, estimated"):
         signed(profile="unsure")
     with pytest.raises(SettingError, match="no profile 'unsure'"):
         translator.translate("Satz", profile="unsure")
-    assert f"|k:{estimated.k}|" not in signed()
+
+
+def test_settings_given_in_a_call_change_those_of_a_profile(translator: Translator, store: Datastore) -> None:
+    write_profiles(store.path, PROFILES, default="knn")
+    estimated = translator.memories.open(store).calibration
+    knn, sure = PROFILES["knn"].config, PROFILES["sure"].config
+    assert config_of(translator, store) == knn
+    assert config_of(translator, store, profile="sure") == sure
+    assert config_of(translator, store, interpolation_weight=0.3) == replace(knn, interpolation_weight=0.3, fading=None)
+    assert config_of(translator, store, interpolation_weight=0.3, fading=True) == replace(knn, interpolation_weight=0.3)
+    fixed = config_of(translator, store, fading=False)
+    assert fixed == replace(knn, interpolation_weight=estimated.interpolation_weight, fading=None)
+    faded = config_of(translator, store, profile="sure", fading=True)
+    assert faded == replace(sure, interpolation_weight=estimated.fading_weight, fading=estimated.fading)
+    batch = config_of(translator, store, profile="sure", cache_scope="batch").cache
+    assert batch == CacheConfig(4.0, "batch")
+    assert config_of(translator, store, profile="sure", cache=5).cache == CacheConfig(5)
+    assert config_of(translator, store, profile=replace(knn, k=4), temperature=2.0) == replace(
+        knn, k=4, temperature=2.0
+    )
+
+
+def test_a_profile_needs_no_estimate(translator: Translator, tiny: TransformerEngine, tmp_path: Path) -> None:
+    Datastore.build(tmp_path / "whole", some_pairs(20), tiny)
+    made, _ = reduce(Datastore.open(tmp_path / "whole"), tmp_path / "short", 8)
+    with pytest.raises(SettingError, match="Tune it"):
+        config_of(translator, made)
+    write_profiles(made.path, PROFILES, default="knn")
+    assert config_of(translator, made) == PROFILES["knn"].config
+    assert config_of(translator, made, interpolation_weight=0.1).fading is None
+    for settings in ({"fading": False}, {"profile": "sure", "fading": True}, {"profile": "estimated"}):
+        with pytest.raises(SettingError, match="Tune it"):
+            config_of(translator, made, **settings)
 
 
 def test_a_weight_that_is_given_is_fixed_unless_asked_to_fade(translator: Translator, store: Datastore) -> None:
@@ -135,7 +177,7 @@ def test_a_cache_is_given_as_a_distance_or_as_a_quantile(translator: Translator,
         ({"cache": "-5%"}, "between 0% and 100%, got '-5%'"),
         ({"cache": "nan"}, "got 'nan'"),
         ({"cache": 6, "cache_scope": "world"}, "cache scope must be 'sentence' or 'batch', got 'world'"),
-        ({"profile": "fast"}, "no profile 'fast'; it has none"),
+        ({"profile": "fast"}, "no profile 'fast'; it has estimated"),
         ({"interpolation_wieght": 0.5}, "no setting is called 'interpolation_wieght'; those of retrieval are k, "),
     ],
 )

@@ -256,7 +256,7 @@ def test_reduced_and_pruned_stores_translate_with_the_settings_of_the_store_they
 
     unprepared, _ = reduce(store, tmp_path / "unprepared", 64)
     (unprepared.path / "settings.json").unlink()
-    with pytest.raises(SettingError, match=r"settings were not estimated\. Index that one .* or give λ and the temp"):
+    with pytest.raises(SettingError, match=r"settings were not estimated\. Tune it .* or give λ and the temp"):
         translator.translate("Ja.", datastore=unprepared)
     told = translator.translate(sources, datastore=unprepared, **FIXED)
     assert sum(each.text == pair.target for each, pair in zip(told, MEMORY[:12], strict=True)) >= 9

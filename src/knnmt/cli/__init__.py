@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from knnmt.cli import bench, build, change, compress, evaluate, index, look, models, translate
+from knnmt.cli import bench, build, change, compress, evaluate, index, look, models, translate, tune
 from knnmt.errors import KnnmtError
 from knnmt.version import __version__
 
@@ -31,6 +31,7 @@ app.command("compact")(change.compact)
 app.command("reduce")(compress.reduce)
 app.command("prune")(compress.prune)
 app.command("index")(index.index)
+app.command("tune")(tune.tune)
 app.command("inspect")(look.inspect)
 app.command("verify")(look.verify)
 app.command("export")(look.export)

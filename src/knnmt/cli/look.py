@@ -115,8 +115,9 @@ def _show_summary(store: Datastore, limit: int) -> None:
 
 
 def _show_index(store: Datastore) -> None:
-    """What the store's index and estimated settings are, as they are recorded."""
+    """What the store's index, its estimated settings and its profiles are, as they are recorded."""
     from knnmt.datastore.settings import read_settings
+    from knnmt.retrieval.profiles import default_profile, read_profiles
 
     record = store.path / INDEXES / "index.json"
     if record.is_file():
@@ -130,6 +131,10 @@ def _show_index(store: Datastore) -> None:
         typer.echo(
             f"settings    k {settings['k']}, T {settings['temperature']:.3g}, λ at most {settings['fading_weight']:g}"
         )
+    for name, profile in read_profiles(store.path).items():
+        default = ", default" if name == default_profile(store.path) else ""
+        chosen = f"by {profile.method} on {profile.pairs:,} pairs{default}"
+        typer.echo(f"profile     {name}: {profile.config.signature()}, {chosen}")
 
 
 def _show_entry(entry: Entry, tokenizer: Tokenizer | None) -> None:

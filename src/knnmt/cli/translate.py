@@ -160,7 +160,12 @@ def translate(
     ] = None,
     profile: Annotated[
         str | None,
-        typer.Option(help="Settings saved with the store under a name.", show_default=False, rich_help_panel=_MEMORY),
+        typer.Option(
+            help="Settings saved with the store under a name (see knnmt tune); estimated: from the store alone.  "
+            "[default: the store's]",
+            show_default=False,
+            rich_help_panel=_MEMORY,
+        ),
     ] = None,
     exact: Annotated[
         bool, typer.Option("--exact", help="Search every key, whatever index there is.", rich_help_panel=_MEMORY)

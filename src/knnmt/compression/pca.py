@@ -6,7 +6,7 @@ something as large, wherever the keys' mean lies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -74,10 +74,18 @@ def fit(store: Datastore, dim: int, progress: Progress = no_progress) -> Project
         1 <= dim <= store.manifest.dim,
         f"dim must lie between 1 and the {store.manifest.dim} dimensions of {store.path}, got {dim}",
     )
+    try:
+        return fit_keys((keys for _, keys in key_blocks(store, _BLOCK_ROWS)), store.manifest.dim, dim, progress)
+    except FloatingPointError as error:
+        raise DatastoreDamagedError(f"{store.path}: a key is no finite number. See: knnmt verify") from error
+
+
+def fit_keys(blocks: Iterable[Array], from_dim: int, dim: int, progress: Progress = no_progress) -> Projection:
+    """The same of keys that come in blocks (rows, from_dim); a FloatingPointError where one is no finite number."""
     count = 0
-    mean = np.zeros(store.manifest.dim)
-    scatter = np.zeros((store.manifest.dim, store.manifest.dim))
-    for _, keys in key_blocks(store, _BLOCK_ROWS):
+    mean = np.zeros(from_dim)
+    scatter = np.zeros((from_dim, from_dim))
+    for keys in blocks:
         block = keys.astype(np.float64)
         new = len(block)
         shift = block.mean(axis=0) - mean
@@ -87,7 +95,7 @@ def fit(store: Datastore, dim: int, progress: Progress = no_progress) -> Project
         mean += shift * (new / count)
         progress(count, count)
     if not np.isfinite(scatter).all():
-        raise DatastoreDamagedError(f"{store.path}: a key is no finite number. See: knnmt verify")
+        raise FloatingPointError("a key is no finite number")
     variances, axes = np.linalg.eigh(scatter)
     variances, axes = variances[::-1].clip(min=0), axes[:, ::-1]
     axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(len(mean))] < 0, -1, 1)

@@ -5,14 +5,19 @@ This is how a datastore gets its (key, value) pairs, and how development text is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from knnmt.config import BatchingConfig
+from knnmt.corpus.pairs import SegmentPair
 from knnmt.engine.base import Engine, State
+from knnmt.engine.batching import batches_by_length
 from knnmt.errors import InputError
+
+_BATCH_TOKENS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +72,39 @@ def force(
             encoder_states=encoded.states if encoder_states else None,
             cross_attention=torch.stack([layer[:, 0] for layer in attention], dim=1) if attention else None,
         )
+
+
+def force_text(
+    engine: Engine[State],
+    pairs: Sequence[SegmentPair],
+    progress: Callable[[int, int], None] = lambda _done, _rows: None,
+) -> ForcedBlock:
+    """All pairs that fit the model, in their order and on the CPU, by batches of similar length.
+
+    `sentences` counts those that fit. `progress` is called with how many pairs and entries are done.
+    """
+    encoded = zip(
+        engine.tokenizer.encode_sources([pair.source for pair in pairs]),
+        engine.tokenizer.encode_targets([pair.target for pair in pairs]),
+        strict=True,
+    )
+    fitting = [both for both in encoded if max(map(len, both)) <= engine.max_positions]
+    if not fitting:
+        raise InputError(f"no pair fits the model's {engine.max_positions} positions, of {len(pairs)} given")
+    states: list[Tensor] = [torch.empty(0)] * len(fitting)
+    done = entries = 0
+    config = BatchingConfig(sentences=None, tokens=_BATCH_TOKENS)
+    for batch in batches_by_length([max(map(len, both)) for both in fitting], config):
+        block = force(engine, [fitting[i][0] for i in batch], [fitting[i][1] for i in batch])
+        parts = torch.split(block.representations.cpu(), torch.bincount(block.sentences).tolist())
+        for place, part in zip(batch, parts, strict=True):
+            states[place] = part
+        done, entries = done + len(batch), entries + len(block.targets)
+        progress(done, entries)
+    lengths = torch.tensor([len(target) for _, target in fitting])
+    return ForcedBlock(
+        representations=torch.cat(states),
+        targets=torch.tensor([token for _, target in fitting for token in target]),
+        sentences=torch.arange(len(fitting)).repeat_interleave(lengths),
+        positions=torch.cat([torch.arange(length) for length in lengths.tolist()]),
+    )

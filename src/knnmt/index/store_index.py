@@ -102,6 +102,11 @@ class StoreIndex:
         return self.saved is not None and not self.saved.fits(self.entries.segment_names())
 
     @property
+    def approximate(self) -> FaissIndex | None:
+        """The saved index that most entries are searched with, or None where all are searched exactly."""
+        return self._index
+
+    @property
     def description(self) -> str:
         """One line for people: how it searches, and how much."""
         if self._index is None or self.saved is None:

@@ -15,8 +15,7 @@ from torch import Tensor
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array
 from knnmt.engine.base import Engine, State
-from knnmt.engine.forced import force
-from knnmt.errors import InputError
+from knnmt.engine.forced import force_text
 from knnmt.index.base import Found, Index, nearest_first, nothing
 from knnmt.index.entries import Entries
 
@@ -79,25 +78,9 @@ def forced_queries(
     engine: Engine[State], entries: Entries, pairs: Sequence[SegmentPair], project: Callable[[Tensor], Tensor]
 ) -> HeldOutQueries:
     """The states before each token of development pairs, which stand in no store: nothing of them is masked."""
-    sources = engine.tokenizer.encode_sources([pair.source for pair in pairs])
-    targets = engine.tokenizer.encode_targets([pair.target for pair in pairs])
-    fitting = [
-        (source, target)
-        for source, target in zip(sources, targets, strict=True)
-        if max(len(source), len(target)) <= engine.max_positions
-    ]
-    blocks = [force(engine, [source], [target]) for source, target in fitting]
-    if not blocks:
-        raise InputError("no development pair fits the model")
-    rows = [len(block.targets) for block in blocks]
-    return HeldOutQueries(
-        entries,
-        torch.cat([project(block.representations).cpu() for block in blocks]),
-        torch.cat([block.targets.cpu() for block in blocks]),
-        np.full(sum(rows), -2),
-        torch.from_numpy(np.repeat(np.arange(len(rows)), rows)),
-        {},
-    )
+    forced = force_text(engine, pairs)
+    queries = project(forced.representations).cpu()
+    return HeldOutQueries(entries, queries, forced.targets, np.full(len(queries), -2), forced.sentences, {})
 
 
 def sample(entries: Entries, sentences: int = SENTENCES, seed: int = 0) -> HeldOutQueries:

@@ -10,16 +10,16 @@ from typing import Any, Literal, TypedDict
 
 from knnmt.compression.pca import Projection
 from knnmt.config import CacheConfig, RetrievalConfig, check
-from knnmt.datastore.settings import read_settings, settings_changed
+from knnmt.datastore.settings import settings_changed
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
 from knnmt.errors import SettingError
 from knnmt.retrieval.calibration import DEFAULT_K, Calibration, calibrate
 from knnmt.retrieval.held_out import sample
 from knnmt.retrieval.matches import SourceMatcher
+from knnmt.retrieval.profiles import chosen_profile
 from knnmt.retrieval.retriever import OpenStore, Retrieval
 
-PROFILES = "profiles"
 THE_CALLS_STORE = "\0"  # no path can be that, so that a store may have any name
 _FEW_SENTENCES = 50  # asked by a store that nothing was estimated for, whenever it is opened
 Store = str | Path | Datastore
@@ -36,7 +36,7 @@ class RetrievalSettings(TypedDict, total=False):
     cache_scope: "sentence", or "batch" as in the paper's code
     cache_hits: keep hits in the cache too, as the paper's code does
     use_counts: after pruning, let an entry weigh as much as those it stands for
-    profile: the name of settings saved with the store
+    profile: the name of settings saved with the store, or whole settings; "estimated" passes over what was tuned
     """
 
     k: int | None
@@ -47,7 +47,7 @@ class RetrievalSettings(TypedDict, total=False):
     cache_scope: Literal["sentence", "batch"]
     cache_hits: bool
     use_counts: bool
-    profile: str | None
+    profile: str | RetrievalConfig | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,27 +142,31 @@ def check_names(settings: Iterable[str]) -> None:
 def resolve(memory: Memory, settings: Mapping[str, Any]) -> RetrievalConfig:
     """The settings of a call: those given, else the profile's, else those estimated for the store."""
     given = {name: value for name, value in settings.items() if value is not None or name == "cache"}
-    store = memory.opened.store.path
-    name = given.pop("profile", None)
-    profiles = read_settings(store).get(PROFILES, {})
-    if name is not None and name not in profiles:
-        raise SettingError(f"{store}: no profile {name!r}; it has {', '.join(profiles) or 'none'}")
-    given = {**profiles.get(name or "default", {}), **given}
-
-    fading = given.get("fading", "interpolation_weight" not in given)
-    guessed = memory.calibration.queries == 0 and memory.opened.store.manifest.transforms
-    if guessed and (fading or not {"interpolation_weight", "temperature"} <= given.keys()):
+    store = memory.opened.store
+    profile = given.pop("profile", None)
+    start = profile if isinstance(profile, RetrievalConfig) else chosen_profile(store.path, profile)
+    fades = start is None or start.fading is not None
+    fading = given.get("fading", fades and "interpolation_weight" not in given)
+    estimated = memory.calibration.config(fading)
+    if start is None:
+        config = estimated
+        needed = fading or not {"interpolation_weight", "temperature"} <= given.keys()
+    elif fading == fades:
+        config, needed = start, False
+    else:  # λ of the other kind
+        config = replace(start, interpolation_weight=estimated.interpolation_weight, fading=estimated.fading)
+        needed = fading or "interpolation_weight" not in given
+    if needed and memory.calibration.queries == 0 and store.manifest.transforms:
         raise SettingError(
-            f"{store}: it was made from a store whose settings were not estimated. Index that one (`knnmt index`) and "
-            "make this one from it again, or give λ and the temperature yourself."
+            f"{store.path}: it was made from a store whose settings were not estimated. Tune it (`knnmt tune`), or "
+            "index that one (`knnmt index`) and make this one from it again, or give λ and the temperature yourself."
         )
-    config = memory.calibration.config(fading)
     plain = {each: given[each] for each in ("k", "interpolation_weight", "temperature", "use_counts") if each in given}
-    return replace(config, **plain, cache=_cache(memory.calibration, given))
+    return replace(config, **plain, cache=_cache(memory.calibration, given, config.cache))
 
 
-def _cache(calibration: Calibration, given: Mapping[str, Any]) -> CacheConfig | None:
-    threshold = given.get("cache")
+def _cache(calibration: Calibration, given: Mapping[str, Any], before: CacheConfig | None) -> CacheConfig | None:
+    threshold = given.get("cache", before and before.threshold)
     if threshold is None:
         return None
     if isinstance(threshold, str):
@@ -176,4 +180,6 @@ def _cache(calibration: Calibration, given: Mapping[str, Any]) -> CacheConfig | 
             f"cache must be a distance like 6, or a quantile like '20%' between 0% and 100%, got {threshold!r}",
         )
         threshold = calibration.nearest_distance(number / 100) if quantile else number
-    return CacheConfig(threshold, given.get("cache_scope", "sentence"), given.get("cache_hits", False))
+    names = {"cache_scope": "scope", "cache_hits": "store_hits"}
+    changed = {names[each]: given[each] for each in names if each in given}
+    return replace(before or CacheConfig(threshold), threshold=threshold, **changed)

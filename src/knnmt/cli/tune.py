@@ -1,0 +1,120 @@
+"""`knnmt tune`: settings of a store that fit development text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from knnmt.cli.change import Store
+from knnmt.cli.interrupt import ends_with
+from knnmt.cli.start import heavy_imports
+from knnmt.cli.tuning_steps import TuningSteps, read_text
+from knnmt.errors import SettingError
+
+METHODS = ("likelihood", "bleu")
+
+
+def tune(
+    store: Store,
+    development: Annotated[Path, typer.Option("--dev", help="Pairs like the text to come, in any memory format.")],
+    pairs: Annotated[int, typer.Option(min=1, help="Most pairs to tune on, and to report, from all over DEV.")] = 1000,
+    all_dev: Annotated[
+        bool,
+        typer.Option("--all-dev", help="Tune on all of DEV and report on it, too: where a test set is elsewhere."),
+    ] = False,
+    keep_known: Annotated[
+        bool, typer.Option("--keep-known", help="Use pairs whose source the store holds as well.")
+    ] = False,
+    profile: Annotated[
+        str, typer.Option(help="Save under this name; NAME-fixed and NAME-cache beside it (for knn: cache).")
+    ] = "knn",
+    save: Annotated[bool, typer.Option(help="Save the profiles, and make the first the store's default.")] = True,
+    method: Annotated[
+        str, typer.Option(help="likelihood, or bleu: the paper's search over k and fixed λ, slowly.")
+    ] = "likelihood",
+    temperature: Annotated[
+        float | None,
+        typer.Option(help="T for --method bleu.  [default: the best by likelihood]", show_default=False),
+    ] = None,
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="Let BLEU decide among the best, confirm τ, and report BLEU.")
+    ] = False,
+    sample: Annotated[int, typer.Option(min=1, help="Pairs translated for each BLEU.")] = 200,
+    cache_loss: Annotated[
+        float, typer.Option(min=0, help="Most nats a token that the cache, shorter keys or a faster search may lose.")
+    ] = 0.01,
+    bleu_loss: Annotated[float, typer.Option(min=0, help="Most BLEU that the cache may lose, with --confirm.")] = 0.1,
+    dims: Annotated[bool, typer.Option("--dims", help="Say how short keys may be (knnmt reduce).")] = False,
+    search: Annotated[
+        bool, typer.Option("--search", help="Say how faithful the search must be (knnmt index).")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="STEM", help="Draw STEM.png and STEM.svg.", show_default=False)
+    ] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Search every key, whatever index there is.")] = False,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="The model the store was built with, if it has moved.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)] = None,
+) -> None:
+    """Choose k, the temperature and the weight of a store's memory on development text, and save them with the store.
+
+    One pass over the pairs gives the model's probability of every token and the 64 nearest entries; the likelihood of
+    thousands of settings follows from these. Losses are nats a token; perplexity is their exponential. τ of the cache
+    is chosen over the states that beam search goes through: the largest that loses no more than --cache-loss.
+
+    DEV is divided by a hash of its sources: one half tunes, the other is reported. Pairs whose source the store holds
+    are left out. `knnmt translate -d STORE` uses the default profile, `--profile NAME` another, and `--profile
+    estimated` what was estimated from the store alone.
+
+    Examples:
+
+        knnmt tune projekt.store --dev probe.tsv
+
+        knnmt tune projekt.store --dev probe.tsv --confirm --plot tuning
+
+        knnmt tune projekt.store --dev probe.tsv --dims --search --no-save
+
+        knnmt tune projekt.store --dev probe.tsv --method bleu --temperature 10      (the paper's)
+    """
+    from knnmt.datastore.store import Datastore
+    from knnmt.retrieval.profiles import check_name
+
+    if method not in METHODS:
+        raise SettingError(f"--method must be {' or '.join(METHODS)}, got {method!r}")
+    check_name(profile)
+    opened = Datastore.open(store)
+    text = read_text(opened, development, pairs, all_dev, keep_known)
+    with heavy_imports():
+        from knnmt.evaluation.plotting import new_figure
+        from knnmt.evaluation.tuning import load_sacrebleu
+        from knnmt.translator.translator import Translator
+    if confirm or method == "bleu":
+        load_sacrebleu()
+    if plot is not None:
+        new_figure()  # what is missing shows before the work
+    with ends_with("the store keeps the profiles it had"):
+        translator = Translator(model or opened.manifest.model_name, device=device, threads=threads, exact=exact)
+        tuning = TuningSteps(translator, translator.memories.open(opened), text, sample)
+        tuned = tuning.by_likelihood()
+        if method == "bleu":
+            main = tuning.by_bleu(tuned.fixed.fixed.temperature if temperature is None else temperature)
+        else:
+            main = tuning.confirm(tuned) if confirm else tuned.fading.fading
+        fixed = tuned.fixed.fixed if method == "likelihood" else None
+        caches, cache = tuning.cache(main, cache_loss, bleu_loss if confirm else None)
+        of_dims = tuning.dims(main, cache_loss) if dims else []
+        of_search = tuning.search(main, cache_loss) if search else []
+        names = profile, f"{profile}-fixed", "cache" if profile == "knn" else f"{profile}-cache"
+        found = {name: config for name, config in zip(names, (main, fixed, cache), strict=True) if config}
+        tuning.report(found, with_bleu=confirm)
+        if plot is not None:
+            from knnmt.evaluation.tuning_figures import draw_tuning
+
+            written = draw_tuning(plot, tuned, caches, of_dims, of_search, cache_loss)
+            typer.echo(f"drawn       {', '.join(map(str, written))}")
+        if save:
+            tuning.save(found, names, method)

@@ -1,0 +1,38 @@
+"""Which text stands in a store already: what is tuned or scored on text that the store holds says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.store import Datastore
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Pairs, divided by whether the store holds their source text; white space is not compared.
+
+    new: those whose source it does not hold; known: the others
+    whole: how many of the known have a target that it holds with that source
+    """
+
+    new: tuple[SegmentPair, ...]
+    known: tuple[SegmentPair, ...]
+    whole: int
+
+
+def overlap(store: Datastore, pairs: Sequence[SegmentPair]) -> Overlap:
+    """Compare pairs with every sentence of a store, in one pass over its text."""
+    held: dict[str, set[str]] = {}
+    asked = {_plain(pair.source) for pair in pairs}
+    for pair in store.pairs():
+        if (source := _plain(pair.source)) in asked:
+            held.setdefault(source, set()).add(_plain(pair.target))
+    known = tuple(pair for pair in pairs if _plain(pair.source) in held)
+    new = tuple(pair for pair in pairs if _plain(pair.source) not in held)
+    return Overlap(new, known, sum(_plain(pair.target) in held[_plain(pair.source)] for pair in known))
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,195 @@
+"""Which τ the cache of retrievals can have: what it saves and what it loses, over the states of a beam search.
+
+Almost all hits are between beams: one stands where another stood some steps before. So a single forced path would show
+neither what is saved nor what is lost. The search goes on as if nothing had been borrowed; a row's loss is the
+Kullback-Leibler divergence of the borrowed mixture (equation 3) from its own: the nats by which the likelihood of text
+that follows its own would fall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knnmt.config import RetrievalConfig
+from knnmt.datastore.arrays import Array
+from knnmt.engine.base import Engine, State
+from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances, SentenceSoFar
+from knnmt.retrieval.neighbours import Neighbours
+from knnmt.retrieval.retriever import OpenStore
+
+_PARTS = tuple(np.arange(0.05, 0.71, 0.05).tolist())
+_ROWS = 256
+Mixture = tuple[Tensor, Tensor, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedStates:
+    """The states that a search went through, sentence by sentence and step by step.
+
+    states: (rows, dim), the model's; sentences: (rows,), counted from 0; steps: (rows,), counted in each sentence
+    """
+
+    states: Tensor
+    sentences: Tensor
+    steps: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class CacheTradeOff:
+    """What one τ does.
+
+    quantile: the part of the states that have an entry of the store within τ
+    saved: the part of the searches that is not done; loss: nats a row
+    """
+
+    threshold: float
+    quantile: float
+    saved: float
+    loss: float
+
+
+def cache_trade_offs(
+    engine: Engine[State],
+    opened: OpenStore,
+    decoded: DecodedStates,
+    config: RetrievalConfig,
+    thresholds: Sequence[float] | None = None,
+) -> list[CacheTradeOff]:
+    """What rising τ do; by default such that from a few up to most of the states have an earlier one within.
+
+    config: the other settings; a cache among them is passed over
+    """
+    if not len(decoded.states):
+        return []
+    queries = opened.project(decoded.states.to(engine.device))
+    neighbours = _joined([opened.search(some, config.k) for some in torch.split(queries, _ROWS)])
+    if thresholds is None:
+        thresholds = usual_thresholds(decoded, queries)
+    asked = simulate(decoded, queries, thresholds)
+    nearest = neighbours.distances_sq[:, 0].sqrt()
+    own = _mixture(opened, decoded, config, neighbours)
+    borrowed = [_mixture(opened, decoded, config, neighbours[rows]) for rows in asked]
+    losses = torch.zeros(len(asked), dtype=torch.double)
+    for rows in torch.split(torch.arange(len(queries)), _ROWS):
+        base = engine.log_probabilities(decoded.states[rows].to(engine.device, engine.dtype)).exp()
+        for number, other in enumerate(borrowed):  # rows that searched lose too: λ knows the sentence so far
+            losses[number] += divergence(base, _rows(own, rows), _rows(other, rows)).sum().cpu()
+    every = torch.arange(len(queries))
+    return [
+        CacheTradeOff(
+            threshold,
+            float((nearest <= threshold).double().mean()),
+            float((rows != every).double().mean()),
+            float(loss) / len(queries),
+        )
+        for threshold, rows, loss in zip(thresholds, asked, losses, strict=True)
+    ]
+
+
+def largest_threshold(trade_offs: Sequence[CacheTradeOff], limit: float) -> CacheTradeOff | None:
+    """The last of rising τ before one loses more than `limit` nats a row; None where the first does, or none save."""
+    chosen = None
+    for each in trade_offs:
+        if each.loss > limit:
+            break
+        chosen = each if each.saved else chosen
+    return chosen
+
+
+def simulate(decoded: DecodedStates, queries: Tensor, thresholds: Sequence[float]) -> Tensor:
+    """For each τ, the row that each row takes its neighbours from, (thresholds, rows); its own where it searches.
+
+    queries (rows, dim) are what is compared. Rows of one step cannot borrow from each other; only those that searched
+    are kept.
+    """
+    asked = np.tile(np.arange(len(queries)), (len(thresholds), 1))
+    limits = np.array(thresholds)[:, None]
+    for first, distances, starts in _sentences(decoded, queries):
+        kept: Array = np.zeros((len(thresholds), len(distances)), bool)
+        for begin, end in pairwise(starts):
+            hit: Array = np.zeros((len(thresholds), end - begin), bool)
+            if begin:
+                to_kept = np.where(kept[:, None, :begin], distances[begin:end, :begin], np.inf)
+                hit = to_kept.min(2) <= limits
+                asked[:, first + begin : first + end][hit] = first + to_kept.argmin(2)[hit]
+            kept[:, begin:end] = ~hit
+    return torch.from_numpy(asked)
+
+
+def usual_thresholds(decoded: DecodedStates, queries: Tensor) -> list[float]:
+    """Quantiles of the distance from a state to the nearest one of an earlier step of its sentence, rising."""
+    nearest = [
+        distances[begin:end, :begin].min(1)
+        for _, distances, starts in _sentences(decoded, queries)
+        for begin, end in pairwise(starts[1:])
+    ]
+    return np.unique(np.quantile(np.concatenate(nearest), _PARTS)).tolist() if nearest else []
+
+
+def _sentences(decoded: DecodedStates, queries: Tensor) -> Iterator[tuple[int, Array, list[int]]]:
+    """Of each sentence its first row, the Euclidean distances between its states, and where its steps begin and end."""
+    first = 0
+    for length in torch.bincount(decoded.sentences).tolist():
+        states = queries[first : first + length].cpu()
+        # Not by matrix products: those would see equal states a little apart.
+        distances = torch.cdist(states, states, compute_mode="donot_use_mm_for_euclid_dist").numpy()
+        widths = torch.bincount(decoded.steps[first : first + length]).tolist()
+        yield first, distances, [0, *accumulate(widths)]
+        first += length
+
+
+def divergence(base: Tensor, own: Mixture, other: Mixture) -> Tensor:
+    """The Kullback-Leibler divergence of one mixture (equation 3) from another with the same model, (rows,) float64.
+
+    base (rows, vocabulary), the model's probabilities; a mixture is tokens and shares (rows, k), and λ (rows,)
+    """
+    tokens = torch.cat([own[0], other[0]], 1)
+    same = (tokens[:, :, None] == tokens[:, None, :]).double()
+    k = own[0].shape[1]
+    of_model = base.gather(1, tokens).double()
+
+    def mixed(shares: Tensor, columns: slice, weight: Tensor) -> Tensor:
+        of_memory = torch.matmul(same[:, :, columns], shares.double()[..., None])[..., 0]
+        return weight[:, None].double() * of_memory + (1 - weight[:, None].double()) * of_model
+
+    p = mixed(own[1], slice(0, k), own[2])
+    q = mixed(other[1], slice(k, None), other[2])
+    times = same.sum(-1)  # that a token is listed
+    listed = (p * (p.clamp(min=1e-30) / q.clamp(min=1e-30)).log() / times).sum(1)
+    rest = (1 - (of_model / times).sum(1)).clamp(min=0)
+    keeps, other_keeps = 1 - own[2].double(), 1 - other[2].double()
+    return listed + rest * keeps * (keeps / other_keeps).log()
+
+
+def _mixture(opened: OpenStore, decoded: DecodedStates, config: RetrievalConfig, neighbours: Neighbours) -> Mixture:
+    nearest_sq = neighbours.distances_sq[:, 0]
+    so_far = _so_far(decoded, nearest_sq)
+    weights, log_lambda = DistanceCombiner(config)(neighbours, opened.counts(neighbours.ids), so_far)
+    return neighbours.tokens, weights.exp(), log_lambda.exp()
+
+
+def _rows(mixture: Mixture, rows: Tensor) -> Mixture:
+    tokens, shares, weight = mixture
+    return tokens[rows], shares[rows], weight[rows]
+
+
+def _so_far(decoded: DecodedStates, nearest_sq: Tensor) -> SentenceSoFar:
+    """What decoding knows of a row's sentence, the beams of a step taken together."""
+    parts: list[SentenceSoFar] = []
+    lengths = torch.bincount(decoded.sentences).tolist()
+    for steps, of_sentence in zip(torch.split(decoded.steps, lengths), torch.split(nearest_sq, lengths), strict=True):
+        distances = SentenceDistances(1, nearest_sq.device)
+        parts += [distances.add(step) for step in torch.split(of_sentence, torch.bincount(steps).tolist())]
+    return SentenceSoFar(torch.cat([each.distance for each in parts]), torch.cat([each.steps for each in parts]))
+
+
+def _joined(parts: Sequence[Neighbours]) -> Neighbours:
+    return Neighbours(
+        *(torch.cat([getattr(part, name) for part in parts]) for name in ("distances_sq", "tokens", "ids"))
+    )

@@ -1,0 +1,170 @@
+"""The likelihood of text under equation 3, for whole grids of settings, from what one pass over the text found.
+
+A position has the model's own probability of its token, and neighbours that have that token or not. k, T, λ and how λ
+fades change nothing of that, so that one more setting costs a few sums. A loss is the mean of -log p a token, in nats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from knnmt.config import Fading, RetrievalConfig
+from knnmt.engine.base import Engine, State
+from knnmt.retrieval.combiner import SentenceSoFar, log_fading
+from knnmt.retrieval.distribution import log_weights
+
+_MOST_WEIGHTS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+_SCALES = (0.4, 0.6, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8)  # times the median nearest distance
+_WIDTHS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
+_USUAL_SENTENCES = 0.95  # the part of the sentences of its own kind that a store trusts itself with
+_SENTENCE_WIDTH = 0.05  # times the median nearest distance
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Places of a text whose token is known, and what was found for each.
+
+    base: (rows,) float64, the model's own probability of the token
+    distances_sq: (rows, k), nearest first, infinite where there is no neighbour
+    matches: (rows, k) bool, whether the neighbour has that token
+    sentences: (rows,); the positions of a sentence stand together, in order
+    log_counts: (rows, k), of how many entries each neighbour stands for, or None where nothing was merged
+    """
+
+    base: Tensor
+    distances_sq: Tensor
+    matches: Tensor
+    sentences: Tensor
+    log_counts: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    def first(self, k: int) -> Positions:
+        """The same with the k nearest neighbours only."""
+        counts = None if self.log_counts is None else self.log_counts[:, :k]
+        return replace(self, distances_sq=self.distances_sq[:, :k], matches=self.matches[:, :k], log_counts=counts)
+
+    @property
+    def nearest(self) -> Tensor:
+        """The Euclidean distance to the nearest neighbour, (rows,)."""
+        return self.distances_sq[:, 0].sqrt()
+
+    def knn(self, temperature: float, use_counts: bool = True) -> Tensor:
+        """p_kNN of each position's token, (rows,) float64."""
+        weights = log_weights(self.distances_sq, temperature, self.log_counts if use_counts else None)
+        return (weights.double().exp() * self.matches).sum(1)
+
+    def loss(self, config: RetrievalConfig | None) -> float:
+        """With these settings, their cache aside; None for the model alone."""
+        if config is None:
+            return float(losses(self.base, self.base, torch.zeros(1, 1)))
+        nearest = self.nearest
+        weight = torch.full_like(nearest, config.interpolation_weight).masked_fill(nearest.isinf(), 0)
+        if config.fading is not None:
+            weight = weight * log_fading(config.fading, nearest, so_far(nearest, self.sentences)).exp()
+        knn = self.first(config.k).knn(config.temperature, config.use_counts)
+        return float(losses(knn, self.base, weight[None]))
+
+
+def losses(knn: Tensor, base: Tensor, weights: Tensor) -> Tensor:
+    """Of several λ at once: knn and base (rows,) probabilities, weights (settings, rows or 1) -> (settings,)."""
+    mixed = torch.addcmul(base, weights.to(base), knn - base)
+    return -mixed.clamp(min=1e-30).log().mean(-1)
+
+
+def best_fixed(
+    positions: Positions, temperatures: Sequence[float], weights: Sequence[float]
+) -> list[tuple[float, float, float]]:
+    """(loss, T, λ) of the best λ for each temperature, in their order."""
+    column = torch.tensor(weights)[:, None]
+    found = []
+    for temperature in temperatures:
+        of_weights = losses(positions.knn(temperature), positions.base, column)
+        place = int(of_weights.argmin())
+        found.append((float(of_weights[place]), temperature, weights[place]))
+    return found
+
+
+class FadingGrid:
+    """Many ways for λ to fade, scaled to the distances of a text, with what each makes of every position."""
+
+    def __init__(self, positions: Positions) -> None:
+        nearest = positions.nearest
+        sentence = so_far(nearest, positions.sentences)
+        median = max(float(nearest.median()), 1e-6)
+        sentence_scale = float(torch.quantile(sentence.distance, _USUAL_SENTENCES))
+        self._base = positions.base
+        self._fadings = [
+            Fading(scale * median, width * median, sentence_scale, _SENTENCE_WIDTH * median)
+            for scale, width in product(_SCALES, _WIDTHS)
+        ]
+        self._factors = torch.stack([log_fading(each, nearest, sentence).exp() for each in self._fadings])
+        self._trusts = [
+            float(functional.sigmoid((each.scale - 1.5 * nearest) / each.width).mean()) for each in self._fadings
+        ]
+
+    def best_loss(self, knn: Tensor) -> float:
+        """The least of all, for p_kNN (rows,)."""
+        return min(loss for loss, *_ in self._tried(knn))
+
+    def cautious(self, knn: Tensor, fixed_loss: float) -> tuple[float, float, Fading]:
+        """(loss, weight, fading): of those that keep at least half of what the best of them gains on a fixed λ, the
+        one with the least λ where everything is half as far again.
+        """
+        tried = self._tried(knn)
+        best_loss = min(loss for loss, *_ in tried)
+        enough = max(best_loss, (best_loss + fixed_loss) / 2)
+        loss, _, most, fading = min((each for each in tried if each[0] <= enough), key=lambda each: each[1])
+        return loss, most, fading
+
+    def _tried(self, knn: Tensor) -> list[tuple[float, float, float, Fading]]:
+        """(loss, trust far away, weight, fading) of all."""
+        tried = []
+        for most in _MOST_WEIGHTS:
+            of_fadings = losses(knn, self._base, most * self._factors).tolist()
+            trusts = [most * trust for trust in self._trusts]
+            tried += [(*each, most, fading) for *each, fading in zip(of_fadings, trusts, self._fadings, strict=True)]
+        return tried
+
+
+def so_far(nearest: Tensor, sentences: Tensor) -> SentenceSoFar:
+    """The means over the steps of each sentence so far; steps that found nothing, infinitely far, do not count.
+
+    nearest and sentences (rows,); the steps of a sentence stand together, in order
+    """
+    first = torch.ones_like(sentences, dtype=torch.bool)
+    first[1:] = sentences[1:] != sentences[:-1]
+    begin = first.nonzero()[:, 0][first.cumsum(0) - 1]
+    found = ~nearest.isinf()
+    distances = nearest.double().masked_fill(~found, 0)
+
+    def within(values: Tensor) -> Tensor:
+        sums = values.cumsum(0)
+        return sums - (sums - values)[begin]
+
+    steps = within(found.double()).clamp(min=1)
+    return SentenceSoFar((within(distances) / steps).float(), steps.float())
+
+
+def spread(distances_sq: Tensor) -> float:
+    """How far the k-th neighbour is beyond the nearest, at the median: the scale that a temperature lives on."""
+    present = distances_sq.masked_fill(distances_sq.isinf(), float("nan"))
+    beyond = present.nan_to_num(0).amax(1) - distances_sq[:, 0]
+    return max(float(beyond.median()), 1e-3)
+
+
+def model_probabilities(engine: Engine[State], states: Tensor, tokens: Tensor) -> Tensor:
+    """The model's own probability of a token after each decoder state, (rows,) float64."""
+    found = []
+    with torch.no_grad():
+        for some, wanted in zip(torch.split(states, 512), torch.split(tokens, 512), strict=True):
+            scores = engine.log_probabilities(some.to(engine.device, engine.dtype))
+            found.append(scores.cpu().gather(1, wanted[:, None])[:, 0])
+    return torch.cat(found).double().exp()

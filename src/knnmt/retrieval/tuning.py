@@ -1,0 +1,81 @@
+"""The best k, T and λ, fixed or fading, for development text, by its likelihood under equation 3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from knnmt.config import RetrievalConfig
+from knnmt.retrieval.calibration import DEFAULT_K
+from knnmt.retrieval.likelihood import FadingGrid, Positions, best_fixed, spread
+
+KS = (4, 8, 16, 32, 64)
+WEIGHTS = tuple(round(0.05 * step, 2) for step in range(19))  # 0 to 0.9
+_TEMPERATURES = tuple(np.geomspace(0.1, 10, 21).tolist())  # times the spread of the neighbours' distances
+_FADED = 3  # temperatures of a k that fading λ are tried at: the best with a fixed one
+_SAME = 0.002  # nats a token that no score can tell
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """The best settings with one k, fixed λ and fading λ, and their losses in nats a token."""
+
+    k: int
+    fixed: RetrievalConfig
+    fixed_loss: float
+    fading: RetrievalConfig
+    fading_loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What was found.
+
+    tried: the best for each k; curves: for each k, (T, loss at its best fixed λ) of every temperature
+    """
+
+    tried: tuple[Tried, ...]
+    curves: dict[int, tuple[tuple[float, float], ...]]
+
+    @property
+    def fading(self) -> Tried:
+        """Of those with fading λ, the smallest k that is as good as the best."""
+        enough = min(each.fading_loss for each in self.tried) + _SAME
+        return next(each for each in self.tried if each.fading_loss <= enough)
+
+    @property
+    def fixed(self) -> Tried:
+        """The same of those with fixed λ."""
+        enough = min(each.fixed_loss for each in self.tried) + _SAME
+        return next(each for each in self.tried if each.fixed_loss <= enough)
+
+
+def tune(positions: Positions, ks: Sequence[int] = KS, hear: Callable[[Tried], None] = lambda _: None) -> Tuned:
+    """Try every k, T and λ; `hear` is told of each k. Where a store has fewer entries than every k, all are taken."""
+    width = positions.distances_sq.shape[1]
+    temperatures = _temperatures(positions)
+    grid = FadingGrid(positions)
+    tried, curves = [], {}
+    for k in [k for k in sorted(ks) if k <= width] or [width]:
+        near = positions.first(k)
+        of_temperatures = best_fixed(near, temperatures, WEIGHTS)
+        fixed_loss, temperature, weight = min(of_temperatures)
+        faded = min(sorted(of_temperatures)[:_FADED], key=lambda each: grid.best_loss(near.knn(each[1])))
+        loss, most, fading = grid.cautious(near.knn(faded[1]), fixed_loss)
+        fixed = RetrievalConfig(k, weight, temperature)
+        tried.append(Tried(k, fixed, fixed_loss, RetrievalConfig(k, most, faded[1], fading), loss))
+        curves[k] = tuple((each, loss) for loss, each, _ in of_temperatures)
+        hear(tried[-1])
+    return Tuned(tuple(tried), curves)
+
+
+def best_of_fixed(positions: Positions) -> tuple[float, float, float]:
+    """(loss, T, λ) of the best T and fixed λ with all neighbours that there are."""
+    return min(best_fixed(positions, _temperatures(positions), WEIGHTS))
+
+
+def _temperatures(positions: Positions) -> list[float]:
+    scale = spread(positions.first(DEFAULT_K).distances_sq)
+    return [scale * each for each in _TEMPERATURES]

@@ -1,0 +1,175 @@
+"""Tuning a store from the command line."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from pathlib import Path
+
+import pytest
+from datastore_pairs import some_pairs
+from index_stores import faiss_or_skip
+from typer.testing import CliRunner
+
+from knnmt import Datastore
+from knnmt.cli import app
+from knnmt.compression.pca import reduce
+from knnmt.datastore.settings import read_settings, write_settings
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.errors import KnnmtError
+from knnmt.index.saved import build_index
+from knnmt.retrieval.profiles import default_profile, read_profiles
+
+pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
+
+
+def succeeds(*arguments: str | Path) -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        done = CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False, input="Satz 3\n")
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def refused(*arguments: str | Path) -> str:
+    with pytest.raises(KnnmtError) as error:
+        CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False)
+    return str(error.value)
+
+
+@pytest.fixture(autouse=True)
+def few_beams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A random model ends no sentence early, so that its beams take long."""
+    monkeypatch.setattr("knnmt.cli.tuning_steps._CACHE_PAIRS", 2)
+
+
+@pytest.fixture(scope="module")
+def made(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Datastore.build(tmp_path_factory.mktemp("made") / "own.store", some_pairs(80), tiny).path
+
+
+@pytest.fixture
+def store(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / "own.store")
+
+
+@pytest.fixture
+def model(tiny_checkpoint: Path) -> list[str]:
+    return ["--model", str(tiny_checkpoint)]
+
+
+@pytest.fixture
+def dev(tmp_path: Path) -> Path:
+    path = tmp_path / "dev.tsv"
+    pairs = [*some_pairs(24, start=200), *some_pairs(3)]  # the last three stand in the store
+    path.write_text("".join(f"{each.source}\t{each.target}\n" for each in pairs), encoding="utf-8")
+    return path
+
+
+def test_settings_are_chosen_reported_and_used(store: Path, dev: Path, model: list[str], tmp_path: Path) -> None:
+    said = succeeds("tune", store, "--dev", dev, "--plot", tmp_path / "figure", *model)
+    assert "known       3 of 27 pairs have a source that the store holds, 3 with the same target: left out\n" in said
+    tunes, reported = (
+        int(said.split("development ")[1].split()[0]),
+        int(said.split(" tune; ")[1].split()[0]),
+    )
+    assert tunes + reported == 24
+    for heading in ("  k        T  fixed λ     loss", "       τ  entries within", "reported        loss  perplexity"):
+        assert heading in said
+    assert {path.name for path in tmp_path.glob("figure.*")} == {"figure.png", "figure.svg"}
+    profiles = read_profiles(store)
+    assert list(profiles) == ["knn", "knn-fixed", "cache"]
+    assert default_profile(store) == "knn"
+    knn, fixed, cache = (profiles[name].config for name in profiles)
+    assert knn.fading is not None
+    assert fixed.fading is None
+    assert cache.cache is not None
+    assert f"τ {cache.cache.threshold:.4g} saves" in said
+    assert {(each.method, each.pairs) for each in profiles.values()} == {("likelihood", tunes)}
+    losses = {line.split()[0]: float(line.split()[1]) for line in said.split("perplexity")[1].splitlines()[1:6]}
+    assert list(losses) == ["alone", "before", "knn", "knn-fixed", "cache"]
+    assert losses["knn"] < losses["alone"]
+
+    shown = succeeds("inspect", store)
+    assert f"profile     knn: {knn.signature()}, by likelihood on {tunes} pairs, default\n" in shown
+    assert f"profile     cache: {cache.signature()}, by likelihood on {tunes} pairs\n" in shown
+    translated = succeeds("translate", "-d", store, "--scores", *model)
+    assert translated == succeeds("translate", "-d", store, "--scores", "--profile", "knn", *model)
+    assert translated != succeeds("translate", "-d", store, "--scores", "--profile", "knn-fixed", *model)
+    succeeds("translate", "-d", store, "--profile", "estimated", *model)
+
+
+def test_all_of_the_text_under_another_name_without_saving_first(store: Path, dev: Path, model: list[str]) -> None:
+    options = ["--dev", str(dev), "--all-dev", "--keep-known", "--cache-loss", "0", *model]
+    said = succeeds("tune", store, *options, "--no-save")
+    assert "3 with the same target: kept\n" in said
+    assert "development 27 pairs of " in said
+    assert "tune; the same are reported\n" in said
+    assert not read_settings(store)
+    succeeds("tune", store, *options, "--profile", "sure", "--pairs", "10")
+    assert set(read_profiles(store)) - {"sure-cache"} == {"sure", "sure-fixed"}
+    assert default_profile(store) == "sure"
+    assert {each.pairs for each in read_profiles(store).values()} == {10}
+
+
+def test_keys_and_search_are_judged_on_request(store: Path, dev: Path, model: list[str]) -> None:
+    said = succeeds("tune", store, "--dev", dev, "--dims", "--search", "--no-save", *model)
+    assert "dimensions  " in said
+    assert "\n      16 " in said
+    assert "search      exact: nothing is lost\n" in said
+    faiss_or_skip()
+    build_index(Datastore.open(store), "ivf-flat")
+    said = succeeds("tune", store, "--dev", dev, "--search", "--no-save", *model)
+    assert "  probes  recall  variation  nats lost    ms/40\n" in said
+    assert "search      enough: `knnmt index --recall " in said
+
+
+def test_bleu_decides_when_it_is_asked_to(store: Path, dev: Path, model: list[str]) -> None:
+    said = succeeds("tune", store, "--dev", dev, "--confirm", "--sample", "4", *model)
+    assert "confirming  on 4 of the pairs that tune\n" in said
+    assert "translating 4 of the reported pairs\n" in said
+    scores = [float(line.split()[1]) for line in said.split("chosen")[1].splitlines() if line.startswith("BLEU")]
+    chosen = said.split("chosen      ")[2].splitlines()[0]
+    assert f"{max(scores):6.2f}" in next(line for line in said.splitlines() if line.endswith(chosen))
+    assert read_profiles(store)["knn"].config.signature() == chosen
+
+
+def test_the_papers_search(store: Path, dev: Path, model: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("knnmt.evaluation.tuning.PAPER_KS", (8,))
+    said = succeeds("tune", store, "--dev", dev, "--method", "bleu", "--temperature", "20", "--sample", "3", *model)
+    assert sum(line.startswith("BLEU") for line in said.splitlines()) == 4
+    found = read_profiles(store)
+    assert set(found) - {"cache"} == {"knn"}
+    assert (found["knn"].method, found["knn"].config.temperature, found["knn"].config.fading) == ("bleu", 20.0, None)
+
+
+def test_a_reduced_store_that_nothing_is_known_of_can_be_tuned(
+    store: Path, dev: Path, model: list[str], tmp_path: Path
+) -> None:
+    short = tmp_path / "short.store"
+    reduce(Datastore.open(store), short, 12)
+    assert "Tune it (`knnmt tune`)" in refused("translate", "-d", short, *model)
+    said = succeeds("tune", short, "--dev", dev, *model)
+    assert "\nbefore " not in said
+    succeeds("translate", "-d", short, *model)
+
+
+def test_damaged_profiles_are_written_anew(store: Path, dev: Path, model: list[str]) -> None:
+    sections: list[object] = [[], {"knn": {"config": {"k": "many"}}}]
+    for section in sections:
+        write_settings(store, profiles=section, default_profile="knn")
+        assert "knnmt tune" in refused("translate", "-d", store, *model)
+        succeeds("tune", store, "--dev", dev, "--pairs", "4", *model)
+        assert read_profiles(store)["knn"].pairs == 4
+
+
+def test_mistakes_of_tuning_are_explained(store: Path, dev: Path, model: list[str], tmp_path: Path) -> None:
+    assert "--method must be likelihood or bleu, got 'luck'" in refused("tune", store, "--dev", dev, "--method", "luck")
+    assert "cannot be called 'estimated'" in refused("tune", store, "--dev", dev, "--profile", "estimated")
+    assert "no such file" in refused("tune", store, "--dev", tmp_path / "absent.tsv", *model)
+    assert "no datastore there" in refused("tune", tmp_path / "absent", "--dev", dev, *model)
+    known = tmp_path / "known.tsv"
+    known.write_text("".join(f"{each.source}\t{each.target}\n" for each in some_pairs(5)), encoding="utf-8")
+    assert "0 pairs are too few to tune and report on" in refused("tune", store, "--dev", known, *model)
+    assert "built with" in refused("tune", store, "--dev", dev, "--model", "de-en")
+    assert not read_settings(store)

@@ -1,0 +1,29 @@
+"""Text that a store holds already is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from datastore_pairs import some_pairs
+
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.overlap import overlap
+from knnmt.datastore.store import Datastore, matching
+from knnmt.engine.transformer import TransformerEngine
+
+
+def test_sources_that_a_store_holds_are_known_whatever_their_white_space(
+    tiny: TransformerEngine, tmp_path: Path
+) -> None:
+    store = Datastore.build(tmp_path / "s", some_pairs(12), tiny)
+    held, other = some_pairs(12), some_pairs(2, start=50)
+    spaced = SegmentPair(f"  {held[3].source.replace(' ', '  ')}\t", held[3].target, "dev#1")
+    changed = SegmentPair(held[5].source, "something else", "dev#2")
+    found = overlap(store, [other[0], spaced, changed, held[7], other[1]])
+    assert found.new == (other[0], other[1])
+    assert found.known == (spaced, changed, held[7])
+    assert found.whole == 2
+
+    store.remove(matching(source_text=held[7].source))
+    assert overlap(store, [held[7]]).new == (held[7],)
+    assert overlap(store, []).known == ()

@@ -1,0 +1,90 @@
+"""Profiles: what is written is read again; others stay; damage is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from knnmt.config import CacheConfig, Fading, RetrievalConfig
+from knnmt.datastore.settings import read_settings, write_settings
+from knnmt.errors import DatastoreDamagedError, SettingError
+from knnmt.retrieval.profiles import Profile, chosen_profile, default_profile, read_profiles, write_profiles
+
+POSITIVE = st.floats(1e-3, 1e3)
+CONFIGS = st.builds(
+    RetrievalConfig,
+    k=st.integers(1, 64),
+    interpolation_weight=st.floats(0, 0.99),
+    temperature=POSITIVE,
+    fading=st.none() | st.builds(Fading, POSITIVE, POSITIVE, POSITIVE, POSITIVE),
+    use_counts=st.booleans(),
+    cache=st.none() | st.builds(CacheConfig, POSITIVE, st.sampled_from(["sentence", "batch"]), st.booleans()),
+)
+FADING, FIXED = RetrievalConfig(8, 0.7, 30.0, Fading(9.0, 1.0, 8.0, 0.5)), RetrievalConfig(4, 0.5, 20.0)
+
+
+@given(CONFIGS)
+def test_settings_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactory, config: RetrievalConfig) -> None:
+    store = tmp_path_factory.mktemp("store")
+    write_profiles(store, {"knn": Profile(config, "likelihood", 500, 2.25)})
+    assert read_profiles(store) == {"knn": Profile(config, "likelihood", 500, 2.25)}
+
+
+def test_profiles_are_added_replaced_removed_and_chosen(tmp_path: Path) -> None:
+    write_settings(tmp_path, other={"kept": True})
+    assert chosen_profile(tmp_path, None) is None
+    write_profiles(tmp_path, {"a": Profile(FADING, "likelihood", 9, 2.0), "b": Profile(FIXED, "bleu", 9, 2.0)})
+    assert default_profile(tmp_path) is None
+    assert chosen_profile(tmp_path, None) is None
+    assert chosen_profile(tmp_path, "b") == FIXED
+    write_profiles(tmp_path, {"a": Profile(FIXED, "bleu", 9, 2.0)}, default="a")
+    assert chosen_profile(tmp_path, None) == FIXED
+    assert chosen_profile(tmp_path, "estimated") is None
+    write_profiles(tmp_path, {"b": None, "c": None})
+    assert set(read_profiles(tmp_path)) == {"a"}
+    assert default_profile(tmp_path) == "a"
+    assert read_settings(tmp_path)["other"] == {"kept": True}
+
+
+@pytest.mark.parametrize("name", ["", "  ", "estimated"])
+def test_names_that_mean_something_else_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SettingError, match="cannot be called"):
+        write_profiles(tmp_path, {name: Profile(FIXED, "bleu", 9, 2.0)})
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("config", "k"), "8"),
+        (("config", "k"), 8.5),
+        (("config", "temperature"), -1),
+        (("config", "interpolation_weight"), None),
+        (("config", "fading"), 3),
+        (("config", "fading"), {"scale": 1}),
+        (("config", "cache"), {"tau": 6}),
+        (("config", "kk"), 8),
+        (("config",), "fast"),
+        (("author",), "me"),
+    ],
+)
+def test_a_damaged_profile_is_said(tmp_path: Path, place: tuple[str, ...], value: Any) -> None:
+    write_profiles(tmp_path, {"knn": Profile(FADING, "likelihood", 9, 2.0)}, default="knn")
+    section = read_settings(tmp_path)["profiles"]
+    inner = section["knn"]
+    for name in place[:-1]:
+        inner = inner[name]
+    inner[place[-1]] = value
+    write_settings(tmp_path, profiles=section)
+    with pytest.raises(DatastoreDamagedError, match=r"profile 'knn' .*knnmt tune .* writes it again"):
+        chosen_profile(tmp_path, None)
+
+
+@pytest.mark.parametrize("section", [[], "x", {"knn": None}, {"knn": []}, {"knn": {"config": {}}}])
+def test_something_else_in_their_place_is_refused(tmp_path: Path, section: Any) -> None:
+    write_settings(tmp_path, profiles=section)
+    with pytest.raises(DatastoreDamagedError, match="profile"):
+        read_profiles(tmp_path)
