@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-TORCH_SPINS = 2000  # about 0.1 ms: longer than the pauses between the operations of a step
+TORCH_SPINS = 20_000  # about a millisecond: longer than the pauses between the operations of a step
 FAISS_SPINS = 0
 _SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 

@@ -31,6 +31,7 @@ Progress = Callable[[int, int], None]
 _BLOCK = 1 << 16
 _TRAIN_PER_LIST = 64
 _TRAIN_AT_LEAST = 1 << 16
+_PER_NEIGHBOUR = 2  # candidates that are measured again for each neighbour asked for, or more
 _BLAS_FROM = 20  # queries; FAISS 1.15 would never use BLAS for fewer than 128,000, and is four times slower for it
 
 
@@ -149,7 +150,8 @@ class FaissIndex:
             queries = queries.to("cpu", torch.float32)
             if not self.covered:
                 return nearest_first(*nothing(queries), k)
-            ask = math.ceil(max(k, self.settings.candidates) / self.entries.live_share)
+            wanted = max(_PER_NEIGHBOUR * k, self.settings.candidates) if self.settings.candidates else k
+            ask = math.ceil(wanted / self.entries.live_share)
             distances_sq, ids, more = self._search(queries, k, ask, self.settings.reach)
             if self.settings.reach and len(short := (ids[:, -1] < 0).nonzero()[:, 0]):
                 distances_sq[short], ids[short], more[short] = self._search(queries[short], k, ask, reach=0)
