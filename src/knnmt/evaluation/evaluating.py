@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from knnmt.corpus.writing import write_tsv
-from knnmt.datastore.publication import publish_file, storage_errors
 from knnmt.datastore.overlap import Known, known
+from knnmt.datastore.publication import publish_file, storage_errors
 from knnmt.datastore.store import Datastore
 from knnmt.errors import CometError
 from knnmt.evaluation.comet import ADVICE, Comet

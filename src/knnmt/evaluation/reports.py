@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from knnmt.evaluation.comet import ADVICE
 from knnmt.datastore.overlap import Known
+from knnmt.evaluation.comet import ADVICE
 from knnmt.evaluation.running import Run, RunSettings
 from knnmt.evaluation.scoring import Score, Scores
 from knnmt.evaluation.segments import HALVES, EvaluationText

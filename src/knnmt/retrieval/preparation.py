@@ -37,7 +37,9 @@ def prepare(
     if not store.manifest.live_entries:
         raise InputError(f"{store.path}: has no entries left to prepare a search of")
     if development and not (development := overlap(store, development).new):
-        raise InputError(f"{store.path}: it holds the source of every development pair; give text that it does not hold")
+        raise InputError(
+            f"{store.path}: it holds the source of every development pair; give text that it does not hold"
+        )
     entries = Entries(store)
     projection = Projection.of(store)
     held_out = (
