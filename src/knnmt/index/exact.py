@@ -81,7 +81,7 @@ def _rerank(queries: Tensor, ids: Tensor, entries: Entries, k: int) -> Found:
     stored = _scratch.room(ids.numel(), entries.dim, entries.key_dtype)
     some_missing = ids.numel() > 0 and int(ids.min()) < 0
     entries.gather((ids.clamp(min=0) if some_missing else ids).reshape(-1), stored)
-    return nearest_first(_distances_of_stored(queries, stored.view(*ids.shape, -1)), ids, k, some_missing)
+    return nearest_first(_distances_of_stored(queries, stored.view(*ids.shape, entries.dim)), ids, k, some_missing)
 
 
 def _distances_of_stored(queries: Tensor, keys: Tensor) -> Tensor:
