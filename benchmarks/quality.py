@@ -107,6 +107,9 @@ def score(found: dict[str, Any]) -> None:
     for name in dict.fromkeys(key.split("|")[1] for key in found):
         cells = []
         for domain in domains:
+            if f"{domain}|{name}" not in found:
+                cells += ["-"] * 3
+                continue
             texts = found[f"{domain}|{name}"]["texts"]
             known = [references[domain][: len(texts)]]
             bleu, chrf = sacrebleu.corpus_bleu(texts, known), sacrebleu.corpus_chrf(texts, known)
