@@ -39,15 +39,15 @@ class Gain:
 
     def in_words(self) -> list[str]:
         """Lines for people."""
-        left_out = f"; {self.known:,} more stand in it by source or target: left out" if self.known else ""
+        known = f" ({self.known:,} known by source or target not counted)" if self.known else ""
         lines = [
-            f"perplexity {math.exp(self.base_loss):.2f} -> {math.exp(self.loss):.2f} with the store, on {self.pairs:,} "
-            f"pairs that it does not hold{left_out}"
+            f"perplexity {math.exp(self.base_loss):.2f} for the model alone, {math.exp(self.loss):.2f} with the store, "
+            f"on {self.pairs:,} pairs new to it{known}"
         ]
         if self.translated:
             lines.append(
-                f"BLEU       {self.base_bleu:.1f} -> {self.bleu:.1f}, chrF {self.base_chrf:.1f} -> {self.chrf:.1f}, "
-                f"on {self.translated:,} of them, translated"
+                f"BLEU       {self.base_bleu:.1f} alone, {self.bleu:.1f} with the store; chrF {self.base_chrf:.1f}, "
+                f"{self.chrf:.1f}; on {self.translated:,} of these pairs"
             )
         return lines
 
