@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from datastore_pairs import some_pairs
+from index_stores import faiss_or_skip
 
 from knnmt import Datastore, Translator
 from knnmt.corpus.pairs import SegmentPair
@@ -23,7 +24,7 @@ from knnmt.evaluation import adapting
 from knnmt.evaluation.adapting import adapt
 from knnmt.evaluation.gain import measure_gain
 from knnmt.evaluation.holding_out import plan
-from knnmt.index.saved import read_saved
+from knnmt.index.saved import build_index, read_saved
 from knnmt.retrieval.development import develop
 from knnmt.retrieval.profiles import default_profile, read_profiles
 from knnmt.retrieval.retriever import OpenStore
@@ -129,6 +130,27 @@ def test_interrupted_after_any_step_the_same_call_goes_on(
     assert read_profiles(made.store.path) == read_profiles(whole.store.path)
     assert made.gain == whole.gain
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s", "whole"]
+
+
+def test_the_index_learns_what_was_held_out_even_if_interrupted_before(
+    translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faiss_or_skip()
+    monkeypatch.setattr(adapting, "prepare", lambda store, *_, **__: build_index(store, "ivf-flat"))
+    monkeypatch.setattr("knnmt.index.saved._FELT", 1)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(adapting, "update_index", killed)
+        with pytest.raises(KeyboardInterrupt):
+            adapt(tmp_path / "s", plan(lambda: PAIRS), translator, sample=0)
+    store = adapt(tmp_path / "s", plan(lambda: PAIRS), translator, sample=0).store
+    assert Counter(store.pairs()) == Counter(PAIRS)
+    saved = read_saved(store)
+    assert saved is not None
+    assert saved.trained_entries < saved.entries == store.entries
 
 
 def test_with_development_text_all_of_the_memory_is_built_at_once(translator: Translator, tmp_path: Path) -> None:

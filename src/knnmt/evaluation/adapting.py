@@ -77,25 +77,24 @@ def adapt(
         raise InputError(f"{store}: not made, for no usable pair was read")
     work = store.with_name(f"{store.name}.adapting-{_digest(plan, translator, config, sample)}")
     for other in sorted(store.parent.glob(f"{glob.escape(store.name)}.adapting-*")):
-        what = "continued " if other == work else "noted     "
-        rest = "" if other == work else " is left from other text or settings; remove it unless you go on with those"
-        tell(f"{what} {other}{rest}")
+        abandoned = f"noted      {other} is left from other text or settings; remove it unless you go on with those"
+        tell(f"continued  {other}" if other == work else abandoned)
     with storage_errors(work):
         work.mkdir(parents=True, exist_ok=True)
     with writer_lock(work):
         require_free(store)
         making = _Making(work / "store", plan, translator, tell, bars)
-        making.build(config)
-        making.index()
-        gain = None
-        if making.tune():
-            gain = making.measure(sample)
-        making.put_in()
-        translator.memories.close(making.path)
+        try:
+            making.build(config)
+            making.index()
+            gain = making.measure(sample) if making.tune() else None
+            making.put_in()
+        finally:
+            translator.memories.close(making.path)
         with storage_errors(store):
             making.path.rename(store)
             sync_directory(store.parent)
-            shutil.rmtree(work)
+        shutil.rmtree(work, ignore_errors=True)
     return Adapted(Datastore.open(store), gain)
 
 
