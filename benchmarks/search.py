@@ -59,8 +59,7 @@ def main() -> None:
             built.write(Path(scratch) / "index")
             size = (Path(scratch) / "index").stat().st_size / entries.entries
         found = fidelity(held_out.queries, held_out.search(built, DEFAULT_K), true, entries, temperature)
-        settings = built.settings
-        label = f"{name} {settings.probes}" + (f"/{settings.candidates}" if settings.candidates else "")
+        label = f"{name} {built.settings.signature}"
         indexes[label] = built
         facts[label] = f"{found.recall:.3f} | {found.variation:.4f} | {size:.0f} | {seconds:.0f}"
         print(f"built {label}", flush=True)
@@ -75,7 +74,7 @@ def main() -> None:
                 started = time.perf_counter()
                 index.search(held_out.queries[rows], DEFAULT_K)
                 times[name, size].append(1000 * (time.perf_counter() - started))
-    print("\n| index, probes/re-ranked | recall@8 | variation | bytes an entry | build s | 5 | 40 | 80 queries, ms |")
+    print("\n| index, probes~reach/re-ranked | recall@8 | variation | bytes an entry | build s | 5 | 40 | 80 queries, ms |")
     print("|---" * 8 + "|")
     for name in indexes:
         medians = " | ".join(f"{statistics.median(times[name, size]):.2f}" for size in BATCHES)

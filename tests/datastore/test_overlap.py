@@ -5,11 +5,30 @@ from __future__ import annotations
 from pathlib import Path
 
 from datastore_pairs import some_pairs
+from hypothesis import given
+from hypothesis import strategies as st
 
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.datastore.overlap import overlap, unseen
+from knnmt.datastore.overlap import known, overlap, unseen
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
+
+_TEXT = st.text("ab \t", min_size=1, max_size=3)
+_PAIRS = st.lists(st.builds(SegmentPair, _TEXT, _TEXT, st.just("own")), max_size=8)
+
+
+@given(_PAIRS, _PAIRS)
+def test_it_finds_what_comparing_all_with_all_finds(asked: list[SegmentPair], held: list[SegmentPair]) -> None:
+    found = known(asked, held)
+    sources: set[int] = set()
+    pairs: set[int] = set()
+    for number, one in enumerate(asked):
+        for other in held:
+            if one.source.split() == other.source.split():
+                sources.add(number)
+                if one.target.split() == other.target.split():
+                    pairs.add(number)
+    assert (set(found.sources), set(found.pairs)) == (sources, pairs)
 
 
 def test_sources_that_a_store_holds_are_known_whatever_their_white_space(

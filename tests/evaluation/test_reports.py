@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.evaluation.contamination import Contamination
+from knnmt.datastore.overlap import Known
 from knnmt.evaluation.reports import Report, SystemReport
 from knnmt.evaluation.running import Figures, Run, RunSettings
 from knnmt.evaluation.scoring import Score, Scores
@@ -32,8 +32,8 @@ TEXT = EvaluationText(
     "report",
     Counter({"empty source or target": 3}),
 )
-KNOWN = Contamination("x/own", frozenset({0, 1}), frozenset({1}))
-REPORT = Report([BASE, OWN], TEXT, [KNOWN], False, RunSettings(), "a CPU, 2 threads", "make an environment")
+KNOWN = {"x/own": Known(frozenset({0, 1}), frozenset({1}))}
+REPORT = Report([BASE, OWN], TEXT, KNOWN, False, RunSettings(), "a CPU, 2 threads", "make an environment")
 
 
 @pytest.mark.parametrize("form", ["text", "md"])

@@ -93,7 +93,7 @@ def test_a_cache_is_confirmed_from_the_largest_down(scores: tuple[float, ...], e
 
 @pytest.mark.parametrize("everything", [True, False])
 def test_the_figure_is_written(tmp_path: Path, everything: bool) -> None:
-    tuned = Tuned((), {4: ((1.0, 2.0), (10.0, 1.5)), 8: ((1.0, 2.1), (10.0, 1.4))})
+    tuned = Tuned(3.0, (), {4: ((1.0, 2.0), (10.0, 1.5)), 8: ((1.0, 2.1), (10.0, 1.4))})
     dims = [DimensionTradeOff(8, 0.5, 0.1), DimensionTradeOff(16, 0.9, 0.01)]
     searches = [SearchTradeOff(SearchSettings(4, 0), Fidelity(0.9, 0.1), 0.02, 3.0)]
     written = draw_tuning(

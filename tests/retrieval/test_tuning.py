@@ -61,14 +61,13 @@ def test_a_memory_that_knows_nothing_gets_no_weight() -> None:
     assert tune(made(torch.zeros(ROWS, 1), 30.0, 8, width=8)).fixed.fixed.interpolation_weight <= 0.05
 
 
-def test_of_equal_ones_the_smaller_k_is_chosen() -> None:
-    losses = {4: 2.0, 8: 1.5011, 16: 1.5, 32: 1.4995, 64: 1.51}
+def test_the_smallest_k_with_nearly_all_of_the_gain_is_chosen() -> None:
+    losses = {4: 2.0, 8: 1.54, 16: 1.5, 32: 1.4995, 64: 1.51}
     configs = {k: RetrievalConfig(k, 0.5, 10.0) for k in losses}
-    tuned = Tuned(
-        tuple(Tried(k, configs[k], loss, configs[k], loss + 0.1 * (k == 8)) for k, loss in losses.items()), {}
-    )
-    assert tuned.fixed.k == 8
-    assert tuned.fading.k == 16
+    tried = tuple(Tried(k, configs[k], loss, configs[k], loss + 0.1 * (k == 8)) for k, loss in losses.items())
+    assert (Tuned(2.5, tried, {}).fixed.k, Tuned(2.5, tried, {}).fading.k) == (8, 16)
+    assert Tuned(2.0, tried, {}).fixed.k == 16  # less is gained, so less may be lost
+    assert Tuned(1.0, tried, {}).fixed.k == 32  # nothing is gained
 
 
 def test_a_store_with_few_entries_gives_all_of_them() -> None:

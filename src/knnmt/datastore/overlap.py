@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from knnmt.corpus.pairs import SegmentPair
@@ -10,8 +10,35 @@ from knnmt.datastore.store import Datastore
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """Which of some pairs stand among others, by their numbers; white space is not compared.
+
+    sources: those whose source does; pairs: those of them whose target stands with it
+    """
+
+    sources: frozenset[int]
+    pairs: frozenset[int]
+
+
+def known(asked: Sequence[SegmentPair], held: Iterable[SegmentPair]) -> Known:
+    """Look for all of them in one pass over those held."""
+    numbers_of: dict[str, list[int]] = {}
+    for number, pair in enumerate(asked):
+        numbers_of.setdefault(_plain(pair.source), []).append(number)
+    targets = [_plain(pair.target) for pair in asked]
+    sources: set[int] = set()
+    pairs: set[int] = set()
+    for pair in held:
+        if numbers := numbers_of.get(_plain(pair.source)):
+            target = _plain(pair.target)
+            sources.update(numbers)
+            pairs.update(number for number in numbers if targets[number] == target)
+    return Known(frozenset(sources), frozenset(pairs))
+
+
+@dataclass(frozen=True, slots=True)
 class Overlap:
-    """Pairs, divided by whether the store holds their source text; white space is not compared.
+    """Pairs, divided by whether a store holds their source text.
 
     new: those whose source it does not hold; known: the others
     whole: how many of the known have a target that it holds with that source
@@ -23,15 +50,10 @@ class Overlap:
 
 
 def overlap(store: Datastore, pairs: Sequence[SegmentPair]) -> Overlap:
-    """Compare pairs with every sentence of a store, in one pass over its text."""
-    held: dict[str, set[str]] = {}
-    asked = {_plain(pair.source) for pair in pairs}
-    for pair in store.pairs():
-        if (source := _plain(pair.source)) in asked:
-            held.setdefault(source, set()).add(_plain(pair.target))
-    known = tuple(pair for pair in pairs if _plain(pair.source) in held)
-    new = tuple(pair for pair in pairs if _plain(pair.source) not in held)
-    return Overlap(new, known, sum(_plain(pair.target) in held[_plain(pair.source)] for pair in known))
+    """Compare pairs with every sentence of a store."""
+    found = known(pairs, store.pairs())
+    new = tuple(pair for number, pair in enumerate(pairs) if number not in found.sources)
+    return Overlap(new, tuple(pairs[number] for number in sorted(found.sources)), len(found.pairs))
 
 
 def unseen(store: Datastore, pairs: Sequence[SegmentPair]) -> list[SegmentPair]:

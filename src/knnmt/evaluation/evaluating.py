@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from knnmt.corpus.writing import write_tsv
+from knnmt.datastore.overlap import Known, known
 from knnmt.datastore.publication import publish_file, storage_errors
 from knnmt.datastore.store import Datastore
 from knnmt.errors import CometError
 from knnmt.evaluation.comet import ADVICE, Comet
-from knnmt.evaluation.contamination import Contamination, contamination
 from knnmt.evaluation.reports import Report, SystemReport
 from knnmt.evaluation.running import Run, RunSettings, Watch, machine, run_systems
 from knnmt.evaluation.scoring import Score, compare, require_sacrebleu
@@ -42,8 +42,8 @@ def evaluate(
     """
     require_sacrebleu()
     settings = settings or RunSettings()
-    known = _known(translator, systems, text)
-    if skip_known and (numbers := frozenset[int]().union(*(each.sources for each in known))):
+    in_stores = _known(translator, systems, text)
+    if skip_known and (numbers := frozenset[int]().union(*(each.sources for each in in_stores.values()))):
         text = text.without(numbers, _KNOWN)
     if output is not None:
         with storage_errors(output):  # before hours of translating, not after
@@ -55,7 +55,7 @@ def evaluate(
     report = Report(
         [SystemReport(*each) for each in zip(runs, scores, comet_scores, strict=True)],
         text,
-        known,
+        in_stores,
         skip_known,
         settings,
         machine(translator),
@@ -83,11 +83,11 @@ def _write(path: Path, content: str) -> None:
     publish_file(path, lambda file: file.write(content.encode()))
 
 
-def _known(translator: Translator, systems: Sequence[System], text: EvaluationText) -> list[Contamination]:
+def _known(translator: Translator, systems: Sequence[System], text: EvaluationText) -> dict[str, Known]:
     """What each store knows of the text; opening them all first shows what is wrong with one."""
     places = dict.fromkeys(system.datastore for system in systems if system.datastore is not None)
     stores = [Datastore.open(place, translator.engine) for place in places]
-    return [contamination(str(store.path), store.pairs(), text.segments) for store in stores]
+    return {str(store.path): known(text.segments, store.pairs()) for store in stores}
 
 
 def _comet_scores(comet: Comet | None, runs: Sequence[Run], text: EvaluationText) -> tuple[list[Score | None], str]:

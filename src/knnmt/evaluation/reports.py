@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from knnmt.datastore.overlap import Known
 from knnmt.evaluation.comet import ADVICE
-from knnmt.evaluation.contamination import Contamination
 from knnmt.evaluation.running import Run, RunSettings
 from knnmt.evaluation.scoring import Score, Scores
 from knnmt.evaluation.segments import HALVES, EvaluationText
@@ -37,7 +37,7 @@ class Report:
 
     systems: Sequence[SystemReport]
     text: EvaluationText
-    known: Sequence[Contamination]
+    known: Mapping[str, Known]
     skipped_known: bool
     settings: RunSettings
     machine: str
@@ -85,7 +85,8 @@ class Report:
             "segments": len(self.text.segments),
             "left_out": dict(self.text.left_out),
             "known": [
-                {"store": each.store, "sources": len(each.sources), "pairs": len(each.pairs)} for each in self.known
+                {"store": store, "sources": len(each.sources), "pairs": len(each.pairs)}
+                for store, each in self.known.items()
             ],
             "skipped_known": self.skipped_known,
             "not_measured": {} if self._has_comet else {"COMET": self.no_comet},
@@ -139,10 +140,10 @@ class Report:
     def _remarks(self) -> list[str]:
         total = len(self.text.segments)
         remarks = [
-            f"Warning: the source of {len(each.sources):,} of {total:,} segments stands in {each.store} "
+            f"Warning: the source of {len(each.sources):,} of {total:,} segments stands in {store} "
             f"({len(each.pairs):,} with the same target), which flatters the scores of systems with it. --skip-known "
             "leaves them out for all systems."
-            for each in self.known
+            for store, each in self.known.items()
             if each.sources and not self.skipped_known
         ]
         if not self._has_comet:

@@ -33,11 +33,17 @@ def merge_top_k(found: Sequence[Found], k: int) -> Found:
     return nearest_first(distances_sq, ids, k)
 
 
-def nearest_first(distances_sq: Tensor, ids: Tensor, k: int) -> Found:
-    """The k nearest of (rows, candidates), in order, padded where there are fewer; id -1 counts as none."""
-    distances_sq = distances_sq.masked_fill(ids < 0, float("inf"))
+def nearest_first(distances_sq: Tensor, ids: Tensor, k: int, some_missing: bool = True) -> Found:
+    """The k nearest of (rows, candidates), in order, padded where there are fewer; id -1 counts as none.
+
+    some_missing: False where it is known that none is -1, and no distance infinite
+    """
+    if some_missing:
+        distances_sq = distances_sq.masked_fill(ids < 0, float("inf"))
     best, place = distances_sq.topk(min(k, ids.shape[1]), dim=1, largest=False, sorted=True)
-    chosen = ids.gather(1, place).masked_fill_(best.isinf(), -1)
+    chosen = ids.gather(1, place)
+    if some_missing:
+        chosen.masked_fill_(best.isinf(), -1)
     if (short := k - chosen.shape[1]) > 0:
         best = torch.nn.functional.pad(best, (0, short), value=float("inf"))
         chosen = torch.nn.functional.pad(chosen, (0, short), value=-1)

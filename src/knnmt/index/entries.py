@@ -142,7 +142,8 @@ class _RowsInPlace:
 
     def gather(self, numbers: Tensor, rows: Tensor) -> None:
         """Write the rows of these numbers, (n,), into `rows` (n, width)."""
-        if not 0 <= int(numbers.min()) <= int(numbers.max()) < self._rows:  # what lies there is no row, or no memory
+        first, last = torch.aminmax(numbers)
+        if not 0 <= int(first) <= int(last) < self._rows:  # what lies there is no row, or no memory
             raise IndexError(f"entry ids must lie between 0 and {self._rows - 1}")
         places = numbers * rows.shape[1] + self._starts[torch.bucketize(numbers, self._ends, right=True)]
         torch.index_select(self._spanning, 0, places, out=rows)

@@ -69,25 +69,33 @@ _scratch = _Scratch()
 def rerank(queries: Tensor, ids: Tensor, entries: Entries, k: int) -> Found:
     """The k nearest among candidates, (rows, candidates) entry ids, by true distances to the store's own keys."""
     rows = max(1, _RERANKED // max(1, ids.shape[1]))
+    if len(ids) <= rows:  # as at every step of decoding, where each operation counts
+        return _rerank(queries, ids, entries, k)
     parts = [
-        nearest_first(_rerank(some, candidates, entries), candidates, k)
-        for some, candidates in zip(torch.split(queries, rows), torch.split(ids, rows), strict=True)
+        _rerank(*some, entries, k) for some in zip(torch.split(queries, rows), torch.split(ids, rows), strict=True)
     ]
     return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
 
-def _rerank(queries: Tensor, ids: Tensor, entries: Entries) -> Tensor:
-    """Squared distances of candidates, (rows, candidates), a few rows at a time, so that they stay in the cache."""
+def _rerank(queries: Tensor, ids: Tensor, entries: Entries, k: int) -> Found:
     stored = _scratch.room(ids.numel(), entries.dim, entries.key_dtype)
-    entries.gather(ids.clamp(min=0).flatten(), stored)
-    distances_sq = torch.empty(ids.shape)
-    row = ids.shape[1] * entries.dim
+    some_missing = ids.numel() > 0 and int(ids.min()) < 0
+    entries.gather((ids.clamp(min=0) if some_missing else ids).reshape(-1), stored)
+    return nearest_first(_distances_of_stored(queries, stored.view(*ids.shape, entries.dim)), ids, k, some_missing)
+
+
+def _distances_of_stored(queries: Tensor, keys: Tensor) -> Tensor:
+    """Squared distances, (rows, candidates), of keys (rows, candidates, dim): a few rows at a time, so that they stay
+    in the cache of the CPU.
+    """
+    distances_sq = torch.empty(keys.shape[:2])
+    row = keys.shape[1] * keys.shape[2]
     together = max(1, _WIDENED // max(1, row))
     widened = _scratch.widened if row <= _WIDENED else torch.empty(row)
-    for first in range(0, len(ids), together):
+    for first in range(0, len(keys), together):
         some = slice(first, first + together)
-        keys = stored.view(*ids.shape, entries.dim)[some]
-        differences = widened[: keys.numel()].view(keys.shape).copy_(keys).sub_(queries[some, None])
+        part = keys[some]
+        differences = widened[: part.numel()].view(part.shape).copy_(part).sub_(queries[some, None])
         torch.sum(differences.square_(), -1, out=distances_sq[some])
     return distances_sq
 

@@ -22,7 +22,7 @@ from knnmt.retrieval.held_out import HeldOutQueries
 CANDIDATES = ("pq4", "rabitq")
 _SMALL = 8_192  # entries that are searched exactly in no time
 _DECIDING = BATCHES[1]
-_PARTS = (0.5, 0.75, 1.0, 1.5, 2.0, 4.0)  # of the kind's own settings
+_PARTS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 4.0)  # of the kind's own settings
 
 
 @dataclass(frozen=True, slots=True)

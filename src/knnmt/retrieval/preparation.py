@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from knnmt.compression.pca import Projection
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.overlap import overlap
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
 from knnmt.errors import InputError
@@ -29,11 +30,16 @@ def prepare(
 ) -> Choice:
     """Estimate a store's settings and choose its index; both are saved with it.
 
-    The queries are the states of development pairs where some are given, else the store's own held-out entries. A store
-    that was reduced or pruned keeps the settings of the store it was made from.
+    The queries are the states of development pairs where some are given, those aside whose source the store holds,
+    else the store's own held-out entries. A store that was reduced or pruned keeps the settings of the one it was made
+    from.
     """
     if not store.manifest.live_entries:
         raise InputError(f"{store.path}: has no entries left to prepare a search of")
+    if development and not (development := overlap(store, development).new):
+        raise InputError(
+            f"{store.path}: it holds the source of every development pair; give text that it does not hold"
+        )
     entries = Entries(store)
     projection = Projection.of(store)
     held_out = (

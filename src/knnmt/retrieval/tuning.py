@@ -15,7 +15,7 @@ KS = (4, 8, 16, 32, 64)
 WEIGHTS = tuple(round(0.05 * step, 2) for step in range(19))  # 0 to 0.9
 _TEMPERATURES = tuple(np.geomspace(0.1, 10, 21).tolist())  # times the spread of the neighbours' distances
 _FADED = 3  # temperatures of a k that fading λ are tried at: the best with a fixed one
-_SAME = 0.002  # nats a token that no score can tell
+_MOST_OF_IT = 0.95  # of the gain on the model alone: a larger k makes every step dearer
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +33,28 @@ class Tried:
 class Tuned:
     """What was found.
 
+    alone: loss of the model alone
     tried: the best for each k; curves: for each k, (T, loss at its best fixed λ) of every temperature
     """
 
+    alone: float
     tried: tuple[Tried, ...]
     curves: dict[int, tuple[tuple[float, float], ...]]
 
     @property
     def fading(self) -> Tried:
-        """Of those with fading λ, the smallest k that is as good as the best."""
-        enough = min(each.fading_loss for each in self.tried) + _SAME
-        return next(each for each in self.tried if each.fading_loss <= enough)
+        """Of those with fading λ, the smallest k that has nearly all of what the best gains."""
+        return self._smallest(lambda each: each.fading_loss)
 
     @property
     def fixed(self) -> Tried:
         """The same of those with fixed λ."""
-        enough = min(each.fixed_loss for each in self.tried) + _SAME
-        return next(each for each in self.tried if each.fixed_loss <= enough)
+        return self._smallest(lambda each: each.fixed_loss)
+
+    def _smallest(self, loss: Callable[[Tried], float]) -> Tried:
+        best = min(map(loss, self.tried))
+        enough = best + (1 - _MOST_OF_IT) * max(0.0, self.alone - best)
+        return next(each for each in self.tried if loss(each) <= enough)
 
 
 def tune(positions: Positions, ks: Sequence[int] = KS, hear: Callable[[Tried], None] = lambda _: None) -> Tuned:
@@ -68,7 +73,7 @@ def tune(positions: Positions, ks: Sequence[int] = KS, hear: Callable[[Tried], N
         tried.append(Tried(k, fixed, fixed_loss, RetrievalConfig(k, most, faded[1], fading), loss))
         curves[k] = tuple((each, loss) for loss, each, _ in of_temperatures)
         hear(tried[-1])
-    return Tuned(tuple(tried), curves)
+    return Tuned(positions.loss(None), tuple(tried), curves)
 
 
 def best_of_fixed(positions: Positions) -> tuple[float, float, float]:
