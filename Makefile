@@ -6,7 +6,7 @@ INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --constrain
 
 .PHONY: demo test check format soak bench bench-retrieval clean
 
-demo: $(VENV)/.ready  ## translate a few German sentences with the shipped model
+demo: $(VENV)/.ready  ## adapt to real message catalogs; translate strings held out without and with the store
 	$(RUN) examples/demo.py
 
 test: check  ## lint, formatting, types and all tests that take seconds
@@ -34,13 +34,13 @@ bench-retrieval: $(VENV)/.ready-bench  ## kNN-MT: every kind of index, speed and
 	$(RUN) benchmarks/retrieval.py .bench
 
 clean:
-	rm -rf $(VENV) .bench .mypy_cache .pytest_cache .ruff_cache dist
+	rm -rf $(VENV) .bench .demo .mypy_cache .pytest_cache .ruff_cache dist
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("knnmt needs Python 3.11 or newer; name one: make PYTHON=python3.12")'
 	@echo "Setting up $(VENV); the first time takes a minute or two."
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) ".[faiss]"
+	$(INSTALL) ".[evaluate,faiss]"
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready

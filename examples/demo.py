@@ -1,30 +1,125 @@
-"""The main job, small: a few German sentences, written for this project, translated with the shipped model."""
+"""The whole story: real translations from the package index, adapted to; strings held out, translated without and with.
 
+`python examples/demo.py [DIRECTORY]` keeps what it fetches and makes in DIRECTORY, by default .demo.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
 import time
+import zipfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
-from knnmt import Translator
+from knnmt import SegmentPair, Translation, Translator
+from knnmt.corpus.filters import FilterConfig, filter_pairs
+from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
+from knnmt.corpus.splitting import divide, position
+from knnmt.datastore.overlap import unseen
+from knnmt.evaluation.adapting import adapt
+from knnmt.evaluation.holding_out import plan
+from knnmt.evaluation.scoring import compare
 
-SENTENCES = [
-    "Guten Morgen! Haben Sie gut geschlafen?",
-    "Das Parlament hat den Vorschlag mit großer Mehrheit angenommen.",
-    "Wir müssen jetzt entscheiden, ob wir weitermachen oder umkehren.",
-    "Der Zug nach Leipzig fährt heute 20 Minuten später ab.",
-    "Wer zu spät kommt, bekommt keinen Platz mehr.",
-    "Ich habe das Buch gelesen, das du mir empfohlen hast.",
-]
+PACKAGES = ["wagtail==7.4.4", "Django==5.2.19"]  # both under the BSD licence; their catalogs are read, nothing is run
+OWN_MEMORY = Path(__file__).parent / "memory.tsv"
+HELD_OUT = 0.1
+SHOWN = 6
+WORD = "▁"  # begins a token that begins a word
+
+
+def fetch_catalogs(place: Path) -> list[Path]:
+    """The German message catalogs of the packages; none where they cannot be fetched."""
+    wheels = place / "wheels"
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    pip += ["--only-binary=:all:", "--retries=1", "--timeout=20", f"--dest={wheels}", *PACKAGES]
+    if len(list(wheels.glob("*.whl"))) < len(PACKAGES) and subprocess.run(pip, capture_output=True).returncode:
+        return []
+    catalogs = []
+    for wheel in sorted(wheels.glob("*.whl")):
+        with zipfile.ZipFile(wheel) as archive:
+            names = [name for name in archive.namelist() if "/locale/de/" in name and name.endswith(".po")]
+            catalogs += [Path(archive.extract(name, place / "catalogs")) for name in names]
+    return catalogs
+
+
+def read(files: list[Path], folder: Path) -> list[SegmentPair]:
+    """Pairs from German to English, each once, with origins below `folder`."""
+    read_pairs = read_memories(files, ReadingConfig("de", "en"), ReadingReport())
+    pairs = filter_pairs(read_pairs, FilterConfig(duplicates=False), Counter())
+    return [replace(pair, origin=pair.origin.removeprefix(f"{folder}{os.sep}")) for pair in pairs]
+
+
+def show_evidence(translations: list[Translation]) -> None:
+    """Of all tokens shown that begin a word, the one that the memory raised most."""
+    tokens = [(token, token.evidence, each) for each in translations for token in each.tokens]
+    beginnings = [
+        (token, why, each) for token, why, each in tokens if why and token.text[:1] == WORD and token.text[1:].isalpha()
+    ]
+    token, why, translation = max(beginnings, key=lambda found: found[1].probability - found[1].model_probability)
+    print(f"\nWhy {token.text.strip(WORD)!r} in {translation.text!r}?")
+    print(
+        f"  The model gives it {why.model_probability:.1%}, the memory {why.memory_probability:.1%}; with λ "
+        f"{why.interpolation_weight:.2f} that makes {why.probability:.1%}. The memory's nearest entries:"
+    )
+    for near in why.neighbours[:3]:
+        print(f"  {near.weight:6.1%}  {near.token.strip(WORD)!r} in {short(near.pair.target)!r}")
+        print(f"          for {short(near.pair.source)!r}, {near.pair.origin}")
+
+
+def short(text: str) -> str:
+    """Its beginning, on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= 80 else f"{line[:79]}…"
 
 
 def main() -> None:
-    """Translate and print source, translation and score."""
-    translator = Translator()
+    """Tell the story."""
     started = time.perf_counter()
-    translations = translator.translate(SENTENCES, split_sentences=True)
-    seconds = time.perf_counter() - started
-    for translation in translations:
-        print(f"{translation.source}\n  {translation.text}   ({translation.score:.2f})")
-    tokens = sum(len(translation.tokens) for translation in translations)
-    print(f"\n{len(SENTENCES)} lines, {tokens} tokens, {seconds:.2f} s.")
-    print('Next: echo "Ihr Satz." | .venv/bin/knnmt translate       and       .venv/bin/knnmt translate --help')
+    place = Path(sys.argv[1] if sys.argv[1:] else ".demo")
+    print(f"Fetching the German message catalogs of {' and '.join(PACKAGES)} ...")
+    if catalogs := fetch_catalogs(place):
+        pairs, store = read(catalogs, place / "catalogs"), place / "software.store"
+    else:
+        print("The package index cannot be reached: a small memory of our own, for a made-up product, serves instead.")
+        pairs, store = read([OWN_MEMORY], OWN_MEMORY.parent), place / "own.store"
+    held_out, memory = divide(pairs, HELD_OUT)  # by a hash of the German text, before anything else is done
+    print(f"{len(pairs):,} different pairs. {len(held_out):,}, chosen by a hash, are kept for the end.\n")
+
+    print(f"Adapting to the other {len(memory):,}, as `knnmt adapt` does:")
+    shutil.rmtree(store, ignore_errors=True)
+    translator = Translator()
+    made = adapt(store, plan(lambda: memory), translator, sample=0, tell=lambda line: print(f"  {line}"))
+
+    test = sorted(unseen(made.store, held_out), key=lambda pair: position(pair.source))
+    known = len(held_out) - len(test)
+    print(
+        f"\nTranslating {len(test):,} of those kept. {known:,} are not scored: the memory holds their source or target."
+    )
+    sources, references = [pair.source for pair in test], [pair.target for pair in test]
+    alone = translator.translate(sources)
+    adapted = translator.translate(sources, datastore=store)
+    scores = compare([[each.text for each in system] for system in (alone, adapted)], references)
+    for name, score in zip(("the model alone", "with the memory"), scores, strict=True):
+        bleu, chrf = score.bleu, score.chrf
+        print(f"  {name}   BLEU {bleu.value:.1f} ± {bleu.interval:.1f}   chrF {chrf.value:.1f} ± {chrf.interval:.1f}")
+
+    different = [each for each in zip(test, alone, adapted, strict=True) if each[1].text != each[2].text]
+    print(f"\n{len(different):,} translations are different. The first {SHOWN} of them, by the hash:")
+    for pair, before, after in different[:SHOWN]:
+        print(f"  {short(pair.source)}")
+        for name, text in {"alone": before.text, "adapted": after.text, "reference": pair.target}.items():
+            print(f"    {name:<10} {short(text)}")
+    shown = [pair.source for pair, _, _ in different[:SHOWN]]
+    show_evidence(translator.translate(shown, datastore=store, evidence=True))
+
+    command = os.path.relpath(Path(sys.executable).with_name("knnmt"))
+    print(f"\nAll that took {time.perf_counter() - started:.0f} s. Next:")
+    print(f"  echo {shlex.quote(shown[0])} | {command} translate -d {store} --match --jsonl")
+    print(f"  {command} inspect {store}")
+    print(f"  {command} adapt YOUR-MEMORY.tmx -o your.store     (or XLIFF, PO, TSV, CSV)")
 
 
 if __name__ == "__main__":

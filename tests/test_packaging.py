@@ -95,4 +95,4 @@ def test_a_fresh_clone_in_a_path_with_a_space_runs_the_demo_twice(tmp_path: Path
     for _ in range(2):
         done = subprocess.run(["make", "demo"], cwd=clone, capture_output=True, text=True, env=clean_environment())
         assert done.returncode == 0, done.stderr
-        assert "Good morning!" in done.stdout
+        assert "with the memory   BLEU" in done.stdout

@@ -40,7 +40,7 @@ def refused(*arguments: str | Path) -> str:
 @pytest.fixture(autouse=True)
 def few_beams(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random model ends no sentence early, so that its beams take long."""
-    monkeypatch.setattr("knnmt.cli.tuning_steps._CACHE_PAIRS", 2)
+    monkeypatch.setattr("knnmt.evaluation.tuning.CACHE_PAIRS", 2)
 
 
 @pytest.fixture(scope="module")

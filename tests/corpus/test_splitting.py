@@ -1,5 +1,5 @@
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.splitting import divide, halves, position
+from knnmt.corpus.splitting import divide, halves, is_held_out, position, spread
 
 
 def _pairs(count: int) -> list[SegmentPair]:
@@ -28,3 +28,21 @@ def test_equal_sources_fall_on_the_same_side() -> None:
     pairs = [SegmentPair("Ja", text, "file:1") for text in ("yes", "yeah", "yep")]
     assert sorted(map(len, divide(pairs, 0.5))) == [0, 3]
     assert sorted(map(len, halves(pairs))) == [0, 3]
+
+
+def test_adapting_holds_out_evenly_whatever_was_taken_out_before() -> None:
+    taken, left = divide(_pairs(20_000), 0.1)
+    for part, share in ((left, 0.1), (taken, 0.1), (halves(left)[0], 0.01)):
+        held_out = [pair for pair in part if is_held_out(pair.source, share)]
+        assert 0.7 < len(held_out) / (len(part) * share) < 1.3
+        one, other = halves(part)
+        of_one, of_other = (sum(is_held_out(pair.source, 0.1) for pair in half) for half in (one, other))
+        assert not other or 0.75 < of_one / of_other < 1.33
+    assert is_held_out(" Guten\tMorgen ", 0.5) == is_held_out("Guten Morgen", 0.5)
+
+
+def test_some_pairs_come_from_all_over() -> None:
+    pairs = _pairs(10)
+    assert spread(pairs, 4) == [pairs[0], pairs[2], pairs[5], pairs[7]]
+    assert spread(pairs, 99) == pairs
+    assert spread([], 5) == spread(pairs, 0) == []

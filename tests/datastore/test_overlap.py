@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.datastore.overlap import known, overlap
+from knnmt.datastore.overlap import known, overlap, unseen
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 
@@ -46,3 +46,12 @@ def test_sources_that_a_store_holds_are_known_whatever_their_white_space(
     store.remove(matching(source_text=held[7].source))
     assert overlap(store, [held[7]]).new == (held[7],)
     assert overlap(store, []).known == ()
+
+
+def test_what_a_store_holds_neither_side_of(tiny: TransformerEngine, tmp_path: Path) -> None:
+    store = Datastore.build(tmp_path / "s", some_pairs(12), tiny)
+    held, other = some_pairs(12), some_pairs(2, start=50)
+    source_known = SegmentPair(f" {held[3].source}", "something else", "dev#1")
+    target_known = SegmentPair("etwas anderes", held[5].target.replace(" ", "  "), "dev#2")
+    assert unseen(store, [other[0], source_known, target_known, held[7], other[1], other[0]]) == [*other, other[0]]
+    assert unseen(store, []) == []

@@ -17,7 +17,7 @@ from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
-from knnmt.corpus.splitting import halves
+from knnmt.corpus.splitting import halves, spread
 from knnmt.errors import DatastoreDamagedError, InputError, KnnmtWarning, SettingError
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from knnmt.translator.memories import Memory
     from knnmt.translator.translator import Translator
 
-_CACHE_PAIRS = 40  # whose beams show what a cache does
 _CONFIRMED = 3  # of the settings that are best by likelihood, beside the present ones
 
 
@@ -65,12 +64,6 @@ def read_text(store: Datastore, path: Path, most: int, all_dev: bool, keep_known
     other = "the same are reported" if all_dev else f"{len(text.reported):,} others are reported"
     typer.echo(f"development {len(text.tuning):,} pairs of {path} tune; {other}")
     return text
-
-
-def spread(pairs: Sequence[SegmentPair], most: int) -> Sequence[SegmentPair]:
-    """At most so many, from all over them."""
-    count = min(most, len(pairs))
-    return [pairs[place * len(pairs) // count] for place in range(count)]
 
 
 class TuningSteps:
@@ -155,11 +148,11 @@ class TuningSteps:
     ) -> tuple[list[CacheTradeOff], RetrievalConfig | None]:
         """Print what ever larger τ do, and choose one."""
         from knnmt.config import CacheConfig
-        from knnmt.evaluation.tuning import beam_states, confirmed_cache
+        from knnmt.evaluation.tuning import CACHE_PAIRS, beam_states, confirmed_cache
         from knnmt.retrieval.cache_tuning import cache_trade_offs, largest_threshold
 
         opened, engine = self._memory.opened, self._translator.engine
-        some = spread(self._text.tuning, _CACHE_PAIRS)
+        some = spread(self._text.tuning, CACHE_PAIRS)
         sources = track([pair.source for pair in some], "beams", len(some), "pairs")
         offs = cache_trade_offs(engine, opened, beam_states(self._translator, opened, config, sources), config)
         typer.echo(f"{'τ':>8} {'entries within':>15} {'searches saved':>15} {'nats lost':>10}")
@@ -237,14 +230,7 @@ class TuningSteps:
 
     def save(self, found: dict[str, RetrievalConfig], names: Sequence[str], method: str) -> None:
         """Keep the profiles with the store; those of an earlier tuning that have no successor go."""
-        from knnmt.retrieval.profiles import Profile, write_profiles
+        from knnmt.evaluation.tuning import save_tuned
 
-        positions = self._development.positions()
-        profiles = {
-            name: Profile(found[name], method, self._development.pairs, positions.loss(found[name]))
-            if name in found
-            else None
-            for name in names
-        }
-        write_profiles(self._store, profiles, default=names[0])
+        save_tuned(self._store, self._development, found, names, method)
         typer.echo(f"saved       profiles {', '.join(found)} with {self._store}; {names[0]} is its default")

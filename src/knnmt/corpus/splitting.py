@@ -6,7 +6,7 @@ The hash is of the source text alone: the same sentence falls on the same side w
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from knnmt.corpus.pairs import SegmentPair
 
@@ -33,3 +33,18 @@ def halves(pairs: Iterable[SegmentPair]) -> tuple[list[SegmentPair], list[Segmen
     for pair in pairs:
         parts[int(position(pair.source) * (1 << 24)) % 2].append(pair)
     return parts
+
+
+def is_held_out(source: str, share: float) -> bool:
+    """Whether a source belongs to the part that adapting holds out, about `share` of all.
+
+    Digits decide that `divide` and `halves` do not look at: of text that those took something out of, the same share
+    is held out, and what is held out is halved evenly.
+    """
+    return position(source) * (1 << 25) % 1 < share
+
+
+def spread(pairs: Sequence[SegmentPair], most: int) -> list[SegmentPair]:
+    """At most so many, from all over them."""
+    count = min(most, len(pairs))
+    return [pairs[place * len(pairs) // count] for place in range(count)]

@@ -117,16 +117,17 @@ def encode_parts(
 @contextmanager
 def new_store(store: Path, suffix: str) -> Iterator[Path]:
     """The directory `STORE.suffix` to make a store in, locked, while nothing is in the store's place."""
-    _require_free(store)
+    require_free(store)
     making = store.with_name(f"{store.name}.{suffix}")
     with storage_errors(making):
         (making / SEGMENTS).mkdir(parents=True, exist_ok=True)
     with writer_lock(making):
-        _require_free(store)
+        require_free(store)
         yield making
 
 
-def _require_free(store: Path) -> None:
+def require_free(store: Path) -> None:
+    """Refuse a place for a new store where something is."""
     if os.path.lexists(store):
         raise DatastoreExistsError(
             f"{store}: already there. Add to it with `knnmt add`, or remove it first, or choose another name."

@@ -56,5 +56,15 @@ def overlap(store: Datastore, pairs: Sequence[SegmentPair]) -> Overlap:
     return Overlap(new, tuple(pairs[number] for number in sorted(found.sources)), len(found.pairs))
 
 
+def unseen(store: Datastore, pairs: Sequence[SegmentPair]) -> list[SegmentPair]:
+    """Those of which a store holds neither the source nor the target; white space is not compared."""
+    sources = {_plain(pair.source) for pair in pairs}
+    targets = {_plain(pair.target) for pair in pairs}
+    for pair in store.pairs():
+        sources.discard(_plain(pair.source))
+        targets.discard(_plain(pair.target))
+    return [pair for pair in pairs if _plain(pair.source) in sources and _plain(pair.target) in targets]
+
+
 def _plain(text: str) -> str:
     return " ".join(text.split())

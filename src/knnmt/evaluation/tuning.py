@@ -1,10 +1,11 @@
-"""What tuning needs a search for: the states that beams go through, and settings compared by BLEU."""
+"""What tuning needs beside likelihood: states that beams go through, settings compared by BLEU, profiles saved."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,12 +16,15 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.decoding.beam import beam_search
 from knnmt.errors import MissingDependencyError
 from knnmt.retrieval.cache_tuning import CacheTradeOff, DecodedStates
+from knnmt.retrieval.development import Development
+from knnmt.retrieval.profiles import Profile, write_profiles
 from knnmt.retrieval.retriever import BatchRetrieval, OpenStore, Retrieval
 from knnmt.translator.memories import Store
 from knnmt.translator.translator import Translator
 
 BEAM = 5
 _BATCH = 16
+CACHE_PAIRS = 40  # whose beams show what a cache does
 PAPER_KS = (8, 16, 32, 64)
 PAPER_WEIGHTS = (0.5, 0.6, 0.7, 0.8)
 
@@ -115,6 +119,21 @@ def confirmed_cache(
         if scores(replace(config, cache=CacheConfig(each.threshold))).bleu >= whole - most_lost:
             return each
     return None
+
+
+def save_tuned(
+    store: Path, development: Development, found: Mapping[str, RetrievalConfig], names: Sequence[str], method: str
+) -> None:
+    """Keep settings with a store as profiles, the first name as its default; names that nothing was found for go.
+
+    development: what they were chosen on
+    """
+    positions = development.positions()
+    profiles = {
+        name: Profile(found[name], method, development.pairs, positions.loss(found[name])) if name in found else None
+        for name in names
+    }
+    write_profiles(store, profiles, default=names[0])
 
 
 def load_sacrebleu() -> Any:

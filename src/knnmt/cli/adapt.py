@@ -1,0 +1,93 @@
+"""`knnmt adapt`: the one command from translation memories to a store that is ready, with what it gains."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from knnmt.cli.interrupt import ends_with
+from knnmt.cli.memories import MemoriesIn, reads_memories
+from knnmt.cli.progress import passing_bars
+from knnmt.cli.start import heavy_imports
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.reading import read_memories
+from knnmt.corpus.report import ReadingReport
+from knnmt.engine.shipped import DEFAULT_MODEL
+from knnmt.errors import InputError
+from knnmt.evaluation.holding_out import plan
+
+
+@reads_memories
+def adapt(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where the store goes: a directory that does not exist yet.")
+    ],
+    memories_in: MemoriesIn,
+    development: Annotated[
+        Path | None,
+        typer.Option(
+            "--dev",
+            help="Tune on and report pairs of this file (any memory format) instead of holding some out. They do not "
+            "become part of the store.",
+            show_default=False,
+        ),
+    ] = None,
+    sample: Annotated[int, typer.Option(min=0, help="Most pairs translated for BLEU and chrF; 0 for none.")] = 200,
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
+    ] = DEFAULT_MODEL,
+    source_language: Annotated[str, typer.Option("--source-lang", help="Language to translate from.")] = "de",
+    target_language: Annotated[str, typer.Option("--target-lang", help="Language to translate to.")] = "en",
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)] = None,
+) -> None:
+    """Adapt to translation memories: build, index and tune a store, and say what it gains. All that most people need.
+
+    A small part of the memories is held out first (about 1,000 pairs, at most a tenth), by a hash of the source, so
+    that it is the same each time. A store is built from the rest and indexed; one half of the part held out tunes it,
+    the other tells what it gains over the model alone: perplexity, BLEU and chrF on text that it does not hold. In the
+    end both halves go into the store, too.
+
+    Interrupted or killed, the same command goes on from what is done; until all is done there is no STORE.
+
+    Examples:
+
+        knnmt adapt projekt.tmx -o projekt.store
+
+        knnmt adapt katalog.po glossar.tsv -o software.store --dev probe.tsv
+
+        knnmt translate -d projekt.store handbuch.de.txt
+    """
+    from knnmt.datastore.building import BuildConfig, require_free
+
+    started = time.perf_counter()
+    require_free(output)
+    reading = memories_in(source_language, target_language)
+    for path in reading.paths:
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: expected a file: adapting reads a memory several times. Save it to one first")
+    first = iter([reading])  # whose report is shown; later readings have reports of their own
+
+    def memory() -> Iterator[SegmentPair]:
+        return next(first, memories_in(source_language, target_language)).pairs()
+
+    pairs = None
+    if development is not None:
+        pairs = read_memories([development], ReadingConfig(source_language, target_language), ReadingReport())
+    planned = plan(memory, pairs)
+    for line in reading.summary():
+        typer.echo(line)
+    with heavy_imports():
+        from knnmt.evaluation.adapting import adapt as adapt_store
+        from knnmt.translator.translator import Translator
+    with ends_with("run the same command again to go on"):
+        translator = Translator(model, device=device, threads=threads)
+        config = BuildConfig(source_language, target_language)
+        adapt_store(output, planned, translator, config, sample, typer.echo, passing_bars)
+    typer.echo(f"adapted    {output}, in {time.perf_counter() - started:.0f} s")
+    typer.echo(f"next       knnmt translate -d {output} TEXT; corrections go in with knnmt add {output} MEMORY")

@@ -1,0 +1,221 @@
+"""Adapting to a memory in one go: a store built, indexed, tuned and judged on a part held out, which then goes in too.
+
+Everything happens in `STORE.adapting-DIGEST/`; only a finished store is put in its place. Killed at any moment, the
+same call goes on: what an earlier one finished is found in the unfinished store and not done again.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from knnmt.config import CacheConfig
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.splitting import spread
+from knnmt.datastore.building import BuildConfig, build, require_free
+from knnmt.datastore.lock import writer_lock
+from knnmt.datastore.manifest import MANIFEST
+from knnmt.datastore.overlap import overlap
+from knnmt.datastore.publication import storage_errors, sync_directory
+from knnmt.datastore.settings import read_settings, write_settings
+from knnmt.datastore.store import Datastore
+from knnmt.errors import InputError, MissingDependencyError
+from knnmt.evaluation.gain import Gain, measure_gain
+from knnmt.evaluation.holding_out import FEWEST, Plan
+from knnmt.evaluation.scoring import require_sacrebleu
+from knnmt.evaluation.tuning import CACHE_PAIRS, beam_states, save_tuned
+from knnmt.index.saved import lags, read_saved, update_index
+from knnmt.retrieval.cache_tuning import cache_trade_offs, largest_threshold
+from knnmt.retrieval.development import develop
+from knnmt.retrieval.preparation import prepare
+from knnmt.retrieval.profiles import read_profiles
+from knnmt.retrieval.tuning import tune
+from knnmt.translator.translator import Translator
+
+_PROFILES = ("knn", "knn-fixed", "cache")
+_CACHE_LOSS = 0.01  # most nats a token that the cache may lose
+_GAIN = "gain"  # the section of a store's settings that keeps what was measured
+Bars = Callable[[str, str], AbstractContextManager[Callable[[int, int], None]]]
+
+
+def no_bars(_description: str, _unit: str) -> AbstractContextManager[Callable[[int, int], None]]:
+    """Show nobody how far it is."""
+    return nullcontext(lambda _done, _total: None)
+
+
+@dataclass(frozen=True, slots=True)
+class Adapted:
+    """What was made. gain: None where there was too little text to measure it."""
+
+    store: Datastore
+    gain: Gain | None
+
+
+def adapt(
+    store: Path,
+    plan: Plan,
+    translator: Translator,
+    config: BuildConfig | None = None,
+    sample: int = 200,
+    tell: Callable[[str], None] = lambda _: None,
+    bars: Bars = no_bars,
+) -> Adapted:
+    """Make a store of a whole memory, with settings that were tuned on text it did not hold then.
+
+    sample: most pairs that are translated to score them
+    tell: hears of each step when it is done, a line at a time
+    bars: gives, for a description and a unit, a function to call with how much is done, of how much
+    """
+    config = config or BuildConfig()
+    require_free(store)
+    if not plan.count:
+        raise InputError(f"{store}: not made, for no usable pair was read")
+    work = store.with_name(f"{store.name}.adapting-{_digest(plan, translator, config, sample)}")
+    for other in sorted(store.parent.glob(f"{glob.escape(store.name)}.adapting-*")):
+        abandoned = f"noted      {other} is left from other text or settings; remove it unless you go on with those"
+        tell(f"continued  {other}" if other == work else abandoned)
+    with storage_errors(work):
+        work.mkdir(parents=True, exist_ok=True)
+    with writer_lock(work):
+        require_free(store)
+        making = _Making(work / "store", plan, translator, tell, bars)
+        try:
+            making.build(config)
+            making.index()
+            gain = making.measure(sample) if making.tune() else None
+            making.put_in()
+        finally:
+            translator.memories.close(making.path)
+        with storage_errors(store):
+            making.path.rename(store)
+            sync_directory(store.parent)
+        shutil.rmtree(work, ignore_errors=True)
+    return Adapted(Datastore.open(store), gain)
+
+
+def _digest(plan: Plan, translator: Translator, config: BuildConfig, sample: int) -> str:
+    """Names the work of one call: another text, model or setting is another work."""
+    engine = translator.engine
+    parts = [plan.digest, engine.fingerprint.model, engine.fingerprint.tokenizer, engine.dtype, config, sample]
+    return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:8]
+
+
+class _Making:
+    """An unfinished store, and the steps to finish it, each of which sees whether it is done already."""
+
+    def __init__(self, path: Path, plan: Plan, translator: Translator, tell: Callable[[str], None], bars: Bars) -> None:
+        self.path = path
+        self._plan, self._translator, self._tell, self._bars = plan, translator, tell, bars
+
+    def _open(self) -> Datastore:
+        return Datastore.open(self.path, self._translator.engine)
+
+    def build(self, config: BuildConfig) -> None:
+        """Without what is held out."""
+        plan = self._plan
+        if plan.held_out:
+            self._tell(
+                f"held out   {len(plan.held_out):,} of {plan.count:,} pairs by a hash of their sources: "
+                f"{len(plan.tuning):,} to tune on, {len(plan.reported):,} to report"
+            )
+        if not (self.path / MANIFEST).exists():
+            total = plan.count - len(plan.held_out)
+            with self._bars("building", "pairs") as progress:
+                built = build(
+                    self.path,
+                    plan.built_first(),
+                    self._translator.engine,
+                    config,
+                    lambda pairs, _entries: progress(pairs, total),
+                )
+            for reason, count in built.dropped.most_common():
+                self._tell(f"left out   {count:,}  {reason}")
+        manifest = self._open().manifest
+        self._tell(
+            f"built      {manifest.sentences:,} sentences, {manifest.entries:,} entries of {manifest.dim} dimensions"
+        )
+
+    def index(self) -> None:
+        """With settings estimated from the store."""
+        store = self._open()
+        if read_saved(store) is None:
+            with self._bars("indexing", "entries") as progress:
+                prepare(store, self._translator.engine, first_good=True, progress=progress)
+        saved = read_saved(store)
+        if saved is not None:
+            recall = f", which finds {saved.fidelity['recall']:.1%} of the nearest" if saved.fidelity else ""
+            self._tell(f"index      {saved.kind}{recall}")
+
+    def tune(self) -> bool:
+        """Choose profiles by likelihood and τ over beams; False where there is too little text for that."""
+        plan = self._plan
+        if "knn" not in read_profiles(self.path):
+            pairs = overlap(self._open(), plan.tuning).new if plan.tuning else ()
+            if len(pairs) < FEWEST // 4:
+                self._tell(
+                    "tuned      not: there is too little text that the store does not hold to tune or measure with. "
+                    "The settings estimated from the store serve"
+                )
+                return False
+            self._choose(pairs)
+        profiles = read_profiles(self.path)
+        chosen = profiles["knn"].config
+        self._tell(
+            f"tuned      k {chosen.k}, temperature {chosen.temperature:.3g}, λ at most "
+            f"{chosen.interpolation_weight:g}, by the likelihood of {profiles['knn'].pairs:,} pairs; "
+            f"profiles {', '.join(profiles)}"
+        )
+        return True
+
+    def _choose(self, pairs: Sequence[SegmentPair]) -> None:
+        translator, engine = self._translator, self._translator.engine
+        opened = translator.memories.open(self.path).opened
+        with self._bars("tuning", "pairs passed") as progress:
+            development = develop(engine, opened, pairs, progress=lambda done, _rows: progress(done, 2 * len(pairs)))
+        tuned = tune(development.positions())
+        main = tuned.fading.fading
+        found = {"knn": main, "knn-fixed": tuned.fixed.fixed}
+        decoded = beam_states(translator, opened, main, [pair.source for pair in spread(pairs, CACHE_PAIRS)])
+        if cache := largest_threshold(cache_trade_offs(engine, opened, decoded, main), _CACHE_LOSS):
+            found["cache"] = replace(main, cache=CacheConfig(cache.threshold))
+        save_tuned(self.path, development, found, _PROFILES, "likelihood")
+
+    def measure(self, sample: int) -> Gain | None:
+        """On the half that had no part in the tuning; kept with the store, for it cannot be measured again."""
+        kept = read_settings(self.path).get(_GAIN)
+        gain = Gain(**kept) if kept else None
+        if gain is None:
+            try:
+                require_sacrebleu()
+            except MissingDependencyError as error:
+                self._tell(f"BLEU       not measured: {error}")
+                sample = 0
+            with self._bars("measuring", "pairs passed") as progress:
+                gain = measure_gain(self._translator, self.path, self._plan.reported, sample, progress)
+        if gain is None:
+            self._tell("gain       not measured: the store holds all of the text to report, by source or target")
+            return None
+        write_settings(self.path, **{_GAIN: asdict(gain)})
+        for line in gain.in_words():
+            self._tell(line)
+        return gain
+
+    def put_in(self) -> None:
+        """What was held out, unless it is in, and bring the index up to date."""
+        store = self._open()
+        if missing := overlap(store, self._plan.held_out).new:
+            with self._bars("adding", "pairs") as progress:
+                store.add(missing, self._translator.engine, lambda pairs, _entries: progress(pairs, len(missing)))
+        if lags(store):
+            with self._bars("indexing", "entries") as progress:
+                update_index(store, progress)
+        if self._plan.held_out:
+            manifest = store.manifest
+            self._tell(
+                f"put in     what was held out, too: {manifest.sentences:,} sentences, {manifest.entries:,} entries"
+            )

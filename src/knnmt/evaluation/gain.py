@@ -1,0 +1,91 @@
+"""What a store gains over the model alone, on text that it does not hold."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.splitting import spread
+from knnmt.datastore.overlap import unseen
+from knnmt.errors import KnnmtWarning
+from knnmt.evaluation.scoring import Scores, score
+from knnmt.retrieval.development import develop
+from knnmt.translator.memories import resolve
+from knnmt.translator.translator import Translator
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """The model alone and with a store, at the store's own settings.
+
+    pairs: that were measured; known: left out, because their source or target stands in the store
+    base_loss, loss: of their tokens, in nats
+    translated: how many of them were, for the scores; where none, there are no scores
+    """
+
+    pairs: int
+    known: int
+    base_loss: float
+    loss: float
+    translated: int = 0
+    base_bleu: float = 0.0
+    bleu: float = 0.0
+    base_chrf: float = 0.0
+    chrf: float = 0.0
+
+    def in_words(self) -> list[str]:
+        """Lines for people."""
+        known = f" ({self.known:,} known by source or target not counted)" if self.known else ""
+        lines = [
+            f"perplexity {math.exp(self.base_loss):.2f} for the model alone, {math.exp(self.loss):.2f} with the store, "
+            f"on {self.pairs:,} pairs new to it{known}"
+        ]
+        if self.translated:
+            lines.append(
+                f"BLEU       {self.base_bleu:.1f} alone, {self.bleu:.1f} with the store; chrF {self.base_chrf:.1f}, "
+                f"{self.chrf:.1f}; on {self.translated:,} of these pairs"
+            )
+        return lines
+
+
+def measure_gain(
+    translator: Translator,
+    store: Path,
+    pairs: Sequence[SegmentPair],
+    sample: int,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Gain | None:
+    """Perplexity of pairs and scores of at most `sample` translations; None where the store holds all of the pairs.
+
+    `progress` is called with how much is done, of how much.
+    """
+    memory = translator.memories.open(store)
+    new = unseen(memory.opened.store, pairs)
+    if not new:
+        return None
+    some = spread(new, sample)
+    total = 2 * len(new) + 2 * len(some)
+    positions = develop(
+        translator.engine, memory.opened, new, progress=lambda done, _rows: progress(done, total)
+    ).positions()
+    losses = positions.loss(None), positions.loss(resolve(memory, {}))
+    known = len(pairs) - len(new)
+    if not some:
+        return Gain(len(new), known, *losses)
+    scores: list[Scores] = []
+    for datastore in (None, store):
+        texts = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", KnnmtWarning)  # of single lines, that the score counts anyway
+            for each in translator.stream([pair.source for pair in some], datastore=datastore):
+                texts.append(each.text)
+                progress(2 * len(new) + len(scores) * len(some) + len(texts), total)
+        language = memory.opened.store.manifest.target_language
+        scores.append(score(texts, [pair.target for pair in some], language))
+    base, own = scores
+    values = (base.bleu.value, own.bleu.value, base.chrf.value, own.chrf.value)
+    return Gain(len(new), known, *losses, len(some), *values)

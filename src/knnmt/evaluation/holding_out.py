@@ -1,0 +1,70 @@
+"""What is held out of a memory that is adapted to: a small part by a fixed hash, half to tune on, half to report."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.splitting import halves, is_held_out, spread
+
+Memory = Callable[[], Iterable[SegmentPair]]
+MOST = 1000  # pairs to hold out
+_PART = 0.1  # of the memory, at most
+FEWEST = 40  # pairs that say anything when they are tuned on and reported
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A memory to adapt to, and the text that settings are chosen and judged on.
+
+    memory: reads it once more; count: its pairs
+    share: of its sources, by `is_held_out`, that the store is first built without
+    held_out: their pairs; none where other text is given, or the memory is too small
+    tuning, reported: what settings are chosen and judged on; none where there is too little
+    digest: of all this text
+    """
+
+    memory: Memory
+    count: int
+    share: float
+    held_out: Sequence[SegmentPair]
+    tuning: Sequence[SegmentPair]
+    reported: Sequence[SegmentPair]
+    digest: str
+
+    def built_first(self) -> Iterator[SegmentPair]:
+        """The memory without what is held out."""
+        return (pair for pair in self.memory() if not is_held_out(pair.source, self.share))
+
+
+def plan(memory: Memory, development: Iterable[SegmentPair] | None = None) -> Plan:
+    """Read a memory through and decide; `memory` is called whenever it has to be read.
+
+    development: text to tune on and report, so that nothing has to be held out
+    """
+    text = hashlib.sha256()
+    count = sum(1 for _ in _hashed(memory(), text))
+    if development is not None:
+        text.update(b"development")
+        tuning, reported = _useful_halves(list(_hashed(development, text)))
+        return Plan(memory, count, 0.0, (), spread(tuning, MOST), spread(reported, MOST), text.hexdigest())
+    share = min(_PART, MOST / count) if count * _PART >= FEWEST else 0.0
+    held_out = [pair for pair in memory() if is_held_out(pair.source, share)] if share else []
+    tuning, reported = _useful_halves(held_out)
+    if not tuning or len(held_out) > count / 2:  # the same few sources again and again
+        return Plan(memory, count, 0.0, (), (), (), text.hexdigest())
+    return Plan(memory, count, share, held_out, tuning, reported, text.hexdigest())
+
+
+def _useful_halves(pairs: Sequence[SegmentPair]) -> tuple[list[SegmentPair], list[SegmentPair]]:
+    tuning, reported = halves(pairs)
+    return (tuning, reported) if min(len(tuning), len(reported)) >= FEWEST // 4 else ([], [])
+
+
+def _hashed(pairs: Iterable[SegmentPair], text: hashlib._Hash) -> Iterator[SegmentPair]:
+    for pair in pairs:
+        line = f"{len(pair.source)} {len(pair.target)} {pair.source}{pair.target}{pair.origin}\n"
+        text.update(line.encode("utf-8", "surrogatepass"))
+        yield pair

@@ -1,0 +1,81 @@
+"""From memories to a store that is ready, in one command."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+import pytest
+from datastore_pairs import some_pairs
+from typer.testing import CliRunner
+
+from knnmt import Datastore
+from knnmt.cli import app
+from knnmt.errors import KnnmtError
+
+
+def succeeds(*arguments: str | Path) -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        done = CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False, input="Satz 3\n")
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def refused(*arguments: str | Path) -> str:
+    with pytest.raises(KnnmtError) as error:
+        CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False)
+    return str(error.value)
+
+
+def write(path: Path, count: int, start: int = 0) -> Path:
+    lines = "".join(f"{each.source}\t{each.target}\n" for each in some_pairs(count, start=start))
+    path.write_text(lines, encoding="utf-8")
+    return path
+
+
+def test_one_command_from_memories_to_translations(
+    tmp_path: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("knnmt.evaluation.adapting.CACHE_PAIRS", 1)
+    memories = write(tmp_path / "one.tsv", 300), write(tmp_path / "two.tsv", 125, start=295)  # the last five twice
+    store, model = tmp_path / "own.store", ("--model", str(tiny_checkpoint))
+    said = succeeds("adapt", *memories, "-o", store, "--sample", "2", "--drop-duplicates", *model)
+    lines = said.splitlines()
+    assert lines[:2] == ["read       425 pairs from 2 files", "left out   5  duplicate"]
+    assert " of 420 pairs by a hash of their sources: " in lines[2]
+    assert [line[:11].strip() for line in lines[2:]] == [
+        "held out",
+        "built",
+        "index",
+        "tuned",
+        "perplexity",
+        "BLEU",
+        "put in",
+        "adapted",
+        "next",
+    ]
+    assert lines[-1].startswith(f"next       knnmt translate -d {store} TEXT")
+    assert len(list(Datastore.open(store).pairs())) == 420
+    assert succeeds("translate", "-d", store, *model)
+    assert "profile     knn:" in succeeds("inspect", store)
+    assert "already there" in refused("adapt", memories[0], "-o", store, *model)
+
+
+def test_development_text_is_no_part_of_the_store(tmp_path: Path, tiny_checkpoint: Path) -> None:
+    memory, development = write(tmp_path / "own.tsv", 60), write(tmp_path / "dev.tsv", 6, start=100)
+    store = tmp_path / "own.store"
+    said = succeeds("adapt", memory, "-o", store, "--dev", development, "--model", tiny_checkpoint)
+    assert "tuned      not: there is too little text" in said
+    assert len(list(Datastore.open(store).pairs())) == 60
+
+
+def test_mistakes_of_adapting_are_explained(tmp_path: Path, tiny_checkpoint: Path) -> None:
+    store, model = tmp_path / "own.store", ("--model", str(tiny_checkpoint))
+    assert "no such file" in refused("adapt", tmp_path / "absent.tsv", "-o", store, *model)
+    os.mkfifo(tmp_path / "pipe")
+    assert "adapting reads a memory several times" in refused("adapt", tmp_path / "pipe", "-o", store, *model)
+    (tmp_path / "empty.tsv").write_text("", encoding="utf-8")
+    assert "no usable pair" in refused("adapt", tmp_path / "empty.tsv", "-o", store, *model)
+    assert not list(tmp_path.glob("own.store*"))

@@ -1,0 +1,282 @@
+"""Adapting: the steps give what they would by themselves, and no interruption loses or doubles anything."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datastore_pairs import some_pairs
+from index_stores import faiss_or_skip
+
+from knnmt import Datastore, Translator
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.lock import writer_lock
+from knnmt.datastore.settings import read_settings
+from knnmt.errors import DatastoreExistsError, DatastoreLockedError, InputError, MissingDependencyError
+from knnmt.evaluation import adapting
+from knnmt.evaluation.adapting import adapt
+from knnmt.evaluation.gain import measure_gain
+from knnmt.evaluation.holding_out import plan
+from knnmt.index.saved import build_index, read_saved
+from knnmt.retrieval.development import develop
+from knnmt.retrieval.profiles import default_profile, read_profiles
+from knnmt.retrieval.retriever import OpenStore
+from knnmt.retrieval.tuning import tune
+
+pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
+PAIRS = some_pairs(420)
+
+
+@pytest.fixture(autouse=True)
+def few_beams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A random model ends no sentence early, so that its beams take long."""
+    monkeypatch.setattr(adapting, "CACHE_PAIRS", 2)
+
+
+@pytest.fixture(scope="module")
+def translator(tiny_checkpoint: Path) -> Translator:
+    return Translator(tiny_checkpoint, device="cpu")
+
+
+def stop_at(line: int) -> tuple[list[str], Callable[[str], None]]:
+    """A listener that is interrupted by its n-th line, and what it heard."""
+    heard: list[str] = []
+
+    def tell(text: str) -> None:
+        heard.append(text)
+        if len(heard) == line:
+            raise KeyboardInterrupt
+
+    return heard, tell
+
+
+def test_every_step_gives_what_it_gives_by_itself(translator: Translator, tmp_path: Path) -> None:
+    planned = plan(lambda: PAIRS)
+    copied = planned.reported[0].target  # one that the memory also has under another source
+    pairs = [*PAIRS, SegmentPair("etwas anderes", copied, "own.tsv#copied")]
+    planned = plan(lambda: pairs)
+    heard: list[str] = []
+    made = adapt(tmp_path / "own.store", planned, translator, sample=3, tell=heard.append)
+    said = "\n".join(heard)
+
+    first = Datastore.build(tmp_path / "first", planned.built_first(), translator.engine)
+    opened = OpenStore(first)
+    tuned = tune(develop(translator.engine, opened, planned.tuning).positions())
+    profiles = read_profiles(made.store.path)
+    assert list(profiles) == ["knn", "knn-fixed", "cache"]
+    assert default_profile(made.store.path) == "knn"
+    assert profiles["knn"].config == tuned.fading.fading
+    assert profiles["knn-fixed"].config == tuned.fixed.fixed
+    assert profiles["cache"].config.cache is not None
+    assert {each.pairs for each in profiles.values()} == {len(planned.tuning)}
+
+    fresh = [pair for pair in planned.reported if pair.target != copied]
+    positions = develop(translator.engine, opened, fresh).positions()
+    gain = made.gain
+    assert gain is not None
+    assert (gain.pairs, gain.known, gain.translated) == (len(fresh), 1, 3)
+    assert gain.base_loss == pytest.approx(positions.loss(None))
+    assert gain.loss == pytest.approx(positions.loss(tuned.fading.fading))
+    assert gain.loss < gain.base_loss
+    assert f"on {len(fresh)} pairs new to it (1 known by source or target not counted)" in said
+    assert read_settings(made.store.path)["gain"]["loss"] == gain.loss
+
+    assert list(made.store.pairs()) == [*planned.built_first(), *planned.held_out]
+    assert Counter(made.store.pairs()) == Counter(pairs)
+    assert list(made.store.verify()) == []
+    assert read_saved(made.store) is not None
+    assert [path.name for path in tmp_path.iterdir() if path.name != "first"] == ["own.store"]
+    words = [line.split("  ")[0].strip() for line in heard]
+    starts = ["held out", "built", "index", "tuned"]
+    assert words[:4] == starts
+    assert [line.split()[0] for line in heard[4:]] == ["perplexity", "BLEU", "put"]
+    translator.translate("Satz 3", datastore=made.store.path)
+
+
+def counting(step: Callable[..., Any], done: Counter[str]) -> Callable[..., Any]:
+    def counted(*given: Any, **named: Any) -> Any:
+        done[step.__name__] += 1
+        return step(*given, **named)
+
+    return counted
+
+
+def test_interrupted_after_any_step_the_same_call_goes_on(
+    translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = plan(lambda: PAIRS)
+    done: Counter[str] = Counter()
+    for name in ("build", "prepare", "develop", "measure_gain"):
+        monkeypatch.setattr(adapting, name, counting(getattr(adapting, name), done))
+    heard: list[str] = []
+    whole = adapt(tmp_path / "whole", planned, translator, sample=1, tell=heard.append)
+    done.clear()
+    for line in range(1, len(heard) + 1):
+        before, tell = stop_at(line + (line > 1))  # from the second run on, the first line says that it goes on
+        with pytest.raises(KeyboardInterrupt):
+            adapt(tmp_path / "s", planned, translator, sample=1, tell=tell)
+        assert not (tmp_path / "s").exists()
+        assert before[line > 1 :] == heard[:line]
+    made = adapt(tmp_path / "s", planned, translator, sample=1)
+    assert done == {"build": 1, "prepare": 1, "develop": 1, "measure_gain": 1}
+    assert list(made.store.pairs()) == list(whole.store.pairs())
+    assert read_profiles(made.store.path) == read_profiles(whole.store.path)
+    assert made.gain == whole.gain
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s", "whole"]
+
+
+def test_the_index_learns_what_was_held_out_even_if_interrupted_before(
+    translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faiss_or_skip()
+    monkeypatch.setattr(adapting, "prepare", lambda store, *_, **__: build_index(store, "ivf-flat"))
+    monkeypatch.setattr("knnmt.index.saved._FELT", 1)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(adapting, "update_index", killed)
+        with pytest.raises(KeyboardInterrupt):
+            adapt(tmp_path / "s", plan(lambda: PAIRS), translator, sample=0)
+    store = adapt(tmp_path / "s", plan(lambda: PAIRS), translator, sample=0).store
+    assert Counter(store.pairs()) == Counter(PAIRS)
+    saved = read_saved(store)
+    assert saved is not None
+    assert saved.trained_entries < saved.entries == store.entries
+
+
+def test_with_development_text_all_of_the_memory_is_built_at_once(translator: Translator, tmp_path: Path) -> None:
+    pairs = some_pairs(60)
+    planned = plan(lambda: pairs, [*some_pairs(60, start=300), *some_pairs(8)])
+    heard: list[str] = []
+    made = adapt(tmp_path / "s", planned, translator, sample=0, tell=heard.append)
+    assert list(made.store.pairs()) == pairs
+    assert made.gain is not None
+    assert made.gain.pairs + made.gain.known == len(planned.reported)
+    known = [pair for pair in planned.tuning if pair in pairs]
+    assert read_profiles(made.store.path)["knn"].pairs == len(planned.tuning) - len(known)
+    assert not [line for line in heard if line.startswith(("held out", "put in", "BLEU"))]
+
+
+def test_too_little_text_is_said_and_the_store_made(translator: Translator, tmp_path: Path) -> None:
+    for name, planned in {
+        "few": plan(lambda: some_pairs(50)),
+        "known": plan(lambda: some_pairs(50), some_pairs(50)),
+    }.items():
+        heard: list[str] = []
+        made = adapt(tmp_path / name, planned, translator, tell=heard.append)
+        assert made.gain is None
+        assert list(made.store.pairs()) == some_pairs(50)
+        assert not read_profiles(made.store.path)
+        assert [line for line in heard if "there is too little text" in line]
+
+
+def test_without_sacrebleu_there_is_perplexity_and_advice(
+    translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise MissingDependencyError("sacrebleu", "scoring translations", "evaluate")
+
+    monkeypatch.setattr(adapting, "require_sacrebleu", missing)
+    heard: list[str] = []
+    made = adapt(tmp_path / "s", plan(lambda: PAIRS), translator, tell=heard.append)
+    assert made.gain is not None
+    assert made.gain.translated == 0
+    assert [line for line in heard if line.startswith("BLEU")] == [
+        "BLEU       not measured: scoring translations needs the package 'sacrebleu', which is not installed: "
+        "pip install 'knnmt[evaluate]'"
+    ]
+
+
+def test_what_is_in_the_way_and_who_else_is_at_it(translator: Translator, tmp_path: Path) -> None:
+    store = tmp_path / "s[1]"
+    with pytest.raises(InputError, match="no usable pair was read"):
+        adapt(store, plan(list), translator)
+    assert not list(tmp_path.iterdir())
+    planned = plan(lambda: some_pairs(30))
+    with pytest.raises(KeyboardInterrupt):
+        adapt(store, planned, translator, tell=stop_at(1)[1])
+    (work,) = tmp_path.iterdir()
+    with writer_lock(work), pytest.raises(DatastoreLockedError, match="another process is writing"):
+        adapt(store, planned, translator)
+    heard: list[str] = []
+    adapt(store, plan(lambda: some_pairs(31)), translator, tell=heard.append)
+    assert heard[0].startswith(f"noted      {work} is left from other text")
+    assert work.exists()
+    with pytest.raises(DatastoreExistsError, match="already there"):
+        adapt(store, planned, translator)
+
+
+def test_nothing_is_gained_on_text_that_a_store_holds(translator: Translator, tmp_path: Path) -> None:
+    store = Datastore.build(tmp_path / "s", some_pairs(10), translator.engine)
+    assert measure_gain(translator, store.path, some_pairs(10), 5) is None
+    translator.memories.close(store)
+
+
+# Real processes ------------------------------------------------------------------------------------------------------
+
+ADAPT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+from datastore_pairs import some_pairs
+from knnmt import Translator
+from knnmt.datastore import slices
+from knnmt.evaluation import adapting
+from knnmt.evaluation.holding_out import plan
+slices.SLICE_ENTRIES = 600
+adapting.CACHE_PAIRS = 1
+translator = Translator(sys.argv[1], device="cpu")
+adapting.adapt(
+    Path(sys.argv[2]), plan(lambda: some_pairs(420)), translator, sample=1, tell=lambda line: print(line, flush=True)
+)
+"""
+
+
+def start(checkpoint: Path, store: Path) -> subprocess.Popen[str]:
+    pairs = str(Path(__file__).parent.parent / "datastore")
+    command = [sys.executable, "-W", "ignore", "-c", ADAPT, str(checkpoint), str(store), pairs]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def kill_and_go_on(checkpoint: Path, store: Path, stages: list[str], seed: int) -> None:
+    """Kill a run soon after it has told of each stage, then let one end."""
+    generator = random.Random(seed)
+    for stage in stages:
+        process = start(checkpoint, store)
+        assert process.stdout is not None
+        assert any(line.startswith(stage) for line in process.stdout)
+        time.sleep(generator.uniform(0, 0.1))
+        process.kill()
+        process.communicate()
+        if store.exists():
+            break  # it was faster
+    else:
+        out, err = start(checkpoint, store).communicate()
+        assert "put in" in out, err
+        assert out.startswith("continued")
+    made = Datastore.open(store)
+    assert Counter(made.pairs()) == Counter(PAIRS)
+    assert list(made.verify()) == []
+    assert default_profile(store) == "knn"
+    assert read_settings(store)["gain"]["translated"] == 1
+
+
+def test_a_run_that_is_killed_leaves_no_store_or_a_whole_one(tmp_path: Path, tiny_checkpoint: Path) -> None:
+    kill_and_go_on(tiny_checkpoint, tmp_path / "s", ["held out", "index", "BLEU"], seed=3)
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+@pytest.mark.soak
+def test_a_run_that_is_killed_at_every_stage(tmp_path: Path, tiny_checkpoint: Path) -> None:
+    stages = ["held out", "held out", "built", "built", "index", "index", "tuned", "perplexity", "BLEU"]
+    for seed in range(4):
+        kill_and_go_on(tiny_checkpoint, tmp_path / f"s{seed}", stages, seed)
