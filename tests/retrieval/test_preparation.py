@@ -62,7 +62,7 @@ def test_development_pairs_ask_in_the_place_of_the_store(store: Datastore, tiny:
     prepare(store, tiny, development=[*some_pairs(10), *some_pairs(10, start=1000)])
     assert new is not None
     assert Calibration.of(store.path) == new  # pairs that it holds would find themselves: they are left out
-    assert 0.1 < new.nearest_distance(1)
+    assert new.nearest_distance(1) > 0.1
     with pytest.raises(InputError, match="holds the source of every development pair"):
         prepare(store, tiny, development=some_pairs(10))
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from knnmt import timing
 from knnmt.errors import KnnmtError
+from knnmt.threads import TORCH_SPINS, loading
 
 Searches = tuple[int, int, int, int]  # rows, searches, and both of them at first steps
 NO_SEARCHES: Searches = (0, 0, 0, 0)
@@ -81,8 +82,9 @@ def load_translator(
     datastore: str | None, settings: dict[str, Any], beam: int, **options: Any
 ) -> tuple[Translate, Mapping[str, Any]]:
     """A system of this package; `options` and `settings` are those of `Translator`."""
-    from knnmt import Translator  # before all else, for it tells OpenMP how to wait
-    from knnmt.retrieval.retriever import Statistics
+    with loading("torch", TORCH_SPINS):
+        from knnmt.retrieval.retriever import Statistics
+        from knnmt.translator.translator import Translator
 
     translator = Translator(datastore=datastore, **options, **settings)
 
