@@ -74,9 +74,7 @@ def main() -> None:
                 started = time.perf_counter()
                 index.search(held_out.queries[rows], DEFAULT_K)
                 times[name, size].append(1000 * (time.perf_counter() - started))
-    print(
-        "\n| index, probes~reach/re-ranked | recall@8 | variation | bytes an entry | build s | 5 | 40 | 80 queries, ms |"
-    )
+    print("\n| index, probes~reach/re-ranked | recall@8 | variation | bytes an entry | build s | ms for 5 | 40 | 80 |")
     print("|---" * 8 + "|")
     for name in indexes:
         medians = " | ".join(f"{statistics.median(times[name, size]):.2f}" for size in BATCHES)

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from knnmt import Datastore, Translator
 from knnmt.cli import app
 from knnmt.cli.progress import passing_bars
+from knnmt.corpus.splitting import halves
 from knnmt.datastore.manifest import INDEXES
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import KnnmtError
@@ -107,7 +108,8 @@ def test_development_pairs_ask_instead_of_the_stores_own(store: Path, model: lis
     development = tmp_path / "dev.tsv"
     development.write_text("".join(f"{each.source}\t{each.target}\n" for each in some_pairs(4, start=200)))
     said, _ = succeeds("index", store, "--dev", development, *model)
-    tokens = sum(len(each.target) + 1 for each in some_pairs(4, start=200))  # letters, and the end
+    tuning, _ = halves(some_pairs(4, start=200))
+    tokens = sum(len(each.target) + 1 for each in tuning)  # letters, and the end
     assert f"estimated from {tokens} entries" in said
 
 

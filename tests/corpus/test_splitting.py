@@ -9,6 +9,7 @@ def _pairs(count: int) -> list[SegmentPair]:
 def test_the_position_of_a_text_never_changes() -> None:
     assert round(position("Guten Morgen"), 6) == 0.783002
     assert position(" Guten\tMorgen ") == position("Guten Morgen")
+    assert position("scho\u0308n") == position("sch\u00f6n")
 
 
 def test_a_share_is_taken_and_nothing_lost() -> None:

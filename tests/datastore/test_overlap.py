@@ -55,3 +55,8 @@ def test_what_a_store_holds_neither_side_of(tiny: TransformerEngine, tmp_path: P
     target_known = SegmentPair("etwas anderes", held[5].target.replace(" ", "  "), "dev#2")
     assert unseen(store, [other[0], source_known, target_known, held[7], other[1], other[0]]) == [*other, other[0]]
     assert unseen(store, []) == []
+
+
+def test_a_letter_is_the_same_however_it_is_written() -> None:
+    one, other = (SegmentPair(text, "nice", "own") for text in ("scho\u0308n", "sch\u00f6n"))
+    assert known([one], [other]).pairs == {0}

@@ -7,7 +7,7 @@ import pytest
 import sacrebleu
 
 from knnmt.errors import MissingDependencyError, SettingError
-from knnmt.evaluation.scoring import compare, score
+from knnmt.evaluation.scoring import compare, require_sacrebleu, score
 
 REFERENCES = [
     f"the file number {n} has been {'saved' if n % 3 else 'deleted'} in the folder {n % 5}" for n in range(14)
@@ -36,12 +36,12 @@ def naive_bootstrap(metric: str, first: list[str], other: list[str], resamples: 
         ]
         return np.array(resampled)
 
-    real = abs(corpus_score(first, [REFERENCES]).score - corpus_score(other, [REFERENCES]).score)
+    real = corpus_score(other, [REFERENCES]).score - corpus_score(first, [REFERENCES]).score
     of_other = np.sort(scores(other))
-    differences = np.abs(scores(other) - scores(first))
-    larger = int((differences - differences.mean() > real).sum())
+    differences = scores(other) - scores(first)
+    as_far = sum(abs(difference - differences.mean()) >= abs(real) for difference in differences)
     cut = resamples // 40
-    return (of_other[-1 - cut] - of_other[cut]) / 2, (larger + 1) / (resamples + 1)
+    return (of_other[-1 - cut] - of_other[cut]) / 2, (as_far + 1) / (resamples + 1)
 
 
 @pytest.mark.parametrize("metric", ["bleu", "chrf"])
@@ -56,6 +56,32 @@ def test_significance_is_that_of_a_naive_bootstrap(metric: str, monkeypatch: pyt
         assert found.interval == pytest.approx(interval, abs=1e-3)
         assert found.p_value == pytest.approx(p_value, abs=1e-9)
         assert "|bs:41|seed:12345|" in found.signature
+
+
+def test_equal_systems_differ_by_chance_and_clearly_different_ones_do_not() -> None:
+    _, same, other = compare([GOOD, GOOD, ["nothing alike"] * len(GOOD)], REFERENCES, resamples=99)
+    assert (same.bleu.p_value, same.chrf.p_value) == (1.0, 1.0)
+    assert (other.bleu.p_value, other.chrf.p_value) == (0.01, 0.01)
+
+
+def test_chance_alone_is_rarely_called_a_difference() -> None:
+    """Of two systems that differ by chance alone, p is below a half for about half of the texts, not for all."""
+    rng = np.random.default_rng(0)
+    small = 0
+    for _ in range(30):
+        either = rng.integers(0, 2, len(REFERENCES)).astype(bool)
+        one = [poor if coin else good for good, poor, coin in zip(REFERENCES, POOR, either, strict=True)]
+        two = [good if coin else poor for good, poor, coin in zip(REFERENCES, POOR, either, strict=True)]
+        p_value = compare([one, two], REFERENCES, resamples=40)[1].chrf.p_value
+        assert p_value is not None
+        small += p_value < 0.5
+    assert 5 <= small <= 25
+
+
+def test_a_language_that_sacrebleu_cannot_score_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sacrebleu.tokenizers.tokenizer_ja_mecab", None)
+    with pytest.raises(SettingError, match="cannot score the language 'ja'"):
+        require_sacrebleu("ja")
 
 
 def test_one_system_has_an_interval_and_nothing_to_be_compared_with() -> None:

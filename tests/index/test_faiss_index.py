@@ -212,6 +212,12 @@ def test_lists_beyond_the_reach_are_passed_over(indexes: dict[str, FaissIndex], 
             assert -1 not in ids  # too little was near: it was searched without that limit
 
 
+@pytest.mark.parametrize("kind", ["flat", "pq4"])
+def test_no_queries_find_nothing(kind: str, indexes: dict[str, FaissIndex]) -> None:
+    distances_sq, ids = indexes[kind].search(QUERIES[:0], 8)
+    assert distances_sq.shape == ids.shape == (0, 8)
+
+
 def test_rows_of_a_reach_that_gives_too_few_are_searched_again(indexes: dict[str, FaissIndex]) -> None:
     index = searched(indexes["ivf-flat"], ALL_LISTS)
     index.settings = replace(index.settings, reach=1.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +15,7 @@ from knnmt.cli.start import load_quickly
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
+from knnmt.corpus.splitting import halves, spread
 from knnmt.errors import SettingError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def index(
     ] = None,
     development: Annotated[
         Path | None,
-        typer.Option("--dev", help="Ask with these pairs (any memory format) instead of the store's own sentences."),
+        typer.Option("--dev", help="Ask with these pairs (the half that `tune` uses), not the store's own."),
     ] = None,
     memory: Annotated[
         int | None, typer.Option(min=1, help="Most MiB that an index may take.  [default: half of the machine's]")
@@ -101,7 +101,9 @@ def prepare_store(
     if development is not None:
         manifest = store.manifest
         reading = ReadingConfig(source_language=manifest.source_language, target_language=manifest.target_language)
-        pairs = list(islice(read_memories([development], reading, ReadingReport()), _DEVELOPMENT_PAIRS))
+        # Of the half that tunes: the other is for reports.
+        tuning, _ = halves(read_memories([development], reading, ReadingReport()))
+        pairs = spread(tuning, _DEVELOPMENT_PAIRS)
     heading = " ".join(f"{f'ms/{size}':>8}" for size in BATCHES)
     table(f"{'index':<42} {'recall':>7} {'variation':>10} {heading} {'B/entry':>8}")
 

@@ -90,10 +90,10 @@ def tune(
     text = read_text(opened, development, pairs, all_dev, keep_known)
     with heavy_imports():
         from knnmt.evaluation.plotting import new_figure
-        from knnmt.evaluation.tuning import load_sacrebleu
+        from knnmt.evaluation.scoring import require_sacrebleu
         from knnmt.translator.translator import Translator
     if confirm or method == "bleu":
-        load_sacrebleu()
+        require_sacrebleu(opened.manifest.target_language)
     if plot is not None:
         new_figure()  # what is missing shows before the work
     with ends_with("the store keeps the profiles it had"):

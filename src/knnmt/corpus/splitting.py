@@ -9,11 +9,12 @@ import hashlib
 from collections.abc import Iterable, Sequence
 
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.sameness import plain
 
 
 def position(source: str) -> float:
     """Where a source text falls, from 0 to below 1."""
-    digest = hashlib.sha256(" ".join(source.split()).encode()).digest()
+    digest = hashlib.sha256(plain(source).encode()).digest()
     return int.from_bytes(digest[:6], "big") / (1 << 48)
 
 

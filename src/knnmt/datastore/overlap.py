@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.sameness import plain
 from knnmt.datastore.store import Datastore
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Which of some pairs stand among others, by their numbers; white space is not compared.
+    """Which of some pairs stand among others, by their numbers; compared as `plain` has them.
 
     sources: those whose source does; pairs: those of them whose target stands with it
     """
@@ -24,13 +25,13 @@ def known(asked: Sequence[SegmentPair], held: Iterable[SegmentPair]) -> Known:
     """Look for all of them in one pass over those held."""
     numbers_of: dict[str, list[int]] = {}
     for number, pair in enumerate(asked):
-        numbers_of.setdefault(_plain(pair.source), []).append(number)
-    targets = [_plain(pair.target) for pair in asked]
+        numbers_of.setdefault(plain(pair.source), []).append(number)
+    targets = [plain(pair.target) for pair in asked]
     sources: set[int] = set()
     pairs: set[int] = set()
     for pair in held:
-        if numbers := numbers_of.get(_plain(pair.source)):
-            target = _plain(pair.target)
+        if numbers := numbers_of.get(plain(pair.source)):
+            target = plain(pair.target)
             sources.update(numbers)
             pairs.update(number for number in numbers if targets[number] == target)
     return Known(frozenset(sources), frozenset(pairs))
@@ -57,14 +58,10 @@ def overlap(store: Datastore, pairs: Sequence[SegmentPair]) -> Overlap:
 
 
 def unseen(store: Datastore, pairs: Sequence[SegmentPair]) -> list[SegmentPair]:
-    """Those of which a store holds neither the source nor the target; white space is not compared."""
-    sources = {_plain(pair.source) for pair in pairs}
-    targets = {_plain(pair.target) for pair in pairs}
+    """Those of which a store holds neither the source nor the target; compared as `plain` has them."""
+    sources = {plain(pair.source) for pair in pairs}
+    targets = {plain(pair.target) for pair in pairs}
     for pair in store.pairs():
-        sources.discard(_plain(pair.source))
-        targets.discard(_plain(pair.target))
-    return [pair for pair in pairs if _plain(pair.source) in sources and _plain(pair.target) in targets]
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split())
+        sources.discard(plain(pair.source))
+        targets.discard(plain(pair.target))
+    return [pair for pair in pairs if plain(pair.source) in sources and plain(pair.target) in targets]

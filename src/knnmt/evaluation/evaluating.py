@@ -40,7 +40,7 @@ def evaluate(
     output: where hypotheses are kept as systems finish, so that the same call goes on from there; with the segments
         they belong to (segments.tsv) and the report
     """
-    require_sacrebleu()
+    require_sacrebleu(target_language)
     settings = settings or RunSettings()
     in_stores = _known(translator, systems, text)
     if skip_known and (numbers := frozenset[int]().union(*(each.sources for each in in_stores.values()))):

@@ -126,8 +126,9 @@ def _run(
             "signature": signature,
             "batch_size": settings.batch_size,
             "machine": machine(translator),
-            "model": translator.engine.fingerprint.model,
-            "store": _content_of(system.datastore),
+            "model": asdict(translator.engine.fingerprint),
+            "decoding": _digest(repr(translator.decoding(beam=settings.beam))),
+            "memory": _memory(translator, system),
             "sources": _digest(json.dumps(list(sources))),
         }
         if directory is not None and (done := _earlier(directory, system.name, made_from)):
@@ -207,9 +208,17 @@ def _lines(hypotheses: Sequence[str]) -> str:
     return "".join(f"{each}\n" for each in hypotheses)
 
 
-def _content_of(datastore: Path | None) -> str | None:
-    """A store's manifest has the checksums of all it holds."""
-    return None if datastore is None else hashlib.sha256((datastore / MANIFEST).read_bytes()).hexdigest()
+def _memory(translator: Translator, system: System) -> dict[str, Any] | None:
+    """What a system's memory is made of: the store's manifest has the checksums of all that it holds."""
+    if system.datastore is None:
+        return None
+    retrieval = translator.memories.retrieval(system.datastore, system.settings)
+    saved = retrieval.store.index.saved
+    return {
+        "store": hashlib.sha256((system.datastore / MANIFEST).read_bytes()).hexdigest(),
+        "index": saved.stored.sha256 if saved and saved.stored else None,
+        "settings": _digest(repr(retrieval.config)),
+    }
 
 
 def _digest(text: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from knnmt.config import check
-from knnmt.errors import MissingDependencyError
+from knnmt.errors import MissingDependencyError, SettingError
 
 RESAMPLES = 1000
 
@@ -17,7 +18,7 @@ class Score:
     """A corpus score and what it was computed by.
 
     interval: half of the 95 % interval of the resampled scores, where there was resampling
-    p_value: that the difference from the first system is chance; None for the first itself
+    p_value: how often chance alone makes a difference from the first system at least as large; None for the first
     """
 
     value: float
@@ -34,12 +35,9 @@ class Scores:
     chrf: Score
 
 
-def require_sacrebleu() -> None:
-    """Raise `MissingDependencyError` at once, not after everything is translated."""
-    try:
-        import sacrebleu  # noqa: F401
-    except ImportError as error:
-        raise MissingDependencyError("sacrebleu", "scoring translations", "evaluate") from error
+def require_sacrebleu(target_language: str = "en") -> None:
+    """Raise what would be raised when everything is translated: sacrebleu is missing, or cannot score the language."""
+    _metrics(["-"], target_language)
 
 
 def score(hypotheses: Sequence[str], references: Sequence[str], target_language: str = "en") -> Scores:
@@ -75,20 +73,52 @@ def compare(
     test = PairedTest(named, metrics, None, test_type="bs", n_samples=resamples)
     signatures, results = test()
     by_metric = [
-        [Score(float(each.score), str(signature), float(each.ci), each.p_value) for each in results[name]]
-        for name, signature in signatures.items()
+        [
+            Score(float(each.score), str(signature), float(each.ci), p_value)
+            for each, p_value in zip(results[name], _p_values(metric, systems, resamples), strict=True)
+        ]
+        for (name, signature), metric in zip(signatures.items(), metrics.values(), strict=True)
     ]
     return [Scores(bleu, chrf) for bleu, chrf in zip(*by_metric, strict=True)]
 
 
+def _p_values(metric: Any, systems: Sequence[Sequence[str]], resamples: int) -> list[float | None]:
+    """Of each system against the first, by the same resamples that give its interval.
+
+    Not sacrebleu's: it forgets the sign of the resampled differences, and calls two equal systems different.
+    """
+    import numpy as np
+
+    seed = int(os.environ.get("SACREBLEU_SEED", "12345"))
+    segments = len(systems[0])
+    draws = np.random.default_rng(seed).choice(segments, size=(resamples, segments), replace=True)
+    of_systems = []
+    for hypotheses in systems:
+        statistics = np.array(metric._extract_corpus_statistics(list(hypotheses), None))
+        sums = [statistics.sum(0), *(statistics[draw].sum(0) for draw in draws)]
+        of_systems.append(np.array([metric._compute_score_from_stats(each.tolist()).score for each in sums]))
+    found: list[float | None] = [None]
+    for scores in of_systems[1:]:
+        real, *differences = scores - of_systems[0]
+        centred = np.abs(np.array(differences) - np.mean(differences))
+        found.append((1 + int((centred >= abs(real)).sum())) / (1 + resamples))
+    return found
+
+
 def _metrics(references: Sequence[str], target_language: str) -> tuple[Any, Any]:
-    require_sacrebleu()
-    from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.metrics.chrf import CHRF
+    try:
+        from sacrebleu import BLEU, CHRF
+    except ImportError as error:
+        raise MissingDependencyError("sacrebleu", "scoring translations", "evaluate") from error
 
     check(len(references) > 0, "there is no segment to score")
     language = target_language.replace("_", "-").partition("-")[0].lower()
-    return BLEU(references=[list(references)], trg_lang=language), CHRF(references=[list(references)])
+    try:
+        return BLEU(references=[list(references)], trg_lang=language), CHRF(references=[list(references)])
+    except (ImportError, RuntimeError) as error:  # Japanese and Korean need packages that it does not bring
+        raise SettingError(
+            f"sacrebleu cannot score the language {language!r}: {' '.join(str(error).split())}"
+        ) from error
 
 
 def _check_lengths(hypotheses: Sequence[str], references: Sequence[str]) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +13,8 @@ from torch import Tensor
 from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.decoding.beam import beam_search
-from knnmt.errors import MissingDependencyError
+from knnmt.evaluation.scoring import require_sacrebleu
+from knnmt.evaluation.scoring import score as corpus_scores
 from knnmt.retrieval.cache_tuning import CacheTradeOff, DecodedStates
 from knnmt.retrieval.development import Development
 from knnmt.retrieval.profiles import Profile, write_profiles
@@ -86,14 +86,15 @@ def score(
     configs: Iterable[RetrievalConfig | None],
 ) -> Iterator[Scored]:
     """BLEU of the pairs' targets with each of several settings, as each is translated; None is the model alone."""
-    sacrebleu = load_sacrebleu()
-    references = [[pair.target for pair in pairs]]
+    references = [pair.target for pair in pairs]
+    language = translator.memories.open(datastore).opened.store.manifest.target_language
+    require_sacrebleu(language)
     for config in configs:
         before = translator.statistics.rows, translator.statistics.searches
         memory = {"datastore": None} if config is None else {"datastore": datastore, "profile": config}
         texts = [each.text for each in translator.translate([pair.source for pair in pairs], **memory)]
         rows, searches = translator.statistics.rows - before[0], translator.statistics.searches - before[1]
-        bleu = float(sacrebleu.corpus_bleu(texts, references).score)
+        bleu = corpus_scores(texts, references, language).bleu.value
         yield Scored(config, bleu, 1 - searches / rows if rows else 0.0)
 
 
@@ -134,12 +135,3 @@ def save_tuned(
         for name in names
     }
     write_profiles(store, profiles, default=names[0])
-
-
-def load_sacrebleu() -> Any:
-    """The package that scores, which is optional."""
-    try:
-        import sacrebleu
-    except ImportError as error:
-        raise MissingDependencyError("sacrebleu", "BLEU", "evaluate") from error
-    return sacrebleu

@@ -153,7 +153,7 @@ class FaissIndex:
             wanted = max(_PER_NEIGHBOUR * k, self.settings.candidates) if self.settings.candidates else k
             ask = math.ceil(wanted / self.entries.live_share)
             distances_sq, ids, more = self._search(queries, k, ask, self.settings.reach)
-            if int(ids[:, -1].min()) >= 0:
+            if bool((ids[:, -1] >= 0).all()):
                 return distances_sq, ids
             if self.settings.reach and len(short := (ids[:, -1] < 0).nonzero()[:, 0]):
                 distances_sq[short], ids[short], more[short] = self._search(queries[short], k, ask, reach=0)
