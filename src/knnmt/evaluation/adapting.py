@@ -24,7 +24,7 @@ from knnmt.datastore.overlap import overlap
 from knnmt.datastore.publication import storage_errors, sync_directory
 from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.datastore.store import Datastore
-from knnmt.errors import InputError, MissingDependencyError
+from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.evaluation.gain import Gain, measure_gain
 from knnmt.evaluation.holding_out import FEWEST, Plan
 from knnmt.evaluation.scoring import require_sacrebleu
@@ -191,8 +191,8 @@ class _Making:
         gain = Gain(**kept) if kept else None
         if gain is None:
             try:
-                require_sacrebleu()
-            except MissingDependencyError as error:
+                require_sacrebleu(self._open().manifest.target_language)
+            except (MissingDependencyError, SettingError) as error:
                 self._tell(f"BLEU       not measured: {error}")
                 sample = 0
             with self._bars("measuring", "pairs passed") as progress:
