@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from knnmt import Datastore, Translator
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError, SystemStoppedError
+from knnmt.evaluation import running
 from knnmt.evaluation.bench import REST, STAGES, BenchConfig, Job, Turn, bench, summarise, take_turns
 from knnmt.evaluation.bench_process import Answer, SystemProcess, start
 from knnmt.evaluation.bench_worker import load_translator
@@ -103,6 +104,8 @@ def test_a_report_of_real_processes(store: Path, tiny_checkpoint: Path) -> None:
     expected = translator.translate(TEXTS, beam=2, batch_size=4)
     assert turns[-1].answer.texts == [each.text for each in expected]
     assert turns[-1].answer.tokens == sum(len(each.tokens) for each in expected)
+    assert set(report.machines) == {"base", "cached"}
+    assert all(each.endswith(", 1 thread") for each in report.machines.values())
     assert report.signatures["cached"] == translator.signature(translator.decoding(beam=2))
     cached, base = report.of("cached", 4), report.of("base", 4)
     assert cached.saved == pytest.approx(translator.statistics.saved())
@@ -123,6 +126,12 @@ def test_a_system_tells_what_would_make_its_search_faster(
     assert about["hint"] == f"searched exactly; `knnmt index {store}` makes it faster"
     _, about = load_translator(datastore=None, **options)  # type: ignore[arg-type]
     assert about["hint"] is None
+
+
+def test_a_system_tells_what_it_computes_on(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "machine", lambda translator: f"a GPU for {translator.engine.name}")
+    _, about = load_translator(None, {}, 2, model=str(tiny_checkpoint), device="cpu")
+    assert about["machine"].startswith("a GPU for ")
 
 
 def test_a_system_that_cannot_start_says_why(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,11 +50,17 @@ def report() -> BenchReport:
     )
     config = BenchConfig((1, 8), rounds=3, threads=1)
     signatures = {"base": "model:m|v:0", "cached": "model:m|store:s|v:0"}
-    return BenchReport("A fine CPU", 0.3, 64, config, signatures, measurements, version="0")
+    machines = dict.fromkeys(signatures, "A fine CPU, 1 thread")
+    return BenchReport(machines, 0.3, 64, config, signatures, measurements, version="0")
 
 
 def test_the_text_is_this(report: BenchReport) -> None:
     assert as_text(report) == TEXT
+
+
+def test_machines_that_differ_are_named_for_each_system(report: BenchReport) -> None:
+    differing = replace(report, machines={"base": "A fine CPU, 1 thread", "cached": "A fine GPU"})
+    assert as_text(differing).startswith("base: A fine CPU, 1 thread; cached: A fine GPU, beam 5, ")
 
 
 def test_markdown_has_the_same_cells(report: BenchReport) -> None:
@@ -101,5 +108,5 @@ def test_the_same_figures_are_the_same_bytes(report: BenchReport, tmp_path: Path
 
 def test_one_system_at_one_batch_size_can_be_drawn(report: BenchReport, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    alone = BenchReport("", None, 1, BenchConfig((1,)), {"base": ""}, report.measurements[:1])
+    alone = BenchReport({"base": ""}, None, 1, BenchConfig((1,)), {"base": ""}, report.measurements[:1])
     assert len(save_plots(alone, tmp_path)) == 4

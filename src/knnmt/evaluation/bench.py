@@ -93,11 +93,12 @@ class BenchConfig:
 class BenchReport:
     """What was measured, by batch size and then by system, and what a reader needs to judge it.
 
+    machines: what each system computed on
     load: the machine's load average before the first system was started, None where it does not tell
     signatures: of each system
     """
 
-    machine: str
+    machines: Mapping[str, str]
     load: float | None
     sentences: int
     config: BenchConfig
@@ -175,8 +176,6 @@ def bench(
     names = {system.name for system in systems}
     check(0 < len(names) == len(systems), "expected systems to measure, each with a name of its own")
     check(any(map(str.strip, sources)), "speed needs at least one sentence that is not empty")
-    from knnmt.engine.precision import cpu_name  # PyTorch, which takes a moment to load
-
     load = load_average()
     options = {name: getattr(config, name) for name in ("model", "device", "dtype") if getattr(config, name)}
     with ExitStack() as stack:
@@ -196,7 +195,7 @@ def bench(
             progress(turn)
             turns.append(turn)
     return BenchReport(
-        cpu_name(),
+        {name: told["machine"] for name, told in about.items()},
         load,
         len(sources),
         config,

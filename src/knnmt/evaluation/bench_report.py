@@ -44,13 +44,18 @@ def _written(report: BenchReport, table: Callable[[_Rows], str], item: str) -> s
 def _conditions(report: BenchReport) -> str:
     config = report.config
     parts = [
-        report.machine,
-        _counted(config.threads, "thread"),
+        _machines(report),
         f"beam {config.beam}",
         _counted(report.sentences, "sentence"),
         _counted(config.rounds, "round"),
     ]
     return ", ".join(parts if report.load is None else [*parts, f"load before {report.load:.1f}"])
+
+
+def _machines(report: BenchReport) -> str:
+    """What was computed on: once where it is the same for all, as it should be."""
+    told = set(report.machines.values())
+    return told.pop() if len(told) == 1 else "; ".join(f"{name}: {each}" for name, each in report.machines.items())
 
 
 def _counted(number: int, what: str) -> str:
