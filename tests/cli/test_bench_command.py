@@ -18,6 +18,7 @@ from knnmt import Datastore
 from knnmt.cli import app, bench
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError, KnnmtError, SettingError
+from knnmt.evaluation.systems import System
 from processes import end_soon
 
 
@@ -60,11 +61,19 @@ def test_a_store_is_compared_with_the_model_alone(
     assert list(told["signatures"]) == ["base", "own.store"]
 
 
-def test_the_model_alone_comes_first_under_whatever_name() -> None:
-    names = [system.name for system in bench._systems(["a.store", "x=a.store,k=2", "alone=base"])]
-    assert names == ["alone", "a.store", "x"]
-    assert [system.name for system in bench._systems(["a.store"])] == ["base", "a.store"]
-    assert [system.name for system in bench._systems([])] == ["base"]
+def test_stores_are_named_by_their_directories_whatever_these_are_called(
+    text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[System] = []
+
+    def stop(systems: list[System], *_: object) -> None:
+        asked.extend(systems)
+        raise SettingError("enough")
+
+    monkeypatch.setattr(bench, "measure", stop)
+    with pytest.raises(SettingError, match="enough"):
+        run("-s", text, "-d", "x/base", "-d", "x/a=b,k=2")
+    assert asked == [System("base"), System("base.store", Path("x/base")), System("a=b,k=2", Path("x/a=b,k=2"))]
 
 
 @pytest.mark.parametrize(
@@ -73,6 +82,7 @@ def test_the_model_alone_comes_first_under_whatever_name() -> None:
         (["--batch-sizes", "1,x"], SettingError, "expected numbers with commas between"),
         (["--batch-sizes", "0"], SettingError, "at least 1"),
         (["--system", "s,kk=1"], SettingError, "no setting 'kk'"),
+        (["-d", "/"], SettingError, "a system cannot be called ''"),
         (["--source", "empty.txt"], InputError, "there is none"),
         (["--source", "absent.txt"], InputError, "absent.txt"),
         (["--output", "text.txt"], SettingError, "no directory can be made there"),

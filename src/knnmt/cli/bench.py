@@ -19,7 +19,7 @@ from knnmt.evaluation.bench import BenchConfig, BenchReport, Turn, load_average
 from knnmt.evaluation.bench import bench as measure
 from knnmt.evaluation.bench_report import as_json, as_markdown, as_text
 from knnmt.evaluation.plotting import new_figure
-from knnmt.evaluation.systems import BASE, System, parse_systems
+from knnmt.evaluation.systems import BASE, DESCRIPTION, gather_systems
 
 
 def bench(
@@ -36,14 +36,17 @@ def bench(
         list[str] | None,
         typer.Option(
             "--system",
-            metavar="NAME=STORE,…",
+            metavar=DESCRIPTION,
             help=f"What to measure, given once for each: {BASE}, STORE, or NAME=STORE,cache=6,exact with settings as "
             "`knnmt translate` has them. The model alone is always measured, first, and the others compared with it.",
             show_default=False,
         ),
     ] = None,
     datastore: Annotated[
-        Path | None, typer.Option("--datastore", "-d", help="Short for --system STORE.", show_default=False)
+        list[Path] | None,
+        typer.Option(
+            "--datastore", "-d", help="A system: the model with this store. Can be repeated.", show_default=False
+        ),
     ] = None,
     model: Annotated[
         str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
@@ -83,7 +86,7 @@ def bench(
 
         knnmt bench -s fragen.txt -d projekt.store --batch-sizes 1,32 --rounds 9 -o speed/
     """
-    systems = _systems([*([str(datastore)] if datastore else []), *(system or [])])
+    systems = gather_systems(datastore or [], system or [])
     config = BenchConfig(
         _numbers(batch_sizes), rounds, beam, threads or os.cpu_count() or 1, model, device=device, dtype=dtype
     )
@@ -99,14 +102,6 @@ def bench(
     typer.echo(as_text(report), nl=False)
     if output is not None:
         _write(report, output)
-
-
-def _systems(given: list[str]) -> list[System]:
-    """What was asked for, the model alone before all others."""
-    systems = parse_systems(given)
-    if all(system.datastore is not None for system in systems):
-        systems = parse_systems([BASE, *given])
-    return sorted(systems, key=lambda system: system.datastore is not None)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
