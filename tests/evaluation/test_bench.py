@@ -214,6 +214,19 @@ def test_settings_that_cannot_work_are_refused(wrong: dict[str, object]) -> None
         BenchConfig(**wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system binds no process to cores")
+def test_threads_are_as_many_as_there_are_cores_to_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 4, 7})
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert BenchConfig().threads == 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert BenchConfig().threads == 2
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setenv("OMP_NUM_THREADS", "4,2")  # nested levels, which are none of ours
+    assert BenchConfig().threads == 64
+
+
 def test_nothing_to_measure_is_refused() -> None:
     with pytest.raises(SettingError, match="at least one sentence"):
         bench([System("base")], ["", " "])

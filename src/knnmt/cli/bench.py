@@ -15,7 +15,7 @@ from knnmt.cli.interrupt import ends_with
 from knnmt.corpus.lines import read_lines
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError, SettingError, StorageError
-from knnmt.evaluation.bench import BenchConfig, BenchReport, Turn, load_average
+from knnmt.evaluation.bench import BenchConfig, BenchReport, Turn, load_average, usable_threads
 from knnmt.evaluation.bench import bench as measure
 from knnmt.evaluation.bench_report import as_json, as_markdown, as_text
 from knnmt.evaluation.plotting import new_figure
@@ -62,7 +62,10 @@ def bench(
     batch_sizes: Annotated[str, typer.Option(help="Sentences decoded together, with commas between.")] = "1,8,16",
     beam: Annotated[int, typer.Option(min=1, help="Hypotheses kept at each step; 1 is greedy search.")] = 5,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads of each system.  [default: all cores]", show_default=False)
+        int | None,
+        typer.Option(
+            min=1, help="CPU threads of each system.  [default: all cores that it may run on]", show_default=False
+        ),
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda or cuda:N.  [default: cuda where there is one]", show_default=False)
@@ -88,7 +91,7 @@ def bench(
     """
     systems = gather_systems(datastore or [], system or [])
     config = BenchConfig(
-        _numbers(batch_sizes), rounds, beam, threads or os.cpu_count() or 1, model, device=device, dtype=dtype
+        _numbers(batch_sizes), rounds, beam, threads or usable_threads(), model, device=device, dtype=dtype
     )
     texts = list(islice((line for line in read_lines(source) if line.strip()), sentences))
     if not texts:

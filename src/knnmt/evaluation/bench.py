@@ -70,6 +70,14 @@ class Measurement:
         return statistics.median(self.speeds)
 
 
+def usable_threads() -> int:
+    """As many as PyTorch takes when nobody says: OMP_NUM_THREADS, or the cores that this process may run on."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    if told.isdecimal() and int(told) >= 1:
+        return int(told)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @dataclass(frozen=True, slots=True)
 class BenchConfig:
     """How speed is measured; model, device and dtype are as `Translator` takes them."""
@@ -77,7 +85,7 @@ class BenchConfig:
     batch_sizes: tuple[int, ...] = (1, 8, 16)
     rounds: int = 5
     beam: int = 5
-    threads: int = field(default_factory=lambda: os.cpu_count() or 1)
+    threads: int = field(default_factory=usable_threads)
     model: str | None = None
     device: str | None = None
     dtype: str | None = None
