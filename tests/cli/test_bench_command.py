@@ -61,6 +61,18 @@ def test_a_store_is_compared_with_the_model_alone(
     assert list(told["signatures"]) == ["base", "own.store"]
 
 
+def test_reports_are_written_where_nothing_can_draw(
+    text: Path, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    output = tmp_path / "speed"
+    quick = ["--rounds", "1", "--batch-sizes", "1", "--sentences", "1", "--threads", "1", "--beam", "1"]
+    said, beside = run("-s", text, "-m", tiny_checkpoint, "--device", "cpu", *quick, "-o", output)
+    assert sorted(path.name for path in output.iterdir()) == ["report.json", "report.md"]
+    assert said.endswith(f"written    {output}: report.md, report.json\n")
+    assert "pip install 'knnmt[plots]'" in beside
+
+
 def test_stores_are_named_by_their_directories_whatever_these_are_called(
     text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

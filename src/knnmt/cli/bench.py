@@ -14,11 +14,10 @@ import typer
 from knnmt.cli.interrupt import ends_with
 from knnmt.corpus.lines import read_lines
 from knnmt.engine.shipped import DEFAULT_MODEL
-from knnmt.errors import InputError, SettingError, StorageError
+from knnmt.errors import InputError, MissingDependencyError, SettingError, StorageError
 from knnmt.evaluation.bench import BenchConfig, BenchReport, Turn, load_average, usable_threads
 from knnmt.evaluation.bench import bench as measure
 from knnmt.evaluation.bench_report import as_json, as_markdown, as_text
-from knnmt.evaluation.plotting import new_figure
 from knnmt.evaluation.systems import BASE, DESCRIPTION, gather_systems
 
 
@@ -54,7 +53,10 @@ def bench(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="A directory for report.md, report.json and the two plots.", show_default=False
+            "--output",
+            "-o",
+            help="A directory for report.md, report.json and, where matplotlib is installed, the two plots.",
+            show_default=False,
         ),
     ] = None,
     sentences: Annotated[int, typer.Option(min=1, help="How many lines of the text, empty ones left out.")] = 64,
@@ -97,7 +99,6 @@ def bench(
     if not texts:
         raise InputError(f"{source}: expected text to translate, one segment a line; there is none")
     if output is not None:  # what would be in the way shows before hours of work
-        new_figure()
         _make_directory(output)
     _warn_if_busy()
     with ends_with("no report is made"):
@@ -157,7 +158,10 @@ def _write(report: BenchReport, output: Path) -> None:
     try:
         (output / "report.md").write_text(as_markdown(report), encoding="utf-8")
         (output / "report.json").write_text(as_json(report), encoding="utf-8")
-        plots = save_plots(report, output)
+        written = ["report.md", "report.json", *(path.name for path in save_plots(report, output))]
+    except MissingDependencyError as missing:
+        written = ["report.md", "report.json"]
+        _tell(str(missing))
     except OSError as error:
         raise StorageError(f"--output {output}: cannot be written: {error.strerror or error}") from error
-    typer.echo(f"\nwritten    {output}: report.md, report.json, {', '.join(path.name for path in plots)}")
+    typer.echo(f"\nwritten    {output}: {', '.join(written)}")
