@@ -31,7 +31,7 @@ def run(*arguments: str | Path) -> tuple[str, str]:
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
     path = tmp_path / "text.txt"
-    path.write_text("Satz 3\n\nSatz 4 ja\nanders\n", encoding="utf-8")
+    path.write_text("Satz 4\n\nSatz 3 ja\nanders\n", encoding="utf-8")
     return path
 
 
@@ -48,13 +48,14 @@ def test_a_store_is_compared_with_the_model_alone(
     output = tmp_path / "new" / "speed"
     quick = ["--rounds", "1", "--batch-sizes", "3", "--sentences", "2", "--threads", "1", "--beam", "2"]
     said, beside = run("-s", text, "-d", store, "-m", tiny_checkpoint, "--device", "cpu", *quick, "-o", output)
-    assert "1 thread, beam 2, 2 sentences, 1 round" in said
+    assert "1 thread, beam 2, 2 sentences of text.txt (sha256 " in said
     assert [line.split()[:2] for line in said.splitlines() if line.startswith(("base ", "own.store "))] == [
         ["base", "3"],
         ["own.store", "3"],
     ] * 2
     assert "warning: the machine is busy (load 1000000.0 on " in beside
     assert "knnmt: 2 sentences do not fill a batch of 3; take more\n" in beside
+    assert f"knnmt: warning: 1 of 2 sentences stand in {store}, " in beside
     names = ["ablation.png", "ablation.svg", "report.json", "report.md", "speed.png", "speed.svg"]
     assert sorted(path.name for path in output.iterdir()) == names
     told = json.loads((output / "report.json").read_text(encoding="utf-8"))

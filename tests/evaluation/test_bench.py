@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from knnmt.errors import SettingError, SystemStoppedError
 from knnmt.evaluation import running
 from knnmt.evaluation.bench import REST, STAGES, BenchConfig, Job, Turn, bench, summarise, take_turns
 from knnmt.evaluation.bench_process import Answer, SystemProcess, start
+from knnmt.evaluation.bench_text import BenchText, describe_text
 from knnmt.evaluation.bench_worker import load_translator
 from knnmt.evaluation.systems import System
 from knnmt.index import store_index
@@ -96,7 +98,8 @@ def test_a_report_of_real_processes(store: Path, tiny_checkpoint: Path) -> None:
     turns: list[Turn] = []
     told: list[str] = []
     report = bench(systems, TEXTS, config, told.append, turns.append)
-    assert told == ["3 sentences do not fill a batch of 4; take more"]
+    known = f"warning: 1 of 3 sentences stand in {store}, which flatters its cache; take others"
+    assert told == [known, "3 sentences do not fill a batch of 4; take more"]
     order = [("base", 1), ("cached", 1), ("base", 4), ("cached", 4)]
     assert [(turn.job.system, turn.job.batch_size) for turn in turns] == order * 3
     assert [(each.system, each.batch_size) for each in report.measurements] == order
@@ -115,6 +118,17 @@ def test_a_report_of_real_processes(store: Path, tiny_checkpoint: Path) -> None:
     assert len(cached.speeds) == 2
     assert report.ratio(cached) == cached.median / base.median
     assert report.ratio(base) == 1
+
+
+def test_a_text_is_known_by_its_sentences_and_looked_for_once_in_every_store(store: Path) -> None:
+    systems = [System("base"), System("a", store), System("b", store, exact=True)]
+    texts = ["Satz  12", "Satz 12", "Satz 1 ja", "neu"]  # white space is not compared
+    found = describe_text("x.txt", texts, systems)
+    digest = hashlib.sha256(b"Satz  12\nSatz 12\nSatz 1 ja\nneu\n").hexdigest()[:12]
+    assert found == BenchText("x.txt", 4, digest, {str(store): 3})
+    unknown = describe_text("", ["neu"], systems)
+    assert unknown.known == {}
+    assert unknown.warnings == []
 
 
 def test_a_system_tells_what_would_make_its_search_faster(

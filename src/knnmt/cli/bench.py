@@ -102,7 +102,7 @@ def bench(
         _make_directory(output)
     _warn_if_busy()
     with ends_with("no report is made"):
-        report = measure(systems, texts, config, _tell, _progress(len(systems), config))
+        report = measure(systems, texts, config, _tell, _progress(len(systems), config), source.name)
     typer.echo(as_text(report), nl=False)
     if output is not None:
         _write(report, output)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from knnmt.config import check
 from knnmt.evaluation.bench_process import Answer, Answering, start
+from knnmt.evaluation.bench_text import BenchText, describe_text
 from knnmt.evaluation.systems import System
 from knnmt.version import __version__
 
@@ -108,7 +109,7 @@ class BenchReport:
 
     machines: Mapping[str, str]
     load: float | None
-    sentences: int
+    text: BenchText
     config: BenchConfig
     signatures: Mapping[str, str]
     measurements: tuple[Measurement, ...]
@@ -174,11 +175,14 @@ def bench(
     config: BenchConfig | None = None,
     tell: Callable[[str], None] = lambda _: None,
     progress: Callable[[Turn], None] = lambda _: None,
+    text_name: str = "",
 ) -> BenchReport:
     """Measure the speed of systems on the same sentences; the first is what the others are compared with.
 
-    tell: called before the first turn with what is worth knowing: what would make a system's search faster
+    tell: called before the first turn with what is worth knowing: that the sentences stand in a store, or what would
+        make a system's search faster
     progress: called after every turn
+    text_name: of the file that the sentences come from, for the report
     """
     config = config or BenchConfig()
     names = {system.name for system in systems}
@@ -192,6 +196,9 @@ def bench(
             for system in systems
         }
         about = {name: process.about() for name, process in running.items()}
+        text = describe_text(text_name, sources, systems)
+        for warning in text.warnings:
+            tell(warning)
         if len(sources) < max(config.batch_sizes):
             tell(f"{len(sources)} sentences do not fill a batch of {max(config.batch_sizes)}; take more")
         for name, told in about.items():
@@ -205,7 +212,7 @@ def bench(
     return BenchReport(
         {name: told["machine"] for name, told in about.items()},
         load,
-        len(sources),
+        text,
         config,
         {name: told["signature"] for name, told in about.items()},
         tuple(summarise(turns)),
