@@ -44,7 +44,11 @@ def bench(
     datastore: Annotated[
         list[Path] | None,
         typer.Option(
-            "--datastore", "-d", help="A system: the model with this store. Can be repeated.", show_default=False
+            "--datastore",
+            "-d",
+            metavar="STORE",
+            help="A system: the model with this store. Can be repeated.",
+            show_default=False,
         ),
     ] = None,
     model: Annotated[

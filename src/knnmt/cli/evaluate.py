@@ -54,7 +54,11 @@ def evaluate(
     datastore: Annotated[
         list[Path] | None,
         typer.Option(
-            "--datastore", "-d", help="A system: the model with this store. Can be repeated.", show_default=False
+            "--datastore",
+            "-d",
+            metavar="STORE",
+            help="A system: the model with this store. Can be repeated.",
+            show_default=False,
         ),
     ] = None,
     system: Annotated[
