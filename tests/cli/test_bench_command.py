@@ -18,6 +18,7 @@ from knnmt import Datastore
 from knnmt.cli import app, bench
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError, KnnmtError, SettingError
+from knnmt.evaluation.systems import System
 from processes import end_soon
 
 
@@ -30,7 +31,7 @@ def run(*arguments: str | Path) -> tuple[str, str]:
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
     path = tmp_path / "text.txt"
-    path.write_text("Satz 3\n\nSatz 4 ja\nanders\n", encoding="utf-8")
+    path.write_text("Satz 4\n\nSatz 3 ja\nanders\n", encoding="utf-8")
     return path
 
 
@@ -47,24 +48,45 @@ def test_a_store_is_compared_with_the_model_alone(
     output = tmp_path / "new" / "speed"
     quick = ["--rounds", "1", "--batch-sizes", "3", "--sentences", "2", "--threads", "1", "--beam", "2"]
     said, beside = run("-s", text, "-d", store, "-m", tiny_checkpoint, "--device", "cpu", *quick, "-o", output)
-    assert "1 thread, beam 2, 2 sentences, 1 round" in said
+    assert "1 thread, beam 2, 2 sentences of text.txt (sha256 " in said
     assert [line.split()[:2] for line in said.splitlines() if line.startswith(("base ", "own.store "))] == [
         ["base", "3"],
         ["own.store", "3"],
     ] * 2
     assert "warning: the machine is busy (load 1000000.0 on " in beside
     assert "knnmt: 2 sentences do not fill a batch of 3; take more\n" in beside
+    assert f"knnmt: warning: 1 of 2 sentences stand in {store}, " in beside
     names = ["ablation.png", "ablation.svg", "report.json", "report.md", "speed.png", "speed.svg"]
     assert sorted(path.name for path in output.iterdir()) == names
     told = json.loads((output / "report.json").read_text(encoding="utf-8"))
     assert list(told["signatures"]) == ["base", "own.store"]
 
 
-def test_the_model_alone_comes_first_under_whatever_name() -> None:
-    names = [system.name for system in bench._systems(["a.store", "x=a.store,k=2", "alone=base"])]
-    assert names == ["alone", "a.store", "x"]
-    assert [system.name for system in bench._systems(["a.store"])] == ["base", "a.store"]
-    assert [system.name for system in bench._systems([])] == ["base"]
+def test_reports_are_written_where_nothing_can_draw(
+    text: Path, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    output = tmp_path / "speed"
+    quick = ["--rounds", "1", "--batch-sizes", "1", "--sentences", "1", "--threads", "1", "--beam", "1"]
+    said, beside = run("-s", text, "-m", tiny_checkpoint, "--device", "cpu", *quick, "-o", output)
+    assert sorted(path.name for path in output.iterdir()) == ["report.json", "report.md"]
+    assert said.endswith(f"written    {output}: report.md, report.json\n")
+    assert "pip install 'knnmt[plots]'" in beside
+
+
+def test_stores_are_named_by_their_directories_whatever_these_are_called(
+    text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[System] = []
+
+    def stop(systems: list[System], *_: object) -> None:
+        asked.extend(systems)
+        raise SettingError("enough")
+
+    monkeypatch.setattr(bench, "measure", stop)
+    with pytest.raises(SettingError, match="enough"):
+        run("-s", text, "-d", "x/base", "-d", "x/a=b,k=2")
+    assert asked == [System("base"), System("base.store", Path("x/base")), System("a=b,k=2", Path("x/a=b,k=2"))]
 
 
 @pytest.mark.parametrize(
@@ -73,6 +95,7 @@ def test_the_model_alone_comes_first_under_whatever_name() -> None:
         (["--batch-sizes", "1,x"], SettingError, "expected numbers with commas between"),
         (["--batch-sizes", "0"], SettingError, "at least 1"),
         (["--system", "s,kk=1"], SettingError, "no setting 'kk'"),
+        (["-d", "/"], SettingError, "a system cannot be called ''"),
         (["--source", "empty.txt"], InputError, "there is none"),
         (["--source", "absent.txt"], InputError, "absent.txt"),
         (["--output", "text.txt"], SettingError, "no directory can be made there"),

@@ -91,9 +91,10 @@ def test_what_was_measured_is_printed_when_comet_fails(place: Path, tiny_checkpo
     ("arguments", "message"),
     [
         ([], "--source FILE and --reference FILE, or --pairs FILE"),
-        (["--source", "a"], "--source FILE and --reference FILE, or --pairs FILE"),
+        (["-s", "a"], "--source FILE and --reference FILE, or --pairs FILE"),
         (["--pairs", "test.tsv", "--no-base"], "--no-base leaves no system"),
         (["--pairs", "test.tsv", "-d", "a/it", "-d", "b/it"], "two systems are called 'it'"),
+        (["--pairs", "test.tsv", "-d", "/"], "a system cannot be called ''"),
         (["--pairs", "test.tsv", "--half", "both"], "half must be one of"),
         (["--pairs", "test.tsv", "--comet-model", "m"], "--comet-model needs --comet-python. COMET runs in an"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -20,8 +21,10 @@ from hypothesis import strategies as st
 from knnmt import Datastore, Translator
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError, SystemStoppedError
+from knnmt.evaluation import running
 from knnmt.evaluation.bench import REST, STAGES, BenchConfig, Job, Turn, bench, summarise, take_turns
 from knnmt.evaluation.bench_process import Answer, SystemProcess, start
+from knnmt.evaluation.bench_text import BenchText, describe_text
 from knnmt.evaluation.bench_worker import load_translator
 from knnmt.evaluation.systems import System
 from knnmt.index import store_index
@@ -95,7 +98,8 @@ def test_a_report_of_real_processes(store: Path, tiny_checkpoint: Path) -> None:
     turns: list[Turn] = []
     told: list[str] = []
     report = bench(systems, TEXTS, config, told.append, turns.append)
-    assert told == ["3 sentences do not fill a batch of 4; take more"]
+    known = f"warning: 1 of 3 sentences stand in {store}, which flatters its cache; take others"
+    assert told == [known, "3 sentences do not fill a batch of 4; take more"]
     order = [("base", 1), ("cached", 1), ("base", 4), ("cached", 4)]
     assert [(turn.job.system, turn.job.batch_size) for turn in turns] == order * 3
     assert [(each.system, each.batch_size) for each in report.measurements] == order
@@ -103,6 +107,8 @@ def test_a_report_of_real_processes(store: Path, tiny_checkpoint: Path) -> None:
     expected = translator.translate(TEXTS, beam=2, batch_size=4)
     assert turns[-1].answer.texts == [each.text for each in expected]
     assert turns[-1].answer.tokens == sum(len(each.tokens) for each in expected)
+    assert set(report.machines) == {"base", "cached"}
+    assert all(each.endswith(", 1 thread") for each in report.machines.values())
     assert report.signatures["cached"] == translator.signature(translator.decoding(beam=2))
     cached, base = report.of("cached", 4), report.of("base", 4)
     assert cached.saved == pytest.approx(translator.statistics.saved())
@@ -114,6 +120,17 @@ def test_a_report_of_real_processes(store: Path, tiny_checkpoint: Path) -> None:
     assert report.ratio(base) == 1
 
 
+def test_a_text_is_known_by_its_sentences_and_looked_for_once_in_every_store(store: Path) -> None:
+    systems = [System("base"), System("a", store), System("b", store, exact=True)]
+    texts = ["Satz  12", "Satz 12", "Satz 1 ja", "neu"]  # white space is not compared
+    found = describe_text("x.txt", texts, systems)
+    digest = hashlib.sha256(b"Satz  12\nSatz 12\nSatz 1 ja\nneu\n").hexdigest()[:12]
+    assert found == BenchText("x.txt", 4, digest, {str(store): 3})
+    unknown = describe_text("", ["neu"], systems)
+    assert unknown.known == {}
+    assert unknown.warnings == []
+
+
 def test_a_system_tells_what_would_make_its_search_faster(
     store: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +140,12 @@ def test_a_system_tells_what_would_make_its_search_faster(
     assert about["hint"] == f"searched exactly; `knnmt index {store}` makes it faster"
     _, about = load_translator(datastore=None, **options)  # type: ignore[arg-type]
     assert about["hint"] is None
+
+
+def test_a_system_tells_what_it_computes_on(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "machine", lambda translator: f"a GPU for {translator.engine.name}")
+    _, about = load_translator(None, {}, 2, model=str(tiny_checkpoint), device="cpu")
+    assert about["machine"].startswith("a GPU for ")
 
 
 def test_a_system_that_cannot_start_says_why(tmp_path: Path) -> None:
@@ -203,6 +226,19 @@ def test_what_a_system_prints_and_how_it_fails_do_not_stand_among_its_answers() 
 def test_settings_that_cannot_work_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(SettingError):
         BenchConfig(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system binds no process to cores")
+def test_threads_are_as_many_as_there_are_cores_to_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 4, 7})
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert BenchConfig().threads == 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert BenchConfig().threads == 2
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setenv("OMP_NUM_THREADS", "4,2")  # nested levels, which are none of ours
+    assert BenchConfig().threads == 64
 
 
 def test_nothing_to_measure_is_refused() -> None:

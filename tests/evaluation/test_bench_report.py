@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,12 @@ import pytest
 from knnmt.evaluation.bench import REST, STAGES, BenchConfig, BenchReport, Measurement
 from knnmt.evaluation.bench_plots import ablation_figure, save_plots, speed_figure
 from knnmt.evaluation.bench_report import as_json, as_markdown, as_text
+from knnmt.evaluation.bench_text import BenchText
 
 TEXT = """\
-A fine CPU, 1 thread, beam 5, 64 sentences, 3 rounds, load before 0.3
+A fine CPU, 1 thread, beam 5, 64 sentences of fragen.txt (sha256 0123456789ab), 3 rounds, load before 0.3
+
+Warning: 2 of 64 sentences stand in x/own.store, which flatters its cache; take others.
 
 Tokens a second: median, slowest and fastest round; searches saved: of all, and without first steps:
 
@@ -49,11 +53,18 @@ def report() -> BenchReport:
     )
     config = BenchConfig((1, 8), rounds=3, threads=1)
     signatures = {"base": "model:m|v:0", "cached": "model:m|store:s|v:0"}
-    return BenchReport("A fine CPU", 0.3, 64, config, signatures, measurements, version="0")
+    text = BenchText("fragen.txt", 64, "0123456789ab", {"x/own.store": 2})
+    machines = dict.fromkeys(signatures, "A fine CPU, 1 thread")
+    return BenchReport(machines, 0.3, text, config, signatures, measurements, version="0")
 
 
 def test_the_text_is_this(report: BenchReport) -> None:
     assert as_text(report) == TEXT
+
+
+def test_machines_that_differ_are_named_for_each_system(report: BenchReport) -> None:
+    differing = replace(report, machines={"base": "A fine CPU, 1 thread", "cached": "A fine GPU"})
+    assert as_text(differing).startswith("base: A fine CPU, 1 thread; cached: A fine GPU, beam 5, ")
 
 
 def test_markdown_has_the_same_cells(report: BenchReport) -> None:
@@ -62,12 +73,19 @@ def test_markdown_has_the_same_cells(report: BenchReport) -> None:
     cells = [line.split() for line in TEXT.splitlines() if line.startswith(("system", "base  ", "cached  "))]
     assert [" ".join(row).split() for row in rows] == cells
     assert written.count("|---|---:") == 2
+    assert written.splitlines()[2:5] == TEXT.splitlines()[:3]  # conditions and warning
     assert "- cached: model:m|store:s|v:0\n" in written
 
 
 def test_json_has_every_round_and_what_follows_from_them(report: BenchReport) -> None:
     told = json.loads(as_json(report))
     assert told["config"]["batch_sizes"] == [1, 8]
+    assert told["text"] == {
+        "name": "fragen.txt",
+        "sentences": 64,
+        "sha256": "0123456789ab",
+        "known": {"x/own.store": 2},
+    }
     cached = told["measurements"][1]
     assert cached["speeds"] == [250.0, 190.0, 210.0]
     assert (cached["median"], cached["ratio"]) == (210.0, 0.525)
@@ -101,5 +119,7 @@ def test_the_same_figures_are_the_same_bytes(report: BenchReport, tmp_path: Path
 
 def test_one_system_at_one_batch_size_can_be_drawn(report: BenchReport, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    alone = BenchReport("", None, 1, BenchConfig((1,)), {"base": ""}, report.measurements[:1])
+    alone = BenchReport(
+        {"base": ""}, None, BenchText("", 1, ""), BenchConfig((1,)), {"base": ""}, report.measurements[:1]
+    )
     assert len(save_plots(alone, tmp_path)) == 4

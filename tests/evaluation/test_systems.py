@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from knnmt.errors import SettingError
-from knnmt.evaluation.systems import System, parse_system, parse_systems
+from knnmt.evaluation.systems import System, gather_systems, parse_system
 
 
 def test_the_model_alone_a_store_and_a_store_with_settings() -> None:
@@ -24,4 +24,41 @@ def test_what_cannot_be_read_is_refused(text: str) -> None:
 
 def test_names_must_differ() -> None:
     with pytest.raises(SettingError, match=r"called 'it\.store'"):
-        parse_systems(["it.store", "it.store,cache=6"])
+        gather_systems([Path("it.store")], ["it.store,cache=6"])
+
+
+def test_a_store_is_called_as_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = tmp_path / "it.store"
+    here.mkdir()
+    (tmp_path / "newest").symlink_to(here)
+    monkeypatch.chdir(here)
+    places = [Path(), Path("../newest"), Path("x/odd,k=2"), Path("x/base")]
+    expected = ["it.store", "newest", "odd,k=2", "base.store"]
+    assert [(each.name, each.datastore) for each in gather_systems(places, [], base=False)] == list(
+        zip(expected, places, strict=True)
+    )
+    assert parse_system(".,k=4").name == "it.store"
+    assert parse_system("..").name == tmp_path.name
+    assert [each.name for each in gather_systems([Path("base")], [])] == ["base", "base.store"]
+
+
+def test_the_model_alone_comes_first_under_whatever_name_and_stores_before_descriptions() -> None:
+    def names(*described: str, base: bool = True) -> list[str]:
+        return [each.name for each in gather_systems([Path("a.store")], described, base)]
+
+    assert names("x=a.store,k=2", "alone=base") == ["alone", "a.store", "x"]
+    assert names("x=a.store,k=2") == ["base", "a.store", "x"]
+    assert names("x=a.store,k=2", "alone=base", base=False) == ["a.store", "x", "alone"]
+    assert gather_systems([], []) == [System("base")]
+    assert gather_systems([], [], base=False) == []
+
+
+@pytest.mark.parametrize("name", ["a/b", "a\\b", ".hidden", "two\nlines", "long" * 60, "nul\0"])
+def test_a_name_that_no_file_can_have_is_refused(name: str) -> None:
+    with pytest.raises(SettingError, match="a system cannot be called"):
+        gather_systems([], [f"{name}=it.store"])
+
+
+def test_a_store_without_a_name_is_refused() -> None:
+    with pytest.raises(SettingError, match="a system cannot be called ''"):
+        gather_systems([Path("/")], [])

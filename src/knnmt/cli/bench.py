@@ -14,12 +14,11 @@ import typer
 from knnmt.cli.interrupt import ends_with
 from knnmt.corpus.lines import read_lines
 from knnmt.engine.shipped import DEFAULT_MODEL
-from knnmt.errors import InputError, SettingError, StorageError
-from knnmt.evaluation.bench import BenchConfig, BenchReport, Turn, load_average
+from knnmt.errors import InputError, MissingDependencyError, SettingError, StorageError
+from knnmt.evaluation.bench import BenchConfig, BenchReport, Turn, load_average, usable_threads
 from knnmt.evaluation.bench import bench as measure
 from knnmt.evaluation.bench_report import as_json, as_markdown, as_text
-from knnmt.evaluation.plotting import new_figure
-from knnmt.evaluation.systems import BASE, System, parse_systems
+from knnmt.evaluation.systems import BASE, DESCRIPTION, gather_systems
 
 
 def bench(
@@ -36,14 +35,21 @@ def bench(
         list[str] | None,
         typer.Option(
             "--system",
-            metavar="NAME=STORE,…",
+            metavar=DESCRIPTION,
             help=f"What to measure, given once for each: {BASE}, STORE, or NAME=STORE,cache=6,exact with settings as "
             "`knnmt translate` has them. The model alone is always measured, first, and the others compared with it.",
             show_default=False,
         ),
     ] = None,
     datastore: Annotated[
-        Path | None, typer.Option("--datastore", "-d", help="Short for --system STORE.", show_default=False)
+        list[Path] | None,
+        typer.Option(
+            "--datastore",
+            "-d",
+            metavar="STORE",
+            help="A system: the model with this store. Can be repeated.",
+            show_default=False,
+        ),
     ] = None,
     model: Annotated[
         str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
@@ -51,7 +57,10 @@ def bench(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="A directory for report.md, report.json and the two plots.", show_default=False
+            "--output",
+            "-o",
+            help="A directory for report.md, report.json and, where matplotlib is installed, the two plots.",
+            show_default=False,
         ),
     ] = None,
     sentences: Annotated[int, typer.Option(min=1, help="How many lines of the text, empty ones left out.")] = 64,
@@ -59,7 +68,10 @@ def bench(
     batch_sizes: Annotated[str, typer.Option(help="Sentences decoded together, with commas between.")] = "1,8,16",
     beam: Annotated[int, typer.Option(min=1, help="Hypotheses kept at each step; 1 is greedy search.")] = 5,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads of each system.  [default: all cores]", show_default=False)
+        int | None,
+        typer.Option(
+            min=1, help="CPU threads of each system.  [default: all cores that it may run on]", show_default=False
+        ),
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda or cuda:N.  [default: cuda where there is one]", show_default=False)
@@ -83,30 +95,21 @@ def bench(
 
         knnmt bench -s fragen.txt -d projekt.store --batch-sizes 1,32 --rounds 9 -o speed/
     """
-    systems = _systems([*([str(datastore)] if datastore else []), *(system or [])])
+    systems = gather_systems(datastore or [], system or [])
     config = BenchConfig(
-        _numbers(batch_sizes), rounds, beam, threads or os.cpu_count() or 1, model, device=device, dtype=dtype
+        _numbers(batch_sizes), rounds, beam, threads or usable_threads(), model, device=device, dtype=dtype
     )
     texts = list(islice((line for line in read_lines(source) if line.strip()), sentences))
     if not texts:
         raise InputError(f"{source}: expected text to translate, one segment a line; there is none")
     if output is not None:  # what would be in the way shows before hours of work
-        new_figure()
         _make_directory(output)
     _warn_if_busy()
     with ends_with("no report is made"):
-        report = measure(systems, texts, config, _tell, _progress(len(systems), config))
+        report = measure(systems, texts, config, _tell, _progress(len(systems), config), source.name)
     typer.echo(as_text(report), nl=False)
     if output is not None:
         _write(report, output)
-
-
-def _systems(given: list[str]) -> list[System]:
-    """What was asked for, the model alone before all others."""
-    systems = parse_systems(given)
-    if all(system.datastore is not None for system in systems):
-        systems = parse_systems([BASE, *given])
-    return sorted(systems, key=lambda system: system.datastore is not None)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -159,7 +162,10 @@ def _write(report: BenchReport, output: Path) -> None:
     try:
         (output / "report.md").write_text(as_markdown(report), encoding="utf-8")
         (output / "report.json").write_text(as_json(report), encoding="utf-8")
-        plots = save_plots(report, output)
+        written = ["report.md", "report.json", *(path.name for path in save_plots(report, output))]
+    except MissingDependencyError as missing:
+        written = ["report.md", "report.json"]
+        _tell(str(missing))
     except OSError as error:
         raise StorageError(f"--output {output}: cannot be written: {error.strerror or error}") from error
-    typer.echo(f"\nwritten    {output}: report.md, report.json, {', '.join(path.name for path in plots)}")
+    typer.echo(f"\nwritten    {output}: {', '.join(written)}")

@@ -22,7 +22,7 @@ from knnmt.evaluation.comet import ADVICE, Comet
 from knnmt.evaluation.comet import DEFAULT_MODEL as DEFAULT_COMET
 from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.segments import EvaluationText, Half, read_pairs, read_text
-from knnmt.evaluation.systems import BASE, System, parse_systems, require_different_names
+from knnmt.evaluation.systems import DESCRIPTION, gather_systems
 
 if TYPE_CHECKING:
     from knnmt.translator.translation import Translation
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def evaluate(
     source: Annotated[
         Path | None,
-        typer.Option(help="Text to translate, one segment a line.", show_default=False),
+        typer.Option("--source", "-s", help="Text to translate, one segment a line.", show_default=False),
     ] = None,
     reference: Annotated[Path | None, typer.Option(help="Its translation, line by line.", show_default=False)] = None,
     pairs: Annotated[
@@ -54,20 +54,28 @@ def evaluate(
     datastore: Annotated[
         list[Path] | None,
         typer.Option(
-            "--datastore", "-d", help="A system: the model with this store. Can be repeated.", show_default=False
+            "--datastore",
+            "-d",
+            metavar="STORE",
+            help="A system: the model with this store. Can be repeated.",
+            show_default=False,
         ),
     ] = None,
     system: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="[NAME=]STORE[,SETTING=VALUE]...",
+            metavar=DESCRIPTION,
             help="A system with settings, those of knnmt translate without their dashes. Can be repeated.",
             show_default=False,
         ),
     ] = None,
     base: Annotated[
         bool,
-        typer.Option("--base/--no-base", help="Compare with the model alone, as the first."),
+        typer.Option(
+            "--base/--no-base",
+            help="Compare with the model alone, as the first; without it, with the first -d STORE, or, where there is "
+            "none, the first --system.",
+        ),
     ] = True,
     model: Annotated[
         str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
@@ -135,7 +143,9 @@ def evaluate(
     if comet_model is not None and comet_python is None:
         raise SettingError(f"--comet-model needs --comet-python. {ADVICE}")
     require_sacrebleu()
-    systems = _systems(datastore or [], system or [], base)
+    systems = gather_systems(datastore or [], system or [], base)
+    if not systems:
+        raise SettingError("--no-base leaves no system to evaluate; name one: -d STORE, or --system NAME=STORE,…")
     text = _text(source, reference, pairs, ReadingConfig(source_language, target_language), cast("Half", half))
     warnings.showwarning = show_warning
     warnings.simplefilter("always", KnnmtWarning)
@@ -172,17 +182,6 @@ def _comet(python: Path | None, model: str) -> Comet | nullcontext[None]:
         return nullcontext()
     print(f"knnmt: loading {model} for COMET; a model that is not here yet is fetched first", file=sys.stderr)
     return Comet(python, model)
-
-
-def _systems(datastores: list[Path], described: list[str], base: bool) -> list[System]:
-    systems = [*(System(place.name, place) for place in datastores), *parse_systems(described)]
-    if base:
-        alone = [system for system in systems if system.datastore is None]
-        systems = [*(alone or [System(BASE)]), *(system for system in systems if system not in alone)]
-    if not systems:
-        raise SettingError("--no-base leaves no system to evaluate; name one: -d STORE, or --system NAME=STORE,…")
-    require_different_names(systems)
-    return systems
 
 
 def _text(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from knnmt.config import check
 from knnmt.evaluation.bench_process import Answer, Answering, start
+from knnmt.evaluation.bench_text import BenchText, describe_text
 from knnmt.evaluation.systems import System
 from knnmt.version import __version__
 
@@ -70,6 +71,14 @@ class Measurement:
         return statistics.median(self.speeds)
 
 
+def usable_threads() -> int:
+    """As many as PyTorch takes when nobody says: OMP_NUM_THREADS, or the cores that this process may run on."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    if told.isdecimal() and int(told) >= 1:
+        return int(told)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @dataclass(frozen=True, slots=True)
 class BenchConfig:
     """How speed is measured; model, device and dtype are as `Translator` takes them."""
@@ -77,7 +86,7 @@ class BenchConfig:
     batch_sizes: tuple[int, ...] = (1, 8, 16)
     rounds: int = 5
     beam: int = 5
-    threads: int = field(default_factory=lambda: os.cpu_count() or 1)
+    threads: int = field(default_factory=usable_threads)
     model: str | None = None
     device: str | None = None
     dtype: str | None = None
@@ -93,13 +102,14 @@ class BenchConfig:
 class BenchReport:
     """What was measured, by batch size and then by system, and what a reader needs to judge it.
 
+    machines: what each system computed on
     load: the machine's load average before the first system was started, None where it does not tell
     signatures: of each system
     """
 
-    machine: str
+    machines: Mapping[str, str]
     load: float | None
-    sentences: int
+    text: BenchText
     config: BenchConfig
     signatures: Mapping[str, str]
     measurements: tuple[Measurement, ...]
@@ -165,18 +175,19 @@ def bench(
     config: BenchConfig | None = None,
     tell: Callable[[str], None] = lambda _: None,
     progress: Callable[[Turn], None] = lambda _: None,
+    text_name: str = "",
 ) -> BenchReport:
     """Measure the speed of systems on the same sentences; the first is what the others are compared with.
 
-    tell: called before the first turn with what is worth knowing: what would make a system's search faster
+    tell: called before the first turn with what is worth knowing: that the sentences stand in a store, or what would
+        make a system's search faster
     progress: called after every turn
+    text_name: of the file that the sentences come from, for the report
     """
     config = config or BenchConfig()
     names = {system.name for system in systems}
     check(0 < len(names) == len(systems), "expected systems to measure, each with a name of its own")
     check(any(map(str.strip, sources)), "speed needs at least one sentence that is not empty")
-    from knnmt.engine.precision import cpu_name  # PyTorch, which takes a moment to load
-
     load = load_average()
     options = {name: getattr(config, name) for name in ("model", "device", "dtype") if getattr(config, name)}
     with ExitStack() as stack:
@@ -185,6 +196,9 @@ def bench(
             for system in systems
         }
         about = {name: process.about() for name, process in running.items()}
+        text = describe_text(text_name, sources, systems)
+        for warning in text.warnings:
+            tell(warning)
         if len(sources) < max(config.batch_sizes):
             tell(f"{len(sources)} sentences do not fill a batch of {max(config.batch_sizes)}; take more")
         for name, told in about.items():
@@ -196,9 +210,9 @@ def bench(
             progress(turn)
             turns.append(turn)
     return BenchReport(
-        cpu_name(),
+        {name: told["machine"] for name, told in about.items()},
         load,
-        len(sources),
+        text,
         config,
         {name: told["signature"] for name, told in about.items()},
         tuple(summarise(turns)),

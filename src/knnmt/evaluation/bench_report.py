@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from knnmt.evaluation.bench import REST, STAGES, BenchReport, Measurement
+from knnmt.evaluation.bench_text import BenchText
 
 _Rows = list[list[str]]
 
@@ -32,6 +33,7 @@ def as_json(report: BenchReport) -> str:
 def _written(report: BenchReport, table: Callable[[_Rows], str], item: str) -> str:
     parts = [
         _conditions(report),
+        *(f"{warning[0].upper()}{warning[1:]}." for warning in report.text.warnings),
         "Tokens a second: median, slowest and fastest round; searches saved: of all, and without first steps:",
         table(_speed_rows(report)),
         "Where the time went, milliseconds a token:",
@@ -44,13 +46,23 @@ def _written(report: BenchReport, table: Callable[[_Rows], str], item: str) -> s
 def _conditions(report: BenchReport) -> str:
     config = report.config
     parts = [
-        report.machine,
-        _counted(config.threads, "thread"),
+        _machines(report),
         f"beam {config.beam}",
-        _counted(report.sentences, "sentence"),
+        _text(report.text),
         _counted(config.rounds, "round"),
     ]
     return ", ".join(parts if report.load is None else [*parts, f"load before {report.load:.1f}"])
+
+
+def _machines(report: BenchReport) -> str:
+    """What was computed on: once where it is the same for all, as it should be."""
+    told = set(report.machines.values())
+    return told.pop() if len(told) == 1 else "; ".join(f"{name}: {each}" for name, each in report.machines.items())
+
+
+def _text(text: BenchText) -> str:
+    name = f" of {text.name}" if text.name else ""
+    return f"{_counted(text.sentences, 'sentence')}{name} (sha256 {text.sha256})"
 
 
 def _counted(number: int, what: str) -> str:

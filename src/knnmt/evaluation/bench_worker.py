@@ -83,6 +83,7 @@ def load_translator(
 ) -> tuple[Translate, Mapping[str, Any]]:
     """A system of this package; `options` and `settings` are those of `Translator`."""
     with loading("torch", TORCH_SPINS):
+        from knnmt.evaluation.running import machine
         from knnmt.retrieval.retriever import Statistics
         from knnmt.translator.translator import Translator
 
@@ -96,6 +97,7 @@ def load_translator(
         return [each.text for each in found], tokens, searches
 
     about = {
+        "machine": machine(translator),
         "signature": translator.signature(translator.decoding(beam=beam)),
         "hint": None if datastore is None else translator.memories.open(datastore).opened.index.hint,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 from knnmt.errors import SettingError
 
 BASE = "base"
+DESCRIPTION = "[NAME=]STORE[,SETTING=VALUE]..."  # how the command line asks for a system
+_LONGEST_NAME = 200  # bytes; file systems take 255, and what a file is called ends in more than the name
 _SETTINGS: dict[str, tuple[str, Any]] = {
     "k": ("k", int),
     "lambda": ("interpolation_weight", float),
@@ -37,6 +40,13 @@ class System:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+def with_store(datastore: Path) -> System:
+    """The model with a store, under the name of the store's directory; `base` always names the model alone."""
+    # A link keeps its own name; only what has none, such as `.`, is looked up.
+    name = datastore.name if datastore.name not in ("", "..") else datastore.resolve().name
+    return System(f"{name}.store" if name == BASE else name, datastore)
+
+
 def parse_system(text: str) -> System:
     """A system as the command line writes it: `base`, `STORE`, or `NAME=STORE,cache=6,k=8,exact`.
 
@@ -57,27 +67,36 @@ def parse_system(text: str) -> System:
             continue
         if key not in _SETTINGS:
             raise SettingError(f"{text}: no setting {key!r}; there are exact, {', '.join(_SETTINGS)}")
-        place, convert = _SETTINGS[key]
+        setting, convert = _SETTINGS[key]
         try:
-            settings[place] = convert(value)
+            settings[setting] = convert(value)
         except ValueError:
             raise SettingError(f"{text}: {value!r} is no value for {key}") from None
-    return System(name or Path(first).name, Path(first), "exact" in others, settings)
+    place = Path(first)
+    return System(name or with_store(place).name, place, "exact" in others, settings)
 
 
-def parse_systems(texts: Sequence[str]) -> list[System]:
-    """Several of them, whose names must differ."""
-    systems = [parse_system(text) for text in texts]
-    require_different_names(systems)
+def gather_systems(datastores: Sequence[Path], described: Sequence[str], base: bool = True) -> list[System]:
+    """Stores, then systems as the command line writes them; with `base`, the model alone before all others."""
+    systems = [*map(with_store, datastores), *map(parse_system, described)]
+    if base:
+        alone = [system for system in systems if system.datastore is None] or [System(BASE)]
+        systems = [*alone, *(system for system in systems if system.datastore is not None)]
+    _check_names(systems)
     return systems
 
 
-def require_different_names(systems: Sequence[System]) -> None:
-    """Refuse two systems of one name."""
+def _check_names(systems: Sequence[System]) -> None:
+    """Refuse two systems of one name, and names that cannot be a file's."""
     names = [system.name for system in systems]
     for name in names:
         if names.count(name) > 1:
             raise SettingError(f"two systems are called {name!r}; give them names: --system NAME=STORE,…")
+        sound = name.isprintable() and not any(letter in name for letter in "/\\") and not name.startswith(".")
+        if not (name and sound and len(os.fsencode(name)) <= _LONGEST_NAME):
+            raise SettingError(
+                f"a system cannot be called {name!r}, as a file would be; name it: --system NAME=STORE,…"
+            )
 
 
 def _yes_or_no(text: str) -> bool:

@@ -1,0 +1,47 @@
+"""The text that speed is measured on: what a report says of it, and whether it stands in the stores."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.evaluation.systems import System
+
+_SHORT_HASH = 12  # hexadecimal digits
+
+
+@dataclass(frozen=True, slots=True)
+class BenchText:
+    """The sentences that were translated, as a report names them.
+
+    name: of the file they come from; "" where there is none
+    sha256: the beginning of the hash of all sentences, a line each
+    known: how many of them stand in a store, by the store's path; those that hold none are left out
+    """
+
+    name: str
+    sentences: int
+    sha256: str
+    known: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def warnings(self) -> list[str]:
+        return [
+            f"warning: {count:,} of {self.sentences:,} sentences stand in {store}, which flatters its cache; "
+            "take others"
+            for store, count in self.known.items()
+        ]
+
+
+def describe_text(name: str, sources: Sequence[str], systems: Sequence[System]) -> BenchText:
+    """What a report says of a text, compared with every store of the systems."""
+    from knnmt.datastore.overlap import known  # NumPy, for which other commands should not wait
+    from knnmt.datastore.store import Datastore
+
+    asked = [SegmentPair(source, "", name) for source in sources]
+    places = dict.fromkeys(system.datastore for system in systems if system.datastore is not None)
+    counts = {str(place): len(known(asked, Datastore.open(place).pairs()).sources) for place in places}
+    digest = hashlib.sha256("".join(f"{source}\n" for source in sources).encode()).hexdigest()[:_SHORT_HASH]
+    return BenchText(name, len(sources), digest, {place: count for place, count in counts.items() if count})
