@@ -100,8 +100,7 @@ def search_trade_offs(opened: OpenStore, development: Development, config: Retri
     whole, nearest = loss(true), (true[0][:, :DEFAULT_K], true[1][:, :DEFAULT_K])
     try:
         for part in _PROBES:
-            settings = SearchSettings(max(1, int(part * usual.probes)), usual.candidates)
-            index.settings = settings
+            index.settings = settings = usual.times(part)
             few = opened.index.search(some.states, min(DEFAULT_K, k))
             measured = fidelity(some.states, few, nearest, entries, config.temperature)
             found = opened.index.search(some.states, k)
