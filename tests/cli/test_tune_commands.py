@@ -14,11 +14,12 @@ from typer.testing import CliRunner
 from knnmt import Datastore
 from knnmt.cli import app
 from knnmt.compression.pca import reduce
+from knnmt.config import RetrievalConfig
 from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import KnnmtError
 from knnmt.index.saved import build_index
-from knnmt.retrieval.profiles import default_profile, read_profiles
+from knnmt.retrieval.profiles import Profile, default_profile, read_profiles, write_profiles
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 
@@ -161,6 +162,20 @@ def test_damaged_profiles_are_written_anew(store: Path, dev: Path, model: list[s
         assert "knnmt tune" in refused("translate", "-d", store, *model)
         succeeds("tune", store, "--dev", dev, "--pairs", "4", *model)
         assert read_profiles(store)["knn"].pairs == 4
+
+
+def test_inspecting_goes_on_past_a_damaged_profile(store: Path) -> None:
+    sound = Profile(RetrievalConfig(8, 0.5, 20.0), "likelihood", 40, 2.5)
+    write_profiles(store, {"after": sound})
+    write_settings(store, profiles={"knn": {"config": {}}, **read_settings(store)["profiles"]}, default_profile=3)
+    shown = succeeds("inspect", store)
+    assert "damaged     " in shown
+    assert "its profile 'knn' lacks a field" in shown
+    assert f"profile     after: {sound.config.signature()}, by likelihood on 40 pairs\n" in shown
+    assert "default_profile must be the name of a profile, found 3" in shown
+    assert "\norigin " in shown
+    write_settings(store, profiles=[])
+    assert "its profiles cannot be read" in succeeds("inspect", store)
 
 
 def test_mistakes_of_tuning_are_explained(store: Path, dev: Path, model: list[str], tmp_path: Path) -> None:

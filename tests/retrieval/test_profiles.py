@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from knnmt.config import CacheConfig, Fading, RetrievalConfig
 from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.errors import DatastoreDamagedError, SettingError
-from knnmt.retrieval.profiles import Profile, chosen_profile, default_profile, read_profiles, write_profiles
+from knnmt.retrieval.profiles import Profile, Profiles, default_profile, read_profiles, write_profiles
 
 POSITIVE = st.floats(1e-3, 1e3)
 CONFIGS = st.builds(
@@ -36,14 +36,14 @@ def test_settings_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactor
 
 def test_profiles_are_added_replaced_removed_and_chosen(tmp_path: Path) -> None:
     write_settings(tmp_path, other={"kept": True})
-    assert chosen_profile(tmp_path, None) is None
+    assert Profiles.of(tmp_path).chosen(None) is None
     write_profiles(tmp_path, {"a": Profile(FADING, "likelihood", 9, 2.0), "b": Profile(FIXED, "bleu", 9, 2.0)})
     assert default_profile(tmp_path) is None
-    assert chosen_profile(tmp_path, None) is None
-    assert chosen_profile(tmp_path, "b") == FIXED
+    assert Profiles.of(tmp_path).chosen(None) is None
+    assert Profiles.of(tmp_path).chosen("b") == FIXED
     write_profiles(tmp_path, {"a": Profile(FIXED, "bleu", 9, 2.0)}, default="a")
-    assert chosen_profile(tmp_path, None) == FIXED
-    assert chosen_profile(tmp_path, "estimated") is None
+    assert Profiles.of(tmp_path).chosen(None) == FIXED
+    assert Profiles.of(tmp_path).chosen("estimated") is None
     write_profiles(tmp_path, {"b": None, "c": None})
     assert set(read_profiles(tmp_path)) == {"a"}
     assert default_profile(tmp_path) == "a"
@@ -69,6 +69,7 @@ def test_names_that_mean_something_else_are_refused(tmp_path: Path, name: str) -
         (("config", "kk"), 8),
         (("config",), "fast"),
         (("author",), "me"),
+        (("pairs",), "many"),
     ],
 )
 def test_a_damaged_profile_is_said(tmp_path: Path, place: tuple[str, ...], value: Any) -> None:
@@ -80,7 +81,7 @@ def test_a_damaged_profile_is_said(tmp_path: Path, place: tuple[str, ...], value
     inner[place[-1]] = value
     write_settings(tmp_path, profiles=section)
     with pytest.raises(DatastoreDamagedError, match=r"profile 'knn' .*knnmt tune .* writes it again"):
-        chosen_profile(tmp_path, None)
+        Profiles.of(tmp_path).chosen(None)
 
 
 @pytest.mark.parametrize("section", [[], "x", {"knn": None}, {"knn": []}, {"knn": {"config": {}}}])
@@ -88,3 +89,25 @@ def test_something_else_in_their_place_is_refused(tmp_path: Path, section: Any) 
     write_settings(tmp_path, profiles=section)
     with pytest.raises(DatastoreDamagedError, match="profile"):
         read_profiles(tmp_path)
+
+
+def test_profiles_that_are_none_at_all_are_not_called_one_profile(tmp_path: Path) -> None:
+    write_settings(tmp_path, profiles=[])
+    with pytest.raises(DatastoreDamagedError, match=r"its profiles cannot be read.*found list") as error:
+        read_profiles(tmp_path)
+    assert "--profile" not in str(error.value)
+    write_profiles(tmp_path, {"knn": Profile(FIXED, "bleu", 9, None)})
+    assert read_profiles(tmp_path) == {"knn": Profile(FIXED, "bleu", 9, None)}
+
+
+@pytest.mark.parametrize("default", [3, ["knn"], {"knn": 1}])
+def test_a_default_that_is_no_name_is_said_and_written_anew(tmp_path: Path, default: Any) -> None:
+    write_profiles(tmp_path, {"knn": Profile(FIXED, "bleu", 9, 2.0)})
+    write_settings(tmp_path, default_profile=default)
+    for ask in (lambda: Profiles.of(tmp_path).chosen(None), lambda: default_profile(tmp_path)):
+        with pytest.raises(DatastoreDamagedError, match="default_profile must be the name of a profile, found"):
+            ask()
+    assert Profiles.of(tmp_path).chosen("knn") == FIXED
+    assert Profiles.of(tmp_path).chosen("estimated") is None
+    write_profiles(tmp_path, {"a": Profile(FADING, "bleu", 9, 2.0)})
+    assert default_profile(tmp_path) is None
