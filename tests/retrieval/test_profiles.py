@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from knnmt.config import CacheConfig, Fading, RetrievalConfig
 from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.errors import DatastoreDamagedError, SettingError
-from knnmt.retrieval.profiles import Profile, Profiles, default_profile, read_profiles, write_profiles
+from knnmt.retrieval.profiles import (
+    Profile,
+    Profiles,
+    default_profile,
+    names_of_tuning,
+    read_profiles,
+    write_profiles,
+)
 
 POSITIVE = st.floats(1e-3, 1e3)
 CONFIGS = st.builds(
@@ -111,3 +118,21 @@ def test_a_default_that_is_no_name_is_said_and_written_anew(tmp_path: Path, defa
     assert Profiles.of(tmp_path).chosen("estimated") is None
     write_profiles(tmp_path, {"a": Profile(FADING, "bleu", 9, 2.0)})
     assert default_profile(tmp_path) is None
+
+
+def test_tunings_of_different_names_never_write_the_same_profile() -> None:
+    assert names_of_tuning("knn") == ("knn", "knn-fixed", "cache")
+    assert names_of_tuning("law") == ("law", "law-fixed", "law-cache")
+    for name in ("cache", "knn-fixed", "knn-cache", "law-fixed", "law-cache"):
+        with pytest.raises(SettingError, match=f"a tuning cannot be called '{name}'"):
+            names_of_tuning(name)
+    with pytest.raises(SettingError, match="cannot be called 'estimated'"):
+        names_of_tuning("estimated")
+
+
+def test_the_advice_for_a_damaged_profile_can_be_followed(tmp_path: Path) -> None:
+    write_settings(tmp_path, profiles={name: {} for name in (*names_of_tuning("knn"), *names_of_tuning("law"))})
+    for tuning in ("knn", "law"):
+        for name in names_of_tuning(tuning):
+            with pytest.raises(DatastoreDamagedError, match=f"--profile {tuning}`"):
+                Profiles.of(tmp_path).profile(name)

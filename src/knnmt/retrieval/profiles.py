@@ -18,6 +18,8 @@ from knnmt.errors import DatastoreDamagedError, SettingError
 PROFILES = "profiles"
 DEFAULT = "default_profile"
 ESTIMATED = "estimated"  # no saved one: what was estimated from the store alone
+TUNED, BY_BLEU = "knn", "bleu"  # what a tuning by likelihood, and one by BLEU, is called unless it is named
+_FIXED, _CACHE = "-fixed", "-cache"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class Profiles:
         except (TypeError, KeyError, ValueError, AttributeError, SettingError) as error:
             raise DatastoreDamagedError(
                 f"{self.store}: its profile {name!r} lacks a field, has an unknown one or a wrong value ({error}); "
-                f"`knnmt tune {self.store} --dev DEV --profile {name.removesuffix('-fixed').removesuffix('-cache')}` "
+                f"`knnmt tune {self.store} --dev DEV --profile {_tuned_with(name)}` "
                 "writes it again."
             ) from error
 
@@ -106,6 +108,22 @@ def default_profile(store: Path) -> str | None:
 def check_name(name: str) -> None:
     """Refuse a name that a profile cannot have."""
     check(bool(name.strip()) and name != ESTIMATED, f"a profile cannot be called {name!r}; choose another name")
+
+
+def names_of_tuning(name: str) -> tuple[str, str, str]:
+    """What one tuning saves: (NAME, NAME-fixed, NAME-cache); the cache of `knn` is just `cache`."""
+    check_name(name)
+    check(
+        _tuned_with(name) == name,
+        f"a tuning cannot be called {name!r}: that is what the one called {_tuned_with(name)!r} saves beside its own; "
+        "choose another name",
+    )
+    return name, f"{name}{_FIXED}", _CACHE[1:] if name == TUNED else f"{name}{_CACHE}"
+
+
+def _tuned_with(name: str) -> str:
+    """The name of the tuning that saves a profile of this name."""
+    return TUNED if name == _CACHE[1:] else name.removesuffix(_FIXED).removesuffix(_CACHE)
 
 
 def write_profiles(store: Path, profiles: Mapping[str, Profile | None], default: str | None = None) -> None:
