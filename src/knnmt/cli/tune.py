@@ -101,11 +101,12 @@ def tune(
     if method not in METHODS:
         raise SettingError(f"--method must be {' or '.join(METHODS)}, got {method!r}")
     by_bleu = confirm or method == "bleu"
-    _refuse_idle("--temperature", temperature is not None and method != "bleu", "is for --method bleu")
-    _refuse_idle("--sample", sample is not None and not by_bleu, "is for --confirm or --method bleu")
-    _refuse_idle("--bleu-loss", bleu_loss is not None and not confirm, "is for --confirm")
-    _refuse_idle("--exact", exact and search, "leaves no index that --search could judge")
-    names = names_of_tuning(profile or (BY_BLEU if method == "bleu" else TUNED))
+    _refuse_idle(temperature is not None and method != "bleu", "--temperature is for --method bleu")
+    _refuse_idle(sample is not None and not by_bleu, "--sample is for --confirm or --method bleu")
+    _refuse_idle(bleu_loss is not None and not confirm, "--bleu-loss is for --confirm")
+    _refuse_idle(exact and search, "--search judges the index, which --exact does not use")
+    usual = BY_BLEU if method == "bleu" else TUNED
+    names = names_of_tuning(usual if profile is None else profile)
     opened = Datastore.open(store)
     if plot is not None:
         _prepare_place(plot)
@@ -149,10 +150,10 @@ def tune(
         typer.echo(f"drawn       {', '.join(map(str, written))}")
 
 
-def _refuse_idle(option: str, idle: bool, purpose: str) -> None:
+def _refuse_idle(idle: bool, problem: str) -> None:
     """Refuse an option that would have no effect."""
     if idle:
-        raise SettingError(f"{option} {purpose}; it would be passed over here")
+        raise SettingError(f"{problem}: it would have no effect here")
 
 
 def _prepare_place(stem: Path) -> None:
