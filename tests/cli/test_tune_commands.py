@@ -14,11 +14,12 @@ from typer.testing import CliRunner
 from knnmt import Datastore
 from knnmt.cli import app
 from knnmt.compression.pca import reduce
+from knnmt.config import RetrievalConfig
 from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import KnnmtError
 from knnmt.index.saved import build_index
-from knnmt.retrieval.profiles import default_profile, read_profiles
+from knnmt.retrieval.profiles import Profile, default_profile, read_profiles, write_profiles
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 
@@ -86,6 +87,7 @@ def test_settings_are_chosen_reported_and_used(store: Path, dev: Path, model: li
     assert cache.cache is not None
     assert f"τ {cache.cache.threshold:.4g} saves" in said
     assert {(each.method, each.pairs) for each in profiles.values()} == {("likelihood", tunes)}
+    assert [each.loss is None for each in profiles.values()] == [False, False, True]  # forced text shows no cache's
     losses = {line.split()[0]: float(line.split()[1]) for line in said.split("perplexity")[1].splitlines()[1:6]}
     assert list(losses) == ["alone", "before", "knn", "knn-fixed", "cache"]
     assert losses["knn"] < losses["alone"]
@@ -121,7 +123,58 @@ def test_keys_and_search_are_judged_on_request(store: Path, dev: Path, model: li
     build_index(Datastore.open(store), "ivf-flat")
     said = succeeds("tune", store, "--dev", dev, "--search", "--no-save", *model)
     assert "  probes  recall  variation  nats lost    ms/40\n" in said
-    assert "search      enough: `knnmt index --recall " in said
+    assert f"search      enough: `knnmt index {store} --dev {dev} --recall " in said
+
+
+def test_advice_on_keys_is_a_whole_command(store: Path, dev: Path, model: list[str]) -> None:
+    said = succeeds("tune", store, "--dev", dev, "--dims", "--cache-loss", "9", "--no-save", *model)
+    assert f"dimensions  `knnmt reduce {store} -o NEW --dim 16`; by " in said
+
+
+def test_a_figure_that_cannot_be_written_loses_no_tuning(
+    store: Path, dev: Path, model: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    options = ["tune", str(store), "--dev", str(dev), "--pairs", "4", *model]
+    assert "cannot be written" in refused(*options, "--plot", tmp_path / "file" / "figure")
+    assert not read_settings(store)  # before anything is done
+    assert "--plot needs the beginning of a file's name" in refused(*options, "--plot", ".")
+    (tmp_path / "new" / "figure.png").mkdir(parents=True)
+    message = refused(*options, "--plot", tmp_path / "new" / "figure")
+    assert "the figure cannot be written" in message
+    assert "the profiles are saved" in message
+    assert read_profiles(store)["knn"].pairs == 4
+    succeeds(*options, "--plot", tmp_path / "made" / "here" / "figure")
+    assert (tmp_path / "made" / "here" / "figure.svg").is_file()
+
+
+def test_pairs_that_are_left_out_are_counted(store: Path, dev: Path, model: list[str]) -> None:
+    with dev.open("a", encoding="utf-8") as file:
+        file.write("\nnur links\t\n" + f"{'viel zu lang ' * 30}\tx\n")
+    said = succeeds("tune", store, "--dev", dev, "--all-dev", "--no-save", *model)
+    assert f"left out    1 of {dev}: empty line\n" in said
+    assert f"left out    1 of {dev}: empty source or target\n" in said
+    assert said.count("too long    1 of 25 pairs, for the model's ") == 2  # those that tune, those that are reported
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--temperature", "10"], "--temperature is for --method bleu"),
+        (["--confirm", "--temperature", "10"], "--temperature is for --method bleu"),
+        (["--sample", "10"], "--sample is for --confirm or --method bleu"),
+        (["--bleu-loss", "0.2"], "--bleu-loss is for --confirm"),
+        (["--method", "bleu", "--bleu-loss", "0.2"], "--bleu-loss is for --confirm"),
+        (["--exact", "--search"], "--search judges the index, which --exact does not use"),
+        (["--profile", ""], "cannot be called ''"),
+        (["--profile", "cache"], "cannot be called 'cache': that is what the one called 'knn' saves"),
+        (["--profile", "knn-fixed"], "cannot be called 'knn-fixed'"),
+    ],
+)
+def test_options_without_effect_and_names_that_collide_are_refused(
+    store: Path, dev: Path, options: list[str], message: str
+) -> None:
+    assert message in refused("tune", store, "--dev", dev, *options)
 
 
 def test_bleu_decides_when_it_is_asked_to(store: Path, dev: Path, model: list[str]) -> None:
@@ -131,16 +184,30 @@ def test_bleu_decides_when_it_is_asked_to(store: Path, dev: Path, model: list[st
     scores = [float(line.split()[1]) for line in said.split("chosen")[1].splitlines() if line.startswith("BLEU")]
     chosen = said.split("chosen      ")[2].splitlines()[0]
     assert f"{max(scores):6.2f}" in next(line for line in said.splitlines() if line.endswith(chosen))
-    assert read_profiles(store)["knn"].config.signature() == chosen
+    found = read_profiles(store)
+    assert found["knn"].config.signature() == chosen
+    tunes = int(said.split("development ")[1].split()[0])
+    assert {name: (each.method, each.pairs) for name, each in found.items() if name != "cache"} == {
+        "knn": ("bleu", 4),
+        "knn-fixed": ("likelihood", tunes),
+    }
 
 
 def test_the_papers_search(store: Path, dev: Path, model: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("knnmt.evaluation.tuning.PAPER_KS", (8,))
+    before = Profile(RetrievalConfig(8, 0.5, 20.0), "likelihood", 40, 2.5)
+    write_profiles(store, {"knn": before}, default="knn")
     said = succeeds("tune", store, "--dev", dev, "--method", "bleu", "--temperature", "20", "--sample", "3", *model)
     assert sum(line.startswith("BLEU") for line in said.splitlines()) == 4
+    assert "; bleu is not its default: `--profile bleu` would make it that\n" in said
     found = read_profiles(store)
-    assert set(found) - {"cache"} == {"knn"}
-    assert (found["knn"].method, found["knn"].config.temperature, found["knn"].config.fading) == ("bleu", 20.0, None)
+    assert set(found) - {"bleu-cache"} == {"knn", "bleu"}
+    assert found["knn"] == before
+    bleu = found["bleu"]
+    assert (bleu.method, bleu.pairs, bleu.config.temperature, bleu.config.fading) == ("bleu", 3, 20.0, None)
+    assert default_profile(store) == "knn"
+    succeeds("tune", store, "--dev", dev, "--method", "bleu", "--sample", "1", "--profile", "paper", *model)
+    assert default_profile(store) == "paper"
 
 
 def test_a_reduced_store_that_nothing_is_known_of_can_be_tuned(
@@ -161,6 +228,20 @@ def test_damaged_profiles_are_written_anew(store: Path, dev: Path, model: list[s
         assert "knnmt tune" in refused("translate", "-d", store, *model)
         succeeds("tune", store, "--dev", dev, "--pairs", "4", *model)
         assert read_profiles(store)["knn"].pairs == 4
+
+
+def test_inspecting_goes_on_past_a_damaged_profile(store: Path) -> None:
+    sound = Profile(RetrievalConfig(8, 0.5, 20.0), "likelihood", 40, 2.5)
+    write_profiles(store, {"after": sound})
+    write_settings(store, profiles={"knn": {"config": {}}, **read_settings(store)["profiles"]}, default_profile=3)
+    shown = succeeds("inspect", store)
+    assert "damaged     " in shown
+    assert "its profile 'knn' lacks a field" in shown
+    assert f"profile     after: {sound.config.signature()}, by likelihood on 40 pairs\n" in shown
+    assert "default_profile must be the name of a profile, found 3" in shown
+    assert "\norigin " in shown
+    write_settings(store, profiles=[])
+    assert "its profiles cannot be read" in succeeds("inspect", store)
 
 
 def test_mistakes_of_tuning_are_explained(store: Path, dev: Path, model: list[str], tmp_path: Path) -> None:

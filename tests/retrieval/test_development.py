@@ -81,10 +81,27 @@ def test_what_is_found_is_what_the_store_holds(
                 assert float(positions.log_counts[row, place].exp()) == pytest.approx(float(entries.counts[entry]))
     assert (positions.log_counts is None) == (entries.counts is None)
 
-    some = found.beginning(4)
-    assert len(some) == 4
-    assert torch.equal(some.positions().distances_sq, positions.distances_sq[:4])
-    assert len(found.beginning(10_000)) == len(found)
+    some = found.spread(len(found) // 2)
+    assert 0 < len(some) <= len(found) // 2
+    assert some.sentences.tolist() == sorted(some.sentences.tolist())
+    assert set(some.sentences.tolist()) == set(range(some.pairs))
+    assert len(found.spread(10_000)) == len(found)
+
+
+def test_a_part_of_the_text_is_whole_sentences_from_all_over_it(tiny: TransformerEngine, store: Datastore) -> None:
+    found = develop(tiny, OpenStore(store), FITTING, k=5)
+    lengths = torch.bincount(found.sentences).tolist()
+    begins = [sum(lengths[:number]) for number in range(len(lengths))]
+    for rows in (1, 40, len(found) - 1):
+        some = found.spread(rows)
+        taken = [number * found.pairs // some.pairs for number in range(some.pairs)]
+        expected = [row for number in taken for row in range(begins[number], begins[number] + lengths[number])]
+        assert len(some) <= rows or some.pairs == 1
+        assert torch.equal(some.states, found.states[expected])
+        assert torch.equal(some.tokens, found.tokens[expected])
+        assert torch.equal(some.base, found.base[expected])
+        assert torch.equal(some.neighbours.ids, found.neighbours.ids[expected])
+    assert taken[-1] > found.pairs // 2
 
 
 def test_progress_counts_pairs_twice(tiny: TransformerEngine, store: Datastore) -> None:

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from knnmt.config import CacheConfig, Fading, RetrievalConfig
 from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.errors import DatastoreDamagedError, SettingError
-from knnmt.retrieval.profiles import Profile, chosen_profile, default_profile, read_profiles, write_profiles
+from knnmt.retrieval.profiles import (
+    Profile,
+    Profiles,
+    default_profile,
+    names_of_tuning,
+    read_profiles,
+    write_profiles,
+)
 
 POSITIVE = st.floats(1e-3, 1e3)
 CONFIGS = st.builds(
@@ -36,14 +43,14 @@ def test_settings_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactor
 
 def test_profiles_are_added_replaced_removed_and_chosen(tmp_path: Path) -> None:
     write_settings(tmp_path, other={"kept": True})
-    assert chosen_profile(tmp_path, None) is None
+    assert Profiles.of(tmp_path).chosen(None) is None
     write_profiles(tmp_path, {"a": Profile(FADING, "likelihood", 9, 2.0), "b": Profile(FIXED, "bleu", 9, 2.0)})
     assert default_profile(tmp_path) is None
-    assert chosen_profile(tmp_path, None) is None
-    assert chosen_profile(tmp_path, "b") == FIXED
+    assert Profiles.of(tmp_path).chosen(None) is None
+    assert Profiles.of(tmp_path).chosen("b") == FIXED
     write_profiles(tmp_path, {"a": Profile(FIXED, "bleu", 9, 2.0)}, default="a")
-    assert chosen_profile(tmp_path, None) == FIXED
-    assert chosen_profile(tmp_path, "estimated") is None
+    assert Profiles.of(tmp_path).chosen(None) == FIXED
+    assert Profiles.of(tmp_path).chosen("estimated") is None
     write_profiles(tmp_path, {"b": None, "c": None})
     assert set(read_profiles(tmp_path)) == {"a"}
     assert default_profile(tmp_path) == "a"
@@ -69,6 +76,7 @@ def test_names_that_mean_something_else_are_refused(tmp_path: Path, name: str) -
         (("config", "kk"), 8),
         (("config",), "fast"),
         (("author",), "me"),
+        (("pairs",), "many"),
     ],
 )
 def test_a_damaged_profile_is_said(tmp_path: Path, place: tuple[str, ...], value: Any) -> None:
@@ -80,7 +88,7 @@ def test_a_damaged_profile_is_said(tmp_path: Path, place: tuple[str, ...], value
     inner[place[-1]] = value
     write_settings(tmp_path, profiles=section)
     with pytest.raises(DatastoreDamagedError, match=r"profile 'knn' .*knnmt tune .* writes it again"):
-        chosen_profile(tmp_path, None)
+        Profiles.of(tmp_path).chosen(None)
 
 
 @pytest.mark.parametrize("section", [[], "x", {"knn": None}, {"knn": []}, {"knn": {"config": {}}}])
@@ -88,3 +96,43 @@ def test_something_else_in_their_place_is_refused(tmp_path: Path, section: Any) 
     write_settings(tmp_path, profiles=section)
     with pytest.raises(DatastoreDamagedError, match="profile"):
         read_profiles(tmp_path)
+
+
+def test_profiles_that_are_none_at_all_are_not_called_one_profile(tmp_path: Path) -> None:
+    write_settings(tmp_path, profiles=[])
+    with pytest.raises(DatastoreDamagedError, match=r"its profiles cannot be read.*found list") as error:
+        read_profiles(tmp_path)
+    assert "--profile" not in str(error.value)
+    write_profiles(tmp_path, {"knn": Profile(FIXED, "bleu", 9, None)})
+    assert read_profiles(tmp_path) == {"knn": Profile(FIXED, "bleu", 9, None)}
+
+
+@pytest.mark.parametrize("default", [3, ["knn"], {"knn": 1}])
+def test_a_default_that_is_no_name_is_said_and_written_anew(tmp_path: Path, default: Any) -> None:
+    write_profiles(tmp_path, {"knn": Profile(FIXED, "bleu", 9, 2.0)})
+    write_settings(tmp_path, default_profile=default)
+    for ask in (lambda: Profiles.of(tmp_path).chosen(None), lambda: default_profile(tmp_path)):
+        with pytest.raises(DatastoreDamagedError, match="default_profile must be the name of a profile, found"):
+            ask()
+    assert Profiles.of(tmp_path).chosen("knn") == FIXED
+    assert Profiles.of(tmp_path).chosen("estimated") is None
+    write_profiles(tmp_path, {"a": Profile(FADING, "bleu", 9, 2.0)})
+    assert default_profile(tmp_path) is None
+
+
+def test_tunings_of_different_names_never_write_the_same_profile() -> None:
+    assert names_of_tuning("knn") == ("knn", "knn-fixed", "cache")
+    assert names_of_tuning("law") == ("law", "law-fixed", "law-cache")
+    for name in ("cache", "knn-fixed", "knn-cache", "law-fixed", "law-cache"):
+        with pytest.raises(SettingError, match=f"a tuning cannot be called '{name}'"):
+            names_of_tuning(name)
+    with pytest.raises(SettingError, match="cannot be called 'estimated'"):
+        names_of_tuning("estimated")
+
+
+def test_the_advice_for_a_damaged_profile_can_be_followed(tmp_path: Path) -> None:
+    write_settings(tmp_path, profiles={name: {} for name in (*names_of_tuning("knn"), *names_of_tuning("law"))})
+    for tuning in ("knn", "law"):
+        for name in names_of_tuning(tuning):
+            with pytest.raises(DatastoreDamagedError, match=f"--profile {tuning}`"):
+                Profiles.of(tmp_path).profile(name)

@@ -76,3 +76,18 @@ def test_more_probes_lose_less_and_the_index_stays_as_it_was(
     assert [each.settings.probes for each in offs] == [before.probes * part // 4 for part in (1, 2, 4, 8, 16)]
     assert offs[0].fidelity.recall <= offs[-1].fidelity.recall == 1
     assert offs[-1].loss == pytest.approx(0, abs=1e-4)  # every list was looked into
+
+
+def test_what_is_judged_as_the_indexs_own_settings_are_all_of_them(
+    tiny: TransformerEngine, made: Datastore, tmp_path: Path
+) -> None:
+    faiss_or_skip()
+    store = Datastore.open(shutil.copytree(made.path, tmp_path / "s"))
+    build_index(store, "pq4")
+    opened = OpenStore(store)
+    index = opened.index.approximate
+    assert index is not None
+    assert index.settings.reach  # the setting that is easily forgotten
+    offs = list(search_trade_offs(opened, develop(tiny, opened, PAIRS), RetrievalConfig(8, 0.5, 30.0)))
+    assert offs[2].settings == index.settings
+    assert all(each.settings.reach >= index.settings.reach for each in offs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from conftest import MakeCheckpoint
 from knnmt import Datastore, Request, SegmentPair, Translator
 from knnmt.compression.pca import reduce
 from knnmt.config import CacheConfig, Fading, RetrievalConfig
+from knnmt.datastore.settings import read_settings
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, NotADatastoreError, SettingError
 from knnmt.retrieval.calibration import Calibration
@@ -161,6 +163,55 @@ def test_a_cache_is_given_as_a_distance_or_as_a_quantile(translator: Translator,
         found = config_of(translator, store, cache=quantile).cache
         assert found is not None
         assert found.threshold == pytest.approx(distance)
+
+
+def test_a_quantile_of_distances_that_nobody_knows_is_refused(
+    translator: Translator, tiny: TransformerEngine, tmp_path: Path
+) -> None:
+    single = Datastore.build(tmp_path / "one", some_pairs(1), tiny)
+    with pytest.raises(SettingError, match=r"cache '20%' .* not estimated .* Give a distance like 6, .*knnmt tune"):
+        config_of(translator, single, cache="20%")
+    assert config_of(translator, single, cache="6").cache == CacheConfig(6)
+
+
+def test_settings_are_read_when_they_change_and_not_for_every_request(
+    translator: Translator, store: Datastore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_profiles(store.path, PROFILES, default="knn")
+    reads: list[Path] = []
+
+    def counted(path: Path) -> dict[str, Any]:
+        reads.append(path)
+        return read_settings(path)
+
+    for module in ("profiles", "calibration"):
+        monkeypatch.setattr(f"knnmt.retrieval.{module}.read_settings", counted)
+    translator.memories.open(store)
+    opened = len(reads)
+    for k in (2, 3, 4):
+        assert translator.memories.retrieval(store, {"k": k}).config == replace(PROFILES["knn"].config, k=k)
+        translator.memories.refresh([store])
+    assert len(reads) == opened
+    write_profiles(store.path, {"new": PROFILES["sure"]})
+    os.utime(store.path / "settings.json")  # clocks of file systems are coarse
+    assert translator.memories.retrieval(store, {"profile": "new"}).config == PROFILES["sure"].config
+
+
+def test_a_store_that_has_only_profiles_is_estimated_again_when_it_grows(
+    translator: Translator, tiny: TransformerEngine, store: Datastore
+) -> None:
+    (store.path / "settings.json").unlink()
+    write_profiles(store.path, PROFILES)
+    before = translator.memories.open(store).calibration
+    Datastore.open(store.path).add(some_pairs(20, start=100), tiny)
+    translator.memories.refresh([store])
+    after = translator.memories.open(store).calibration
+    assert after.queries > before.queries
+    after.save(store.path)
+    translator.memories.refresh([store])
+    Datastore.open(store.path).add(some_pairs(5, start=200), tiny)
+    translator.memories.refresh([store])
+    assert translator.memories.open(store).calibration == after  # what was saved stays
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +15,7 @@ import typer
 from knnmt.cli.change import Store
 from knnmt.cli.memories import in_words
 from knnmt.datastore.manifest import INDEXES
-from knnmt.errors import ModelError, SettingError
+from knnmt.errors import DatastoreDamagedError, ModelError, SettingError
 
 if TYPE_CHECKING:
     from knnmt.datastore.store import Datastore, Entry
@@ -117,7 +119,7 @@ def _show_summary(store: Datastore, limit: int) -> None:
 def _show_index(store: Datastore) -> None:
     """What the store's index, its estimated settings and its profiles are, as they are recorded."""
     from knnmt.datastore.settings import read_settings
-    from knnmt.retrieval.profiles import default_profile, read_profiles
+    from knnmt.retrieval.profiles import Profiles
 
     record = store.path / INDEXES / "index.json"
     if record.is_file():
@@ -131,10 +133,25 @@ def _show_index(store: Datastore) -> None:
         typer.echo(
             f"settings    k {settings['k']}, T {settings['temperature']:.3g}, λ at most {settings['fading_weight']:g}"
         )
-    for name, profile in read_profiles(store.path).items():
-        default = ", default" if name == default_profile(store.path) else ""
-        chosen = f"by {profile.method} on {profile.pairs:,} pairs{default}"
-        typer.echo(f"profile     {name}: {profile.config.signature()}, {chosen}")
+    profiles = Profiles.of(store.path)
+    with _damage_said():
+        for name in profiles.names():
+            with _damage_said():
+                profile = profiles.profile(name)
+                default = ", default" if name == profiles.default else ""
+                chosen = f"by {profile.method} on {profile.pairs:,} pairs{default}"
+                typer.echo(f"profile     {name}: {profile.config.signature()}, {chosen}")
+    with _damage_said():
+        profiles.default_name()
+
+
+@contextmanager
+def _damage_said() -> Iterator[None]:
+    """Let what comes after something damaged be shown all the same."""
+    try:
+        yield
+    except DatastoreDamagedError as error:
+        typer.echo(f"damaged     {error}")
 
 
 def _show_entry(entry: Entry, tokenizer: Tokenizer | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated
 
 import typer
@@ -11,9 +12,11 @@ from knnmt.cli.change import Store
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.start import heavy_imports
 from knnmt.cli.tuning_steps import TuningSteps, read_text
-from knnmt.errors import SettingError
+from knnmt.errors import SettingError, StorageError
 
 METHODS = ("likelihood", "bleu")
+_SAMPLE = 200
+_BLEU_LOSS = 0.1
 
 
 def tune(
@@ -28,9 +31,14 @@ def tune(
         bool, typer.Option("--keep-known", help="Use pairs whose source the store holds as well.")
     ] = False,
     profile: Annotated[
-        str, typer.Option(help="Save under this name; NAME-fixed and NAME-cache beside it (for knn: cache).")
-    ] = "knn",
-    save: Annotated[bool, typer.Option(help="Save the profiles, and make the first the store's default.")] = True,
+        str | None,
+        typer.Option(
+            help="Save under this name, NAME-fixed and NAME-cache (for knn: cache) beside it, and make it the store's "
+            "default.  [default: knn; with --method bleu, bleu, which does not become the default]",
+            show_default=False,
+        ),
+    ] = None,
+    save: Annotated[bool, typer.Option(help="Save the profiles.")] = True,
     method: Annotated[
         str, typer.Option(help="likelihood, or bleu: the paper's search over k and fixed λ, slowly.")
     ] = "likelihood",
@@ -41,11 +49,18 @@ def tune(
     confirm: Annotated[
         bool, typer.Option("--confirm", help="Let BLEU decide among the best, confirm τ, and report BLEU.")
     ] = False,
-    sample: Annotated[int, typer.Option(min=1, help="Pairs translated for each BLEU.")] = 200,
+    sample: Annotated[
+        int | None, typer.Option(min=1, help="Pairs translated for each BLEU.  [default: 200]", show_default=False)
+    ] = None,
     cache_loss: Annotated[
         float, typer.Option(min=0, help="Most nats a token that the cache, shorter keys or a faster search may lose.")
     ] = 0.01,
-    bleu_loss: Annotated[float, typer.Option(min=0, help="Most BLEU that the cache may lose, with --confirm.")] = 0.1,
+    bleu_loss: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Most BLEU that the cache may lose, with --confirm.  [default: 0.1]", show_default=False
+        ),
+    ] = None,
     dims: Annotated[bool, typer.Option("--dims", help="Say how short keys may be (knnmt reduce).")] = False,
     search: Annotated[
         bool, typer.Option("--search", help="Say how faithful the search must be (knnmt index).")
@@ -81,40 +96,72 @@ def tune(
         knnmt tune projekt.store --dev probe.tsv --method bleu --temperature 10      (the paper's)
     """
     from knnmt.datastore.store import Datastore
-    from knnmt.retrieval.profiles import check_name
+    from knnmt.retrieval.profiles import BY_BLEU, TUNED, names_of_tuning
 
     if method not in METHODS:
         raise SettingError(f"--method must be {' or '.join(METHODS)}, got {method!r}")
-    check_name(profile)
+    by_bleu = confirm or method == "bleu"
+    _refuse_idle(temperature is not None and method != "bleu", "--temperature is for --method bleu")
+    _refuse_idle(sample is not None and not by_bleu, "--sample is for --confirm or --method bleu")
+    _refuse_idle(bleu_loss is not None and not confirm, "--bleu-loss is for --confirm")
+    _refuse_idle(exact and search, "--search judges the index, which --exact does not use")
+    usual = BY_BLEU if method == "bleu" else TUNED
+    names = names_of_tuning(usual if profile is None else profile)
     opened = Datastore.open(store)
+    if plot is not None:
+        _prepare_place(plot)
     text = read_text(opened, development, pairs, all_dev, keep_known)
     with heavy_imports():
         from knnmt.evaluation.plotting import new_figure
         from knnmt.evaluation.scoring import require_sacrebleu
         from knnmt.translator.translator import Translator
-    if confirm or method == "bleu":
+    if by_bleu:
         require_sacrebleu(opened.manifest.target_language)
     if plot is not None:
         new_figure()  # what is missing shows before the work
     with ends_with("the store keeps the profiles it had"):
         translator = Translator(model or opened.manifest.model_name, device=device, threads=threads, exact=exact)
-        tuning = TuningSteps(translator, translator.memories.open(opened), text, sample)
+        tuning = TuningSteps(translator, translator.memories.open(opened), text, sample or _SAMPLE)
         tuned = tuning.by_likelihood()
         if method == "bleu":
             main = tuning.by_bleu(tuned.fixed.fixed.temperature if temperature is None else temperature)
         else:
             main = tuning.confirm(tuned) if confirm else tuned.fading.fading
         fixed = tuned.fixed.fixed if method == "likelihood" else None
-        caches, cache = tuning.cache(main, cache_loss, bleu_loss if confirm else None)
+        most_bleu = _BLEU_LOSS if bleu_loss is None else bleu_loss
+        caches, cache = tuning.cache(main, cache_loss, most_bleu if confirm else None)
         of_dims = tuning.dims(main, cache_loss) if dims else []
         of_search = tuning.search(main, cache_loss) if search else []
-        names = profile, f"{profile}-fixed", "cache" if profile == "knn" else f"{profile}-cache"
         found = {name: config for name, config in zip(names, (main, fixed, cache), strict=True) if config}
         tuning.report(found, with_bleu=confirm)
-        if plot is not None:
-            from knnmt.evaluation.tuning_figures import draw_tuning
-
-            written = draw_tuning(plot, tuned, caches, of_dims, of_search, cache_loss)
-            typer.echo(f"drawn       {', '.join(map(str, written))}")
         if save:
-            tuning.save(found, names, method)
+            tuning.save(found, names, by_bleu, as_default=profile is not None or method == "likelihood")
+    if plot is not None:
+        from knnmt.evaluation.tuning_figures import draw_tuning
+
+        try:
+            written = draw_tuning(plot, tuned, caches, of_dims, of_search, cache_loss)
+        except OSError as error:
+            kept = "; the profiles are saved" if save else ""
+            raise StorageError(
+                f"{error.filename or plot}: the figure cannot be written: {error.strerror or error}{kept}. "
+                "Mend that, or choose another STEM"
+            ) from error
+        typer.echo(f"drawn       {', '.join(map(str, written))}")
+
+
+def _refuse_idle(idle: bool, problem: str) -> None:
+    """Refuse an option that would have no effect."""
+    if idle:
+        raise SettingError(f"{problem}: it would have no effect here")
+
+
+def _prepare_place(stem: Path) -> None:
+    """Make the directory of a figure and see that it can be written to: before the work, not after it."""
+    from knnmt.datastore.publication import storage_errors
+
+    if not stem.name:
+        raise SettingError(f"--plot needs the beginning of a file's name, got {str(stem)!r}")
+    with storage_errors(stem):
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=stem.parent).close()

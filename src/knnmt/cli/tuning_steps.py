@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 import warnings
 from collections.abc import Sequence
@@ -36,8 +37,9 @@ _CONFIRMED = 3  # of the settings that are best by likelihood, beside the presen
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Pairs to tune on, and to report."""
+    """Pairs to tune on, and to report, and the file that they come from."""
 
+    path: Path
     tuning: Sequence[SegmentPair]
     reported: Sequence[SegmentPair]
 
@@ -48,7 +50,10 @@ def read_text(store: Datastore, path: Path, most: int, all_dev: bool, keep_known
 
     manifest = store.manifest
     reading = ReadingConfig(source_language=manifest.source_language, target_language=manifest.target_language)
-    pairs = list(read_memories([path], reading, ReadingReport()))
+    report = ReadingReport()
+    pairs = list(read_memories([path], reading, report))
+    for reason, count in report.skipped.most_common():
+        typer.echo(f"left out    {count:,} of {path}: {reason}")
     found = overlap(store, pairs)
     if found.known:
         fate = "kept" if keep_known else "left out"
@@ -60,7 +65,7 @@ def read_text(store: Datastore, path: Path, most: int, all_dev: bool, keep_known
     tuning, reported = (usable, usable) if all_dev else halves(usable)
     if not tuning or not reported:
         raise InputError(f"{path}: {len(usable)} pairs are too few to tune and report on; give more, or --all-dev")
-    text = Text(spread(tuning, most), spread(reported, most))
+    text = Text(path, spread(tuning, most), spread(reported, most))
     other = "the same are reported" if all_dev else f"{len(text.reported):,} others are reported"
     typer.echo(f"development {len(text.tuning):,} pairs of {path} tune; {other}")
     return text
@@ -74,6 +79,7 @@ class TuningSteps:
 
         self._translator, self._memory, self._text, self._sample = translator, memory, text, sample
         self._store = memory.opened.store.path
+        self._scored_pairs = min(sample, len(text.tuning))
         if memory.opened.index.hint:
             print(f"knnmt: {self._store}: {memory.opened.index.hint}", file=sys.stderr)
         self._before: RetrievalConfig | None
@@ -87,7 +93,13 @@ class TuningSteps:
         from knnmt.retrieval.development import develop
 
         with counter(name, lambda: 2 * len(pairs), "pairs passed") as progress:
-            return develop(self._translator.engine, self._memory.opened, pairs, progress=progress)
+            found = develop(self._translator.engine, self._memory.opened, pairs, progress=progress)
+        if missing := len(pairs) - found.pairs:
+            positions = self._translator.engine.max_positions
+            typer.echo(
+                f"too long    {missing:,} of {len(pairs):,} pairs, for the model's {positions} positions: left out"
+            )
+        return found
 
     def by_likelihood(self) -> Tuned:
         """Print the best of each k."""
@@ -125,7 +137,7 @@ class TuningSteps:
         return scored
 
     def _best(self, configs: Sequence[RetrievalConfig]) -> RetrievalConfig:
-        typer.echo(f"confirming  on {min(self._sample, len(self._text.tuning)):,} of the pairs that tune")
+        typer.echo(f"confirming  on {self._scored_pairs:,} of the pairs that tune")
         scores = [each.bleu for each in self._score(self._text.tuning, configs)]
         best = configs[scores.index(max(scores))]
         typer.echo(f"chosen      {best.signature()}\n")
@@ -184,9 +196,10 @@ class TuningSteps:
         for each in dimension_trade_offs(entries, self._development, config.k):
             typer.echo(f"{each.dim:>8} {each.variance:15.1%} {each.loss:10.4f}")
             offs.append(each)
-        sampled = min(SAMPLED_ENTRIES, entries.entries), min(SAMPLED_POSITIONS, len(self._development))
+        sampled = min(SAMPLED_ENTRIES, entries.entries), len(self._development.spread(SAMPLED_POSITIONS))
         proposed = next((each.dim for each in offs if each.loss <= most_lost), None)
-        advice = f"`knnmt reduce --dim {proposed}`" if proposed else f"keep all {entries.dim}"
+        store = shlex.quote(str(self._store))
+        advice = f"`knnmt reduce {store} -o NEW --dim {proposed}`" if proposed else f"keep all {entries.dim}"
         typer.echo(f"dimensions  {advice}; by {sampled[1]:,} positions and {sampled[0]:,} sampled entries\n")
         return offs
 
@@ -204,13 +217,15 @@ class TuningSteps:
             )
             offs.append(each)
         proposed = next((each.fidelity for each in offs if each.loss <= most_lost), None)
+        index = f"knnmt index {shlex.quote(str(self._store))}"
         if not offs:
             typer.echo("search      exact: nothing is lost\n")
         elif proposed is None:
-            typer.echo("search      every setting loses more than allowed; `knnmt index --kind exact` loses nothing\n")
+            typer.echo(f"search      every setting loses more than allowed; `{index} --kind exact` loses nothing\n")
         else:
             recall, variation = math.floor(100 * proposed.recall) / 100, math.ceil(1000 * proposed.variation) / 1000
-            typer.echo(f"search      enough: `knnmt index --recall {recall:g} --variation {variation:g}`\n")
+            target = f"--recall {recall:g} --variation {variation:g}"
+            typer.echo(f"search      enough: `{index} --dev {shlex.quote(str(self._text.path))} {target}`\n")
         return offs
 
     def report(self, found: dict[str, RetrievalConfig], with_bleu: bool) -> None:
@@ -228,9 +243,22 @@ class TuningSteps:
             typer.echo(f"translating {min(self._sample, len(self._text.reported)):,} of the reported pairs")
             self._score(self._text.reported, list(rows.values()))
 
-    def save(self, found: dict[str, RetrievalConfig], names: Sequence[str], method: str) -> None:
-        """Keep the profiles with the store; those of an earlier tuning that have no successor go."""
-        from knnmt.evaluation.tuning import save_tuned
+    def save(
+        self, found: dict[str, RetrievalConfig], names: tuple[str, str, str], by_bleu: bool, as_default: bool
+    ) -> None:
+        """Keep the profiles with the store; those of an earlier tuning that have no successor go.
 
-        save_tuned(self._store, self._development, found, names, method)
-        typer.echo(f"saved       profiles {', '.join(found)} with {self._store}; {names[0]} is its default")
+        by_bleu: that it had the last word, which it never has on the fixed λ beside the others
+        """
+        from knnmt.retrieval.profiles import Profile, write_profiles
+
+        positions = self._development.positions()
+        profiles: dict[str, Profile | None] = dict.fromkeys(names)
+        for name, config in found.items():
+            scored = by_bleu and name != names[1]
+            method, pairs = ("bleu", self._scored_pairs) if scored else ("likelihood", self._development.pairs)
+            loss = None if config.cache else positions.loss(config)  # what a cache loses does not show in forced text
+            profiles[name] = Profile(config, method, pairs, loss)
+        write_profiles(self._store, profiles, names[0] if as_default else None)
+        fate = "is its default" if as_default else f"is not its default: `--profile {names[0]}` would make it that"
+        typer.echo(f"saved       profiles {', '.join(found)} with {self._store}; {names[0]} {fate}")

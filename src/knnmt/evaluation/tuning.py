@@ -130,8 +130,8 @@ def save_tuned(
     development: what they were chosen on
     """
     positions = development.positions()
-    profiles = {
-        name: Profile(found[name], method, development.pairs, positions.loss(found[name])) if name in found else None
-        for name in names
-    }
+    profiles: dict[str, Profile | None] = dict.fromkeys(names)
+    for name, config in found.items():
+        # A cache does nothing to forced text, so of one there is no loss.
+        profiles[name] = Profile(config, method, development.pairs, None if config.cache else positions.loss(config))
     write_profiles(store, profiles, default=names[0])

@@ -55,18 +55,30 @@ class Development:
         matches = neighbours.tokens == self.tokens[:, None]
         return Positions(self.base, neighbours.distances_sq, matches, self.sentences, log_counts)
 
-    def beginning(self, rows: int) -> Development:
-        """The first positions of it, at most `rows`, which may cut a sentence."""
-        counts = None if self.log_counts is None else self.log_counts[:rows]
+    def spread(self, rows: int) -> Development:
+        """Whole sentences from all over it with at most `rows` positions, but one sentence at least."""
+        if len(self) <= rows:
+            return self
+        lengths = torch.bincount(self.sentences)
+        count = max(1, rows * self.pairs // len(self))
+        while count > 1 and int(lengths[_places(count, self.pairs)].sum()) > rows:
+            count -= 1
+        chosen = _places(count, self.pairs)
+        here = torch.isin(self.sentences, chosen).nonzero()[:, 0]
         return Development(
-            self.states[:rows],
-            self.tokens[:rows],
-            self.base[:rows],
-            self.neighbours[torch.arange(min(rows, len(self)))],
-            counts,
-            self.sentences[:rows],
-            self.pairs,
+            self.states[here],
+            self.tokens[here],
+            self.base[here],
+            self.neighbours[here],
+            None if self.log_counts is None else self.log_counts[here],
+            torch.arange(count).repeat_interleave(lengths[chosen]),
+            count,
         )
+
+
+def _places(count: int, of: int) -> Tensor:
+    """So many numbers below `of`, evenly apart."""
+    return torch.arange(count) * of // count
 
 
 def develop(

@@ -18,6 +18,8 @@ from knnmt.errors import DatastoreDamagedError, SettingError
 PROFILES = "profiles"
 DEFAULT = "default_profile"
 ESTIMATED = "estimated"  # no saved one: what was estimated from the store alone
+TUNED, BY_BLEU = "knn", "bleu"  # what a tuning by likelihood, and one by BLEU, is called unless it is named
+_FIXED, _CACHE = "-fixed", "-cache"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,45 +28,81 @@ class Profile:
 
     method: what they were chosen by, "likelihood" or "bleu"
     pairs: development pairs that they were chosen on
-    loss: of these pairs, in nats a token
+    loss: of the text that tuned, in nats a token; None where it is not known, as with a cache
     """
 
     config: RetrievalConfig
     method: str
     pairs: int
-    loss: float
+    loss: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """The profiles of a store as its settings hold them; what is damaged is an error where it is asked for.
+
+    section: names with whole settings; default: the name of one of them, or None; either may be anything, if damaged
+    """
+
+    store: Path
+    section: Any
+    default: Any
+
+    @classmethod
+    def of(cls, store: Path) -> Profiles:
+        """Those that stand in a store's settings now."""
+        settings = read_settings(store)
+        return cls(store, settings.get(PROFILES, {}), settings.get(DEFAULT))
+
+    def names(self) -> list[str]:
+        """Every name, whether its profile can be read or not."""
+        if not isinstance(self.section, dict):
+            raise DatastoreDamagedError(
+                f"{self.store}: its profiles cannot be read: expected names with settings, found "
+                f"{type(self.section).__name__}; `knnmt tune {self.store} --dev DEV` writes them anew."
+            )
+        return list(self.section)
+
+    def profile(self, name: str) -> Profile:
+        """One of them."""
+        if name not in self.names():
+            raise SettingError(
+                f"{self.store}: no profile {name!r}; it has {', '.join([*self.section, ESTIMATED])}. "
+                "`knnmt tune` makes some"
+            )
+        try:
+            return _profile(self.section[name])
+        except (TypeError, KeyError, ValueError, AttributeError, SettingError) as error:
+            raise DatastoreDamagedError(
+                f"{self.store}: its profile {name!r} lacks a field, has an unknown one or a wrong value ({error}); "
+                f"`knnmt tune {self.store} --dev DEV --profile {_tuned_with(name)}` "
+                "writes it again."
+            ) from error
+
+    def default_name(self) -> str | None:
+        """The profile that calls use unless they name another, or None."""
+        if self.default is None or isinstance(self.default, str):
+            return self.default or None
+        raise DatastoreDamagedError(
+            f"{self.store}: {DEFAULT} must be the name of a profile, found {self.default!r}; name a profile in each "
+            f"call, or write it again: `knnmt tune {self.store} --dev DEV`."
+        )
+
+    def chosen(self, name: str | None) -> RetrievalConfig | None:
+        """The settings of a call that names this profile, or none; None for those estimated from the store."""
+        name = name or self.default_name() or ESTIMATED
+        return None if name == ESTIMATED else self.profile(name).config
 
 
 def read_profiles(store: Path) -> dict[str, Profile]:
     """Every profile of a store, by name."""
-    return {name: _profile(store, name, content) for name, content in _section(store, read_settings(store)).items()}
+    found = Profiles.of(store)
+    return {name: found.profile(name) for name in found.names()}
 
 
 def default_profile(store: Path) -> str | None:
     """The name of the profile that calls use unless they name another, or None."""
-    name = read_settings(store).get(DEFAULT)
-    return None if name is None else str(name)
-
-
-def chosen_profile(store: Path, name: str | None) -> RetrievalConfig | None:
-    """The settings of a call that names this profile, or none; None for those estimated from the store."""
-    settings = read_settings(store)
-    name = name or settings.get(DEFAULT) or ESTIMATED
-    if name == ESTIMATED:
-        return None
-    profiles = _section(store, settings)
-    if name not in profiles:
-        raise SettingError(
-            f"{store}: no profile {name!r}; it has {', '.join([*profiles, ESTIMATED])}. `knnmt tune` makes some"
-        )
-    return _profile(store, name, profiles[name]).config
-
-
-def _section(store: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    section = settings.get(PROFILES, {})
-    if not isinstance(section, dict):
-        raise _damaged(store, PROFILES, f"expected names with settings, found {type(section).__name__}")
-    return section
+    return Profiles.of(store).default_name()
 
 
 def check_name(name: str) -> None:
@@ -72,32 +110,40 @@ def check_name(name: str) -> None:
     check(bool(name.strip()) and name != ESTIMATED, f"a profile cannot be called {name!r}; choose another name")
 
 
+def names_of_tuning(name: str) -> tuple[str, str, str]:
+    """What one tuning saves: (NAME, NAME-fixed, NAME-cache); the cache of `knn` is just `cache`."""
+    check_name(name)
+    check(
+        _tuned_with(name) == name,
+        f"a tuning cannot be called {name!r}: that is what the one called {_tuned_with(name)!r} saves beside its own; "
+        "choose another name",
+    )
+    return name, f"{name}{_FIXED}", _CACHE[1:] if name == TUNED else f"{name}{_CACHE}"
+
+
+def _tuned_with(name: str) -> str:
+    """The name of the tuning that saves a profile of this name."""
+    return TUNED if name == _CACHE[1:] else name.removesuffix(_FIXED).removesuffix(_CACHE)
+
+
 def write_profiles(store: Path, profiles: Mapping[str, Profile | None], default: str | None = None) -> None:
     """Save profiles in the place of those of the same name; None removes one. `default` names one of them, if given."""
     for name in profiles:
         check_name(name)
-    settings = read_settings(store)
-    earlier = settings.get(PROFILES)
-    kept = earlier if isinstance(earlier, dict) else {}  # what is damaged is written anew
+    earlier = Profiles.of(store)
+    kept = earlier.section if isinstance(earlier.section, dict) else {}  # what is damaged is written anew
+    before = earlier.default if isinstance(earlier.default, str) else None
     section = {**kept, **{name: each and asdict(each) for name, each in profiles.items()}}
     section = {name: content for name, content in section.items() if content is not None}
-    write_settings(store, **{PROFILES: section, DEFAULT: default or settings.get(DEFAULT)})
+    write_settings(store, **{PROFILES: section, DEFAULT: default or before})
 
 
-def _profile(store: Path, name: str, content: Any) -> Profile:
-    try:
-        config = dict(content["config"])
-        check(isinstance(config["k"], int), f"k must be a whole number, got {config['k']!r}")
-        fading, cache = config["fading"], config["cache"]
-        config["fading"] = fading and Fading(**{each: float(value) for each, value in fading.items()})
-        config["cache"] = cache and CacheConfig(**cache)
-        return Profile(**{**content, "config": RetrievalConfig(**config)})
-    except (TypeError, KeyError, ValueError, AttributeError, SettingError) as error:
-        raise _damaged(store, name, str(error)) from error
-
-
-def _damaged(store: Path, name: str, problem: str) -> DatastoreDamagedError:
-    return DatastoreDamagedError(
-        f"{store}: its profile {name!r} lacks a field, has an unknown one or a wrong value ({problem}); "
-        f"`knnmt tune {store} --dev DEV --profile {name}` writes it again."
-    )
+def _profile(content: Any) -> Profile:
+    config = dict(content["config"])
+    check(isinstance(config["k"], int), f"k must be a whole number, got {config['k']!r}")
+    fading, cache = config["fading"], config["cache"]
+    config["fading"] = fading and Fading(**{each: float(value) for each, value in fading.items()})
+    config["cache"] = cache and CacheConfig(**cache)
+    profile = Profile(**{**content, "config": RetrievalConfig(**config)})
+    check(isinstance(profile.pairs, int), f"pairs must be a whole number, got {profile.pairs!r}")
+    return profile

@@ -58,13 +58,13 @@ def dimension_trade_offs(
 ) -> Iterator[DimensionTradeOff]:
     """What shorter keys lose, from the shortest on, with T and a fixed λ that fit each.
 
-    Exact search among at most 100,000 entries taken by chance, for the first 2,000 positions: what is lost can be told
-    from these, what the whole store is worth cannot.
+    Exact search among at most 100,000 entries taken by chance, for 2,000 positions from all over the text: what is
+    lost can be told from these, what the whole store is worth cannot.
     """
     live = np.arange(entries.entries) if entries.live is None else np.flatnonzero(entries.live.numpy())
     ids = np.sort(np.random.default_rng(seed).permutation(live)[:SAMPLED_ENTRIES])
     keys = torch.from_numpy(np.array(entries.keys_of(ids), np.float32))
-    some = development.beginning(SAMPLED_POSITIONS)
+    some = development.spread(SAMPLED_POSITIONS)
     values = entries.values[torch.from_numpy(ids)].long()
     counts = None if entries.counts is None else entries.counts[torch.from_numpy(ids)].log()
 
@@ -83,11 +83,11 @@ def dimension_trade_offs(
 
 
 def search_trade_offs(opened: OpenStore, development: Development, config: RetrievalConfig) -> Iterator[SearchTradeOff]:
-    """What the store's index loses, from fast to slow, for the first 2,000 positions; nothing if there is none."""
+    """What the store's index loses, from fast to slow, for 2,000 positions; nothing if there is none."""
     index = opened.index.approximate
     if index is None:
         return
-    some, entries, usual = development.beginning(SAMPLED_POSITIONS), opened.index.entries, index.settings
+    some, entries, usual = development.spread(SAMPLED_POSITIONS), opened.index.entries, index.settings
     k = min(config.k, entries.entries)
 
     def loss(found: Found) -> float:
@@ -100,8 +100,7 @@ def search_trade_offs(opened: OpenStore, development: Development, config: Retri
     whole, nearest = loss(true), (true[0][:, :DEFAULT_K], true[1][:, :DEFAULT_K])
     try:
         for part in _PROBES:
-            settings = SearchSettings(max(1, int(part * usual.probes)), usual.candidates)
-            index.settings = settings
+            index.settings = settings = usual.times(part)
             few = opened.index.search(some.states, min(DEFAULT_K, k))
             measured = fidelity(some.states, few, nearest, entries, config.temperature)
             found = opened.index.search(some.states, k)

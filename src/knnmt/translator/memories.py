@@ -17,7 +17,7 @@ from knnmt.errors import SettingError
 from knnmt.retrieval.calibration import DEFAULT_K, Calibration, calibrate
 from knnmt.retrieval.held_out import sample
 from knnmt.retrieval.matches import SourceMatcher
-from knnmt.retrieval.profiles import chosen_profile
+from knnmt.retrieval.profiles import Profiles
 from knnmt.retrieval.retriever import OpenStore, Retrieval
 
 THE_CALLS_STORE = "\0"  # no path can be that, so that a store may have any name
@@ -68,11 +68,12 @@ class Request:
 class Memory:
     """An open store with what is known of it.
 
-    settings_changed: when its settings were last written, 0 where there are none
+    settings_changed: when the settings that `calibration` and `profiles` come from were written, 0 where there are none
     """
 
     opened: OpenStore
     calibration: Calibration
+    profiles: Profiles
     matcher: SourceMatcher
     settings_changed: int
 
@@ -87,13 +88,15 @@ class Memories:
         self._retrievals: dict[tuple[Path, RetrievalConfig], Retrieval] = {}
 
     def open(self, datastore: Store) -> Memory:
-        """Open a store, or find it open."""
+        """Open a store, or find it open; its settings are those that stand there now."""
         path = _place(datastore)
         if path not in self._open:
             store = Datastore.open(path, self._engine)
             opened = OpenStore(store, self._engine.device, self._exact)
             changed = settings_changed(path)
-            self._open[path] = Memory(opened, self._calibration(opened), SourceMatcher(store), changed)
+            calibration = self._calibration(opened)
+            self._open[path] = Memory(opened, calibration, Profiles.of(path), SourceMatcher(store), changed)
+        self._read_settings(self._open[path])  # a call may name a profile that was made since
         return self._open[path]
 
     def close(self, datastore: Store) -> None:
@@ -106,10 +109,18 @@ class Memories:
         """Move those of these stores that are open to their newest generation, index and settings."""
         for path in self._open.keys() & {_place(each) for each in datastores}:
             memory = self._open[path]
-            grown = memory.opened.refresh() and memory.settings_changed == 0
-            if grown or settings_changed(path) != memory.settings_changed:
-                memory.settings_changed = settings_changed(path)
+            grown = memory.opened.refresh()
+            self._read_settings(memory)
+            if grown and Calibration.of(path) is None:  # an estimate is as old as the entries it was made from
                 memory.calibration = self._calibration(memory.opened)
+
+    def _read_settings(self, memory: Memory) -> None:
+        """Read the settings of a store again if they were written since."""
+        path = memory.opened.store.path
+        changed = settings_changed(path)
+        if changed != memory.settings_changed:
+            memory.calibration, memory.profiles = self._calibration(memory.opened), Profiles.of(path)
+            memory.settings_changed = changed
 
     def retrieval(self, datastore: Store, settings: Mapping[str, Any]) -> Retrieval:
         """How a call with these settings retrieves. Calls with equal settings get the same one."""
@@ -144,7 +155,7 @@ def resolve(memory: Memory, settings: Mapping[str, Any]) -> RetrievalConfig:
     given = {name: value for name, value in settings.items() if value is not None or name == "cache"}
     store = memory.opened.store
     profile = given.pop("profile", None)
-    start = profile if isinstance(profile, RetrievalConfig) else chosen_profile(store.path, profile)
+    start = profile if isinstance(profile, RetrievalConfig) else memory.profiles.chosen(profile)
     fades = start is None or start.fading is not None
     fading = given.get("fading", fades and "interpolation_weight" not in given)
     estimated = memory.calibration.config(fading)
@@ -162,10 +173,10 @@ def resolve(memory: Memory, settings: Mapping[str, Any]) -> RetrievalConfig:
             "index that one (`knnmt index`) and make this one from it again, or give λ and the temperature yourself."
         )
     plain = {each: given[each] for each in ("k", "interpolation_weight", "temperature", "use_counts") if each in given}
-    return replace(config, **plain, cache=_cache(memory.calibration, given, config.cache))
+    return replace(config, **plain, cache=_cache(memory, given, config.cache))
 
 
-def _cache(calibration: Calibration, given: Mapping[str, Any], before: CacheConfig | None) -> CacheConfig | None:
+def _cache(memory: Memory, given: Mapping[str, Any], before: CacheConfig | None) -> CacheConfig | None:
     threshold = given.get("cache", before and before.threshold)
     if threshold is None:
         return None
@@ -179,7 +190,13 @@ def _cache(calibration: Calibration, given: Mapping[str, Any], before: CacheConf
             0 <= number <= (100 if quantile else math.inf),
             f"cache must be a distance like 6, or a quantile like '20%' between 0% and 100%, got {threshold!r}",
         )
-        threshold = calibration.nearest_distance(number / 100) if quantile else number
+        if quantile and memory.calibration.queries == 0:
+            raise SettingError(
+                f"{memory.opened.store.path}: cache {threshold!r} is a part of distances that were not estimated for "
+                "this store. Give a distance like 6, let `knnmt tune` find one, or estimate them (`knnmt index`; of a "
+                "store made from another, index that one and make this one again)."
+            )
+        threshold = memory.calibration.nearest_distance(number / 100) if quantile else number
     names = {"cache_scope": "scope", "cache_hits": "store_hits"}
     changed = {names[each]: given[each] for each in names if each in given}
     return replace(before or CacheConfig(threshold), threshold=threshold, **changed)
