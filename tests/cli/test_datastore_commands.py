@@ -8,9 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from knnmt.cli import app
+from knnmt.errors import KnnmtError
 
 GOLDEN = Path(__file__).parent.parent / "datastore" / "golden-v1"
 PAIRS = [
@@ -22,8 +27,15 @@ PAIRS = [
 
 
 def knnmt(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "knnmt", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    """A command with what it printed, run in this process, for PyTorch is loaded already."""
+    command = [str(each) for each in arguments]
+    with warnings.catch_warnings():
+        done = CliRunner().invoke(app, command)
+    if isinstance(done.exception, KnnmtError):  # as `main` tells it
+        return subprocess.CompletedProcess(command, 1, done.stdout, f"{done.stderr}knnmt: error: {done.exception}\n")
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return subprocess.CompletedProcess(command, done.exit_code, done.stdout, done.stderr)
 
 
 def succeeds(*arguments: str | Path) -> str:

@@ -182,7 +182,7 @@ def test_too_little_text_is_said_and_the_store_made(translator: Translator, tmp_
 def test_without_sacrebleu_there_is_perplexity_and_advice(
     translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing() -> None:
+    def missing(_language: str) -> None:
         raise MissingDependencyError("sacrebleu", "scoring translations", "evaluate")
 
     monkeypatch.setattr(adapting, "require_sacrebleu", missing)

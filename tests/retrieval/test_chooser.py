@@ -100,9 +100,9 @@ def test_a_kind_is_tried_until_it_reaches_the_target(store: Datastore) -> None:
 
 def test_settings_go_from_cheap_to_dear() -> None:
     settings = _settings_to_try(SearchSettings(probes=8, candidates=64))
-    assert [each.probes for each in settings] == [4, 6, 8, 12, 16, 32] * 2
-    assert [each.candidates for each in settings] == [64] * 6 + [128] * 6
-    assert [each.probes for each in _settings_to_try(SearchSettings(1, 0))] == [1, 1, 1, 1, 2, 4]
+    assert [each.probes for each in settings] == [4, 6, 8, 10, 12, 16, 32] * 2
+    assert [each.candidates for each in settings] == [64] * 7 + [128] * 7
+    assert [each.probes for each in _settings_to_try(SearchSettings(1, 0))] == [1, 1, 1, 1, 1, 2, 4]
 
 
 def test_exact_search_stays_where_nothing_faster_is_faithful(store: Datastore) -> None:
