@@ -47,6 +47,18 @@ def spread(pairs: list[SegmentPair], count: int) -> list[SegmentPair]:
     return list(islice(pairs[:: max(1, len(pairs) // count)], count))
 
 
+def build(place: Path, domain: str, pairs: int, translator: Translator) -> None:
+    """A store of so many training pairs of a domain, 0 for all, with settings estimated from it alone."""
+    memory = read(domain, "train")
+    store = Datastore.build(place, spread(memory, pairs) if pairs else memory, translator.engine)
+    index = OpenStore(store, translator.engine.device, exact=True).index
+    held_out = sample(index.entries)
+    calibration = calibrate(held_out, held_out.search(index, DEFAULT_K), translator.engine)
+    assert calibration is not None
+    calibration.save(place)
+    print(f"{domain}: {store.entries:,} entries; {calibration.config().signature()}", flush=True)
+
+
 def translate_all(arguments: argparse.Namespace) -> dict[str, list[str]]:
     translator = Translator(device=arguments.device, dtype="float32", exact=True)
     own = {domain: [pair.source for pair in read(domain, "dev")[: arguments.own_lines]] for domain in DOMAINS}
@@ -65,13 +77,7 @@ def translate_all(arguments: argparse.Namespace) -> dict[str, list[str]]:
     with tempfile.TemporaryDirectory() as scratch:
         for domain in DOMAINS:
             place = Path(scratch) / domain
-            store = Datastore.build(place, spread(read(domain, "train"), arguments.pairs), translator.engine)
-            index = OpenStore(store, translator.engine.device, exact=True).index
-            held_out = sample(index.entries)
-            calibration = calibrate(held_out, held_out.search(index, DEFAULT_K), translator.engine)
-            assert calibration is not None
-            calibration.save(place)
-            print(f"{domain}: {store.entries:,} entries; {calibration.config().signature()}", flush=True)
+            build(place, domain, arguments.pairs, translator)
             run(f"fixed|{domain}|{domain}", domain, arguments.own_lines, datastore=place, fading=False)
             run(f"fading|{domain}|{domain}", domain, arguments.own_lines, datastore=place)
             for other in DOMAINS:

@@ -18,12 +18,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harm import DOMAINS, read, spread
+from harm import DOMAINS, build, read
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
 from knnmt.datastore.store import Datastore
-from knnmt.retrieval.calibration import DEFAULT_K, calibrate
-from knnmt.retrieval.held_out import sample
 from knnmt.retrieval.retriever import OpenStore
 from knnmt.translator.translator import Translator
 
@@ -59,26 +57,13 @@ def made(directory: Path, steps: list[str], translator: Translator) -> Path:
     return place
 
 
-def build(directory: Path, domain: str, pairs: int, translator: Translator) -> None:
-    place = directory / "full"
-    if place.exists():
-        return
-    memory = read(domain, "train")
-    store = Datastore.build(place, spread(memory, pairs) if pairs else memory, translator.engine)
-    index = OpenStore(store, translator.engine.device, exact=True).index
-    held_out = sample(index.entries)
-    calibration = calibrate(held_out, held_out.search(index, DEFAULT_K), translator.engine)
-    assert calibration is not None
-    calibration.save(place)
-    print(f"{domain}: {store.entries:,} entries; {calibration.config().signature()}", flush=True)
-
-
 def translate_all(arguments: argparse.Namespace, stores: Path) -> dict[str, Any]:
     translator = Translator(device=arguments.device, dtype="float32", exact=True)
     found: dict[str, Any] = {}
     for domain in arguments.domains:
         lines = [pair.source for pair in read(domain, "dev")[: arguments.lines]]
-        build(stores / domain, domain, arguments.pairs, translator)
+        if not (stores / domain / "full").exists():
+            build(stores / domain / "full", domain, arguments.pairs, translator)
         for name in arguments.systems:
             steps, settings = SYSTEMS[name]
             settings = {"datastore": made(stores / domain, steps, translator), **settings}

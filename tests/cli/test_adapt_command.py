@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 
 import pytest
 from datastore_pairs import some_pairs
-from typer.testing import CliRunner
+from test_tune_commands import refused, succeeds
 
 from knnmt import Datastore
-from knnmt.cli import app
-from knnmt.errors import KnnmtError
-
-
-def succeeds(*arguments: str | Path) -> str:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        done = CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False, input="Satz 3\n")
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
-def refused(*arguments: str | Path) -> str:
-    with pytest.raises(KnnmtError) as error:
-        CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False)
-    return str(error.value)
 
 
 def write(path: Path, count: int, start: int = 0) -> Path:

@@ -17,13 +17,12 @@ from typing import Any
 
 import torch
 
-from knnmt.config import check
 from knnmt.corpus.lines import read_lines
 from knnmt.datastore.manifest import MANIFEST
 from knnmt.datastore.publication import publish_file, storage_errors
 from knnmt.engine.precision import cpu_name
 from knnmt.errors import InputError
-from knnmt.evaluation.systems import System
+from knnmt.evaluation.systems import System, check_names
 from knnmt.retrieval.retriever import Statistics
 from knnmt.translator.memories import Memories
 from knnmt.translator.translation import Translation
@@ -94,19 +93,10 @@ def run_systems(
 ) -> list[Run]:
     """Translate the sources with every system. `watch` sees the translations of a system as they come."""
     if directory is not None:
-        for system in systems:
-            _check_file_name(system.name)
+        check_names(systems)
         with storage_errors(directory):
             directory.mkdir(parents=True, exist_ok=True)
     return [_run(translator, system, sources, settings, directory, watch) for system in systems]
-
-
-def _check_file_name(name: str) -> None:
-    """Refuse a system's name that cannot be a file's."""
-    check(
-        not any(letter in name for letter in "/\\\0") and not name.startswith("."),
-        f"the system {name!r} cannot have a file of that name; give it another: NAME=STORE,…",
-    )
 
 
 def _run(

@@ -82,11 +82,11 @@ def gather_systems(datastores: Sequence[Path], described: Sequence[str], base: b
     if base:
         alone = [system for system in systems if system.datastore is None] or [System(BASE)]
         systems = [*alone, *(system for system in systems if system.datastore is not None)]
-    _check_names(systems)
+    check_names(systems)
     return systems
 
 
-def _check_names(systems: Sequence[System]) -> None:
+def check_names(systems: Sequence[System]) -> None:
     """Refuse two systems of one name, and names that cannot be a file's."""
     names = [system.name for system in systems]
     for name in names:
@@ -95,7 +95,8 @@ def _check_names(systems: Sequence[System]) -> None:
         sound = name.isprintable() and not any(letter in name for letter in "/\\") and not name.startswith(".")
         if not (name and sound and len(os.fsencode(name)) <= _LONGEST_NAME):
             raise SettingError(
-                f"a system cannot be called {name!r}, as a file would be; name it: --system NAME=STORE,…"
+                f"a system cannot be called {name!r}, for it cannot have a file of that name; give it another: "
+                "--system NAME=STORE,…"
             )
 
 
