@@ -13,7 +13,7 @@ def new_figure(width: float = 6.4, height: float = 4.0) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingDependencyError("matplotlib", "plots", "plots") from error
+        raise MissingDependencyError("matplotlib", "drawing", "plots") from error
     return Figure(figsize=(width, height), layout="constrained")
 
 
