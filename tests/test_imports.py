@@ -19,7 +19,7 @@ FLOW = [
     "serve",
     "cli",
 ]
-LEAVES = {"errors", "config", "threads", "timing", "version"}
+LEAVES = {"errors", "config", "native", "threads", "timing", "version"}
 DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 
 

@@ -45,6 +45,11 @@ class Entries:
         """What the keys are stored in."""
         return self._rows.dtype
 
+    @property
+    def key_arrays(self) -> list[Array]:
+        """The keys, one after the other in the order of their ids; none of the arrays is empty."""
+        return self._rows.arrays
+
     def _values(self, earlier: Entries | None) -> Tensor:
         """Read from the segments, or taken over where an earlier snapshot had the same ones."""
         shared = 0 if earlier is None else earlier.segments_shared_with(self)
@@ -123,21 +128,21 @@ class _RowsInPlace:
     """
 
     def __init__(self, arrays: Sequence[Array]) -> None:
-        self._arrays = [np.ascontiguousarray(array) for array in arrays if len(array)]  # or their memory would be freed
-        self.dtype = shared_tensor(self._arrays[0]).dtype if self._arrays else torch.float32
-        if not self._arrays:
+        self.arrays = [np.ascontiguousarray(array) for array in arrays if len(array)]  # or their memory would be freed
+        self.dtype = shared_tensor(self.arrays[0]).dtype if self.arrays else torch.float32
+        if not self.arrays:
             return
-        size, width = self._arrays[0].itemsize, self._arrays[0].shape[1]
-        if any(array.ctypes.data % size for array in self._arrays):
-            self._arrays = [array.copy() for array in self._arrays]
-        begin = min(array.ctypes.data for array in self._arrays)
-        end = max(array.ctypes.data + array.nbytes for array in self._arrays)
+        size, width = self.arrays[0].itemsize, self.arrays[0].shape[1]
+        if any(array.ctypes.data % size for array in self.arrays):
+            self.arrays = [array.copy() for array in self.arrays]
+        begin = min(array.ctypes.data for array in self.arrays)
+        end = max(array.ctypes.data + array.nbytes for array in self.arrays)
         numbers = torch.frombuffer((ctypes.c_char * (end - begin)).from_address(begin), dtype=self.dtype)
         self._spanning = numbers.as_strided((len(numbers) - width + 1, width), (1, 1))
-        ends = np.cumsum([len(array) for array in self._arrays])
+        ends = np.cumsum([len(array) for array in self.arrays])
         self._rows = int(ends[-1])
         self._ends = torch.from_numpy(ends[:-1])
-        starts = [(array.ctypes.data - begin) // size for array in self._arrays]
+        starts = [(array.ctypes.data - begin) // size for array in self.arrays]
         self._starts = torch.from_numpy(np.array(starts) - np.concatenate([[0], ends[:-1]]) * width)
 
     def gather(self, numbers: Tensor, rows: Tensor) -> None:

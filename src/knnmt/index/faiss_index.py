@@ -24,6 +24,7 @@ from knnmt.index.base import Found, nearest_first, nothing
 from knnmt.index.centres import nearest_centres, train_centres
 from knnmt.index.entries import Entries
 from knnmt.index.exact import rerank
+from knnmt.index.four_bit import FourBitSearch
 from knnmt.index.kinds import Kind, SearchSettings
 from knnmt.threads import FAISS_SPINS, loading
 
@@ -71,6 +72,7 @@ class FaissIndex:
             self._transforms = [faiss.downcast_VectorTransform(chain.at(place)) for place in range(chain.size())]
         self.entries = entries
         self.settings = settings
+        self._compiled: tuple[Entries, FourBitSearch | None] | None = None
         if self._lists is not None and index.is_trained:
             self._take_arrays()
 
@@ -121,7 +123,7 @@ class FaissIndex:
         for first, keys in entries.blocks(_BLOCK, self.covered):
             self._index.add(_float32(keys))
             progress(first + len(keys), entries.entries)
-        self.entries = entries
+        self.entries, self._compiled = entries, None
 
     @property
     def covered(self) -> int:
@@ -151,6 +153,8 @@ class FaissIndex:
             if not self.covered:
                 return nearest_first(*nothing(queries), k)
             wanted = max(_PER_NEIGHBOUR * k, self.settings.candidates) if self.settings.candidates else k
+            if self.settings.candidates and (compiled := self._compiled_search()) is not None:
+                return self._search_compiled(compiled, queries, k, wanted)
             ask = math.ceil(wanted / self.entries.live_share)
             distances_sq, ids, more = self._search(queries, k, ask, self.settings.reach)
             if bool((ids[:, -1] >= 0).all()):
@@ -161,6 +165,23 @@ class FaissIndex:
                 ask = 2 * ask
                 distances_sq[short], ids[short], more[short] = self._search(queries[short], k, ask, reach=0)
             return distances_sq, ids
+
+    def _compiled_search(self) -> FourBitSearch | None:
+        """The compiled search of what is in it now, where there is one."""
+        if self._compiled is None or self._compiled[0] is not self.entries:
+            self._compiled = self.entries, FourBitSearch.of(load_faiss(), self._lists, self.entries)
+        return self._compiled[1]
+
+    def _search_compiled(self, compiled: FourBitSearch, queries: Tensor, k: int, candidates: int) -> Found:
+        reduced = self._reduced(queries)
+        products = torch.addmm(self._centres_sq, reduced, self._centres.T, alpha=-2)
+        probes, reach = self._lists.nprobe, self.settings.reach
+        distances_sq, ids = compiled.search(queries, reduced, products, k, candidates, probes, reach)
+        if reach and bool((ids[:, -1] < 0).any()):
+            short = (ids[:, -1] < 0).nonzero()[:, 0]
+            again = compiled.search(queries[short], reduced[short], products[short], k, candidates, probes, reach=0)
+            distances_sq[short], ids[short] = again
+        return distances_sq, ids
 
     def _search(self, queries: Tensor, k: int, ask: int, reach: float) -> tuple[Tensor, Tensor, Tensor]:
         """The k nearest that are not removed of the `ask` nearest, and which rows may have more to give."""
@@ -176,13 +197,18 @@ class FaissIndex:
         if self._lists is None:
             found = self._index.search(_float32(queries.numpy()), count)
         else:
-            for matrix, bias in self._matrices:
-                queries = torch.addmm(bias, queries, matrix)
+            queries = self._reduced(queries)
             coarse_sq, lists = nearest_centres(queries, self._centres, self._centres_sq, self._lists.nprobe)
             if reach:
                 lists = lists.masked_fill_(coarse_sq > reach * coarse_sq[:, :1], -1)
             found = self._lists.search_preassigned(queries.numpy(), count, lists.numpy(), coarse_sq.numpy())
         return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+
+    def _reduced(self, queries: Tensor) -> Tensor:
+        """Queries as the lists have their keys."""
+        for matrix, bias in self._matrices:
+            queries = torch.addmm(bias, queries, matrix)
+        return queries
 
     def write(self, path: Path) -> str:
         """Write the index as a file, whole or not at all, and return its SHA-256."""

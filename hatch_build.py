@@ -1,0 +1,60 @@
+"""Builds the compiled part of knnmt with the package, for each kind of CPU, if there is a compiler."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+SOURCE = Path(__file__).parent / "src" / "knnmt" / "native" / "search.cpp"
+FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fopenmp", "-w"]
+BUILDS = {
+    "x86_64": {"avx512": ["-march=x86-64-v4"], "avx2": ["-march=x86-64-v3"]},
+    "aarch64": {"neon": []},
+}
+
+
+def compile_for_this_machine() -> list[Path]:
+    """The libraries that could be built, beside their source."""
+    compiler = shlex.split(os.environ.get("CXX", "c++"))
+    if platform.system() != "Linux" or shutil.which(compiler[0]) is None:
+        return []
+    made = []
+    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()
+    for name, flags in BUILDS.get(platform.machine(), {}).items():
+        target = SOURCE.with_name(f"search-{name}.so")
+        with tempfile.TemporaryDirectory(dir=SOURCE.parent) as place:
+            compiled, linked = Path(place) / "search.o", Path(place) / target.name
+            # Linked without -fopenmp, so that it takes the OpenMP that PyTorch has loaded and brings no second one.
+            steps = [
+                [*compiler, *FLAGS, *flags, f'-DKNNMT_SOURCE="{digest}"', "-c", str(SOURCE), "-o", str(compiled)],
+                [*compiler, "-shared", "-o", str(linked), str(compiled)],
+            ]
+            if all(subprocess.run(step, check=False, capture_output=True).returncode == 0 for step in steps):  # noqa: S603
+                linked.replace(target)
+                made.append(target)
+    return made
+
+
+class NativeBuildHook(BuildHookInterface[Any]):
+    """Adds what could be built to a wheel, which is then one of this platform."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - hatchling's own names
+        """Called by hatchling before it makes a wheel, editable ones as well."""
+        made = compile_for_this_machine()
+        if not made:
+            self.app.display_warning("knnmt goes without its compiled search: no C++ compiler made it for this machine")
+            return
+        root = Path(self.root)
+        build_data["artifacts"] += [path.relative_to(root).as_posix() for path in made]
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"

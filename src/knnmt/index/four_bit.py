@@ -1,0 +1,105 @@
+"""Compiled search over a FAISS index of four-bit codes, where `knnmt.native` could be built.
+
+It reads the lists where FAISS has them and the keys where the store has them, so that nothing is held twice.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knnmt.datastore.arrays import Array
+from knnmt.index.base import Found
+from knnmt.index.entries import Entries
+from knnmt.native import library
+
+_ENTRIES = 16  # what four bits can say
+
+
+class _Lists(ctypes.Structure):
+    """As in search.cpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("count", "dimensions", "parts")),
+        *((name, ctypes.c_void_p) for name in ("centroids", "codes", "ids", "sizes")),
+    )
+
+
+class _Keys(ctypes.Structure):
+    """As in search.cpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("dimensions", "halves", "segments")),
+        *((name, ctypes.c_void_p) for name in ("rows", "ends", "live")),
+    )
+
+
+class _Limits(ctypes.Structure):
+    """As in search.cpp."""
+
+    _fields_ = (*((name, ctypes.c_int32) for name in ("k", "candidates", "probes")), ("reach", ctypes.c_float))
+
+
+class FourBitSearch:
+    """Search in the lists of a FAISS index as they are now, and the keys of a snapshot that they were made from."""
+
+    def __init__(self, native: ctypes.CDLL, faiss: Any, lists: Any, entries: Entries) -> None:
+        self._search = native.knnmt_search
+        inverted, numbers = lists.invlists, range(lists.nlist)
+
+        def places(of_list: Any) -> Array:
+            return np.array([faiss.rev_swig_ptr(of_list(number), 1).ctypes.data for number in numbers], np.uint64)
+
+        codes = lists.pq
+        centroids = faiss.vector_to_array(codes.centroids).reshape(codes.M, _ENTRIES, codes.dsub).transpose(0, 2, 1)
+        of_lists = [
+            np.ascontiguousarray(centroids),
+            places(inverted.get_codes),
+            places(inverted.get_ids),
+            np.array([inverted.list_size(number) for number in numbers], np.int64),
+        ]
+        arrays = entries.key_arrays
+        of_keys = [
+            np.array([array.ctypes.data for array in arrays], np.uint64),
+            np.cumsum([len(array) for array in arrays], dtype=np.int64),
+        ]
+        live = None if entries.live is None else entries.live.data_ptr()
+        halves = int(entries.key_dtype == torch.float16)
+        self._held = (lists, of_lists, of_keys, entries)  # what the pointers point to
+        self._lists = _Lists(lists.nlist, lists.d, codes.M, *(array.ctypes.data for array in of_lists))
+        self._keys = _Keys(entries.dim, halves, len(arrays), *(array.ctypes.data for array in of_keys), live)
+
+    @classmethod
+    def of(cls, faiss: Any, lists: Any, entries: Entries) -> FourBitSearch | None:
+        """The compiled search of an index, or None: not built, not these codes, or nothing in it."""
+        native = library()
+        sound = isinstance(lists, faiss.IndexIVFPQFastScan) and not lists.by_residual and lists.bbs == 32
+        packed = sound and lists.pq.M % 2 == 0 and lists.metric_type == faiss.METRIC_L2
+        if native is None or not packed or not lists.ntotal or entries.key_dtype not in (torch.float16, torch.float32):
+            return None
+        return cls(native, faiss, lists, entries)
+
+    def search(
+        self, queries: Tensor, reduced: Tensor, products: Tensor, k: int, candidates: int, probes: int, reach: float
+    ) -> Found:
+        """The k nearest that are not removed among the `candidates` that the codes propose; (rows, k) each.
+
+        queries (rows, dim); reduced (rows, the codes' dim); products (rows, lists): each centre's squared norm less
+        twice its product with the reduced query. All float32, on the CPU.
+        """
+        rows = len(queries)
+        distances_sq, ids = torch.empty((rows, k)), torch.empty((rows, k), dtype=torch.long)
+        given = [each.contiguous() for each in (queries, reduced, products)]
+        self._search(
+            ctypes.byref(self._lists),
+            ctypes.byref(self._keys),
+            ctypes.byref(_Limits(k, max(k, candidates), probes, reach)),
+            rows,
+            torch.get_num_threads(),
+            *(ctypes.c_void_p(each.data_ptr()) for each in (*given, distances_sq, ids)),
+        )
+        return distances_sq, ids

@@ -1,0 +1,45 @@
+"""The compiled part of knnmt, where it could be built: `library()` loads what fits this CPU.
+
+`search.cpp` is built when the package is installed (`hatch_build.py`), if there is a C++ compiler. Nothing depends on
+it: without it, or with KNNMT_NATIVE=0 in the environment, FAISS and PyTorch do the same work in more time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+from functools import cache
+from pathlib import Path
+
+import torch
+
+_HERE = Path(__file__).parent
+
+
+def fitting_build() -> str:
+    """The name of the build for this CPU."""
+    return {"AVX512": "avx512", "AVX2": "avx2"}.get(torch.backends.cpu.get_cpu_capability(), "neon")
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The functions of `search.cpp`, or None where there is no build of them that runs here."""
+    return None if os.environ.get("KNNMT_NATIVE") == "0" else load(fitting_build())
+
+
+def load(build: str) -> ctypes.CDLL | None:
+    """One of the builds, or None where there is none, or only one of another version of the source."""
+    try:
+        # Its OpenMP is the one that PyTorch, imported above, brought.
+        found = ctypes.CDLL(str(_HERE / f"search-{build}.so"))
+    except OSError:  # not built, for another system, or without that OpenMP
+        return None
+    found.knnmt_source.restype = ctypes.c_char_p
+    found.knnmt_search.restype = None
+    return found if found.knnmt_source().decode() == source_digest() else None
+
+
+def source_digest() -> str:
+    """What a build says it was made from."""
+    return hashlib.sha256((_HERE / "search.cpp").read_bytes()).hexdigest()

@@ -1,0 +1,170 @@
+"""The compiled search beside a search that looks at everything, in every build that runs here."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from index_stores import all_keys, append_keys, assert_exact, clustered, faiss_or_skip, live_ids, recall, write_store
+
+from knnmt import native
+from knnmt.datastore.store import Datastore
+from knnmt.index import four_bit
+from knnmt.index.entries import Entries
+from knnmt.index.faiss_index import FaissIndex
+from knnmt.index.four_bit import FourBitSearch
+from knnmt.index.kinds import KINDS, SearchSettings
+
+faiss = faiss_or_skip()
+if native.load(native.fitting_build()) is None:
+    pytest.skip("the compiled search was not built: no C++ compiler", allow_module_level=True)
+BUILDS = [name for name in ("avx512", "avx2", "neon") if native.load(name) is not None]
+BUILDS = BUILDS if native.fitting_build() != "avx2" else ["avx2"]
+ALL_LISTS = 1 << 12
+QUERIES = torch.from_numpy(clustered(40, seed=9))
+
+
+@pytest.fixture(params=BUILDS)
+def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
+    found = native.load(request.param)
+    assert found is not None
+    monkeypatch.setattr(four_bit, "library", lambda: found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Datastore:
+    return write_store(tmp_path_factory.mktemp("four-bit") / "store", [clustered(900), clustered(607, seed=1)])
+
+
+@pytest.fixture(scope="module")
+def trained(store: Datastore) -> FaissIndex:
+    return FaissIndex.train_and_add(Entries(store), KINDS["pq4"])
+
+
+@pytest.fixture
+def index(trained: FaissIndex) -> FaissIndex:
+    trained._compiled = None  # it may be of another build
+    return trained
+
+
+def looking(index: FaissIndex, probes: int = ALL_LISTS, candidates: int = 32, reach: float = 0.0) -> FaissIndex:
+    index.settings = SearchSettings(probes, candidates, reach)
+    return index
+
+
+def test_with_every_list_and_candidate_it_is_exact(build: ctypes.CDLL, index: FaissIndex, store: Datastore) -> None:
+    assert_exact(looking(index, candidates=2000).search(QUERIES, 8), store, QUERIES, 8)
+
+
+def test_any_dimension_and_float32_keys_will_do(build: ctypes.CDLL, tmp_path: Path) -> None:
+    store = write_store(tmp_path / "s", [clustered(400, 50), clustered(307, 50, 1)], "float32")
+    index = looking(FaissIndex.train_and_add(Entries(store), KINDS["pq4"]), candidates=2000)
+    queries = torch.from_numpy(clustered(30, 50, 9))  # 50 dimensions fill no whole number of vectors
+    assert_exact(index.search(queries, 8), store, queries, 8)
+
+
+def test_candidates_are_the_nearest_by_their_codes(build: ctypes.CDLL, index: FaissIndex, store: Datastore) -> None:
+    _, ids = looking(index, candidates=40).search(QUERIES, 20)
+    keys, codes = all_keys(store), index._lists.pq
+    decoded = codes.decode(codes.compute_codes(index._reduced(torch.from_numpy(keys)).numpy()))
+    rough = ((index._reduced(QUERIES).numpy()[:, None] - decoded) ** 2).sum(-1)
+    true = ((QUERIES.numpy()[:, None] - keys) ** 2).sum(-1)
+    for row, found in enumerate(ids.tolist()):
+        proposed = np.argsort(rough[row])[:40]
+        expected = proposed[np.argsort(true[row][proposed])[:20]]
+        assert len(set(found) & set(expected.tolist())) >= 19  # tables are rounded, so that the last may differ
+
+
+@pytest.mark.parametrize(("probes", "reach"), [(1, 0.0), (3, 0.0), (ALL_LISTS, 1.5), (4, 1.2)])
+def test_lists_are_the_nearest_within_reach(
+    build: ctypes.CDLL, index: FaissIndex, store: Datastore, probes: int, reach: float
+) -> None:
+    keys, centres = all_keys(store), index._centres.numpy().astype(np.float64)
+    home = ((index._reduced(torch.from_numpy(keys)).numpy()[:, None] - centres) ** 2).sum(-1).argmin(1)
+    _, ids = looking(index, probes, 2000, reach).search(QUERIES, 4)
+    for row, query in enumerate(index._reduced(QUERIES).numpy()):
+        far = ((query - centres) ** 2).sum(-1)
+        allowed = np.argsort(far)[:probes]
+        allowed = allowed[far[allowed] <= (reach or np.inf) * far.min()]
+        mine = np.flatnonzero(np.isin(home, allowed))
+        nearest = mine[np.argsort(((QUERIES[row].numpy() - keys[mine]) ** 2).sum(-1))[:4]]
+        assert ids[row].tolist() == nearest.tolist()
+
+
+def test_removed_entries_leave_their_room_to_others_and_new_ones_are_found(build: ctypes.CDLL, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    store = write_store(path, [clustered(800)])
+    index = looking(FaissIndex.train_and_add(Entries(store), KINDS["pq4"]))
+    store.remove(lambda pair: int(pair.origin.partition("#")[2]) % 2 == 0)
+    index.entries = Entries(store)
+    queries = torch.from_numpy(all_keys(store)[:400:16])  # of entries that are gone
+    found = index.search(queries, 8)
+    assert np.isin(found[1].numpy(), live_ids(store)).all()
+    assert recall(found, store, queries, 8) > 0.97
+
+    append_keys(path, clustered(300, seed=5))
+    store = Datastore.open(path)
+    index.add(Entries(store))
+    distances_sq, ids = index.search(torch.from_numpy(all_keys(store)[800:850]), 1)
+    assert ids[:, 0].tolist() == list(range(800, 850))
+    assert distances_sq.max() == 0
+
+    store.remove(lambda pair: pair.origin != "part0#1")
+    index.entries = Entries(store)
+    assert_exact(index.search(queries, 12), store, queries, 12)  # which has eight entries left
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 10_000),
+    rows=st.integers(1, 12),
+    threads=st.integers(1, 3),
+    scale=st.sampled_from([0, 1e-6, 1, 1e6]),
+)
+def test_rows_depend_neither_on_each_other_nor_on_threads(
+    index: FaissIndex, seed: int, rows: int, threads: int, scale: float
+) -> None:
+    queries = torch.from_numpy(clustered(rows, seed=seed)) * scale
+    search = looking(index, 3, reach=1.6)._compiled_search()
+    assert search is not None
+    reduced = torch.cat([index._reduced(query[None]) for query in queries])  # matrix products depend on the rows
+    products = index._centres_sq - 2 * (reduced[:, None] * index._centres).sum(-1)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        together = search.search(queries, reduced, products, 8, 32, 3, 1.6)
+        rows_alone = [(queries[[row]], reduced[[row]], products[[row]]) for row in range(rows)]
+        alone = [search.search(*own, 8, 32, 3, 1.6) for own in rows_alone]
+    finally:
+        torch.set_num_threads(before)
+    for mine, parts in zip(together, zip(*alone, strict=True), strict=True):
+        assert torch.equal(mine, torch.cat(parts))
+
+
+def test_without_it_faiss_finds_the_same(index: FaissIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = looking(index, 8, reach=1.6).search(QUERIES, 8)
+    assert index._compiled_search() is not None
+    monkeypatch.setattr(four_bit, "library", lambda: None)
+    index._compiled = None
+    plain = index.search(QUERIES, 8)
+    assert index._compiled_search() is None
+    assert (compiled[1] == plain[1]).float().mean() > 0.98
+
+
+@pytest.mark.parametrize("kind", ["rabitq", "ivf-flat", "hnsw"])
+def test_other_kinds_go_without(kind: str, store: Datastore) -> None:
+    index = FaissIndex.train_and_add(Entries(store), KINDS[kind])
+    assert FourBitSearch.of(faiss, index._lists, index.entries) is None
+
+
+def test_a_build_of_another_source_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert native.load(native.fitting_build()) is not None
+    monkeypatch.setattr(native, "source_digest", lambda: "0")
+    assert native.load(native.fitting_build()) is None
+    assert native.load("of no CPU") is None
