@@ -30,7 +30,7 @@ class Gate(Protocol):
     """Looks at a step before the search."""
 
     def __call__(
-        self, representations: Tensor, log_probabilities: Tensor, history: Tensor
+        self, representations: Tensor, log_probabilities: Tensor, history: Tensor, /
     ) -> tuple[Tensor, Tensor | None]:
         """(rows,) bool, which rows are searched, and their log λ (rows,), or None to leave λ to the combiner.
 
