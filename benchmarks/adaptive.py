@@ -17,7 +17,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from knnmt.engine.batching import batches_by_length
 from knnmt.retrieval.gate import RandomGate, ThresholdGate, TrainedGate
 from knnmt.retrieval.gate_training import GateConfig, gate_text, judge_thresholds, train_gate
 from knnmt.retrieval.ngrams import NgramCounts
-from knnmt.retrieval.retriever import BatchRetrieval, Gate, OpenStore, Retrieval, Statistics
+from knnmt.retrieval.retriever import BatchRetrieval, Gate, Retrieval, Statistics
 from knnmt.translator.translator import Translator
 from quality import score
 
@@ -75,8 +75,9 @@ class Domain:
         return self.translate(Retrieval(self.fading.store, self.fading.config, gate))
 
 
-def trained(translator: Translator, opened: OpenStore, domain: str, retrieval: Retrieval, config: GateConfig) -> Any:
+def trained(translator: Translator, domain: str, retrieval: Retrieval, config: GateConfig) -> TrainedGate:
     """A gate, from the half of the development text that is not translated; pairs that the store holds left out."""
+    opened = retrieval.store
     pairs = overlap(opened.store, halves(read(domain, "dev"))[0]).new
     counts = NgramCounts(opened.store, translator.engine.device) if "ngrams" in config.features else None
     started = time.perf_counter()
@@ -85,15 +86,15 @@ def trained(translator: Translator, opened: OpenStore, domain: str, retrieval: R
         for some in divide(pairs, 0.8)
     ]
     found = train_gate(opened, texts[0], texts[1], retrieval.config, counts, config)
-    found.gate.network.to(translator.engine.device)
     losses = ", ".join(f"{name} {loss:.4f}" for name, loss in found.gate.record.losses.items())
     print(f"{domain}: trained in {time.perf_counter() - started:.0f} s; validation: {losses}", flush=True)
     for each in judge_thresholds(found, texts[1], ALPHAS):
         print(f"  λ > {each.threshold}: {each.searched:.1%}, {each.gate:.4f}, by chance {each.chance:.4f}", flush=True)
+    found.gate.network.to(translator.engine.device)
     return found.gate
 
 
-def systems(run: Domain, gate: TrainedGate) -> Any:
+def systems(run: Domain, gate: TrainedGate) -> Iterator[tuple[str, dict[str, Any]]]:
     """(name, result) of every system, one after the other."""
     yield "base", run.translate(None)
     yield "kNN-MT, fixed λ", run.translate(run.fixed)
@@ -116,7 +117,7 @@ def translate_all(arguments: argparse.Namespace, stores: Path) -> dict[str, Any]
         if not place.exists():
             build(place, domain, arguments.pairs, translator)
         fixed, fading = (translator.memories.retrieval(place, {"fading": fades}) for fades in (False, True))
-        gate = trained(translator, fading.store, domain, fading, config)
+        gate = trained(translator, domain, fading, config)
         lines = [pair.source for pair in reported(domain)[: arguments.lines]]
         for name, result in systems(Domain(translator, fixed, fading, lines, arguments.batch_size), gate):
             speed = result["tokens_per_second"]

@@ -17,6 +17,7 @@ from knnmt.errors import InputError, SettingError
 from knnmt.retrieval.development import develop
 from knnmt.retrieval.gate import TrainedGate, gate_inputs
 from knnmt.retrieval.gate_training import (
+    Adam,
     Epoch,
     GateConfig,
     GateText,
@@ -54,7 +55,7 @@ def made_text(rows: int, seed: int) -> GateText:
 
 @pytest.fixture(scope="module")
 def trained(opened: OpenStore) -> Training:
-    return train_gate(opened, made_text(1500, 1), made_text(400, 2), CONFIG, None, QUICK)
+    return train_gate(opened, made_text(800, 1), made_text(300, 2), CONFIG, None, QUICK)
 
 
 @pytest.mark.parametrize("l1", [0.0, 0.3])
@@ -78,6 +79,20 @@ def test_the_loss_is_that_of_numpy(l1: float) -> None:
         assert float(first.grad[row]) == pytest.approx(slope, abs=1e-5)
 
 
+def test_adam_steps_as_the_paper_on_it_says() -> None:
+    chance = np.random.default_rng(0)
+    start, pulls = chance.normal(size=4), chance.normal(size=(6, 4))
+    parameter = torch.from_numpy(start.copy()).requires_grad_()
+    adam = Adam([parameter], 0.05)
+    expected, first, second = start.copy(), np.zeros(4), np.zeros(4)
+    for number, pull in enumerate(pulls, start=1):
+        adam.step((torch.from_numpy(pull) * parameter**2).sum())
+        gradient = 2 * pull * expected
+        first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+        expected = expected - 0.05 * (first / (1 - 0.9**number)) / (np.sqrt(second / (1 - 0.999**number)) + 1e-8)
+        np.testing.assert_allclose(parameter.detach(), expected, rtol=1e-9)
+
+
 def test_a_gate_learns_more_than_any_fixed_weight(trained: Training) -> None:
     new = made_text(500, 3)
     losses = trained.losses(new)
@@ -86,7 +101,7 @@ def test_a_gate_learns_more_than_any_fixed_weight(trained: Training) -> None:
     assert losses["fixed"] >= best_fixed
     assert losses["gate"] < (best_fixed + perfect) / 2
     assert losses["alone"] == pytest.approx(float(-new.base.log().mean()))
-    assert trained.gate.record.losses["gate"] == pytest.approx(trained.losses(made_text(400, 2))["gate"])
+    assert trained.gate.record.losses["gate"] == pytest.approx(trained.losses(made_text(300, 2))["gate"])
     assert trained.gate.record.epochs == min(trained.epochs, key=lambda each: each.validation).number
 
 
@@ -111,7 +126,7 @@ def test_thresholds_are_judged_beside_chance(trained: Training) -> None:
 
 
 def test_a_cost_of_weight_makes_it_small_where_it_does_not_matter(opened: OpenStore) -> None:
-    texts, new = (made_text(1500, 1), made_text(400, 2)), made_text(500, 3)
+    texts, new = (made_text(800, 1), made_text(300, 2)), made_text(500, 3)
     idle = new.inputs[:, 1] < -0.5
     means = []
     for l1 in (0.0, 0.2):

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -143,10 +143,10 @@ class TrainedGate:
         path = store.path / FILE
         advice = f"Train one: `knnmt train-gate {store.path} --dev DEV`."
         try:
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()
-            with safe_open(path, framework="pt", device=str(device)) as file:
-                content = json.loads((file.metadata() or {})["gate"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+            stored = path.read_bytes()
+            tensors = load(stored)
+            header = json.loads(stored[8 : 8 + int.from_bytes(stored[:8], "little")])
+            content = json.loads(header["__metadata__"]["gate"])
             version = content.pop("version")
             if version != VERSION:
                 raise DatastoreVersionError(
@@ -154,7 +154,7 @@ class TrainedGate:
                 )
             content.update({name: tuple(content[name]) for name in ("features", "transforms")})
             record = GateRecord(**content)
-            network = GateNetwork(len(tensors["mean"])).to(device)
+            network = GateNetwork(len(tensors["mean"]))
             network.load_state_dict(tensors)
         except FileNotFoundError:
             raise SettingError(f"{store.path}: has no gate that says which steps to search. {advice}") from None
@@ -164,7 +164,7 @@ class TrainedGate:
             ) from error
         _require_fit(record, store, advice)
         counts = NgramCounts(store, device) if "ngrams" in record.features else None
-        return cls(network, record, counts, digest)
+        return cls(network.to(device), record, counts, hashlib.sha256(stored).hexdigest())
 
 
 def gate_changed(store: Path) -> int:

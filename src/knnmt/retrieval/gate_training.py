@@ -26,6 +26,7 @@ from knnmt.retrieval.retriever import OpenStore
 
 _ROWS = 512
 _LEAST = 1e-30
+_FIRST_DECAY, _SECOND_DECAY = 0.9, 0.999
 _WEIGHTS = torch.arange(0, 1, 0.05, dtype=torch.float64)
 
 
@@ -184,7 +185,7 @@ def train_gate(
         torch.manual_seed(config.seed)
         network = GateNetwork(training.inputs.shape[1])
         network.normalise_by(training.inputs)
-        optimiser = torch.optim.Adam(network.parameters(), lr=config.learning_rate)
+        adam = Adam(list(network.parameters()), config.learning_rate)
         best, best_state, best_number = float("inf"), network.state_dict(), 0
         for number in range(1, config.epochs + 1):
             network.train()
@@ -192,9 +193,7 @@ def train_gate(
             total = 0.0
             for rows in torch.split(order, config.batch_rows):
                 loss = gate_loss(network(training.inputs[rows]), base[rows], knn[rows], config.l1)
-                optimiser.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
+                adam.step(loss)
                 total += float(loss.detach()) * len(rows)
             network.eval()
             with torch.no_grad():
@@ -230,6 +229,28 @@ def train_gate(
     found = Training(TrainedGate(network, record, counts), fixed, faded, epochs)
     found.gate.record = replace(record, losses=found.losses(validation))
     return found
+
+
+class Adam:
+    """Adam (Kingma and Ba, 2015). PyTorch's own loads a compiler with it, which takes longer than a few epochs."""
+
+    def __init__(self, parameters: Sequence[Tensor], learning_rate: float) -> None:
+        self._parameters = parameters
+        self._learning_rate = learning_rate
+        self._moments = [(torch.zeros_like(each), torch.zeros_like(each)) for each in parameters]
+        self._steps = 0
+
+    def step(self, loss: Tensor) -> None:
+        """Move the parameters to where this loss, made from them, is smaller."""
+        self._steps += 1
+        first_bias, second_bias = 1 - _FIRST_DECAY**self._steps, 1 - _SECOND_DECAY**self._steps
+        gradients = torch.autograd.grad(loss, self._parameters)
+        with torch.no_grad():
+            for parameter, (first, second), gradient in zip(self._parameters, self._moments, gradients, strict=True):
+                first.lerp_(gradient, 1 - _FIRST_DECAY)
+                second.mul_(_SECOND_DECAY).addcmul_(gradient, gradient, value=1 - _SECOND_DECAY)
+                spread = (second / second_bias).sqrt_().add_(1e-8)
+                parameter.addcdiv_(first, spread, value=-self._learning_rate / first_bias)
 
 
 def gate_loss(logits: Tensor, base: Tensor, knn: Tensor, l1: float = 0.0) -> Tensor:
