@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -84,7 +84,7 @@ class GateText:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The mean training and validation loss after so many."""
+    """The mean loss of training and of validation, the cost of λ counted, after so many."""
 
     number: int
     training: float
@@ -101,7 +101,7 @@ class Training:
     gate: TrainedGate
     fixed: float
     fading: RetrievalConfig
-    epochs: list[Epoch] = field(default_factory=list)
+    epochs: list[Epoch]
 
     def predicted(self, text: GateText) -> Tensor:
         """λ of every row, (rows,) float64."""
@@ -178,34 +178,11 @@ def train_gate(
     retrieval: the settings that both were searched with
     """
     config = config or GateConfig()
-    base, knn = (each.clamp(min=_LEAST).log().float() for each in (training.base, training.knn))
-    generator = torch.Generator().manual_seed(config.seed)
-    epochs: list[Epoch] = []
-    with torch.random.fork_rng(devices=[]):  # initial weights and dropout take the global one
-        torch.manual_seed(config.seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)  # of initial weights, dropout and the order of rows
         network = GateNetwork(training.inputs.shape[1])
         network.normalise_by(training.inputs)
-        adam = Adam(list(network.parameters()), config.learning_rate)
-        best, best_state, best_number = float("inf"), network.state_dict(), 0
-        for number in range(1, config.epochs + 1):
-            network.train()
-            order = torch.randperm(len(training), generator=generator)
-            total = 0.0
-            for rows in torch.split(order, config.batch_rows):
-                loss = gate_loss(network(training.inputs[rows]), base[rows], knn[rows], config.l1)
-                adam.step(loss)
-                total += float(loss.detach()) * len(rows)
-            network.eval()
-            with torch.no_grad():
-                weights = torch.sigmoid(network(validation.inputs).double())
-            judged = validation.loss(weights) + config.l1 * float(weights.mean())
-            epochs.append(Epoch(number, total / len(training), judged))
-            hear(epochs[-1])
-            if judged < best:
-                best, best_state, best_number = judged, copy.deepcopy(network.state_dict()), number
-            if number - best_number >= config.patience:
-                break
-    network.load_state_dict(best_state)
+        epochs = _fit(network, training, validation, config, hear)
     of_weights = losses(training.knn, training.base, _WEIGHTS[:, None])
     fixed_loss, fixed = float(of_weights.min()), float(_WEIGHTS[of_weights.argmin()])
     _, most, fading = FadingGrid(training.positions).cautious(training.knn, fixed_loss)
@@ -223,12 +200,39 @@ def train_gate(
         seed=config.seed,
         l1=config.l1,
         pairs=training.pairs,
-        epochs=best_number,
+        epochs=min(epochs, key=lambda each: each.validation).number,
         losses={},
     )
     found = Training(TrainedGate(network, record, counts), fixed, faded, epochs)
     found.gate.record = replace(record, losses=found.losses(validation))
     return found
+
+
+def _fit(
+    network: GateNetwork, training: GateText, validation: GateText, config: GateConfig, hear: Callable[[Epoch], None]
+) -> list[Epoch]:
+    """Train a network, and leave it as it was after the best epoch."""
+    base, knn = (each.clamp(min=_LEAST).log().float() for each in (training.base, training.knn))
+    adam = Adam(list(network.parameters()), config.learning_rate)
+    epochs: list[Epoch] = []
+    best, best_state = Epoch(0, float("inf"), float("inf")), network.state_dict()
+    while len(epochs) < min(config.epochs, best.number + config.patience):
+        network.train()
+        total = 0.0
+        for rows in torch.split(torch.randperm(len(training)), config.batch_rows):
+            loss = gate_loss(network(training.inputs[rows]), base[rows], knn[rows], config.l1)
+            adam.step(loss)
+            total += float(loss.detach()) * len(rows)
+        network.eval()
+        with torch.no_grad():
+            weights = torch.sigmoid(network(validation.inputs).double())
+        judged = validation.loss(weights) + config.l1 * float(weights.mean())
+        epochs.append(Epoch(len(epochs) + 1, total / len(training), judged))
+        hear(epochs[-1])
+        if judged < best.validation:
+            best, best_state = epochs[-1], copy.deepcopy(network.state_dict())
+    network.load_state_dict(best_state)
+    return epochs
 
 
 class Adam:
