@@ -41,6 +41,10 @@ pairs = [knnmt.SegmentPair(f"Das ist Satz {n}.", f"This is sentence {n}.", "own"
 opened = OpenStore(knnmt.Datastore.build(Path(sys.argv[2]) / "own", pairs[:4], translator.engine))
 config = tune(develop(translator.engine, opened, pairs[4:]).positions()).fading.fading
 print(beam_states(translator, opened, config, ["Das ist Satz 9."]).states.shape[1])
+from knnmt.retrieval.gate_training import GateConfig, gate_text, train_gate
+texts = [gate_text(translator.engine, opened, some, config, None, ("confidence",)) for some in (pairs[4:5], pairs[5:])]
+train_gate(opened, *texts, config, None, GateConfig(epochs=1)).gate.write(opened.store.path)
+print(translator.memories.retrieval(opened.store, {"gate": 0.5}).config.signature())
 """
 
 
@@ -48,7 +52,7 @@ def clean_environment(**extra: str) -> dict[str, str]:
     return {**{name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}, **extra}
 
 
-def test_the_sources_alone_translate_reduce_prune_and_tune_with_four_packages(tmp_path: Path) -> None:
+def test_the_sources_alone_translate_reduce_prune_tune_and_train_with_four_packages(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", LIGHT_CORE, str(ROOT / "tests" / "datastore" / "golden-v1"), str(tmp_path)],
         capture_output=True,
@@ -57,11 +61,12 @@ def test_the_sources_alone_translate_reduce_prune_and_tune_with_four_packages(tm
         env=clean_environment(PYTHONPATH=str(ROOT / "src")),
     )
     assert done.stderr == ""
-    place, text, transforms, dim = done.stdout.splitlines()
+    place, text, transforms, dim, signature = done.stdout.splitlines()
     assert Path(place) == ROOT / "src" / "knnmt" / "__init__.py"
     assert text == "Good morning!"
     assert transforms == "('pca:8', 'prune:k=2,seed=0')"
     assert dim == "320"
+    assert signature.endswith("|gate:0.5")
 
 
 def test_a_wheel_installs_in_an_empty_environment_and_translates(tmp_path: Path) -> None:

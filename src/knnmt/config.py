@@ -138,6 +138,7 @@ class RetrievalConfig:
     temperature: T of equation 2, for squared L2 distances
     fading: how λ depends on distance; None keeps it fixed
     use_counts: after merging, let an entry weigh as much as the entries it stands for
+    gate: α; the store's gate predicts λ, and steps where that is at most α are not searched; None for no gate
     """
 
     k: int
@@ -146,16 +147,21 @@ class RetrievalConfig:
     fading: Fading | None = None
     use_counts: bool = True
     cache: CacheConfig | None = None
+    gate: float | None = None
 
     def __post_init__(self) -> None:
         check(self.k >= 1, f"k must be at least 1, got {self.k}")
         weight = self.interpolation_weight
         check(0 <= weight < 1, f"interpolation_weight must be at least 0 and below 1, got {weight}")
         check(self.temperature > 0, f"temperature must be above 0, got {self.temperature}")
+        sound = self.gate is None or 0 <= self.gate < 1
+        check(sound, f"gate is a threshold of λ, at least 0 and below 1, got {self.gate}")
 
     def signature(self) -> str:
         """What a published score must say of the retrieval."""
         fading = self.fading.signature() if self.fading else ""
-        parts = [f"k:{self.k}", f"lambda:{self.interpolation_weight:.4g}{fading}", f"T:{self.temperature:.4g}"]
+        weight = f"{self.interpolation_weight:.4g}{fading}" if self.gate is None else "predicted"
+        parts = [f"k:{self.k}", f"lambda:{weight}", f"T:{self.temperature:.4g}"]
         parts += [] if self.use_counts else ["counts:no"]
-        return "|".join([*parts, self.cache.signature() if self.cache else "cache:no"])
+        parts += [self.cache.signature() if self.cache else "cache:no"]
+        return "|".join([*parts, *([] if self.gate is None else [f"gate:{self.gate:.4g}"])])

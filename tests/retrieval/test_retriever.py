@@ -72,7 +72,12 @@ def dense(store: OpenStore, config: RetrievalConfig, state: Tensor, base: Tensor
 def mixed(retrieval: BatchRetrieval, representations: Tensor, base: Tensor) -> Tensor:
     """What a step makes of the model's log-probabilities, which are left as they are."""
     scores = base.clone()
-    return retrieval.mix(representations, scores)[..., None] + scores
+    return retrieval.mix(representations, scores, nothing_yet(representations))[..., None] + scores
+
+
+def nothing_yet(representations: Tensor) -> Tensor:
+    """The history of a first step."""
+    return torch.zeros((*representations.shape[:2], 0), dtype=torch.long)
 
 
 # Equation 3 -----------------------------------------------------------------------------------------------------------
@@ -183,36 +188,55 @@ def test_equal_rows_are_searched_once(stores: list[OpenStore]) -> None:
         np.testing.assert_allclose(result[place].exp(), expected, rtol=2e-3, atol=1e-6)
 
 
-def test_a_gate_says_which_rows_search(stores: list[OpenStore]) -> None:
+@pytest.mark.parametrize("own_lambda", [False, True])
+def test_a_gate_says_which_rows_search_and_with_which_weight(stores: list[OpenStore], own_lambda: bool) -> None:
     counting = Counting(stores[0].store)
-    seen = []
+    seen: list[tuple[Tensor, Tensor, Tensor]] = []
+    weights = torch.tensor([0.2, 0.9, 0.4])
 
-    def gate(representations: Tensor) -> Tensor:
-        seen.append(representations)
-        return representations[:, 0] > float(states(2, 3)[..., 0].median())
+    def gate(representations: Tensor, log_probabilities: Tensor, history: Tensor) -> tuple[Tensor, Tensor | None]:
+        seen.append((representations, log_probabilities.clone(), history))
+        wanted = representations[:, 0] > float(states(2, 3)[..., 0].median())
+        return wanted, None if own_lambda else weights.log()
 
     batch = BatchRetrieval([None, Retrieval(counting, CONFIG, gate)], record=True)
     representations, base = states(2, 3), model(2, 3)
-    result = mixed(batch, representations, base)
-    wanted = gate(representations[1])
-    assert torch.equal(seen[0], representations[1])
+    scores, history = base.clone(), torch.arange(24).view(2, 3, 4)
+    result = batch.mix(representations, scores, history)[..., None] + scores
+    assert all(torch.equal(*each) for each in zip(seen[0], (representations[1], base[1], history[1]), strict=True))
+    wanted = gate(representations[1], base[1], history[1])[0]
     assert 0 < int(wanted.sum()) < 3
     assert counting.asked == [int(wanted.sum())]
     assert batch.statistics.rows == 3
     assert batch.statistics.searches == int(wanted.sum())
+    assert batch.steps is not None
+    assert batch.steps[0] is not None
     for row, searched in enumerate(wanted.tolist()):
+        weight = (0.6 if own_lambda else float(weights[row])) if searched else 0.0
+        assert float(batch.steps[0].log_lambda[3 + row].exp()) == pytest.approx(weight)
+        assert bool((batch.steps[0].neighbours.ids[3 + row] >= 0).all()) == searched
         if searched:
-            expected = dense(counting, CONFIG, representations[1, row], base[1, row])
+            config = replace(CONFIG, interpolation_weight=weight)
+            expected = dense(counting, config, representations[1, row], base[1, row])
             np.testing.assert_allclose(result[1, row].exp(), expected, rtol=2e-3, atol=1e-6)
         else:
             assert torch.equal(result[1, row], base[1, row])
+
+
+def test_a_gates_weight_is_nothing_where_nothing_is_found(tmp_path: Path) -> None:
+    empty = OpenStore(made_store(tmp_path / "s", random_keys(3, DIM), [30, 0, 31]))
+    empty.store.remove(matching(match="."))
+    empty.refresh()
+    sure = Retrieval(empty, CONFIG, lambda rows, *_: (torch.ones(len(rows), dtype=torch.bool), torch.zeros(len(rows))))
+    base = model(2, 2)
+    assert torch.equal(mixed(BatchRetrieval([sure] * 2), states(2, 2), base), base)
 
 
 @pytest.mark.parametrize("with_cache", [False, True])
 def test_a_gate_that_shuts_searches_nothing(stores: list[OpenStore], with_cache: bool) -> None:
     counting = Counting(stores[0].store)
     config = replace(CONFIG, fading=FADING, cache=CacheConfig(1e9) if with_cache else None)
-    shut = Retrieval(counting, config, lambda rows: torch.zeros(len(rows), dtype=torch.bool))
+    shut = Retrieval(counting, config, lambda rows, *_: (torch.zeros(len(rows), dtype=torch.bool), None))
     batch, base = BatchRetrieval([shut] * 2), model(2, 2)
     for step in range(3):
         assert torch.equal(mixed(batch, states(2, 2, step), base), base)
@@ -238,7 +262,7 @@ def test_a_hit_takes_over_what_the_nearest_earlier_state_found(
     threshold, width = 0.9, 2
     cache = CacheConfig(threshold, "batch" if scope == "batch" else "sentence", store_hits)
     mean = float(states(9, 9)[..., 0].mean())
-    gate = (lambda rows: rows[:, 0] < mean) if gated else None
+    gate = (lambda rows, *_: (rows[:, 0] < mean, None)) if gated else None
     batch = BatchRetrieval([Retrieval(stores[0], replace(CONFIG, cache=cache), gate)] * sentences, record=True)
     batch.statistics.hit_distances = Counter()
     held: list[list[tuple[Array, list[int]]]] = [[] for _ in range(sentences)]  # states with the ids they found
@@ -362,7 +386,7 @@ def test_evidence_is_recorded(stores: list[OpenStore]) -> None:
     batch = BatchRetrieval([Retrieval(stores[2], CONFIG), None], record=True)
     representations, base = states(2, 2), model(2, 2)
     scores = base.clone()
-    batch.mix(representations, scores)
+    batch.mix(representations, scores, nothing_yet(representations))
     assert batch.steps is not None
     (step,) = batch.steps
     assert step is not None
@@ -384,7 +408,7 @@ def test_evidence_is_recorded(stores: list[OpenStore]) -> None:
 def test_nothing_is_recorded_unless_asked(stores: list[OpenStore]) -> None:
     batch = BatchRetrieval([Retrieval(stores[0], CONFIG)])
     scores = model(1, 1)
-    batch.mix(states(1, 1), scores)
+    batch.mix(states(1, 1), scores, nothing_yet(states(1, 1)))
     batch.skip()
     assert batch.steps is None
     assert torch.equal(batch.base_log_probabilities(scores[0], torch.tensor([0]), torch.tensor([5])), scores[0, :, 5])

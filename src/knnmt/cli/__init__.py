@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from knnmt.cli import adapt, bench, build, change, compress, evaluate, index, look, models, translate, tune
+from knnmt.cli import adapt, bench, build, change, compress, evaluate, index, look, models, train_gate, translate, tune
 from knnmt.errors import KnnmtError
 from knnmt.version import __version__
 
@@ -33,6 +33,7 @@ app.command("reduce")(compress.reduce)
 app.command("prune")(compress.prune)
 app.command("index")(index.index)
 app.command("tune")(tune.tune)
+app.command("train-gate")(train_gate.train_gate)
 app.command("inspect")(look.inspect)
 app.command("verify")(look.verify)
 app.command("export")(look.export)

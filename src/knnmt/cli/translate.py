@@ -158,6 +158,16 @@ def translate(
             rich_help_panel=_MEMORY,
         ),
     ] = None,
+    gate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="ALPHA",
+            help="Search only the steps where the store's gate (see knnmt train-gate) predicts a weight of the memory "
+            "above this, and give the memory that weight: 0 searches all, 0.5 some.",
+            show_default=False,
+            rich_help_panel=_MEMORY,
+        ),
+    ] = None,
     profile: Annotated[
         str | None,
         typer.Option(
@@ -206,6 +216,7 @@ def translate(
         "cache": cache,
         "cache_scope": cache_scope,
         "cache_hits": cache_hits,
+        "gate": gate,
         "profile": profile,
     }
     retrieval = {name: value for name, value in retrieval.items() if value is not None}

@@ -61,7 +61,7 @@ class Batch(Generic[State]):
             if self._constraints.forces(self.history.shape[-1]):
                 retrieval.skip()
             else:
-                scores = scores + retrieval.mix(representations, log_probabilities)
+                scores = scores + retrieval.mix(representations, log_probabilities, self.history)
         self._constraints.apply(log_probabilities, self.history)
         self._log_probabilities = log_probabilities
         return scores, log_probabilities

@@ -23,6 +23,7 @@ from knnmt.datastore.publication import publish_file, storage_errors
 from knnmt.engine.precision import cpu_name
 from knnmt.errors import InputError
 from knnmt.evaluation.systems import System, check_names
+from knnmt.retrieval.gate import ThresholdGate
 from knnmt.retrieval.retriever import Statistics
 from knnmt.translator.memories import Memories
 from knnmt.translator.translation import Translation
@@ -208,6 +209,7 @@ def _memory(translator: Translator, system: System) -> dict[str, Any] | None:
         "store": hashlib.sha256((system.datastore / MANIFEST).read_bytes()).hexdigest(),
         "index": saved.stored.sha256 if saved and saved.stored else None,
         "settings": _digest(repr(retrieval.config)),
+        "gate": retrieval.gate.trained.digest if isinstance(retrieval.gate, ThresholdGate) else None,
     }
 
 

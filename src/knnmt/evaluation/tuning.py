@@ -46,10 +46,10 @@ class _RecordingRetrieval(BatchRetrieval):
         self._numbers = list(range(sentences))
         self.seen: list[list[Tensor]] = [[] for _ in range(sentences)]
 
-    def mix(self, representations: Tensor, log_probabilities: Tensor) -> Tensor:
+    def mix(self, representations: Tensor, log_probabilities: Tensor, history: Tensor) -> Tensor:
         for number, states in zip(self._numbers, representations.cpu(), strict=True):
             self.seen[number].append(states)
-        return super().mix(representations, log_probabilities)
+        return super().mix(representations, log_probabilities, history)
 
     def keep(self, sentences: Sequence[int]) -> None:
         self._numbers = [self._numbers[place] for place in sentences]

@@ -1,6 +1,6 @@
 """Retrieval for a batch being decoded: which rows search, what they find, and how it changes their distribution.
 
-A row goes through projection (PCA), cache, gate, search, combiner and interpolation. Sentences of a batch may use
+A row goes through projection (PCA), gate, cache, search, combiner and interpolation. Sentences of a batch may use
 different stores and settings; each group of sentences that shares both has a cache of its own.
 """
 
@@ -27,10 +27,17 @@ from knnmt.retrieval.neighbours import Neighbours
 
 
 class Gate(Protocol):
-    """Looks at decoder states before the search."""
+    """Looks at a step before the search."""
 
-    def __call__(self, representations: Tensor) -> Tensor:
-        """(rows, dim) -> (rows,) bool: which rows are searched. The others keep the model's own distribution."""
+    def __call__(
+        self, representations: Tensor, log_probabilities: Tensor, history: Tensor, /
+    ) -> tuple[Tensor, Tensor | None]:
+        """(rows,) bool, which rows are searched, and their log λ (rows,), or None to leave λ to the combiner.
+
+        The other rows keep the model's own distribution.
+        representations (rows, dim), as the model gives them; log_probabilities (rows, vocabulary), the model's own;
+        history (rows, generated), the target tokens so far
+        """
 
 
 class OpenStore:
@@ -198,17 +205,18 @@ class BatchRetrieval:
             self.steps.append(None)
         self._first_step = False
 
-    def mix(self, representations: Tensor, log_probabilities: Tensor) -> Tensor:
+    def mix(self, representations: Tensor, log_probabilities: Tensor, history: Tensor) -> Tensor:
         """Equation 3 on a step's log-probabilities, in place; returns what to add to all of a row, (sentences, width).
 
-        representations (sentences, width, dim); log_probabilities (sentences, width, vocabulary)
+        representations (sentences, width, dim); log_probabilities (sentences, width, vocabulary);
+        history (sentences, width, generated), the target tokens so far, which a gate may look at
         """
         sentences, width, dim = representations.shape
         flat = representations.reshape(-1, dim)
+        scores = log_probabilities.view(len(flat), -1)
         with timing.stage("retrieval"):
-            neighbours, weights, log_lambda, hits = self._retrieve(flat, width)
+            neighbours, weights, log_lambda, hits = self._retrieve(flat, scores, history.flatten(0, 1), width)
         with timing.stage("interpolation"):
-            scores = log_probabilities.view(len(flat), -1)
             if self.steps is not None:
                 base = scores.gather(1, neighbours.tokens)
                 self.steps.append(Retrieved(neighbours, weights, log_lambda, hits, base))
@@ -236,10 +244,12 @@ class BatchRetrieval:
         same = last.neighbours.tokens[rows] == tokens[:, None]
         return torch.where(same.any(1), last.base[rows, same.int().argmax(1)], chosen)
 
-    def _retrieve(self, flat: Tensor, width: int) -> tuple[Neighbours, Tensor, Tensor, Tensor]:
+    def _retrieve(
+        self, flat: Tensor, scores: Tensor, history: Tensor, width: int
+    ) -> tuple[Neighbours, Tensor, Tensor, Tensor]:
         """Neighbours, log-weights, log λ and cache hits of all rows; those without a store keep to the model."""
         if len(self._groups) == 1 and len(self._groups[0].sentences) == self._sentences:
-            return self._retrieve_group(self._groups[0], flat)
+            return self._retrieve_group(self._groups[0], flat, scores, history, slice(None))
         rows = len(flat)
         neighbours = Neighbours.none(rows, self._k, flat.device)
         weights = torch.full((rows, self._k), float("-inf"), device=flat.device)
@@ -248,18 +258,26 @@ class BatchRetrieval:
         for group in self._groups:
             first = torch.tensor(group.sentences, device=flat.device) * width
             mine = (first[:, None] + torch.arange(width, device=flat.device)).flatten()
-            found, weights_found, log_lambda[mine], hits[mine] = self._retrieve_group(group, flat[mine])
+            found, weights_found, log_lambda[mine], hits[mine] = self._retrieve_group(
+                group, flat, scores, history, mine
+            )
             neighbours.put(mine, found)
             weights[mine, : weights_found.shape[1]] = weights_found
         return neighbours, weights, log_lambda, hits
 
-    def _retrieve_group(self, group: _Group, flat: Tensor) -> tuple[Neighbours, Tensor, Tensor, Tensor]:
-        store = group.retrieval.store
-        queries = store.project(flat)
-        wanted = None if group.retrieval.gate is None else group.retrieval.gate(flat)
+    def _retrieve_group(
+        self, group: _Group, flat: Tensor, scores: Tensor, history: Tensor, mine: Tensor | slice
+    ) -> tuple[Neighbours, Tensor, Tensor, Tensor]:
+        store, gate = group.retrieval.store, group.retrieval.gate
+        states = flat[mine]
+        queries = store.project(states)
+        wanted, gates_lambda = (None, None) if gate is None else gate(states, scores[mine], history[mine])
         neighbours, hits = self._neighbours(group, queries, wanted)
-        so_far = group.so_far(neighbours.distances_sq[:, 0])
+        nearest_sq = neighbours.distances_sq[:, 0]
+        so_far = group.so_far(nearest_sq)
         weights, log_lambda = group.combiner(neighbours, store.counts(neighbours.ids), so_far)
+        if gates_lambda is not None:
+            log_lambda = gates_lambda.masked_fill(nearest_sq.isinf(), float("-inf"))
         return neighbours, weights, log_lambda, hits
 
     def _neighbours(self, group: _Group, queries: Tensor, wanted: Tensor | None) -> tuple[Neighbours, Tensor]:

@@ -15,6 +15,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
 from knnmt.errors import SettingError
 from knnmt.retrieval.calibration import DEFAULT_K, Calibration, calibrate
+from knnmt.retrieval.gate import ThresholdGate, TrainedGate, gate_changed
 from knnmt.retrieval.held_out import sample
 from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.profiles import Profiles
@@ -36,6 +37,8 @@ class RetrievalSettings(TypedDict, total=False):
     cache_scope: "sentence", or "batch" as in the paper's code
     cache_hits: keep hits in the cache too, as the paper's code does
     use_counts: after pruning, let an entry weigh as much as those it stands for
+    gate: α; the store's gate (`knnmt train-gate`) predicts λ, and steps where that is at most α are not searched; it
+        brings the k and T that it was trained for; None for no gate
     profile: the name of settings saved with the store, or whole settings; "estimated" passes over what was tuned
     """
 
@@ -47,6 +50,7 @@ class RetrievalSettings(TypedDict, total=False):
     cache_scope: Literal["sentence", "batch"]
     cache_hits: bool
     use_counts: bool
+    gate: float | None
     profile: str | RetrievalConfig | None
 
 
@@ -69,6 +73,7 @@ class Memory:
     """An open store with what is known of it.
 
     settings_changed: when the settings that `calibration` and `profiles` come from were written, 0 where there are none
+    gate: read when a call first asks for it; gate_changed: when it was written
     """
 
     opened: OpenStore
@@ -76,6 +81,8 @@ class Memory:
     profiles: Profiles
     matcher: SourceMatcher
     settings_changed: int
+    gate: TrainedGate | None = None
+    gate_changed: int = 0
 
 
 class Memories:
@@ -111,6 +118,8 @@ class Memories:
             memory = self._open[path]
             grown = memory.opened.refresh()
             self._read_settings(memory)
+            if grown and memory.gate is not None:
+                memory.gate.recount(memory.opened.store)
             if grown and Calibration.of(path) is None:  # an estimate is as old as the entries it was made from
                 memory.calibration = self._calibration(memory.opened)
 
@@ -126,7 +135,22 @@ class Memories:
         """How a call with these settings retrieves. Calls with equal settings get the same one."""
         memory = self.open(datastore)
         config = resolve(memory, settings)
-        return self._retrievals.setdefault((memory.opened.store.path, config), Retrieval(memory.opened, config))
+        path, alpha = memory.opened.store.path, config.gate
+        if alpha is None:
+            return self._retrievals.setdefault((path, config), Retrieval(memory.opened, config))
+        trained = self._gate(memory)
+        config = trained.applied_to(config, _asked(settings))
+        gate = ThresholdGate(trained, alpha)
+        return self._retrievals.setdefault((path, config), Retrieval(memory.opened, config, gate))
+
+    def _gate(self, memory: Memory) -> TrainedGate:
+        """The gate of a store, read again if it was trained since."""
+        path = memory.opened.store.path
+        changed = gate_changed(path)
+        if memory.gate is None or changed != memory.gate_changed:
+            memory.gate, memory.gate_changed = TrainedGate.read(memory.opened.store, self._engine.device), changed
+            self._retrievals = {key: each for key, each in self._retrievals.items() if key[0] != path or not each.gate}
+        return memory.gate
 
     def _calibration(self, opened: OpenStore) -> Calibration:
         known = Calibration.of(opened.store.path)
@@ -152,7 +176,7 @@ def check_names(settings: Iterable[str]) -> None:
 
 def resolve(memory: Memory, settings: Mapping[str, Any]) -> RetrievalConfig:
     """The settings of a call: those given, else the profile's, else those estimated for the store."""
-    given = {name: value for name, value in settings.items() if value is not None or name == "cache"}
+    given = {name: value for name, value in settings.items() if value is not None or name in ("cache", "gate")}
     store = memory.opened.store
     profile = given.pop("profile", None)
     start = profile if isinstance(profile, RetrievalConfig) else memory.profiles.chosen(profile)
@@ -173,7 +197,14 @@ def resolve(memory: Memory, settings: Mapping[str, Any]) -> RetrievalConfig:
             "index that one (`knnmt index`) and make this one from it again, or give λ and the temperature yourself."
         )
     plain = {each: given[each] for each in ("k", "interpolation_weight", "temperature", "use_counts") if each in given}
-    return replace(config, **plain, cache=_cache(memory, given, config.cache))
+    gate = given.get("gate", config.gate)
+    return replace(config, **plain, cache=_cache(memory, given, config.cache), gate=gate)
+
+
+def _asked(settings: Mapping[str, Any]) -> set[str]:
+    """The settings that a call names itself; a profile names all of them."""
+    named = {name for name, value in settings.items() if value is not None}
+    return named | set(RetrievalConfig.__dataclass_fields__) if "profile" in named else named
 
 
 def _cache(memory: Memory, given: Mapping[str, Any], before: CacheConfig | None) -> CacheConfig | None:

@@ -1,0 +1,153 @@
+"""`knnmt train-gate`: which steps of a translation are worth a search, learnt from development text."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from knnmt.cli.change import Store
+from knnmt.cli.interrupt import ends_with
+from knnmt.cli.progress import counter
+from knnmt.cli.start import heavy_imports
+from knnmt.cli.tuning_steps import read_text
+from knnmt.corpus.splitting import divide
+from knnmt.errors import InputError
+
+if TYPE_CHECKING:
+    from knnmt.retrieval.gate_training import Epoch, GateText, Training
+
+_TRAINING = 0.8  # the other part of what does not report says when to stop
+_ALPHAS = (0.25, 0.5, 0.75)
+
+
+def train_gate(
+    store: Store,
+    development: Annotated[
+        Path, typer.Option("--dev", help="Pairs like the text to come, not in the store, in any memory format.")
+    ],
+    features: Annotated[
+        str,
+        typer.Option(
+            help="What the gate sees beside the decoder state: confidence, entropy, ngrams, with commas between them; "
+            "an empty text for the state alone. Entropy makes every step dearer."
+        ),
+    ] = "confidence",
+    epochs: Annotated[int, typer.Option(min=1, help="At most; it ends when validation grows no better.")] = 100,
+    l1: Annotated[
+        float, typer.Option("--l1", min=0, help="Cost of λ in nats: larger, and fewer steps are worth a search.")
+    ] = 0.1,
+    seed: Annotated[int, typer.Option(help="The same seed trains the same gate.")] = 0,
+    k: Annotated[
+        int | None, typer.Option(min=1, help="Neighbours a step.  [default: the store's]", show_default=False)
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Of equation 2.  [default: the store's]", show_default=False)
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="Take k and T from this profile.  [default: the store's]", show_default=False)
+    ] = None,
+    pairs: Annotated[int, typer.Option(min=1, help="Most pairs to learn from, and to report, of DEV.")] = 10_000,
+    all_dev: Annotated[
+        bool,
+        typer.Option("--all-dev", help="Learn from all of DEV and report validation: where a test set is elsewhere."),
+    ] = False,
+    keep_known: Annotated[
+        bool, typer.Option("--keep-known", help="Use pairs whose source the store holds as well.")
+    ] = False,
+    save: Annotated[bool, typer.Option(help="Save the gate, in the place of an earlier one.")] = True,
+    exact: Annotated[bool, typer.Option("--exact", help="Search every key, whatever index there is.")] = False,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="The model the store was built with, if it has moved.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)] = None,
+) -> None:
+    """Train a gate: a small network that sees, before a search, how much the memory will be worth (λ).
+
+    `knnmt translate -d STORE --gate 0.5` then searches only the steps whose λ is above 0.5, and uses that λ. A larger
+    threshold searches less. The gate is kept in the store's directory and belongs to the k and T that it was trained
+    for; after a new tuning, or for a store made from this one, train again.
+
+    DEV is divided by a hash of its sources: one half teaches (a fifth of it says when to stop), the other is reported,
+    as losses in nats a token. Beside the gate stands a choice by chance of as many steps: a gate is worth its while
+    where it loses less.
+
+    Examples:
+
+        knnmt train-gate projekt.store --dev probe.tsv
+
+        knnmt train-gate projekt.store --dev probe.tsv --features confidence,ngrams --l1 0.2
+
+        knnmt translate -d projekt.store --gate 0.25 handbuch.de.txt
+    """
+    from knnmt.datastore.store import Datastore
+
+    opened = Datastore.open(store)
+    text = read_text(opened, development, pairs, all_dev, keep_known)
+    teaching, validating = divide(text.tuning, _TRAINING)
+    if not teaching or not validating:
+        raise InputError(f"{development}: {len(text.tuning)} pairs are too few to learn from; give more")
+    with heavy_imports():
+        from dataclasses import replace
+
+        from knnmt.retrieval.gate import FILE
+        from knnmt.retrieval.gate_training import GateConfig, gate_text
+        from knnmt.retrieval.gate_training import train_gate as train
+        from knnmt.retrieval.ngrams import NgramCounts
+        from knnmt.translator.memories import resolve
+        from knnmt.translator.translator import Translator
+    config = GateConfig(tuple(filter(None, features.split(","))), epochs, l1=l1, seed=seed)
+    with ends_with("the store keeps the gate it had, if any"):
+        translator = Translator(model or opened.manifest.model_name, device=device, threads=threads, exact=exact)
+        memory = translator.memories.open(opened)
+        asked = {"k": k, "temperature": temperature, "profile": profile}
+        retrieval = replace(resolve(memory, asked), cache=None, gate=None)
+        counts = NgramCounts(memory.opened.store, translator.engine.device) if "ngrams" in config.features else None
+        parts = []
+        for some in (teaching, validating, *([] if all_dev else [text.reported])):
+            with counter("forcing", lambda some=some: 2 * len(some), "pairs passed") as progress:  # type: ignore[misc]
+                parts.append(
+                    gate_text(
+                        translator.engine, memory.opened, some, retrieval, counts, config.features, progress=progress
+                    )
+                )
+        training, validation, reported = parts[0], parts[1], parts[-1]
+        typer.echo(
+            f"positions   {len(training):,} teach, {len(validation):,} validate, {len(reported):,} are reported; "
+            f"k {retrieval.k}, T {retrieval.temperature:.4g}\n\nepoch  training  validation"
+        )
+        trained = train(memory.opened, training, validation, retrieval, counts, config, _say)
+        _report(trained, reported)
+        if save:
+            trained.gate.write(opened.path)
+            typer.echo(f"saved       {opened.path / FILE}; use it: knnmt translate -d {store} --gate ALPHA")
+
+
+def _say(epoch: Epoch) -> None:
+    typer.echo(f"{epoch.number:>5}  {epoch.training:8.4f}  {epoch.validation:10.4f}")
+
+
+def _report(trained: Training, text: GateText) -> None:
+    """Losses of the reported text, and what thresholds do to it, by both readings of α."""
+    from knnmt.retrieval.gate_training import judge_thresholds
+
+    names = {
+        "alone": "the model alone",
+        "fixed": f"fixed λ {trained.fixed:.2f}",
+        "fading": "fading λ",
+        "gate": "the gate's λ, every step searched",
+    }
+    typer.echo(f"chosen      epoch {trained.gate.record.epochs}\n\n{'reported':<36}{'loss':>8} {'perplexity':>11}")
+    for name, loss in trained.losses(text).items():
+        typer.echo(f"{names[name]:<36}{loss:8.4f} {math.exp(loss):11.3f}")
+    typer.echo("\nα: searched if    searched      loss   by chance   by chance, fading λ")
+    for rule, thresholds in (("λ > α", _ALPHAS), ("λ > 1 - α", [1 - alpha for alpha in _ALPHAS])):
+        for alpha, each in zip(_ALPHAS, judge_thresholds(trained, text, thresholds), strict=True):
+            typer.echo(
+                f"{alpha:4.2f}: {rule:<12}{each.searched:8.1%} {each.gate:9.4f} {each.chance:11.4f} "
+                f"{each.chance_fading:21.4f}"
+            )
+    typer.echo("(--gate takes λ > α, as the paper says; the numbers in its tables grow with α, as by λ > 1 - α)\n")

@@ -1,0 +1,268 @@
+"""Adaptive retrieval (section 3.3 of the paper, after He et al., 2021): a small network predicts λ before the search.
+
+Rows whose λ is at most α are not searched. A trained gate is one file in the store's directory, `gate.safetensors`:
+the network, how its inputs are normalised, and what it was trained for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor, nn
+from torch.nn import functional
+
+from knnmt.config import RetrievalConfig, check
+from knnmt.datastore.publication import publish_file
+from knnmt.datastore.store import Datastore
+from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, DatastoreVersionError, SettingError
+from knnmt.retrieval.ngrams import NgramCounts
+
+FILE = "gate.safetensors"
+VERSION = 1
+WIDTH, LAYERS, DROPOUT = 128, 4, 0.2
+_TELLING = 2048  # tokens of the vocabulary whose order tells rows apart; all of them would take ten times as long
+FEATURES = ("confidence", "entropy", "ngrams")  # beside the decoder state, which is always there
+
+
+class GateNetwork(nn.Module):
+    """Four layers of 128 with ReLU and dropout, and one that gives the logit of λ."""
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(inputs))
+        self.register_buffer("scale", torch.ones(inputs))
+        layers: list[nn.Module] = []
+        for width in (inputs, *[WIDTH] * (LAYERS - 1)):
+            layers += [nn.Linear(width, WIDTH), nn.ReLU(), nn.Dropout(DROPOUT)]
+        self.layers = nn.Sequential(*layers, nn.Linear(WIDTH, 1))
+
+    def normalise_by(self, inputs: Tensor) -> None:
+        """Take the mean and the spread of each input from these, (rows, inputs)."""
+        self.mean.copy_(inputs.mean(0))
+        self.scale.copy_(1 / inputs.std(0).clamp(min=1e-4))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(rows, inputs) -> (rows,), logits of λ."""
+        logits: Tensor = self.layers((inputs - self.mean) * self.scale)
+        return logits[:, 0]
+
+
+@dataclass(frozen=True, slots=True)
+class GateRecord:
+    """What a gate was trained for, and how well.
+
+    k, temperature, use_counts: of the p_kNN that λ is a weight of
+    model, tokenizer: fingerprints; dim, transforms: of the store's keys
+    pairs: that it was trained on; epochs: until the best one
+    losses: of the validation part, in nats a token: "alone", "fixed", "fading", "gate"
+    """
+
+    features: tuple[str, ...]
+    k: int
+    temperature: float
+    use_counts: bool
+    model: str
+    tokenizer: str
+    dim: int
+    transforms: tuple[str, ...]
+    seed: int
+    l1: float
+    pairs: int
+    epochs: int
+    losses: dict[str, float]
+
+    def __post_init__(self) -> None:
+        check_features(self.features)
+
+
+def check_features(features: Sequence[str]) -> None:
+    """Refuse inputs that there are not."""
+    for name in features:
+        check(name in FEATURES, f"no input of a gate is called {name!r}; there are {', '.join(FEATURES)}")
+
+
+class TrainedGate:
+    """A network with what it was trained for, ready to look at the steps of a store.
+
+    digest: SHA-256 of its file; "" before it was read from one
+    """
+
+    def __init__(self, network: GateNetwork, record: GateRecord, counts: NgramCounts | None, digest: str = "") -> None:
+        self.network = network.eval()
+        self.record = record
+        self.digest = digest
+        self._counts = counts
+
+    def logits(self, representations: Tensor, log_probabilities: Tensor, history: Tensor) -> Tensor:
+        """Of λ, (rows,); arguments as a `Gate` gets them."""
+        with torch.no_grad():
+            inputs = gate_inputs(self.record.features, representations, log_probabilities, history, self._counts)
+            logits: Tensor = self.network(inputs)
+        return logits
+
+    def recount(self, store: Datastore) -> None:
+        """Count n-grams again, where they are looked at: the store has changed."""
+        if self._counts is not None:
+            self._counts = NgramCounts(store, self.network.mean.device)
+
+    def applied_to(self, config: RetrievalConfig, given: Collection[str]) -> RetrievalConfig:
+        """Settings with the k, T and use of counts that λ was trained for; those of them `given` must be the same."""
+        record = self.record
+        for name in ("k", "temperature", "use_counts"):
+            trained, asked = getattr(record, name), getattr(config, name)
+            check(
+                name not in given or math.isclose(trained, asked, rel_tol=1e-3),
+                f"the store's gate was trained for {name} {trained:.5g}, and the call asks for {asked:.5g}: leave that "
+                f"to the gate, or train another: `knnmt train-gate STORE --dev DEV --k {config.k} "
+                f"--temperature {config.temperature:g}`",
+            )
+        return replace(config, k=record.k, temperature=record.temperature, use_counts=record.use_counts)
+
+    # On disk ----------------------------------------------------------------------------------------------------------
+
+    def write(self, store: Path) -> None:
+        """Put it beside the store in the place of an earlier one, in one step."""
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
+        content = save(tensors, {"gate": json.dumps({"version": VERSION, **asdict(self.record)})})
+        publish_file(store / FILE, lambda file: file.write(content))
+
+    @classmethod
+    def read(cls, store: Datastore, device: torch.device | str = "cpu") -> TrainedGate:
+        """The gate of a store; one that was trained for another is refused."""
+        path = store.path / FILE
+        advice = f"Train one: `knnmt train-gate {store.path} --dev DEV`."
+        try:
+            stored = path.read_bytes()
+            tensors = load(stored)
+            header = json.loads(stored[8 : 8 + int.from_bytes(stored[:8], "little")])
+            content = json.loads(header["__metadata__"]["gate"])
+            version = content.pop("version")
+            if version != VERSION:
+                raise DatastoreVersionError(
+                    f"{path}: written in version {version} of the format; this knnmt reads version {VERSION}. {advice}"
+                )
+            content.update({name: tuple(content[name]) for name in ("features", "transforms")})
+            record = GateRecord(**content)
+            network = GateNetwork(len(tensors["mean"]))
+            network.load_state_dict(tensors)
+        except FileNotFoundError:
+            raise SettingError(f"{store.path}: has no gate that says which steps to search. {advice}") from None
+        except (OSError, SafetensorError, LookupError, ValueError, TypeError, RuntimeError, SettingError) as error:
+            raise DatastoreDamagedError(
+                f"{path}: expected a gate, and it cannot be read ({error}). {advice}"
+            ) from error
+        _require_fit(record, store, advice)
+        counts = NgramCounts(store, device) if "ngrams" in record.features else None
+        return cls(network.to(device), record, counts, hashlib.sha256(stored).hexdigest())
+
+
+def gate_changed(store: Path) -> int:
+    """When the gate of a store was last written, in nanoseconds; 0 where there is none."""
+    try:
+        return (store / FILE).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def gate_inputs(
+    features: Sequence[str],
+    representations: Tensor,
+    log_probabilities: Tensor,
+    history: Tensor,
+    counts: NgramCounts | None,
+) -> Tensor:
+    """What the network looks at, (rows, inputs): the state, and what else is named, in the order of `FEATURES`."""
+    columns = [representations.float()]
+    if "confidence" in features:
+        columns.append(log_probabilities.amax(1, keepdim=True))
+    if "entropy" in features:
+        columns.append(-(log_probabilities.exp() * log_probabilities).sum(1, keepdim=True))
+    if "ngrams" in features:
+        assert counts is not None  # noqa: S101 - whoever names them counts them
+        columns.append(counts(history))
+    return torch.cat(columns, dim=1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ThresholdGate:
+    """Searches where the predicted λ is above α.
+
+    own_lambda: let the rows that are searched have the store's own λ, not the predicted one
+    """
+
+    trained: TrainedGate
+    alpha: float
+    own_lambda: bool = False
+
+    def __call__(
+        self, representations: Tensor, log_probabilities: Tensor, history: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        logits = self.trained.logits(representations, log_probabilities, history)
+        least = math.log(self.alpha / (1 - self.alpha)) if self.alpha else -math.inf
+        return logits > least, None if self.own_lambda else functional.logsigmoid(logits)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RandomGate:
+    """Searches a part of all rows, whichever: what a gate that knows something must be better than.
+
+    The choice is a hash of the tokens so far and of those that the model finds likeliest next, so that it depends on
+    nothing but the row itself, and is the same in every run.
+
+    rate: the part that is searched
+    predicted: a gate whose λ the searched rows have; None leaves λ to the combiner
+    """
+
+    rate: float
+    seed: int = 0
+    predicted: TrainedGate | None = None
+
+    def __call__(
+        self, representations: Tensor, log_probabilities: Tensor, history: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        likeliest = log_probabilities[:, :_TELLING].topk(4, dim=1).indices
+        searched = _chance(torch.cat([likeliest, history], dim=1), self.seed) < self.rate
+        if self.predicted is None:
+            return searched, None
+        return searched, functional.logsigmoid(self.predicted.logits(representations, log_probabilities, history))
+
+
+def _chance(tokens: Tensor, seed: int) -> Tensor:
+    """(rows, n) -> (rows,), from 0 to below 1: evenly spread over different rows, the same for equal ones."""
+    places = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
+    mixed = _stirred(tokens + places * 0x9E3779B97F4A7 + seed % 2**20 * 0x632BE59BD9B).sum(1)
+    return (_stirred(mixed) & ((1 << 24) - 1)).float() / (1 << 24)
+
+
+def _stirred(numbers: Tensor) -> Tensor:
+    """A number for each, every bit of which depends on all of its own (after Steele et al., SplitMix, 2014)."""
+    for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15), (31, 1)):
+        numbers = (numbers ^ (numbers >> shift)) * factor
+    return numbers
+
+
+def _require_fit(record: GateRecord, store: Datastore, advice: str) -> None:
+    """Refuse a gate that was trained with another model, or for keys of another kind."""
+    manifest = store.manifest
+    kinds = [
+        ("model", record.model[:12], manifest.model[:12]),
+        ("tokenizer", record.tokenizer[:12], manifest.tokenizer[:12]),
+        ("dimension", record.dim, manifest.dim),
+        ("transforms", "+".join(record.transforms) or "none", "+".join(manifest.transforms) or "none"),
+    ]
+    for name, trained, found in kinds:
+        if trained != found:
+            raise DatastoreMismatchError(
+                f"{store.path / FILE}: trained for a store of {name} {trained}, and this one has {found}. {advice}"
+            )

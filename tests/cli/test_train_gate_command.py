@@ -1,0 +1,95 @@
+"""`knnmt train-gate`, and translating with what it leaves."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from pathlib import Path
+
+import pytest
+from datastore_pairs import some_pairs
+from typer.testing import CliRunner
+
+from knnmt import Datastore
+from knnmt.cli import app
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.errors import InputError, SettingError
+from knnmt.retrieval.gate import FILE, TrainedGate
+
+pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
+
+
+@pytest.fixture(scope="module")
+def made(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Datastore.build(tmp_path_factory.mktemp("made") / "own.store", some_pairs(40), tiny).path
+
+
+@pytest.fixture
+def store(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / "own.store")
+
+
+@pytest.fixture
+def dev(tmp_path: Path) -> Path:
+    path = tmp_path / "dev.tsv"
+    pairs = [*some_pairs(40, start=200), *some_pairs(3)]  # the last three stand in the store
+    path.write_text("".join(f"{each.source}\t{each.target}\n" for each in pairs), encoding="utf-8")
+    return path
+
+
+def run(*arguments: str | Path, expected: int = 0) -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        done = CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False, input="Satz 3\n")
+    assert done.exit_code == expected, done.output
+    return done.output
+
+
+def test_a_gate_is_trained_reported_and_used(store: Path, dev: Path, tiny_checkpoint: Path) -> None:
+    model = ["--model", str(tiny_checkpoint)]
+    translate = ["translate", "-d", str(store), *model, "--beam", "1", "--max-tokens", "8", "--gate", "0.25"]
+    with pytest.raises(SettingError, match="knnmt train-gate"):
+        run(*translate)
+    said = run(
+        "train-gate", store, "--dev", dev, *model, "--features", "confidence,ngrams", "--epochs", "3", "--k", "5"
+    )
+    assert "known       3 of 43 pairs" in said
+    assert "epoch  training  validation\n    1  " in said
+    lines = {line[:34].strip(): line[34:].split() for line in said.splitlines()}
+    assert float(lines["the model alone"][0]) > float(lines["fading λ"][0])
+    assert "the gate's λ, every step searched" in lines
+    rows = [line for line in said.splitlines() if line.startswith(("0.25: λ", "0.50: λ", "0.75: λ"))]
+    assert [row.split(":")[1][:10].strip() for row in rows] == ["λ > α"] * 3 + ["λ > 1 - α"] * 3
+    searched = [float(row.split("%")[0].split()[-1]) for row in rows]
+    assert searched[:3] == sorted(searched[:3], reverse=True) == searched[:2:-1]
+    gate = TrainedGate.read(Datastore.open(store))
+    assert (gate.record.features, gate.record.k, gate.record.seed) == (("confidence", "ngrams"), 5, 0)
+    assert run(*translate).strip()
+
+
+def test_an_interruption_leaves_the_gate_that_was_there(
+    store: Path, dev: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = ["train-gate", str(store), "--dev", str(dev), "--model", str(tiny_checkpoint), "--epochs", "2"]
+    run(*train, "--no-save")
+    assert not (store / FILE).exists()
+    run(*train, "--all-dev")
+    before = (store / FILE).read_bytes()
+    run(*train, "--all-dev")
+    assert (store / FILE).read_bytes() == before  # the same seed
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("knnmt.cli.train_gate._say", interrupted)
+    assert "the store keeps the gate it had" in run(*train, expected=130)
+    assert (store / FILE).read_bytes() == before
+    assert not list(store.glob(f".{FILE}*"))
+
+
+def test_what_cannot_work_is_said_at_once(store: Path, dev: Path, tiny_checkpoint: Path) -> None:
+    with pytest.raises(SettingError, match="no input of a gate is called 'colour'"):
+        run("train-gate", store, "--dev", dev, "--features", "colour", "--model", str(tiny_checkpoint))
+    dev.write_text("Satz 300\tline 300\n", encoding="utf-8")
+    with pytest.raises(InputError, match="too few"):
+        run("train-gate", store, "--dev", dev, "--all-dev")

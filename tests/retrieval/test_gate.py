@@ -1,0 +1,212 @@
+"""Gates: what they choose, what they keep on disk, and whom they refuse."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from datastore_pairs import some_pairs
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from knnmt import Datastore
+from knnmt.compression.pca import reduce
+from knnmt.config import RetrievalConfig
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.errors import (
+    DatastoreDamagedError,
+    DatastoreMismatchError,
+    DatastoreVersionError,
+    SettingError,
+)
+from knnmt.retrieval.gate import (
+    FILE,
+    GateNetwork,
+    GateRecord,
+    RandomGate,
+    ThresholdGate,
+    TrainedGate,
+    gate_inputs,
+)
+from knnmt.retrieval.ngrams import NgramCounts
+
+ALL = ("confidence", "entropy", "ngrams")
+
+
+@pytest.fixture(scope="module")
+def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Datastore:
+    return Datastore.build(tmp_path_factory.mktemp("made") / "s", some_pairs(30), tiny)
+
+
+def made_gate(store: Datastore, features: tuple[str, ...] = ALL) -> TrainedGate:
+    """One with random weights and plain normalisation."""
+    manifest = store.manifest
+    torch.manual_seed(1)
+    network = GateNetwork(32 + len(set(features) & {"confidence", "entropy"}) + 8 * ("ngrams" in features))
+    network.normalise_by(torch.randn(50, len(network.mean)) * 3 + 1)
+    record = GateRecord(
+        features,
+        4,
+        7.5,
+        True,
+        manifest.model,
+        manifest.tokenizer,
+        32,
+        manifest.transforms,
+        3,
+        0.1,
+        20,
+        5,
+        {"gate": 1.5},
+    )
+    return TrainedGate(network, record, NgramCounts(store) if "ngrams" in features else None)
+
+
+def some_rows(rows: int, vocabulary: int = 231) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(rows)
+    scores = torch.randn(rows, vocabulary, generator=generator).log_softmax(1)
+    return torch.randn(rows, 32, generator=generator), scores, torch.randint(229, (rows, 6), generator=generator)
+
+
+def test_the_network_is_four_layers_and_one(store: Datastore) -> None:
+    gate = made_gate(store, ())
+    states, scores, history = some_rows(9)
+    parts = {name: each.double().numpy() for name, each in gate.network.state_dict().items()}
+    values = (states.double().numpy() - parts["mean"]) * parts["scale"]
+    for layer in (0, 3, 6, 9):
+        values = np.maximum(values @ parts[f"layers.{layer}.weight"].T + parts[f"layers.{layer}.bias"], 0)
+        assert values.shape == (9, 128)
+    expected = (values @ parts["layers.12.weight"].T + parts["layers.12.bias"])[:, 0]
+    np.testing.assert_allclose(gate.logits(states, scores, history), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_inputs_are_the_state_and_what_is_named(store: Datastore) -> None:
+    states, scores, history = some_rows(5)
+    counts = NgramCounts(store)
+    found = gate_inputs(ALL, states, scores, history, counts)
+    p = scores.double().exp().numpy()
+    assert torch.equal(found[:, :32], states)
+    np.testing.assert_allclose(found[:, 32], np.log(p.max(1)), rtol=1e-5)
+    np.testing.assert_allclose(found[:, 33], -(p * np.log(p)).sum(1), rtol=1e-5)
+    assert torch.equal(found[:, 34:], counts(history))
+    assert gate_inputs(["entropy"], states, scores, history, None).shape == (5, 33)
+
+
+def test_a_threshold_lets_through_what_is_above_it(store: Datastore) -> None:
+    gate, rows = made_gate(store), some_rows(200)
+    weights = torch.sigmoid(gate.logits(*rows))
+    alpha = float(weights.sort().values[99:101].mean())
+    searched, log_lambda = ThresholdGate(gate, alpha)(*rows)
+    assert log_lambda is not None
+    assert torch.equal(searched, weights > alpha)
+    assert torch.allclose(log_lambda.exp(), weights)
+    assert bool(ThresholdGate(gate, 0.0)(*rows)[0].all())
+    assert ThresholdGate(gate, alpha, own_lambda=True)(*rows)[1] is None
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3, 0.8, 1.0])
+def test_chance_depends_on_the_row_alone(store: Datastore, rate: float) -> None:
+    states, scores, history = some_rows(4000)
+    chance = RandomGate(rate)
+    searched, log_lambda = chance(states, scores, history)
+    assert log_lambda is None
+    assert float(searched.double().mean()) == pytest.approx(rate, abs=0.03)
+    assert torch.equal(chance(states[7:90], scores[7:90], history[7:90])[0], searched[7:90])
+    if 0 < rate < 1:
+        again = RandomGate(rate, seed=1)(states, scores, history)[0]
+        both = float((searched & again).double().mean())
+        assert both == pytest.approx(rate * rate, abs=0.03)
+        same_scores = scores[:1].expand(4000, -1)
+        assert float(chance(states, same_scores, history)[0].double().mean()) == pytest.approx(rate, abs=0.03)
+    gate = made_gate(store)
+    predicted = RandomGate(rate, 0, gate)(states, scores, history)
+    assert torch.equal(predicted[0], searched)
+    assert predicted[1] is not None
+    assert torch.allclose(predicted[1].exp(), torch.sigmoid(gate.logits(states, scores, history)))
+
+
+def test_a_gate_is_read_as_it_was_written(store: Datastore) -> None:
+    gate, rows = made_gate(store), some_rows(20)
+    gate.write(store.path)
+    read = TrainedGate.read(store)
+    assert read.record == gate.record
+    assert torch.equal(read.logits(*rows), gate.logits(*rows))
+    assert len(read.digest) == 64
+    (store.path / FILE).unlink()
+    with pytest.raises(SettingError, match=r"has no gate.*knnmt train-gate"):
+        TrainedGate.read(store)
+
+
+def test_counts_follow_the_store(tiny: TransformerEngine, tmp_path: Path) -> None:
+    growing = Datastore.build(tmp_path / "s", some_pairs(8), tiny)
+    gate, rows = made_gate(growing), some_rows(50)
+    rows = (*rows[:2], torch.tensor(tiny.tokenizer.encode_targets(["line 4"]))[:, :4].expand(50, -1))
+    before = gate.logits(*rows)
+    growing.add(some_pairs(20, start=40), tiny)
+    gate.recount(growing)
+    assert not torch.allclose(gate.logits(*rows), before)
+    assert torch.equal(gate.logits(*rows), made_gate(growing).logits(*rows))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error", "said"),
+    [
+        ("version", 2, DatastoreVersionError, "version 2"),
+        ("model", "0" * 64, DatastoreMismatchError, "of model 000000000000"),
+        ("dim", 16, DatastoreMismatchError, "of dimension 16"),
+        ("transforms", ["pca:8"], DatastoreMismatchError, "of transforms pca:8, and this one has none"),
+        ("features", ["colour"], DatastoreDamagedError, "colour"),
+        ("k", None, DatastoreDamagedError, "cannot be read"),
+    ],
+)
+def test_what_does_not_fit_is_refused(store: Datastore, field: str, value: object, error: type, said: str) -> None:
+    gate = made_gate(store)
+    gate.write(store.path)
+    path = store.path / FILE
+    content = {"version": 1, **json.loads(json.dumps({**_plain(gate.record)})), field: value}
+    if value is None:
+        del content[field]
+    save_file(load_file(path), path, {"gate": json.dumps(content)})
+    with pytest.raises(error, match=said) as raised:
+        TrainedGate.read(store)
+    assert "knnmt train-gate" in str(raised.value)
+
+
+def _plain(record: GateRecord) -> dict[str, object]:
+    return {name: getattr(record, name) for name in GateRecord.__dataclass_fields__}
+
+
+@pytest.mark.parametrize("content", [b"", b"no gate", None])
+def test_damage_is_said(store: Datastore, content: bytes | None) -> None:
+    gate = made_gate(store)
+    gate.write(store.path)
+    path = store.path / FILE
+    path.write_bytes(path.read_bytes()[:-100] if content is None else content)
+    with pytest.raises(DatastoreDamagedError, match=r"expected a gate.*knnmt train-gate"):
+        TrainedGate.read(store)
+    path.unlink()
+
+
+def test_stores_made_from_others_do_not_inherit_it(store: Datastore, tmp_path: Path) -> None:
+    made_gate(store).write(store.path)
+    reduced, _ = reduce(store, tmp_path / "r", 8)
+    with pytest.raises(SettingError, match="has no gate"):
+        TrainedGate.read(reduced)
+    (tmp_path / "r" / FILE).write_bytes((store.path / FILE).read_bytes())
+    with pytest.raises(DatastoreMismatchError, match="dimension 32, and this one has 8"):
+        TrainedGate.read(reduced)
+    (store.path / FILE).unlink()
+
+
+def test_a_gate_brings_its_settings_and_refuses_others(store: Datastore) -> None:
+    gate = made_gate(store)
+    config = RetrievalConfig(8, 0.5, 3.0, gate=0.5)
+    assert gate.applied_to(config, []) == replace(config, k=4, temperature=7.5)
+    assert gate.applied_to(replace(config, temperature=7.501), ["temperature"]).temperature == 7.5
+    for name in ("k", "temperature"):
+        with pytest.raises(SettingError, match=rf"trained for {name} .*--k 8 --temperature 3"):
+            gate.applied_to(config, [name])
