@@ -130,14 +130,34 @@ class Fading:
 
 
 @dataclass(frozen=True, slots=True)
+class FastConfig:
+    """Fast kNN-MT: a sentence is searched in a small store of its own, by cosine distance.
+
+    candidates: c, how many nearest occurrences of each source token make that store
+    any_token: nearest among the occurrences of all tokens, where Meng et al. take those of the same token
+    """
+
+    candidates: int = 512
+    any_token: bool = False
+
+    def __post_init__(self) -> None:
+        check(self.candidates >= 1, f"fast must be at least 1 occurrence of each token, got {self.candidates}")
+
+    def signature(self) -> str:
+        """What a published score must say of it."""
+        return f"fast:{self.candidates}{'+any' if self.any_token else ''}"
+
+
+@dataclass(frozen=True, slots=True)
 class RetrievalConfig:
     """How neighbours change the model's distribution.
 
     k: neighbours a step
     interpolation_weight: λ of equation 3; where it fades, the most it can be
-    temperature: T of equation 2, for squared L2 distances
+    temperature: T of equation 2, for squared L2 distances; with `fast`, for cosine distances
     fading: how λ depends on distance; None keeps it fixed
     use_counts: after merging, let an entry weigh as much as the entries it stands for
+    fast: search each sentence in a small store of its own; None searches the whole store
     """
 
     k: int
@@ -146,16 +166,27 @@ class RetrievalConfig:
     fading: Fading | None = None
     use_counts: bool = True
     cache: CacheConfig | None = None
+    fast: FastConfig | None = None
 
     def __post_init__(self) -> None:
         check(self.k >= 1, f"k must be at least 1, got {self.k}")
         weight = self.interpolation_weight
         check(0 <= weight < 1, f"interpolation_weight must be at least 0 and below 1, got {weight}")
         check(self.temperature > 0, f"temperature must be above 0, got {self.temperature}")
+        check(
+            self.fast is None or self.cache is None,
+            "a cache saves searches of the whole store; with fast there are none: give one of the two",
+        )
+
+    @property
+    def squared_temperature(self) -> float:
+        """T for the squared distances that searches give: those of unit vectors are 2 (1 - cosine)."""
+        return self.temperature if self.fast is None else 2 * self.temperature
 
     def signature(self) -> str:
         """What a published score must say of the retrieval."""
         fading = self.fading.signature() if self.fading else ""
         parts = [f"k:{self.k}", f"lambda:{self.interpolation_weight:.4g}{fading}", f"T:{self.temperature:.4g}"]
         parts += [] if self.use_counts else ["counts:no"]
+        parts += [self.fast.signature()] if self.fast else []
         return "|".join([*parts, self.cache.signature() if self.cache else "cache:no"])

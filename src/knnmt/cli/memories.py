@@ -19,6 +19,14 @@ from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
 
 
+ForFast = Annotated[
+    bool,
+    typer.Option(
+        "--for-fast", help="Keep the source side and its word alignment, too: for Fast kNN-MT (translate --fast)."
+    ),
+]
+
+
 @dataclass(slots=True)
 class MemoryReading:
     """Memories to read, how, and what became of their units."""
