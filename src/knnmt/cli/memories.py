@@ -18,7 +18,6 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
 
-
 ForFast = Annotated[
     bool,
     typer.Option(

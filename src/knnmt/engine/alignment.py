@@ -13,8 +13,9 @@ def align(cross_attention: Tensor, source_lengths: Sequence[int], target_lengths
 
     cross_attention (sentences, layers, target, source), as `knnmt.engine.forced.force` gives it
 
-    A token is aligned by what the last layer but one attends to most in the step that takes it as input: there the model
-    knows which token it is, where in the step that puts it out it still chooses. End tokens align with each other only.
+    A token is aligned by what the last layer but one attends to most in the step that takes it as input: there the
+    model knows which token it is, where in the step that puts it out it still chooses. End tokens align with each other
+    only.
     """
     layer = max(0, cross_attention.shape[1] - 2)
     attention = cross_attention[:, layer].roll(-1, dims=1)

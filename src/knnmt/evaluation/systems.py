@@ -22,6 +22,8 @@ _SETTINGS: dict[str, tuple[str, Any]] = {
     "cache-scope": ("cache_scope", str),
     "cache-hits": ("cache_hits", lambda text: _yes_or_no(text)),
     "profile": ("profile", str),
+    "fast": ("fast", lambda text: int(text) if text.isdecimal() else _yes_or_no(text)),
+    "fast-any-token": ("fast_any_token", lambda text: _yes_or_no(text)),
 }
 
 

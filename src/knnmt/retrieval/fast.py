@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from knnmt.config import FastConfig, RetrievalConfig
 from knnmt.datastore.arrays import Array
 from knnmt.index.base import Found, merge_top_k, nothing
 from knnmt.index.entries import Entries
 from knnmt.index.exact import smallest
 
-# Of keys that are looked at together. Small ones waste less on stores of different sizes, large ones ask a GPU less often.
+UNTUNED = RetrievalConfig(k=16, interpolation_weight=0.5, temperature=0.05, fast=FastConfig())
+# Of keys looked at together: small ones waste less on stores of different sizes, large ones ask a GPU less often.
 _PIECE_BYTES = {"cpu": 1 << 24, "cuda": 1 << 29}
 _HELD_BYTES = 1 << 30
 
@@ -26,7 +28,7 @@ _HELD_BYTES = 1 << 30
 class _Piece:
     """Some sentences of a batch, padded to the largest of their stores.
 
-    ids: (sentences, entries), -1 for padding; keys: (sentences, entries, dim) unit vectors, None where they are not held
+    ids: (sentences, entries), -1 for padding; keys: (sentences, entries, dim) unit vectors, None where not held
     asked: (sentences,), where in the batch each sentence is now, 0 for one that has left
     rows, places: of those that have not left, where they are here and in the batch
     """
@@ -68,7 +70,7 @@ class SentenceStores:
         held_bytes: int | None = None,
         piece_bytes: int | None = None,
     ) -> None:
-        """chosen: the entry ids of each sentence; held_bytes, piece_bytes: limits of memory, by default by the device"""
+        """chosen: the entry ids of each sentence; held_bytes, piece_bytes: limits of memory, else by the device"""
         self._entries = entries
         self._device = torch.device(device)
         self._row_bytes = 4 * entries.dim
@@ -137,7 +139,7 @@ def _room(device: torch.device) -> int:
 
 
 def _cuts(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
-    """Stretches (first, last) of sentences whose stores, padded to the largest of them, hold at most so many entries."""
+    """Stretches (first, last) of sentences whose stores, padded to the largest, hold at most so many entries."""
     cuts: list[tuple[int, int]] = []
     first = 0
     for last in range(1, len(sizes) + 1):

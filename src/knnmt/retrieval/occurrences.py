@@ -53,7 +53,9 @@ class SourceOccurrences:
         arrays = (self._by_token, self._first_of_token, self._aligned, self._first_aligned)
         self.index_bytes = sum(array.nbytes for array in arrays)
 
-    def entries_for(self, sources: Sequence[Sequence[int]], states: Sequence[Tensor], config: FastConfig) -> list[Array]:
+    def entries_for(
+        self, sources: Sequence[Sequence[int]], states: Sequence[Tensor], config: FastConfig
+    ) -> list[Array]:
         """The entries aligned with the nearest occurrences of each sentence's tokens: sorted ids, each once.
 
         states: for each source (tokens, dim), the encoder's

@@ -159,7 +159,9 @@ class Statistics:
             lines.append(f"hits         {count:,} from {distance} to {distance + 1}")
         if self.fast_bytes:
             states, batch = self.fast_states_bytes / 1e6, self.fast_bytes / 1e6
-            lines.append(f"fast         {batch:,.1f} MB for the stores of a batch at most; {states:,.1f} MB of states, mapped")
+            lines.append(
+                f"fast         {batch:,.1f} MB for the stores of a batch at most; {states:,.1f} MB of states, mapped"
+            )
         return "\n".join(lines)
 
 
