@@ -13,16 +13,13 @@ def align(cross_attention: Tensor, source_lengths: Sequence[int], target_lengths
 
     cross_attention (sentences, layers, target, source), as `knnmt.engine.forced.force` gives it
 
-    A token is aligned by what the last layer but one attends to most in the step that takes it as input: there the
-    model knows which token it is, where in the step that puts it out it still chooses. End tokens align with each other
-    only.
+    A token comes from what the last layer attends to most in the step that puts it out. `docs/retrieval.md` compares
+    other layers, the step that takes the token as input, and an aligner. End tokens align with each other only.
     """
-    layer = max(0, cross_attention.shape[1] - 2)
-    attention = cross_attention[:, layer].roll(-1, dims=1)
-    places = torch.arange(attention.shape[2], device=attention.device)
-    ends = torch.tensor(source_lengths, device=attention.device) - 1
-    aligned = attention.masked_fill((places >= ends[:, None])[:, None], -1).argmax(-1)
-    targets = torch.arange(attention.shape[1], device=attention.device)
-    last = targets == torch.tensor(target_lengths, device=attention.device)[:, None] - 1
-    # A source of an end token alone has nothing else to align with.
-    return torch.where(last, ends[:, None], torch.minimum(aligned, (ends[:, None] - 1).clamp(min=0)))
+    attention = cross_attention[:, -1]
+    device = attention.device
+    ends = torch.tensor(source_lengths, device=device)[:, None] - 1
+    lasts = torch.tensor(target_lengths, device=device)[:, None] - 1
+    beyond = torch.arange(attention.shape[2], device=device) >= ends.clamp(min=1)  # a lone end token is all there is
+    places = attention.masked_fill(beyond[:, None], -1).argmax(-1)
+    return torch.where(torch.arange(attention.shape[1], device=device) == lasts, ends, places)
