@@ -16,7 +16,7 @@ import knnmt.retrieval.occurrences as occurrences_module
 from knnmt import Datastore, Translator
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
-from knnmt.config import BatchingConfig, FastConfig, RetrievalConfig
+from knnmt.config import FastConfig, RetrievalConfig
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.store import matching
@@ -25,8 +25,7 @@ from knnmt.errors import SettingError
 from knnmt.index.entries import Entries
 from knnmt.retrieval.development import develop
 from knnmt.retrieval.fast import SentenceStores
-from knnmt.retrieval.profiles import Profile, write_profiles
-from knnmt.retrieval.retriever import BatchRetrieval, OpenStore, Retrieval, Statistics
+from knnmt.retrieval.retriever import BatchRetrieval, OpenStore, Retrieval
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 FOR_FAST = BuildConfig(key_dtype="float32", for_fast=True)
@@ -53,7 +52,8 @@ def encoded(engine: TransformerEngine, texts: Sequence[str]) -> tuple[list[list[
 
 
 def unit(vectors: Array) -> Array:
-    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+    lengths: Array = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / lengths
 
 
 def slow_entries(store: Datastore, source: Sequence[int], states: Array, config: FastConfig) -> set[int]:
@@ -159,3 +159,124 @@ def test_translations_do_not_depend_on_the_batch_or_on_what_is_held(
     assert [each.text for each in together] != [each.text for each in base]
     assert 0 < translator.statistics.fast_bytes < 1 << 20
     assert "fast " in translator.statistics.summary()
+
+
+def test_a_step_mixes_by_cosine_beside_sentences_that_search_the_whole_store(
+    tiny: TransformerEngine, store: Datastore
+) -> None:
+    opened = OpenStore(store)
+    config = RetrievalConfig(k=4, interpolation_weight=0.6, temperature=0.05, fast=FastConfig(3))
+    fast, whole = Retrieval(opened, config), Retrieval(opened, RetrievalConfig(2, 0.5, 10.0))
+    sources = tiny.tokenizer.encode_sources(TEXTS[:3])
+    encoded_sources = tiny.encode(sources)
+    batch = BatchRetrieval([None, fast, whole])
+    batch.begin(encoded_sources, sources)
+    generator = torch.Generator().manual_seed(2)
+    states = torch.randn(3, 2, tiny.dim, generator=generator)
+    base = torch.log_softmax(torch.randn(3, 2, tiny.vocabulary_size, generator=generator), -1)
+    mixed = base.clone()
+    mixed = mixed + batch.mix(states, mixed)[..., None]
+
+    assert torch.allclose(mixed[0], base[0], atol=1e-6)
+    of_source = encoded_sources.states[1, : len(sources[1])].numpy()
+    ids = np.array(sorted(slow_entries(store, sources[1], of_source, FastConfig(3))))
+    for row in range(2):
+        near = slow_search(store, ids, states[1, row].numpy(), 4)
+        shares = np.exp([-cosine / 0.05 for cosine, _ in near])
+        expected = 0.4 * base[1, row].double().exp().numpy()
+        for share, (_, entry) in zip(shares / shares.sum(), near, strict=True):
+            expected[store.entry(entry).value] += 0.6 * share
+        np.testing.assert_allclose(mixed[1, row].exp(), expected, atol=1e-5)
+    alone = base[2:].clone()
+    only = BatchRetrieval([whole])
+    assert torch.allclose(mixed[2:], alone + only.mix(states[2:], alone)[..., None], atol=1e-6)
+    assert (batch.statistics.rows, batch.statistics.searches) == (4, 4)
+
+
+def test_a_gate_keeps_rows_from_their_sentences_store(tiny: TransformerEngine, store: Datastore) -> None:
+    config = RetrievalConfig(k=4, interpolation_weight=0.6, temperature=0.05, fast=FastConfig(3))
+    sources = tiny.tokenizer.encode_sources(TEXTS[:2])
+    wanted = torch.tensor([True, False, False, True])
+    batch = BatchRetrieval([Retrieval(OpenStore(store), config, gate=lambda _states: wanted)] * 2)
+    batch.begin(tiny.encode(sources), sources)
+    base = torch.log_softmax(torch.randn(2, 2, tiny.vocabulary_size), -1)
+    mixed = base.clone()
+    mixed = mixed + batch.mix(torch.randn(2, 2, tiny.dim), mixed)[..., None]
+    assert (mixed - base).abs().amax(-1).flatten().gt(1e-3).tolist() == wanted.tolist()
+    assert batch.statistics.searches == 2
+
+
+def test_development_text_is_searched_as_in_translating(tiny: TransformerEngine, store: Datastore) -> None:
+    opened, config = OpenStore(store), FastConfig(3)
+    pairs = some_pairs(20, start=40)
+    found = develop(tiny, opened, pairs, k=5, fast=config)
+    sources, states = encoded(tiny, [pairs[-1].source])
+    ids = np.array(sorted(slow_entries(store, sources[0], states[0].numpy(), config)))
+    for row in (found.sentences == found.pairs - 1).nonzero()[:, 0].tolist():
+        expected = slow_search(store, ids, found.states[row].numpy(), 5)
+        np.testing.assert_allclose(found.neighbours.distances_sq[row] / 2, [each for each, _ in expected], atol=1e-5)
+        entries = [store.entry(int(each)) for each in found.neighbours.ids[row]]
+        assert found.neighbours.tokens[row].tolist() == [each.value for each in entries]
+
+
+def test_an_open_store_follows_what_is_added_and_removed(tiny: TransformerEngine, store: Datastore) -> None:
+    opened, config = OpenStore(store), FastConfig(100)
+    sources, states = encoded(tiny, ["~"])
+    tilde, end = sources[0]
+
+    def origins() -> set[str]:
+        ids = opened.occurrences.entries_for([[tilde]], [states[0][:1]], config)[0]
+        return {opened.store.entry(int(each)).pair.origin for each in ids}
+
+    assert not origins()
+    writer = Datastore.open(store.path)
+    pair = some_pairs(1, "new.tsv")[0]
+    writer.add([type(pair)("~~", "wave wave", "new.tsv#0")], tiny)
+    assert opened.refresh()
+    assert origins() <= {"new.tsv#0"}
+    ends = opened.occurrences.entries_for([[end]], [states[0][1:]], config)[0]
+    assert len(ends) == 27  # the end token's occurrences: one of every sentence, the new one's too
+    writer.remove(matching(origin="new.tsv"))
+    opened.refresh()
+    assert not origins()
+    assert len(opened.occurrences.entries_for([[end]], [states[0][1:]], config)[0]) == 26
+
+
+def test_compacted_reduced_and_pruned_stores_serve(tiny_checkpoint: Path, store: Datastore, tmp_path: Path) -> None:
+    translator = Translator(tiny_checkpoint, device="cpu")
+    store.remove(matching(origin="own.tsv#3"))
+    settings = {"fast": 4, "k": 5, "max_tokens": 12}
+    before = [each.text for each in translator.translate(TEXTS, datastore=store.path, **settings)]
+    compacted = Datastore.open(shutil.copytree(store.path, tmp_path / "compacted"))
+    compacted.compact()
+    assert len(compacted.segments) == 1
+    assert not list(compacted.verify())
+    assert [each.text for each in translator.translate(TEXTS, datastore=compacted, **settings)] == before
+
+    reduced, _ = reduce(store, tmp_path / "reduced", 8)
+    pruned = prune(reduced, tmp_path / "pruned", OpenStore(reduced).index.search)
+    for made in (reduced, pruned):
+        assert made.manifest.for_fast
+        assert not list(made.verify())
+        assert translator.translate("Satz 7 ja", datastore=made, evidence=True, **settings).tokens[0].evidence
+
+
+def test_what_does_not_go_with_fast_is_refused(
+    tiny: TransformerEngine, tiny_checkpoint: Path, store: Datastore, tmp_path: Path
+) -> None:
+    plain = Datastore.build(tmp_path / "plain", some_pairs(5), tiny)
+    translator = Translator(tiny_checkpoint, device="cpu")
+    with pytest.raises(SettingError, match="--for-fast"):
+        translator.translate("ja", datastore=plain, fast=True)
+    whole = RetrievalConfig(4, 0.5, 10.0)
+    refused = [
+        ({"fast": True, "cache": 3.0}, "no cache"),
+        ({"fast": True, "fading": True}, "to be tuned"),
+        ({"fast": True, "profile": whole}, "do not go together"),
+        ({"fast": True, "profile": "estimated"}, "do not go together"),
+        ({"fast": -1}, "at least 1"),
+        ({"fast_any_token": True}, "give fast, too"),
+    ]
+    for settings, message in refused:
+        with pytest.raises(SettingError, match=message):
+            translator.translate("ja", datastore=store, **settings)
