@@ -130,15 +130,35 @@ class Fading:
 
 
 @dataclass(frozen=True, slots=True)
+class FastConfig:
+    """Fast kNN-MT: a sentence is searched in a small store of its own, by cosine distance.
+
+    candidates: c, how many nearest occurrences of each source token make that store
+    any_token: nearest among the occurrences of all tokens, where Meng et al. take those of the same token
+    """
+
+    candidates: int = 512
+    any_token: bool = False
+
+    def __post_init__(self) -> None:
+        check(self.candidates >= 1, f"fast must be at least 1 occurrence of each token, got {self.candidates}")
+
+    def signature(self) -> str:
+        """What a published score must say of it."""
+        return f"fast:{self.candidates}{'+any' if self.any_token else ''}"
+
+
+@dataclass(frozen=True, slots=True)
 class RetrievalConfig:
     """How neighbours change the model's distribution.
 
     k: neighbours a step
     interpolation_weight: λ of equation 3; where it fades, the most it can be
-    temperature: T of equation 2, for squared L2 distances
+    temperature: T of equation 2, for squared L2 distances; with `fast`, for cosine distances
     fading: how λ depends on distance; None keeps it fixed
     use_counts: after merging, let an entry weigh as much as the entries it stands for
     gate: α; the store's gate predicts λ, and steps where that is at most α are not searched; None for no gate
+    fast: search each sentence in a small store of its own; None searches the whole store
     """
 
     k: int
@@ -148,6 +168,7 @@ class RetrievalConfig:
     use_counts: bool = True
     cache: CacheConfig | None = None
     gate: float | None = None
+    fast: FastConfig | None = None
 
     def __post_init__(self) -> None:
         check(self.k >= 1, f"k must be at least 1, got {self.k}")
@@ -156,6 +177,19 @@ class RetrievalConfig:
         check(self.temperature > 0, f"temperature must be above 0, got {self.temperature}")
         sound = self.gate is None or 0 <= self.gate < 1
         check(sound, f"gate is a threshold of λ, at least 0 and below 1, got {self.gate}")
+        check(
+            self.fast is None or self.gate is None,
+            "a gate is trained for the neighbours of the whole store; with fast there are others: give one of the two",
+        )
+        check(
+            self.fast is None or self.cache is None,
+            "a cache saves searches of the whole store; with fast there are none: give one of the two",
+        )
+
+    @property
+    def squared_temperature(self) -> float:
+        """T for the squared distances that searches give: those of unit vectors are 2 (1 - cosine)."""
+        return self.temperature if self.fast is None else 2 * self.temperature
 
     def signature(self) -> str:
         """What a published score must say of the retrieval."""
@@ -163,5 +197,6 @@ class RetrievalConfig:
         weight = f"{self.interpolation_weight:.4g}{fading}" if self.gate is None else "predicted"
         parts = [f"k:{self.k}", f"lambda:{weight}", f"T:{self.temperature:.4g}"]
         parts += [] if self.use_counts else ["counts:no"]
+        parts += [self.fast.signature()] if self.fast else []
         parts += [self.cache.signature() if self.cache else "cache:no"]
         return "|".join([*parts, *([] if self.gate is None else [f"gate:{self.gate:.4g}"])])

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from knnmt import Datastore
 from knnmt.cli import app
 from knnmt.compression.pca import reduce
-from knnmt.config import RetrievalConfig
+from knnmt.config import FastConfig, RetrievalConfig
 from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import KnnmtError
@@ -254,3 +254,34 @@ def test_mistakes_of_tuning_are_explained(store: Path, dev: Path, model: list[st
     assert "0 pairs are too few to tune and report on" in refused("tune", store, "--dev", known, *model)
     assert "built with" in refused("tune", store, "--dev", dev, "--model", "de-en")
     assert not read_settings(store)
+
+
+def test_fast_is_tuned_saved_beside_the_others_and_used(
+    tiny: TransformerEngine, store: Path, dev: Path, model: list[str], tmp_path: Path
+) -> None:
+    assert "--for-fast" in refused("tune", store, "--dev", dev, "--fast", *model)
+    assert "--for-fast" in refused("translate", "-d", store, "--fast", *model)
+    assert "no effect" in refused("tune", store, "--dev", dev, "--fast-candidates", "3", *model)
+
+    memory = tmp_path / "own.tsv"
+    memory.write_text("".join(f"{each.source}\t{each.target}\n" for each in some_pairs(60)), encoding="utf-8")
+    made = tmp_path / "fast.store"
+    succeeds("build", memory, "-o", made, "--for-fast", "--no-index", *model)
+    usual = succeeds("translate", "-d", made, "--scores", "--fast", *model)
+    said = succeeds("tune", made, "--dev", dev, "--fast", "--fast-candidates", "3", *model)
+    assert "searched in stores of 3 occurrences of each source token" in said
+    profiles = read_profiles(made)
+    assert list(profiles) == ["fast", "fast-fixed"]
+    assert default_profile(made) is None
+    for profile in profiles.values():
+        assert profile.config.fast == FastConfig(3)
+    losses = {line.split()[0]: float(line.split()[1]) for line in said.split("perplexity")[1].splitlines()[1:5]}
+    assert list(losses) == ["alone", "before", "fast", "fast-fixed"]
+    assert losses["fast-fixed"] < losses["alone"]
+
+    tuned = succeeds("translate", "-d", made, "--scores", "--fast", *model)
+    assert tuned == succeeds("translate", "-d", made, "--scores", "--profile", "fast", *model)
+    assert tuned != usual
+    assert tuned != succeeds("translate", "-d", made, "--scores", "--profile", "fast-fixed", *model)
+    assert "fast:3" in (shown := succeeds("inspect", made))
+    assert "for fast    " in shown

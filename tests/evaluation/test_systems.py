@@ -13,10 +13,14 @@ def test_the_model_alone_a_store_and_a_store_with_settings() -> None:
     assert parse_system("fast=it.store,exact,cache=20%,lambda=0.5,fading=no") == System(
         "fast", Path("it.store"), True, {"cache": "20%", "interpolation_weight": 0.5, "fading": False}
     )
+    assert parse_system("it.store,fast=64,fast-any-token=yes").settings == {"fast": 64, "fast_any_token": True}
+    assert parse_system("it.store,fast=yes").settings == {"fast": True}
     assert parse_system("it.store,k=4") == System("it.store", Path("it.store"), False, {"k": 4})
 
 
-@pytest.mark.parametrize("text", ["base,k=4", "it.store,kk=4", "it.store,k=four", "it.store,fading=maybe", "", "a="])
+@pytest.mark.parametrize(
+    "text", ["base,k=4", "it.store,kk=4", "it.store,k=four", "it.store,fading=maybe", "it.store,fast=x", "", "a="]
+)
 def test_what_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(SettingError):
         parse_system(text)

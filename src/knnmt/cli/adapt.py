@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from knnmt.cli.interrupt import ends_with
-from knnmt.cli.memories import MemoriesIn, reads_memories
+from knnmt.cli.memories import ForFast, MemoriesIn, reads_memories
 from knnmt.cli.progress import passing_bars
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.options import ReadingConfig
@@ -43,6 +43,7 @@ def adapt(
     ] = DEFAULT_MODEL,
     source_language: Annotated[str, typer.Option("--source-lang", help="Language to translate from.")] = "de",
     target_language: Annotated[str, typer.Option("--target-lang", help="Language to translate to.")] = "en",
+    for_fast: ForFast = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)] = None,
 ) -> None:
@@ -87,7 +88,7 @@ def adapt(
         from knnmt.translator.translator import Translator
     with ends_with("run the same command again to go on"):
         translator = Translator(model, device=device, threads=threads)
-        config = BuildConfig(source_language, target_language)
+        config = BuildConfig(source_language, target_language, for_fast=for_fast)
         adapt_store(output, planned, translator, config, sample, typer.echo, passing_bars)
     typer.echo(f"adapted    {output}, in {time.perf_counter() - started:.0f} s")
     typer.echo(f"next       knnmt translate -d {output} TEXT; corrections go in with knnmt add {output} MEMORY")

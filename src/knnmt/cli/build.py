@@ -10,7 +10,7 @@ import typer
 
 from knnmt.cli.index import prepare_store
 from knnmt.cli.interrupt import ends_with
-from knnmt.cli.memories import MemoriesIn, in_words, reads_memories
+from knnmt.cli.memories import ForFast, MemoriesIn, in_words, reads_memories
 from knnmt.cli.progress import counter
 from knnmt.cli.start import load_quickly
 from knnmt.engine.shipped import DEFAULT_MODEL
@@ -29,6 +29,7 @@ def build(
     source_language: Annotated[str, typer.Option("--source-lang", help="Language to translate from.")] = "de",
     target_language: Annotated[str, typer.Option("--target-lang", help="Language to translate to.")] = "en",
     dtype: Annotated[str, typer.Option(help="What keys are stored in: float16 or float32.")] = "float16",
+    for_fast: ForFast = False,
     restart: Annotated[
         bool, typer.Option("--restart", help="Forget an interrupted build instead of continuing it.")
     ] = False,
@@ -55,7 +56,7 @@ def build(
     from knnmt.datastore.building import BuildConfig
     from knnmt.datastore.building import build as build_store
 
-    config = BuildConfig(source_language, target_language, key_dtype=dtype)
+    config = BuildConfig(source_language, target_language, key_dtype=dtype, for_fast=for_fast)
     started = time.perf_counter()
     again = ends_with("run the same command again to go on")
     with again, counter("building", reading.count, "pairs") as progress:

@@ -105,6 +105,10 @@ def _show_summary(store: Datastore, limit: int) -> None:
     typer.echo(f"entries     {manifest.live_entries:,} of {manifest.dim} dimensions, {manifest.key_dtype}")
     if manifest.entries > manifest.live_entries:
         typer.echo(f"removed     {manifest.entries - manifest.live_entries:,} entries, until `knnmt compact`")
+    if manifest.for_fast:
+        states = sum(segment.arrays["source_states"].nbytes for segment in store.segments)
+        tokens = sum(len(segment.arrays["source_tokens"]) for segment in store.segments)
+        typer.echo(f"for fast    {tokens:,} source tokens, {in_words(states)} of their states, mapped")
     if manifest.transforms:
         typer.echo(f"transforms  {', '.join(manifest.transforms)}")
     typer.echo(f"on disk     {in_words(size)} in {len(manifest.files())} files")

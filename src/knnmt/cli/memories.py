@@ -18,6 +18,13 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
 
+ForFast = Annotated[
+    bool,
+    typer.Option(
+        "--for-fast", help="Keep the source side and its word alignment, too: for Fast kNN-MT (translate --fast)."
+    ),
+]
+
 
 @dataclass(slots=True)
 class MemoryReading:

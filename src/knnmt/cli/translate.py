@@ -177,6 +177,31 @@ def translate(
             rich_help_panel=_MEMORY,
         ),
     ] = None,
+    fast: Annotated[
+        bool,
+        typer.Option(
+            "--fast",
+            help="Fast kNN-MT: search each sentence in a small store of its own (of a store built --for-fast).",
+            rich_help_panel=_MEMORY,
+        ),
+    ] = False,
+    fast_candidates: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="C",
+            help="Fast kNN-MT with so many occurrences of each source token in that store.  [default: as tuned, else "
+            "512]",
+            show_default=False,
+            rich_help_panel=_MEMORY,
+        ),
+    ] = None,
+    fast_any_token: Annotated[
+        bool,
+        typer.Option(
+            "--fast-any-token", help="With --fast: the nearest of all tokens' occurrences.", rich_help_panel=_MEMORY
+        ),
+    ] = False,
     exact: Annotated[
         bool, typer.Option("--exact", help="Search every key, whatever index there is.", rich_help_panel=_MEMORY)
     ] = False,
@@ -218,6 +243,8 @@ def translate(
         "cache_hits": cache_hits,
         "gate": gate,
         "profile": profile,
+        "fast": fast_candidates or fast or None,
+        "fast_any_token": fast_any_token or None,
     }
     retrieval = {name: value for name, value in retrieval.items() if value is not None}
     if datastore is None and (retrieval or exact):
@@ -284,8 +311,10 @@ def _load(
     translator = Translator(
         model, device=device, dtype=dtype, threads=threads, datastore=datastore, exact=exact, **retrieval
     )
-    if datastore is not None and not exact and (hint := translator.memories.open(datastore).opened.index.hint):
-        print(f"knnmt: {datastore}: {hint}", file=sys.stderr)
+    if datastore is not None and not exact:
+        found = translator.memories.retrieval(datastore, retrieval)
+        if found.config.fast is None and (hint := found.store.index.hint):
+            print(f"knnmt: {datastore}: {hint}", file=sys.stderr)
     return translator
 
 

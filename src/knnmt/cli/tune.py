@@ -12,6 +12,7 @@ from knnmt.cli.change import Store
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.start import heavy_imports
 from knnmt.cli.tuning_steps import TuningSteps, read_text
+from knnmt.config import FastConfig
 from knnmt.errors import SettingError, StorageError
 
 METHODS = ("likelihood", "bleu")
@@ -34,7 +35,7 @@ def tune(
         str | None,
         typer.Option(
             help="Save under this name, NAME-fixed and NAME-cache (for knn: cache) beside it, and make it the store's "
-            "default.  [default: knn; with --method bleu, bleu, which does not become the default]",
+            "default.  [default: knn; with --method bleu: bleu, with --fast: fast, which do not become the default]",
             show_default=False,
         ),
     ] = None,
@@ -65,6 +66,22 @@ def tune(
     search: Annotated[
         bool, typer.Option("--search", help="Say how faithful the search must be (knnmt index).")
     ] = False,
+    fast: Annotated[
+        bool,
+        typer.Option(
+            "--fast",
+            help="Tune Fast kNN-MT instead, and save it as fast and fast-fixed: knnmt translate --fast uses it.",
+        ),
+    ] = False,
+    fast_candidates: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="C",
+            help="With --fast: occurrences of each source token in a sentence's store.  [default: 512]",
+            show_default=False,
+        ),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="STEM", help="Draw STEM.png and STEM.svg.", show_default=False)
     ] = None,
@@ -93,10 +110,12 @@ def tune(
 
         knnmt tune projekt.store --dev probe.tsv --dims --search --no-save
 
+        knnmt tune projekt.store --dev probe.tsv --fast
+
         knnmt tune projekt.store --dev probe.tsv --method bleu --temperature 10      (the paper's)
     """
     from knnmt.datastore.store import Datastore
-    from knnmt.retrieval.profiles import BY_BLEU, TUNED, names_of_tuning
+    from knnmt.retrieval.profiles import BY_BLEU, FAST, TUNED, names_of_tuning
 
     if method not in METHODS:
         raise SettingError(f"--method must be {' or '.join(METHODS)}, got {method!r}")
@@ -105,7 +124,12 @@ def tune(
     _refuse_idle(sample is not None and not by_bleu, "--sample is for --confirm or --method bleu")
     _refuse_idle(bleu_loss is not None and not confirm, "--bleu-loss is for --confirm")
     _refuse_idle(exact and search, "--search judges the index, which --exact does not use")
-    usual = BY_BLEU if method == "bleu" else TUNED
+    _refuse_idle(fast_candidates is not None and not fast, "--fast-candidates is for --fast")
+    _refuse_idle(
+        fast and (method == "bleu" or dims or search),
+        "--fast tunes k, T and λ by likelihood: --method bleu, --dims and --search are for the other way",
+    )
+    usual = FAST if fast else BY_BLEU if method == "bleu" else TUNED
     names = names_of_tuning(usual if profile is None else profile)
     opened = Datastore.open(store)
     if plot is not None:
@@ -114,14 +138,18 @@ def tune(
     with heavy_imports():
         from knnmt.evaluation.plotting import new_figure
         from knnmt.evaluation.scoring import require_sacrebleu
+        from knnmt.retrieval.retriever import require_for_fast
         from knnmt.translator.translator import Translator
+    if fast:
+        require_for_fast(opened)
     if by_bleu:
         require_sacrebleu(opened.manifest.target_language)
     if plot is not None:
         new_figure()  # what is missing shows before the work
     with ends_with("the store keeps the profiles it had"):
         translator = Translator(model or opened.manifest.model_name, device=device, threads=threads, exact=exact)
-        tuning = TuningSteps(translator, translator.memories.open(opened), text, sample or _SAMPLE)
+        of_fast = FastConfig(fast_candidates or FastConfig().candidates) if fast else None
+        tuning = TuningSteps(translator, translator.memories.open(opened), text, sample or _SAMPLE, of_fast)
         tuned = tuning.by_likelihood()
         if method == "bleu":
             main = tuning.by_bleu(tuned.fixed.fixed.temperature if temperature is None else temperature)
@@ -129,13 +157,13 @@ def tune(
             main = tuning.confirm(tuned) if confirm else tuned.fading.fading
         fixed = tuned.fixed.fixed if method == "likelihood" else None
         most_bleu = _BLEU_LOSS if bleu_loss is None else bleu_loss
-        caches, cache = tuning.cache(main, cache_loss, most_bleu if confirm else None)
+        caches, cache = ([], None) if fast else tuning.cache(main, cache_loss, most_bleu if confirm else None)
         of_dims = tuning.dims(main, cache_loss) if dims else []
         of_search = tuning.search(main, cache_loss) if search else []
         found = {name: config for name, config in zip(names, (main, fixed, cache), strict=True) if config}
         tuning.report(found, with_bleu=confirm)
         if save:
-            tuning.save(found, names, by_bleu, as_default=profile is not None or method == "likelihood")
+            tuning.save(found, names, by_bleu, as_default=profile is not None or usual == TUNED)
     if plot is not None:
         from knnmt.evaluation.tuning_figures import draw_tuning
 

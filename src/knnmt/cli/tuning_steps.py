@@ -22,7 +22,7 @@ from knnmt.corpus.splitting import halves, spread
 from knnmt.errors import DatastoreDamagedError, InputError, KnnmtWarning, SettingError
 
 if TYPE_CHECKING:
-    from knnmt.config import RetrievalConfig
+    from knnmt.config import FastConfig, RetrievalConfig
     from knnmt.datastore.store import Datastore
     from knnmt.evaluation.tuning import Scored
     from knnmt.retrieval.cache_tuning import CacheTradeOff
@@ -74,17 +74,20 @@ def read_text(store: Datastore, path: Path, most: int, all_dev: bool, keep_known
 class TuningSteps:
     """What a tuning does with a store and a text."""
 
-    def __init__(self, translator: Translator, memory: Memory, text: Text, sample: int) -> None:
+    def __init__(
+        self, translator: Translator, memory: Memory, text: Text, sample: int, fast: FastConfig | None = None
+    ) -> None:
         from knnmt.translator.memories import resolve
 
+        self._fast = fast
         self._translator, self._memory, self._text, self._sample = translator, memory, text, sample
         self._store = memory.opened.store.path
         self._scored_pairs = min(sample, len(text.tuning))
-        if memory.opened.index.hint:
+        if memory.opened.index.hint and fast is None:
             print(f"knnmt: {self._store}: {memory.opened.index.hint}", file=sys.stderr)
         self._before: RetrievalConfig | None
         try:
-            self._before = resolve(memory, {})
+            self._before = resolve(memory, {"fast": fast.candidates} if fast else {})
         except (SettingError, DatastoreDamagedError):  # a reduced store that nothing is known of, a damaged profile
             self._before = None
         self._development = self._develop(text.tuning, "tuning")
@@ -93,7 +96,7 @@ class TuningSteps:
         from knnmt.retrieval.development import develop
 
         with counter(name, lambda: 2 * len(pairs), "pairs passed") as progress:
-            found = develop(self._translator.engine, self._memory.opened, pairs, progress=progress)
+            found = develop(self._translator.engine, self._memory.opened, pairs, progress=progress, fast=self._fast)
         if missing := len(pairs) - found.pairs:
             positions = self._translator.engine.max_positions
             typer.echo(
@@ -106,10 +109,10 @@ class TuningSteps:
         from knnmt.retrieval.tuning import tune as tune_settings
 
         positions = self._development.positions()
-        typer.echo(
-            f"positions   {len(positions):,}, searched by {self._memory.opened.index.description}; "
-            f"the model alone loses {positions.loss(None):.4f}"
-        )
+        how = f"by {self._memory.opened.index.description}"
+        if self._fast is not None:
+            how = f"in stores of {self._fast.candidates} occurrences of each source token"
+        typer.echo(f"positions   {len(positions):,}, searched {how}; the model alone loses {positions.loss(None):.4f}")
         typer.echo(f"\n{'k':>3} {'T':>8} {'fixed λ':>8} {'loss':>8}   {'T':>8} {'λ to':>6} {'fading loss':>12}")
         tuned = tune_settings(
             positions,
@@ -118,6 +121,7 @@ class TuningSteps:
                 f"{each.fixed_loss:8.4f}   {each.fading.temperature:8.4g} {each.fading.interpolation_weight:6.2f} "
                 f"{each.fading_loss:12.4f}"
             ),
+            fast=self._fast,
         )
         typer.echo(f"chosen      k {tuned.fading.k} with fading λ, k {tuned.fixed.k} with fixed λ\n")
         return tuned

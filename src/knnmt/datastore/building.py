@@ -38,12 +38,14 @@ class BuildConfig:
 
     key_dtype: "float16" or "float32", what the keys are stored in
     batch_tokens: most tokens a side, padding counted, in one forced pass
+    for_fast: keep what Fast kNN-MT needs besides: source tokens, their encoder states, word alignment
     """
 
     source_language: str = "de"
     target_language: str = "en"
     key_dtype: str = "float16"
     batch_tokens: int = 1024
+    for_fast: bool = False
 
     def __post_init__(self) -> None:
         check(self.key_dtype in KEY_DTYPES, f"dtype must be one of {', '.join(KEY_DTYPES)}, got {self.key_dtype!r}")
@@ -103,7 +105,8 @@ def encode_parts(
         name = f"{manifest.next_segment + len(records):05d}-{part.digest()}.safetensors"
         record = _finished_segment(directory, name, part)
         if record is None:
-            record = write_segment(directory, name, encode_slice(engine, part, manifest.key_dtype, batch_tokens))
+            arrays = encode_slice(engine, part, manifest.key_dtype, batch_tokens, manifest.for_fast)
+            record = write_segment(directory, name, arrays)
             sha256 = record.stored.sha256.encode()
             publish_file(directory / f"{name}.sha256", lambda file, sha256=sha256: file.write(sha256))  # type: ignore[misc]
         else:
@@ -156,6 +159,7 @@ def empty_manifest(engine: Engine[State], config: BuildConfig) -> Manifest:
         vocabulary=engine.vocabulary_size,
         key_dtype=config.key_dtype,
         compute_dtype=str(engine.dtype).removeprefix("torch."),
+        for_fast=config.for_fast,
     )
 
 

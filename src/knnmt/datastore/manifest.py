@@ -55,6 +55,7 @@ class Manifest:
     key_dtype is what the keys are stored in, compute_dtype what the model computed them in
     dim is that of the stored keys; with a projection, queries of the model's own dimension must go through it first
     transforms names what was done to the keys since they were built (PCA, pruning), in order
+    for_fast: every segment holds what Fast kNN-MT needs besides: source tokens, their encoder states, alignment
     """
 
     model_name: str
@@ -71,6 +72,7 @@ class Manifest:
     next_segment: int = 0
     segments: tuple[SegmentRecord, ...] = ()
     projection: StoredFile | None = None
+    for_fast: bool = False
 
     @property
     def entries(self) -> int:

@@ -11,9 +11,10 @@
 | texts | uint8 (bytes,) | source, target and origin of every sentence, UTF-8, one after the other |
 | text_offsets | int64 (3 * sentences + 1,) | where each of those begins in texts |
 
-Arrays a segment may carry besides: source_tokens int32 with source_offsets int64 (sentences + 1,) as for the target;
-source_states (source tokens, the model's dim), the encoder's output; alignment int32 (entries,), the source token of
-each entry; counts int32 (entries,), how many entries each stands for after pruning.
+Arrays a segment carries besides if the store is made for Fast kNN-MT: source_tokens int32 with source_offsets int64
+(sentences + 1,) as for the target; source_states (source tokens, the model's dim), the encoder's output, in the keys'
+type; alignment int32 (entries,), the place of each entry's source token in its source. After pruning: counts int32
+(entries,), how many entries each stands for.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array, Buffer, arrays_in, map_stored, require_arrays
 from knnmt.datastore.manifest import SegmentRecord, StoredFile
 
+FOR_FAST = ("source_tokens", "source_offsets", "source_states", "alignment")
 REQUIRED = ("keys", "values", "sentences", "positions", "target_tokens", "target_offsets", "texts", "text_offsets")
 
 
@@ -39,6 +41,16 @@ def sentence_arrays(pairs: Sequence[SegmentPair], targets: Sequence[Sequence[int
         "text_offsets": _offsets([len(text) for text in texts]),
         "target_tokens": np.array([token for target in targets for token in target], np.int32),
         "target_offsets": _offsets([len(target) for target in targets]),
+    }
+
+
+def source_arrays(sources: Sequence[Sequence[int]], dim: int, dtype: str) -> dict[str, Array]:
+    """The arrays that hold the source side of a segment, the states yet to be filled in."""
+    tokens = np.array([token for source in sources for token in source], np.int32)
+    return {
+        "source_tokens": tokens,
+        "source_offsets": _offsets([len(source) for source in sources]),
+        "source_states": np.empty((len(tokens), dim), dtype),
     }
 
 

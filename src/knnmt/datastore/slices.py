@@ -20,7 +20,7 @@ from knnmt.config import BatchingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array, write_stored
 from knnmt.datastore.manifest import SegmentRecord
-from knnmt.datastore.segment import sentence_arrays
+from knnmt.datastore.segment import sentence_arrays, source_arrays
 from knnmt.engine.base import Engine, State
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.tokenizer import Tokenizer
@@ -92,20 +92,38 @@ def _require_text(pair: SegmentPair) -> None:
         raise InputError(f"{origin}: expected text, found half of a surrogate pair ({error.reason})") from error
 
 
-def encode_slice(engine: Engine[State], part: Slice, key_dtype: str, batch_tokens: int) -> dict[str, Array]:
-    """The arrays of a slice's segment: forced passes over batches of similar length, entries in text order."""
-    from knnmt.engine.forced import force  # brings PyTorch, which looking into a store does not need
+def encode_slice(
+    engine: Engine[State], part: Slice, key_dtype: str, batch_tokens: int, for_fast: bool = False
+) -> dict[str, Array]:
+    """The arrays of a slice's segment: forced passes over batches of similar length, entries in text order.
+
+    for_fast: the source side and the word alignment as well
+    """
+    # Both bring PyTorch, which looking into a store does not need.
+    from knnmt.engine.alignment import align
+    from knnmt.engine.forced import force
 
     lengths = np.array([len(target) for target in part.targets])
     first = np.concatenate([[0], np.cumsum(lengths)[:-1]])
     keys: Array = np.empty((part.entries, engine.dim), key_dtype)
+    source = source_arrays(part.sources, engine.dim, key_dtype) if for_fast else {}
+    alignment: Array = np.empty(part.entries, np.int32)
     longer = [max(len(source), len(target)) for source, target in zip(part.sources, part.targets, strict=True)]
     for batch in batches_by_length(longer, BatchingConfig(sentences=None, tokens=batch_tokens)):
-        block = force(engine, [part.sources[i] for i in batch], [part.targets[i] for i in batch])
+        sources, targets = [part.sources[i] for i in batch], [part.targets[i] for i in batch]
+        block = force(engine, sources, targets, encoder_states=for_fast, cross_attention=for_fast)
         with timing.stage("keys"):
             place = first[batch][block.sentences.numpy()] + block.positions.numpy()
             keys[place] = block.representations.float().cpu().numpy()
-    if not np.isfinite(keys).all():
+            if block.encoder_states is not None and block.cross_attention is not None:
+                aligned = align(block.cross_attention, [*map(len, sources)], [*map(len, targets)]).cpu()
+                alignment[place] = aligned[block.sentences, block.positions].numpy()
+                for i, tokens, states in zip(batch, sources, block.encoder_states.float().cpu().numpy(), strict=True):
+                    begin = source["source_offsets"][i]
+                    source["source_states"][begin : begin + len(tokens)] = states[: len(tokens)]
+    if for_fast:
+        source["alignment"] = alignment
+    if not all(np.isfinite(array).all() for array in (keys, source.get("source_states", keys))):
         raise SettingError(
             f"a key between {part.pairs[0].origin} and {part.pairs[-1].origin} is no finite number in {key_dtype}; "
             "build the store with float32 keys"
@@ -116,6 +134,7 @@ def encode_slice(engine: Engine[State], part: Slice, key_dtype: str, batch_token
         "sentences": np.repeat(np.arange(len(part.pairs), dtype=np.int32), lengths),
         "positions": (np.arange(part.entries) - np.repeat(first, lengths)).astype(np.int32),
         **sentence_arrays(part.pairs, part.targets),
+        **source,
     }
 
 

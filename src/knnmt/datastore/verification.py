@@ -10,7 +10,7 @@ import numpy as np
 from knnmt.datastore.arrays import Buffer
 from knnmt.datastore.manifest import Manifest, StoredFile
 from knnmt.datastore.projection import StoredProjection
-from knnmt.datastore.segment import Segment
+from knnmt.datastore.segment import FOR_FAST, Segment
 
 
 def problems_of(
@@ -22,6 +22,9 @@ def problems_of(
             yield from _altered(stored, content)
         for problem in _problems(segment, manifest.dim, manifest.key_dtype, manifest.vocabulary):
             yield f"{segment.record.stored.file}: {problem}"
+        if manifest.for_fast:
+            for problem in _source_problems(segment, manifest.key_dtype):
+                yield f"{segment.record.stored.file}: {problem}"
     if projection is not None:
         yield from _altered(projection.stored, projection.content)
         for problem in _projection_problems(projection, manifest.dim):
@@ -86,6 +89,26 @@ def _entry_problems(segment: Segment) -> Iterator[str]:
         yield "an entry's position is outside its sentence"
     elif (arrays["target_tokens"][place] != arrays["values"]).any():
         yield "an entry's value is not the token at its position"
+
+
+def _source_problems(segment: Segment, dtype: str) -> Iterator[str]:
+    """What Fast kNN-MT needs: a state for each source token, and for each entry a token of its own source."""
+    arrays = segment.arrays
+    if missing := [name for name in FOR_FAST if name not in arrays]:
+        yield f"made for Fast kNN-MT, but arrays are missing: {', '.join(missing)}"
+        return
+    offsets, tokens, states = arrays["source_offsets"], arrays["source_tokens"], arrays["source_states"]
+    shapes = (len(offsets), len(states), len(arrays["alignment"]))
+    if shapes != (segment.record.sentences + 1, len(tokens), segment.record.entries):
+        yield "source_offsets, source_states or alignment have the wrong length"
+    elif offsets[0] != 0 or (np.diff(offsets) < 1).any() or offsets[-1] != len(tokens):
+        yield "source_offsets do not divide source_tokens"
+    elif str(states.dtype) != dtype or not np.isfinite(states).all():
+        yield f"source_states are not all finite numbers in {dtype}"
+    else:
+        owner = arrays["sentences"].clip(0, segment.record.sentences - 1)
+        if ((arrays["alignment"] < 0) | (arrays["alignment"] >= np.diff(offsets)[owner])).any():
+            yield "an entry is aligned outside its source"
 
 
 def _removal_problems(segment: Segment) -> Iterator[str]:

@@ -38,7 +38,10 @@ class Batch(Generic[State]):
         self._engine = engine
         self._retrieval = retrieval
         self._constraints = Constraints(config, engine.special_tokens.end, engine.device)
-        self.state = engine.start(engine.encode(sources))
+        encoded = engine.encode(sources)
+        if retrieval is not None:
+            retrieval.begin(encoded, sources)
+        self.state = engine.start(encoded)
         self.sources = list(range(len(sources)))
         self.tokens = torch.full((len(sources), 1), engine.special_tokens.decoder_start, device=engine.device)
         self.history = self.tokens[:, :, None][:, :, :0]

@@ -74,6 +74,19 @@ def force(
         )
 
 
+def fitting_tokens(engine: Engine[State], pairs: Sequence[SegmentPair]) -> list[tuple[list[int], list[int]]]:
+    """Source and target tokens of the pairs that fit the model, in their order."""
+    encoded = zip(
+        engine.tokenizer.encode_sources([pair.source for pair in pairs]),
+        engine.tokenizer.encode_targets([pair.target for pair in pairs]),
+        strict=True,
+    )
+    fitting = [both for both in encoded if max(map(len, both)) <= engine.max_positions]
+    if not fitting:
+        raise InputError(f"no pair fits the model's {engine.max_positions} positions, of {len(pairs)} given")
+    return fitting
+
+
 def force_text(
     engine: Engine[State],
     pairs: Sequence[SegmentPair],
@@ -83,14 +96,7 @@ def force_text(
 
     `sentences` counts those that fit. `progress` is called with how many pairs and entries are done.
     """
-    encoded = zip(
-        engine.tokenizer.encode_sources([pair.source for pair in pairs]),
-        engine.tokenizer.encode_targets([pair.target for pair in pairs]),
-        strict=True,
-    )
-    fitting = [both for both in encoded if max(map(len, both)) <= engine.max_positions]
-    if not fitting:
-        raise InputError(f"no pair fits the model's {engine.max_positions} positions, of {len(pairs)} given")
+    fitting = fitting_tokens(engine, pairs)
     states: list[Tensor] = [torch.empty(0)] * len(fitting)
     done = entries = 0
     config = BatchingConfig(sentences=None, tokens=_BATCH_TOKENS)

@@ -23,6 +23,8 @@ _SETTINGS: dict[str, tuple[str, Any]] = {
     "cache-hits": ("cache_hits", lambda text: _yes_or_no(text)),
     "gate": ("gate", float),
     "profile": ("profile", str),
+    "fast": ("fast", lambda text: int(text) if text.isdecimal() else _yes_or_no(text)),
+    "fast-any-token": ("fast_any_token", lambda text: _yes_or_no(text)),
 }
 
 

@@ -32,7 +32,7 @@ class Entries:
         self.dim = store.manifest.dim
         self._first = np.cumsum([0, *(segment.record.entries for segment in self.segments)])
         self.entries = int(self._first[-1])
-        self._rows = _RowsInPlace([segment.arrays["keys"] for segment in self.segments])
+        self._rows = RowsInPlace([segment.arrays["keys"] for segment in self.segments])
         self.values: Tensor = self._values(earlier)
         self.counts = self._counts()
         gone = [segment for segment in self.segments if len(segment.removed)]
@@ -119,7 +119,7 @@ class Entries:
         return int(self._first[segment])
 
 
-class _RowsInPlace:
+class RowsInPlace:
     """Rows of several arrays of one width and type, numbered through, read in one go although each lies elsewhere.
 
     One tensor spans the memory from the first of them to the end of the last, with a row beginning at every number of

@@ -46,7 +46,7 @@ class DistanceCombiner:
     def __call__(self, neighbours: Neighbours, counts: Tensor | None, sentence: SentenceSoFar) -> tuple[Tensor, Tensor]:
         config = self.config
         log_counts = counts.log() if counts is not None and config.use_counts else None
-        weights = log_weights(neighbours.distances_sq, config.temperature, log_counts)
+        weights = log_weights(neighbours.distances_sq, config.squared_temperature, log_counts)
         nearest_sq = neighbours.distances_sq[:, 0]
         log_lambda = torch.full_like(nearest_sq, config.interpolation_weight).log()
         if config.fading is not None:

@@ -5,15 +5,17 @@ That is all that settings are tuned on, so that the model and the index are aske
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
+from knnmt.config import FastConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.engine.base import Engine, State
-from knnmt.engine.forced import force_text
+from knnmt.engine.forced import ForcedBlock, fitting_tokens, force_text
 from knnmt.errors import InputError
 from knnmt.retrieval.likelihood import Positions, model_probabilities
 from knnmt.retrieval.neighbours import Neighbours
@@ -21,6 +23,7 @@ from knnmt.retrieval.retriever import OpenStore
 
 MOST_NEIGHBOURS = 64
 _ROWS = 512
+_SENTENCES = 16  # whose small stores are searched together
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +90,11 @@ def develop(
     pairs: Sequence[SegmentPair],
     k: int = MOST_NEIGHBOURS,
     progress: Callable[[int, int], None] = lambda _pairs, _rows: None,
+    fast: FastConfig | None = None,
 ) -> Development:
     """Force the pairs that fit the model through it, and find the k nearest entries of every position.
+
+    fast: in the small stores of their own sentences
 
     `progress` is called with how many pairs and positions are done; in the end each counts twice: forced, searched.
     """
@@ -98,9 +104,9 @@ def develop(
     used, rows = int(forced.sentences[-1]) + 1, len(forced.targets)
     parts: list[Neighbours] = []
     states: list[Tensor] = []
-    for some in torch.split(forced.representations, _ROWS):
-        queries = opened.project(some.to(engine.device))
-        parts.append(opened.search(queries, k))
+    whole = ((queries, opened.search(queries, k)) for queries in _queries(engine, opened, forced.representations))
+    for queries, found in whole if fast is None else _in_own_stores(engine, opened, pairs, forced, fast, k):
+        parts.append(found)
         states.append(queries.cpu())
         searched = sum(map(len, parts))
         progress(len(pairs) + len(pairs) * searched // rows, rows + searched)
@@ -119,3 +125,31 @@ def develop(
         sentences=forced.sentences,
         pairs=used,
     )
+
+
+def _queries(engine: Engine[State], opened: OpenStore, states: Tensor) -> Iterator[Tensor]:
+    for some in torch.split(states, _ROWS):
+        yield opened.project(some.to(engine.device))
+
+
+def _in_own_stores(
+    engine: Engine[State],
+    opened: OpenStore,
+    pairs: Sequence[SegmentPair],
+    forced: ForcedBlock,
+    fast: FastConfig,
+    k: int,
+) -> Iterator[tuple[Tensor, Neighbours]]:
+    """The positions of some sentences at a time, and what each finds in the small store of its sentence."""
+    sources = [source for source, _ in fitting_tokens(engine, pairs)]
+    of_sentences = torch.split(forced.representations, torch.bincount(forced.sentences).tolist())
+    for first in range(0, len(sources), _SENTENCES):
+        some, targets = sources[first : first + _SENTENCES], of_sentences[first : first + _SENTENCES]
+        encoded = engine.encode(some)
+        states = [each[:length] for each, length in zip(encoded.states, encoded.lengths, strict=True)]
+        stores = opened.sentence_stores(some, states, fast)
+        padded = pad_sequence(list(targets), batch_first=True).to(engine.device)
+        lengths = torch.tensor([len(each) for each in targets], device=engine.device)
+        real = (torch.arange(padded.shape[1], device=engine.device) < lengths[:, None]).flatten()
+        queries = opened.project(padded.flatten(0, 1))
+        yield queries[real], opened.neighbours(*stores.search(queries, k))[real]

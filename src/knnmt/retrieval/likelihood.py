@@ -69,7 +69,7 @@ class Positions:
         weight = torch.full_like(nearest, config.interpolation_weight).masked_fill(nearest.isinf(), 0)
         if config.fading is not None:
             weight = weight * log_fading(config.fading, nearest, so_far(nearest, self.sentences)).exp()
-        knn = self.first(config.k).knn(config.temperature, config.use_counts)
+        knn = self.first(config.k).knn(config.squared_temperature, config.use_counts)
         return float(losses(knn, self.base, weight[None]))
 
 

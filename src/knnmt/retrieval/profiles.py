@@ -11,13 +11,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from knnmt.config import CacheConfig, Fading, RetrievalConfig, check
+from knnmt.config import CacheConfig, Fading, FastConfig, RetrievalConfig, check
 from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.errors import DatastoreDamagedError, SettingError
 
 PROFILES = "profiles"
 DEFAULT = "default_profile"
 ESTIMATED = "estimated"  # no saved one: what was estimated from the store alone
+FAST = "fast"  # what a tuning for Fast kNN-MT is called unless it is named, and what calls with `fast` use
 TUNED, BY_BLEU = "knn", "bleu"  # what a tuning by likelihood, and one by BLEU, is called unless it is named
 _FIXED, _CACHE = "-fixed", "-cache"
 
@@ -144,6 +145,8 @@ def _profile(content: Any) -> Profile:
     fading, cache = config["fading"], config["cache"]
     config["fading"] = fading and Fading(**{each: float(value) for each, value in fading.items()})
     config["cache"] = cache and CacheConfig(**cache)
+    fast = config.get("fast")  # profiles written before there was Fast kNN-MT lack the field
+    config["fast"] = fast and FastConfig(**fast)
     profile = Profile(**{**content, "config": RetrievalConfig(**config)})
     check(isinstance(profile.pairs, int), f"pairs must be a whole number, got {profile.pairs!r}")
     return profile

@@ -16,14 +16,18 @@ from torch import Tensor
 
 from knnmt import timing
 from knnmt.compression.pca import Projection
-from knnmt.config import RetrievalConfig
+from knnmt.config import FastConfig, RetrievalConfig
 from knnmt.datastore.store import Datastore
+from knnmt.engine.base import EncodedSources
+from knnmt.errors import SettingError
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.cache import RetrievalCache
 from knnmt.retrieval.combiner import Combiner, DistanceCombiner, SentenceDistances, SentenceSoFar
 from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
 from knnmt.retrieval.duplicates import distinct_rows
+from knnmt.retrieval.fast import SentenceStores
 from knnmt.retrieval.neighbours import Neighbours
+from knnmt.retrieval.occurrences import SourceOccurrences
 
 
 class Gate(Protocol):
@@ -53,6 +57,7 @@ class OpenStore:
         entries = self.index.entries
         projection = Projection.of(self.store)
         self._projection = None if projection is None else projection.to(self._device)
+        self._occurrences: SourceOccurrences | None = None
         self._values = entries.values.to(self._device)
         self._counts = None if entries.counts is None else entries.counts.to(self._device)
 
@@ -81,12 +86,40 @@ class OpenStore:
             return Neighbours.none(len(queries), 1, queries.device)
         distinct = distinct_rows(queries)
         distances_sq, ids = self.index.search(queries if distinct is None else queries[distinct[0]], k)
-        neighbours = Neighbours(distances_sq, self._values[ids.clamp(min=0)].long().masked_fill_(ids < 0, 0), ids)
+        neighbours = self.neighbours(distances_sq, ids)
         return neighbours if distinct is None else neighbours[distinct[1]]
+
+    def neighbours(self, distances_sq: Tensor, ids: Tensor) -> Neighbours:
+        """What a search found, with the entries' tokens."""
+        return Neighbours(distances_sq, self._values[ids.clamp(min=0)].long().masked_fill_(ids < 0, 0), ids)
+
+    @property
+    def occurrences(self) -> SourceOccurrences:
+        """The store's source side, put in order when first asked for; refused unless the store was made for that."""
+        if self._occurrences is None:
+            require_for_fast(self.store)
+            self._occurrences = SourceOccurrences(self.index.entries, self._device)
+        return self._occurrences
+
+    def sentence_stores(
+        self, sources: Sequence[Sequence[int]], states: Sequence[Tensor], fast: FastConfig
+    ) -> SentenceStores:
+        """A small store for each of some sentences, from its tokens and the encoder's states of them, (tokens, dim)."""
+        chosen = self.occurrences.entries_for(sources, states, fast)
+        return SentenceStores(self.index.entries, chosen, self._device)
 
     def counts(self, ids: Tensor) -> Tensor | None:
         """How many entries each of these stands for, or None where nothing was merged."""
         return None if self._counts is None or not len(self._counts) else self._counts[ids.clamp(min=0)]
+
+
+def require_for_fast(store: Datastore) -> None:
+    """Refuse a store that lacks what Fast kNN-MT needs."""
+    if not store.manifest.for_fast:
+        raise SettingError(
+            f"{store.path}: Fast kNN-MT needs the source side of its sentences, which this store was built without. "
+            "Build it again with --for-fast, or translate without --fast"
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,6 +138,8 @@ class Statistics:
 
     The `first_` counts are those of each batch's first step, which the paper's own counters leave out.
     hit_distances: how many hits lay within 1, from 1 to 2, and so on, Euclidean, where that was asked for
+    fast_bytes: the most that the small stores of one batch took, with Fast kNN-MT; fast_states_bytes: the encoder
+        states that they were chosen by, in memory maps
     """
 
     rows: int = 0
@@ -113,6 +148,8 @@ class Statistics:
     first_rows: int = 0
     first_searches: int = 0
     hit_distances: Counter[int] | None = None
+    fast_bytes: int = 0
+    fast_states_bytes: int = 0
 
     def saved(self, with_first_step: bool = True) -> float:
         """The part of all rows that was not searched."""
@@ -127,6 +164,11 @@ class Statistics:
         lines = [f"searches     {self.searches:,} for {self.rows:,} rows ({saved}); {self.hits:,} from the cache"]
         for distance, count in sorted((self.hit_distances or {}).items()):
             lines.append(f"hits         {count:,} from {distance} to {distance + 1}")
+        if self.fast_bytes:
+            states, batch = self.fast_states_bytes / 1e6, self.fast_bytes / 1e6
+            lines.append(
+                f"fast         {batch:,.1f} MB for the stores of a batch at most; {states:,.1f} MB of states, mapped"
+            )
         return "\n".join(lines)
 
 
@@ -153,6 +195,7 @@ class _Group:
     sentences: list[int]
     cache: RetrievalCache | None = None
     distances: SentenceDistances | None = None
+    stores: SentenceStores | None = None
     combiner: Combiner = field(init=False)
 
     def __post_init__(self) -> None:
@@ -173,6 +216,8 @@ class _Group:
             self.cache.keep(scopes)
         if self.distances is not None:
             self.distances.keep(scopes)
+        if self.stores is not None:
+            self.stores.keep(scopes)
 
 
 class BatchRetrieval:
@@ -198,6 +243,18 @@ class BatchRetrieval:
         self.statistics = statistics if statistics is not None else Statistics()
         self.steps: list[Retrieved | None] | None = [] if record else None
         self._first_step = True
+
+    def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:
+        """Before the first step: sentences with Fast kNN-MT get their stores. sources: token ids of the batch."""
+        for group in self._groups:
+            fast, store = group.retrieval.config.fast, group.retrieval.store
+            if fast is not None:
+                with timing.stage("fast"):
+                    states = [encoded.states[i, : encoded.lengths[i]] for i in group.sentences]
+                    group.stores = store.sentence_stores([sources[i] for i in group.sentences], states, fast)
+                statistics = self.statistics
+                statistics.fast_bytes = max(statistics.fast_bytes, group.stores.bytes)
+                statistics.fast_states_bytes = max(statistics.fast_states_bytes, store.occurrences.state_bytes)
 
     def skip(self) -> None:
         """A step whose tokens are forced needs no retrieval."""
@@ -285,6 +342,8 @@ class BatchRetrieval:
         config, store = group.retrieval.config, group.retrieval.store
         rows = len(queries)
         hits = torch.zeros(rows, dtype=torch.bool, device=queries.device)
+        if config.fast is not None:
+            return self._in_own_store(group, queries, wanted), hits
         if wanted is None and config.cache is None:
             self._count(rows, rows, 0)
             return store.search(queries, config.k), hits
@@ -311,6 +370,18 @@ class BatchRetrieval:
             kept = searched | hits if config.cache.store_hits else searched
             group.cache.add(kept.view(scopes, -1), scoped, neighbours)
         return neighbours, hits
+
+    def _in_own_store(self, group: _Group, queries: Tensor, wanted: Tensor | None) -> Neighbours:
+        """What each row finds in the small store of its sentence."""
+        assert group.stores is not None, "begin() comes before the first step"  # noqa: S101
+        distances_sq, ids = group.stores.search(queries, group.retrieval.config.k)
+        found = group.retrieval.store.neighbours(distances_sq, ids)
+        self._count(len(queries), len(queries) if wanted is None else int(wanted.sum()), 0)
+        if wanted is None:
+            return found
+        neighbours = Neighbours.none(len(queries), ids.shape[1], queries.device)
+        neighbours.put(wanted.nonzero()[:, 0], found[wanted])
+        return neighbours
 
     def _count(self, rows: int, searches: int, hits: int) -> None:
         statistics = self.statistics

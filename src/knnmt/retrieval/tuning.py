@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from knnmt.config import RetrievalConfig
+from knnmt.config import FastConfig, RetrievalConfig
 from knnmt.retrieval.calibration import DEFAULT_K
 from knnmt.retrieval.likelihood import FadingGrid, Positions, best_fixed, spread
 
@@ -57,8 +57,18 @@ class Tuned:
         return next(each for each in self.tried if loss(each) <= enough)
 
 
-def tune(positions: Positions, ks: Sequence[int] = KS, hear: Callable[[Tried], None] = lambda _: None) -> Tuned:
-    """Try every k, T and λ; `hear` is told of each k. Where a store has fewer entries than every k, all are taken."""
+def tune(
+    positions: Positions,
+    ks: Sequence[int] = KS,
+    hear: Callable[[Tried], None] = lambda _: None,
+    fast: FastConfig | None = None,
+) -> Tuned:
+    """Try every k, T and λ; `hear` is told of each k. Where a store has fewer entries than every k, all are taken.
+
+    fast: how the positions' neighbours were found, if by Fast kNN-MT
+    """
+    usual = RetrievalConfig(k=1, interpolation_weight=0.0, temperature=1.0, fast=fast)
+    unit = usual.squared_temperature  # the squared distance that T = 1 stands for
     width = positions.distances_sq.shape[1]
     temperatures = _temperatures(positions)
     grid = FadingGrid(positions)
@@ -69,9 +79,10 @@ def tune(positions: Positions, ks: Sequence[int] = KS, hear: Callable[[Tried], N
         fixed_loss, temperature, weight = min(of_temperatures)
         faded = min(sorted(of_temperatures)[:_FADED], key=lambda each: grid.best_loss(near.knn(each[1])))
         loss, most, fading = grid.cautious(near.knn(faded[1]), fixed_loss)
-        fixed = RetrievalConfig(k, weight, temperature)
-        tried.append(Tried(k, fixed, fixed_loss, RetrievalConfig(k, most, faded[1], fading), loss))
-        curves[k] = tuple((each, loss) for loss, each, _ in of_temperatures)
+        fixed = replace(usual, k=k, interpolation_weight=weight, temperature=temperature / unit)
+        faded_most = replace(fixed, interpolation_weight=most, temperature=faded[1] / unit, fading=fading)
+        tried.append(Tried(k, fixed, fixed_loss, faded_most, loss))
+        curves[k] = tuple((each / unit, loss) for loss, each, _ in of_temperatures)
         hear(tried[-1])
     return Tuned(positions.loss(None), tuple(tried), curves)
 

@@ -9,20 +9,22 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from knnmt.compression.pca import Projection
-from knnmt.config import CacheConfig, RetrievalConfig, check
+from knnmt.config import CacheConfig, FastConfig, RetrievalConfig, check
 from knnmt.datastore.settings import settings_changed
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
 from knnmt.errors import SettingError
 from knnmt.retrieval.calibration import DEFAULT_K, Calibration, calibrate
+from knnmt.retrieval.fast import UNTUNED
 from knnmt.retrieval.gate import ThresholdGate, TrainedGate, gate_changed
 from knnmt.retrieval.held_out import sample
 from knnmt.retrieval.matches import SourceMatcher
-from knnmt.retrieval.profiles import Profiles
-from knnmt.retrieval.retriever import OpenStore, Retrieval
+from knnmt.retrieval.profiles import FAST, Profiles
+from knnmt.retrieval.retriever import OpenStore, Retrieval, require_for_fast
 
 THE_CALLS_STORE = "\0"  # no path can be that, so that a store may have any name
 _FEW_SENTENCES = 50  # asked by a store that nothing was estimated for, whenever it is opened
+_PLAIN = ("k", "interpolation_weight", "temperature", "use_counts")  # settings that configurations call the same
 Store = str | Path | Datastore
 
 
@@ -40,6 +42,9 @@ class RetrievalSettings(TypedDict, total=False):
     gate: α; the store's gate (`knnmt train-gate`) predicts λ, and steps where that is at most α are not searched; it
         brings the k and T that it was trained for; None for no gate
     profile: the name of settings saved with the store, or whole settings; "estimated" passes over what was tuned
+    fast: Fast kNN-MT with the c nearest occurrences of each source token; True for as many as its settings say. What is
+        not given is as in the store's profile "fast", else what usually serves Fast kNN-MT; λ is fixed unless tuned
+    fast_any_token: with that, the nearest of all tokens' occurrences
     """
 
     k: int | None
@@ -52,6 +57,8 @@ class RetrievalSettings(TypedDict, total=False):
     use_counts: bool
     gate: float | None
     profile: str | RetrievalConfig | None
+    fast: bool | int | None
+    fast_any_token: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +186,12 @@ def resolve(memory: Memory, settings: Mapping[str, Any]) -> RetrievalConfig:
     given = {name: value for name, value in settings.items() if value is not None or name in ("cache", "gate")}
     store = memory.opened.store
     profile = given.pop("profile", None)
+    if profile is None and given.get("fast"):
+        profile = FAST if FAST in memory.profiles.names() else UNTUNED
     start = profile if isinstance(profile, RetrievalConfig) else memory.profiles.chosen(profile)
+    if (start is not None and start.fast is not None) or given.get("fast"):
+        return _fast(memory, given, start)
+    check("fast_any_token" not in given, "fast_any_token is for Fast kNN-MT: give fast, too")
     fades = start is None or start.fading is not None
     fading = given.get("fading", fades and "interpolation_weight" not in given)
     estimated = memory.calibration.config(fading)
@@ -196,7 +208,7 @@ def resolve(memory: Memory, settings: Mapping[str, Any]) -> RetrievalConfig:
             f"{store.path}: it was made from a store whose settings were not estimated. Tune it (`knnmt tune`), or "
             "index that one (`knnmt index`) and make this one from it again, or give λ and the temperature yourself."
         )
-    plain = {each: given[each] for each in ("k", "interpolation_weight", "temperature", "use_counts") if each in given}
+    plain = {each: given[each] for each in _PLAIN if each in given}
     gate = given.get("gate", config.gate)
     return replace(config, **plain, cache=_cache(memory, given, config.cache), gate=gate)
 
@@ -205,6 +217,29 @@ def _asked(settings: Mapping[str, Any]) -> set[str]:
     """The settings that a call names itself; a profile names all of them."""
     named = {name for name, value in settings.items() if value is not None}
     return named | set(RetrievalConfig.__dataclass_fields__) if "profile" in named else named
+
+
+def _fast(memory: Memory, given: Mapping[str, Any], start: RetrievalConfig | None) -> RetrievalConfig:
+    """The settings of a call with Fast kNN-MT: its distances are others, so that nothing estimated fits them."""
+    store = memory.opened.store
+    require_for_fast(store)
+    wanted = given.get("fast", True)
+    if start is None or start.fast is None or not wanted:
+        raise SettingError(
+            f"{store.path}: the profile and fast={wanted} do not go together, for λ and T of Fast kNN-MT are of "
+            "another distance; name another profile, or none"
+        )
+    fading = given.get("fading", start.fading is not None and "interpolation_weight" not in given)
+    check(not fading or start.fading is not None, "how λ fades with fast is to be tuned: `knnmt tune STORE --fast`")
+    check(
+        fading or start.fading is None or "interpolation_weight" in given,
+        "fast without fading needs an interpolation_weight, or the profile of a fixed one (fast-fixed)",
+    )
+    check(given.get("cache") is None, "fast searches a small store of each sentence, which no cache is for; give one")
+    candidates = start.fast.candidates if wanted is True else wanted
+    fast = FastConfig(candidates, given.get("fast_any_token", start.fast.any_token))
+    plain = {each: given[each] for each in (*_PLAIN, "gate") if each in given}
+    return replace(start, **plain, fading=start.fading if fading else None, fast=fast)
 
 
 def _cache(memory: Memory, given: Mapping[str, Any], before: CacheConfig | None) -> CacheConfig | None:

@@ -1,0 +1,155 @@
+"""Fast kNN-MT (Meng et al. 2021): each sentence is searched in a small store of its own, by cosine distance.
+
+A sentence's store holds the entries aligned with the nearest occurrences of its source tokens. All keys are made unit
+vectors, whose squared distance is 2 (1 - cosine). Keys of a batch's stores are held up to a limit; what is beyond is
+read from the memory maps again at every step, piece by piece, so that any batch fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from knnmt.config import FastConfig, RetrievalConfig
+from knnmt.datastore.arrays import Array
+from knnmt.index.base import Found, merge_top_k, nothing
+from knnmt.index.entries import Entries
+from knnmt.index.exact import smallest
+
+UNTUNED = RetrievalConfig(k=16, interpolation_weight=0.5, temperature=0.05, fast=FastConfig())
+# Of keys looked at together: small ones waste less on stores of different sizes, large ones ask a GPU less often.
+_PIECE_BYTES = {"cpu": 1 << 24, "cuda": 1 << 29}
+_HELD_BYTES = 1 << 30
+
+
+class _Piece:
+    """Some sentences of a batch, padded to the largest of their stores.
+
+    ids: (sentences, entries), -1 for padding; keys: (sentences, entries, dim) unit vectors, None where not held
+    asked: (sentences,), where in the batch each sentence is now, 0 for one that has left
+    rows, places: of those that have not left, where they are here and in the batch
+    """
+
+    def __init__(self, places: Sequence[int], ids: Tensor, keys: Tensor | None) -> None:
+        self.ids, self.keys = ids, keys
+        self._put(list(places))
+
+    def _put(self, places: list[int]) -> None:
+        self._places = places
+        device = self.ids.device
+        self.asked = torch.tensor(places, device=device).clamp(min=0)
+        self.rows = torch.tensor([row for row, place in enumerate(places) if place >= 0], device=device)
+        self.places = self.asked[self.rows] if len(self.rows) else self.rows
+
+    def keep(self, new_place: dict[int, int]) -> bool:
+        """Sentences move or leave; False when none is left. They are forgotten by halves: each time is a copy."""
+        places = [new_place.get(place, -1) for place in self._places]
+        left = [row for row, place in enumerate(places) if place >= 0]
+        if 2 * len(left) <= len(places):
+            places = [places[row] for row in left]
+            self.ids = self.ids[left]
+            self.keys = None if self.keys is None else self.keys[left]
+        self._put(places)
+        return bool(left)
+
+
+class SentenceStores:
+    """The stores of the sentences of a batch, each searched by the rows of its own sentence.
+
+    bytes: most memory that their keys take at a time
+    """
+
+    def __init__(
+        self,
+        entries: Entries,
+        chosen: Sequence[Array],
+        device: torch.device | str = "cpu",
+        held_bytes: int | None = None,
+        piece_bytes: int | None = None,
+    ) -> None:
+        """chosen: the entry ids of each sentence; held_bytes, piece_bytes: limits of memory, else by the device"""
+        self._entries = entries
+        self._device = torch.device(device)
+        self._row_bytes = 4 * entries.dim
+        self._piece_bytes = piece_bytes or _PIECE_BYTES[self._device.type]
+        left = _room(self._device) if held_bytes is None else held_bytes
+        self._pieces = []
+        held = passing = 0
+        for first, last in _cuts([len(ids) for ids in chosen], self._piece_bytes // self._row_bytes):
+            ids = _padded(chosen[first:last])
+            size = ids.numel() * self._row_bytes
+            holds = size <= left - held
+            held, passing = (held + size, passing) if holds else (held, max(passing, min(size, self._piece_bytes)))
+            keys = self._keys_of(ids) if holds else None
+            self._pieces.append(_Piece(range(first, last), ids.to(self._device), keys))
+        self.bytes = held + passing
+        self._sentences = len(chosen)
+
+    def search(self, queries: Tensor, k: int) -> Found:
+        """The k nearest entries of each row in its own sentence's store, as in `knnmt.index.base.Index`.
+
+        queries (sentences * width, dim)
+        """
+        unit = functional.normalize(queries.float(), dim=-1).view(self._sentences, -1, queries.shape[1])
+        shape = (*unit.shape[:2], k)
+        distances_sq = torch.full(shape, float("inf"), device=queries.device)
+        ids = torch.full(shape, -1, dtype=torch.long, device=queries.device)
+        for piece in self._pieces:
+            best, found = self._search(piece, unit[piece.asked], k)
+            distances_sq[piece.places], ids[piece.places] = best[piece.rows], found[piece.rows]
+        return distances_sq.view(-1, k), ids.view(-1, k)
+
+    def _search(self, piece: _Piece, queries: Tensor, k: int) -> Found:
+        """(sentences, width, k) each, for queries (sentences, width, dim)."""
+        sentences, width, _ = queries.shape
+        columns = piece.ids.shape[1]
+        step = columns if piece.keys is not None else max(1, self._piece_bytes // (self._row_bytes * sentences))
+        best = nothing(queries.flatten(0, 1))
+        for begin in range(0, columns, max(1, step)):
+            ids = piece.ids[:, begin : begin + step]
+            keys = self._keys_of(ids.cpu()) if piece.keys is None else piece.keys
+            distances_sq = (2 - 2 * torch.bmm(queries, keys.mT)).clamp_(min=0)
+            distances_sq = distances_sq.masked_fill_((ids < 0)[:, None], float("inf")).flatten(0, 1)
+            near, places = smallest(distances_sq, k)
+            near_ids = ids.repeat_interleave(width, 0).gather(1, places)
+            best = merge_top_k([best, (near, near_ids)], k)
+        distances_sq, ids = best if columns else merge_top_k([best], k)
+        return distances_sq.view(sentences, width, k), ids.view(sentences, width, k)
+
+    def _keys_of(self, ids: Tensor) -> Tensor:
+        """Unit keys (sentences, entries, dim) of ids on the host; those of padding hold no meaning."""
+        stored = torch.empty((ids.numel(), self._entries.dim), dtype=self._entries.key_dtype)
+        self._entries.gather(ids.clamp(min=0).flatten(), stored)
+        keys = stored.to(self._device).float()
+        return functional.normalize(keys, dim=-1, out=keys).view(*ids.shape, -1)
+
+    def keep(self, sentences: Sequence[int]) -> None:
+        """Sentence i goes on as sentences[i] was; those not named have left the batch."""
+        new_place = {old: new for new, old in enumerate(sentences)}
+        self._pieces = [piece for piece in self._pieces if piece.keep(new_place)]
+        self._sentences = len(sentences)
+
+
+def _room(device: torch.device) -> int:
+    """Bytes that a batch's keys may take."""
+    return _HELD_BYTES if device.type == "cpu" else int(torch.cuda.mem_get_info(device)[0]) // 2
+
+
+def _cuts(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
+    """Stretches (first, last) of sentences whose stores, padded to the largest, hold at most so many entries."""
+    cuts: list[tuple[int, int]] = []
+    first = 0
+    for last in range(1, len(sizes) + 1):
+        if last == len(sizes) or max(sizes[first : last + 1]) * (last + 1 - first) > most:
+            cuts.append((first, last))
+            first = last
+    return cuts
+
+
+def _padded(chosen: Sequence[Array]) -> Tensor:
+    """(sentences, entries of the largest), -1 for padding."""
+    rows = [torch.from_numpy(ids) for ids in chosen]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1)

@@ -1,0 +1,136 @@
+"""The source side of a store made for Fast kNN-MT: where each source token occurs, in which context, and which target
+entries are aligned with it (Meng et al. 2021, section 3.2).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from knnmt.config import FastConfig
+from knnmt.datastore.arrays import Array
+from knnmt.datastore.segment import Segment
+from knnmt.index.base import merge_top_k, nothing
+from knnmt.index.entries import Entries, RowsInPlace
+from knnmt.index.exact import smallest
+
+_PIECE_BYTES = 1 << 26  # of states and similarities that are looked at together
+_RESIDENT_PART = 4  # the states lie in a GPU's memory if they take no more than one part in so many of what is free
+
+
+class SourceOccurrences:
+    """Every source token of a store, numbered through its segments; tokens of removed sentences are not found.
+
+    The states stay where they are, in the segments' memory maps; the numbers here take 24 bytes a source token.
+
+    state_bytes: size of the states; index_bytes: of what is held in memory to find them
+    """
+
+    def __init__(self, entries: Entries, device: torch.device | str = "cpu") -> None:
+        segments = entries.segments
+        states = [segment.arrays["source_states"] for segment in segments]
+        self._device = torch.device(device)
+        self._dim = states[0].shape[1] if states else 0
+        self._rows = RowsInPlace(states)
+        self.state_bytes = sum(array.nbytes for array in states)
+        self._resident = self._on_device(states)
+        first = np.cumsum([0, *map(len, states)])
+        tokens = np.concatenate([np.empty(0, np.int32), *(segment.arrays["source_tokens"] for segment in segments)])
+        live = np.concatenate([np.empty(0, bool), *map(_live_occurrences, segments)])
+        self._by_token = np.argsort(tokens, kind="stable")
+        self._by_token = self._by_token[live[self._by_token]]
+        ordered = tokens[self._by_token]
+        self._first_of_token = np.searchsorted(ordered, np.arange(int(tokens.max(initial=-1)) + 2))
+        parts = [begin + _source_tokens_of(segment) for begin, segment in zip(first, segments, strict=False)]
+        aligned_with = np.concatenate([np.empty(0, np.int64), *parts])
+        self._aligned = np.argsort(aligned_with, kind="stable")
+        self._first_aligned = np.searchsorted(aligned_with[self._aligned], np.arange(len(tokens) + 1))
+        arrays = (self._by_token, self._first_of_token, self._aligned, self._first_aligned)
+        self.index_bytes = sum(array.nbytes for array in arrays)
+
+    def entries_for(
+        self, sources: Sequence[Sequence[int]], states: Sequence[Tensor], config: FastConfig
+    ) -> list[Array]:
+        """The entries aligned with the nearest occurrences of each sentence's tokens: sorted ids, each once.
+
+        states: for each source (tokens, dim), the encoder's
+        """
+        found: list[list[Array]] = [[] for _ in sources]
+        if config.any_token:
+            near = self._nearest(torch.cat(list(states)), self._by_token, config.candidates)
+            ends = np.cumsum([len(source) for source in sources])[:-1]
+            return [self._entries_of(mine) for mine in np.split(near, ends)]
+        rows_of_token: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        for sentence, source in enumerate(sources):
+            for place, token in enumerate(source):
+                rows_of_token[token].append((sentence, place))
+        for token, rows in rows_of_token.items():
+            occurrences = self._of(token)
+            if len(occurrences) <= config.candidates:  # all of them, whatever their states
+                for sentence in {sentence for sentence, _ in rows}:
+                    found[sentence].append(occurrences)
+                continue
+            queries = torch.stack([states[sentence][place] for sentence, place in rows])
+            near = self._nearest(queries, occurrences, config.candidates)
+            for (sentence, _), each in zip(rows, near, strict=True):
+                found[sentence].append(each)
+        return [self._entries_of(mine) for mine in found]
+
+    def _of(self, token: int) -> Array:
+        """The live occurrences of a token."""
+        if token + 1 >= len(self._first_of_token):
+            return self._by_token[:0]
+        return self._by_token[self._first_of_token[token] : self._first_of_token[token + 1]]
+
+    def _nearest(self, queries: Tensor, among: Array, count: int) -> Array:
+        """(rows, count or fewer): of the occurrences given, those with the most similar states, by their cosine."""
+        queries = functional.normalize(queries.to(self._device, torch.float32), dim=-1)
+        size = max(1, _PIECE_BYTES // (4 * (self._dim + len(queries))))
+        best = nothing(queries)
+        for begin in range(0, len(among), size):
+            numbers = torch.from_numpy(among[begin : begin + size])
+            distances = -(queries @ functional.normalize(self._states_of(numbers), dim=-1).T)
+            near, columns = smallest(distances, count)
+            best = merge_top_k([best, (near, numbers.to(self._device)[columns])], min(count, len(among)))
+        found: Array = best[1].cpu().numpy()
+        return found
+
+    def _states_of(self, numbers: Tensor) -> Tensor:
+        if self._resident is not None:
+            return self._resident[numbers.to(self._device)].float()
+        states = torch.empty((len(numbers), self._dim), dtype=self._rows.dtype)
+        self._rows.gather(numbers, states)
+        return states.to(self._device).float()
+
+    def _on_device(self, states: Sequence[Array]) -> Tensor | None:
+        """All states in the GPU's memory, if there is one with room for them."""
+        if self._device.type != "cuda" or self.state_bytes > torch.cuda.mem_get_info(self._device)[0] // _RESIDENT_PART:
+            return None
+        return torch.cat([torch.from_numpy(array.copy()) for array in states]).to(self._device) if states else None
+
+    def _entries_of(self, found: Sequence[Array] | Array) -> Array:
+        """The entries aligned with some occurrences, which may be named more than once."""
+        occurrences = np.unique(np.concatenate([np.empty(0, np.int64), *found]))
+        begin = self._first_aligned[occurrences]
+        counts = self._first_aligned[occurrences + 1] - begin
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        entries: Array = np.sort(self._aligned[np.repeat(begin, counts) + within])
+        return entries
+
+
+def _live_occurrences(segment: Segment) -> Array:
+    """(source tokens,) bool: True where the token's sentence was not removed."""
+    lengths = np.diff(segment.arrays["source_offsets"])
+    return np.repeat(~np.isin(np.arange(segment.record.sentences), segment.removed), lengths)
+
+
+def _source_tokens_of(segment: Segment) -> Array:
+    """(entries,): the source token that each entry is aligned with, counted within the segment."""
+    arrays = segment.arrays
+    found: Array = arrays["source_offsets"][arrays["sentences"]] + arrays["alignment"]
+    return found

@@ -1,0 +1,77 @@
+"""What a store made for Fast kNN-MT holds besides, and how that is kept and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from datastore_pairs import some_pairs
+
+from knnmt.datastore.arrays import Array
+from knnmt.datastore.building import BuildConfig
+from knnmt.datastore.segment import FOR_FAST
+from knnmt.datastore.slices import write_segment
+from knnmt.datastore.store import Datastore
+from knnmt.engine.transformer import TransformerEngine
+
+
+@pytest.fixture
+def store(tiny: TransformerEngine, tmp_path: Path) -> Datastore:
+    return Datastore.build(tmp_path / "store", some_pairs(9), tiny, BuildConfig(for_fast=True))
+
+
+def test_every_source_token_has_its_state_and_every_entry_a_source_token(
+    tiny: TransformerEngine, store: Datastore
+) -> None:
+    store.add(some_pairs(3, start=20), tiny)
+    store.remove(lambda pair: pair.origin == "own.tsv#2")
+    store.compact()
+    (segment,) = store.segments
+    arrays = segment.arrays
+    pairs = list(store.pairs())
+    assert len(pairs) == 11
+    for number, pair in enumerate(pairs):
+        begin, end = arrays["source_offsets"][number : number + 2]
+        source = tiny.tokenizer.encode_sources([pair.source])[0]
+        assert arrays["source_tokens"][begin:end].tolist() == source
+        states = tiny.encode([source]).states[0]
+        np.testing.assert_allclose(arrays["source_states"][begin:end], states, atol=4e-3)  # kept in float16
+        aligned = arrays["alignment"][arrays["sentences"] == number]
+        assert aligned[-1] == len(source) - 1
+        assert set(aligned[:-1]) <= set(range(len(source) - 1))
+    assert not list(store.verify())
+
+
+def test_other_stores_hold_none_of_it(tiny: TransformerEngine, tmp_path: Path) -> None:
+    store = Datastore.build(tmp_path / "plain", some_pairs(3), tiny)
+    assert not store.manifest.for_fast
+    assert not set(FOR_FAST) & store.segments[0].arrays.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("alignment", lambda array: array + 40, "aligned outside its source"),
+        ("alignment", lambda array: array - 1, "aligned outside its source"),
+        ("source_offsets", lambda array: array[:-1], "wrong length"),
+        ("source_offsets", lambda array: array[::-1], "do not divide source_tokens"),
+        ("source_states", lambda array: array.astype(np.float32), "not all finite numbers in float16"),
+        ("source_states", lambda array: array * np.float16("nan"), "not all finite numbers in float16"),
+        ("source_tokens", None, "arrays are missing: source_tokens"),
+    ],
+)
+def test_verify_looks_at_the_source_side(
+    store: Datastore, name: str, change: Callable[[Array], Array] | None, message: str
+) -> None:
+    arrays = dict(store.segments[0].arrays)
+    if change is None:
+        del arrays[name]
+    else:
+        arrays[name] = np.ascontiguousarray(change(arrays[name]))
+    record = write_segment(store.path / "segments", "00000-changed.safetensors", arrays)
+    replace(store.manifest, segments=(record,)).write(store.path)
+    (problem,) = Datastore.open(store.path).verify()
+    assert message in problem
