@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from knnmt.cli import adapt, bench, build, change, compress, evaluate, index, look, models, translate, tune
+from knnmt.cli import adapt, bench, build, change, compress, evaluate, explain, index, look, models, translate, tune
 from knnmt.errors import KnnmtError
 from knnmt.version import __version__
 
@@ -24,6 +24,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("translate")(translate.translate)
+app.command("explain")(explain.explain)
 app.command("adapt")(adapt.adapt)
 app.command("build")(build.build)
 app.command("add")(change.add)
