@@ -57,6 +57,21 @@ def test_with_colours_words_are_shaded_and_bear_no_numbers() -> None:
     assert "(94)" in printed(made_explanation(), colours=True, no_color=True)
 
 
+def test_of_many_passages_those_with_most_from_memory_are_shown_in_the_order_of_the_text() -> None:
+    pairs = [SegmentPair("q", f"w{n}", f"own#{n}") for n in range(13)]
+    weights = [0.9 if n % 4 else 0.3 for n in range(13)]
+    chosen = [
+        (f"▁w{n}", evidence(weight, 0.5, f"▁w{n}", near(f"▁w{n}", pair, 1.0)))
+        for n, (weight, pair) in enumerate(zip(weights, pairs, strict=True))
+    ]
+    shown = printed(explanation_of(translation_of(*chosen)))
+    named = [int(number) for number in re.findall(r"own#(\d+)", shown)]
+    assert len(named) == 10
+    assert named == sorted(named)
+    assert {n for n in range(13) if n % 4} < set(named)
+    assert "and 3 more" in shown
+
+
 def test_in_full_every_neighbour_of_every_token_is_there() -> None:
     shown = " ".join(printed(made_explanation(), full=True).split())
     assert "Sk: The model gives it 1.0%, the memory 80%; with λ 0.90 that makes 72%." in shown

@@ -152,7 +152,7 @@ def _neighbour(near: EvidenceNeighbour, source: str, target: str) -> str:
         f'<li><span class="weight" style="--share:{near.weight:.3f}">{percent(near.weight)}</span><div class="text">'
         f"<p{target}>{_text(text[:start])}<mark>{marked}</mark>{_text(text[end:])}</p>"
         f'<p class="aside"{source}>{_text(near.pair.source)}</p>'
-        f'<p class="origin">{_text(near.pair.origin)} · distance {near.distance:.1f}</p></div></li>'
+        f'<p class="origin"><bdi>{_text(near.pair.origin)}</bdi> · distance {near.distance:.1f}</p></div></li>'
     )
 
 
@@ -168,7 +168,7 @@ def _match(match: Match | None, explanation: Explanation, source: str, target: s
     return (
         f"<dt>Closest segment</dt><dd><span{source}>{_changes(match.source, explanation.translation.source)}</span>"
         f"<span{target}>{_text(match.target)}</span>"
-        f'<span class="origin">{match.score}% · {_text(match.origin)}</span></dd>\n'
+        f'<span class="origin">{match.score}% · <bdi>{_text(match.origin)}</bdi></span></dd>\n'
     )
 
 

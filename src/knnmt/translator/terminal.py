@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # From nothing to all: backgrounds on which black can be read, whatever the terminal's own colours are.
 _SHADES = ["", "black on #e3f1ee", "black on #c2e4dc", "black on #97d3c6", "black on #62bfad", "bold black on #3fae9a"]
+_PASSAGES = 10  # shown unless all is asked for
 _LEAST = 0.05  # of a word from memory, to be worth naming
 _CONTEXT = 72  # characters of a segment
 
@@ -33,7 +34,7 @@ def print_explanation(explanation: Explanation, console: Console, full: bool = F
     """Show an explanation: the segments that gave most, with the words that they gave; or in full all there is."""
     console.print(_summary(explanation, console))
     passages = passages_of(explanation)
-    for part in map(_in_full, explanation.words) if full else [_passages(passages)] if passages else []:
+    for part in map(_in_full, explanation.words) if full else _passages(passages):
         console.print()
         console.print(Padding(part, (0, 0, 0, 2)))
 
@@ -99,15 +100,23 @@ def _match(match: Match) -> Text:
     )  # fmt: skip
 
 
-def _passages(passages: Iterable[Passage]) -> Table:
+def _passages(passages: list[Passage]) -> Iterator[RenderableType]:
+    """The passages with most from memory, in the order of the text."""
+    if not passages:
+        return
+    given = sorted(passages, key=lambda each: each.share * sum(len(word.tokens) for word in each.words))
+    shown = given[-_PASSAGES:]
     table = Table.grid(padding=(0, 2))
     table.add_column(overflow="fold", max_width=28)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")
     for passage in passages:
-        words = Text(visible(passage.text) or "[end]", "bold")
-        table.add_row(words, percent(passage.share), segment_text(passage.pair, passage.spans))
-    return table
+        if passage in shown:
+            words = Text(visible(passage.text) or "[end]", "bold")
+            table.add_row(words, percent(passage.share), segment_text(passage.pair, passage.spans))
+    yield table
+    if len(passages) > _PASSAGES:
+        yield Text(f"and {len(passages) - _PASSAGES} more, with less from memory: --full shows all", "dim")
 
 
 def _in_full(word: Word) -> RenderableType:
