@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,11 @@ def test_without_a_memory_there_is_nothing_to_explain(translator: Translator) ->
         explain(translator, TEXTS, datastore=None)
 
 
+def test_words_are_made_of_translations_with_evidence(translator: Translator) -> None:
+    with pytest.raises(SettingError, match="made with evidence=True"):
+        list(words_of(translator.translate(TEXTS[0])))
+
+
 def texts(words: tuple[Word, ...]) -> list[str]:
     return [word.text for word in words]
 
@@ -143,7 +149,7 @@ def test_differences_rejoin_and_mark_nothing_where_texts_are_the_same(text: str,
     pieces = differences(text, other)
     assert "".join(piece for piece, _ in pieces) == text
     assert not any(new for _, new in differences(text, text))
-    if not set(text.split()) & set(other.split()) and "." not in other and text.strip():
+    if not set(re.findall(r"\w+|\.", text)) & set(re.findall(r"\w+|\.", other)):
         assert all(new for piece, new in pieces if piece.strip())
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _OF_LOADING = ["model", "device", "dtype", "threads", "exact"]
 _OF_DECODING = ["beam", "split_sentences", "length_penalty", "max_tokens"]
+_WINDOW = 32  # texts: what is explained is looked at as it comes
 _ALWAYS = ["evidence", "match"]  # what an explanation consists of
 
 
@@ -95,7 +96,7 @@ def explain(
     from knnmt.translator.explanation import explain as explaining
 
     asked = (text for text in texts or lines_of(files) if text.strip())
-    explanations = explaining(translator, asked, window=1 if keyboard else None, **decoding)
+    explanations = explaining(translator, asked, window=1 if keyboard else _WINDOW, **decoding)
     with ends_with("nothing more is shown, and no page is written"):
         if html is None:
             shown = _print_all(explanations, full)

@@ -160,9 +160,9 @@ def differences(text: str, other: str) -> list[tuple[str, bool]]:
     mine = _PART.findall(text)
     changes = SequenceMatcher(None, mine, _PART.findall(other), autojunk=False).get_opcodes()
     pieces = [("".join(mine[start:end]), kind != "equal") for kind, start, end, _, _ in changes if end > start]
-    for before, between, after in zip(range(len(pieces)), range(1, len(pieces)), range(2, len(pieces)), strict=False):
-        if pieces[before][1] and pieces[after][1] and not pieces[between][0].strip():
-            pieces[between] = pieces[between][0], True
+    for place in range(1, len(pieces) - 1):
+        if pieces[place - 1][1] and pieces[place + 1][1] and not pieces[place][0].strip():
+            pieces[place] = pieces[place][0], True
     return [("".join(text for text, _ in same), new) for new, same in groupby(pieces, key=lambda piece: piece[1])]
 
 
@@ -200,7 +200,9 @@ def _mean_share(tokens: Iterable[Token]) -> float:
 
 def _span(token: Token) -> Span:
     if token.span is None:
-        raise ValueError("words are made of a translation with evidence")
+        raise SettingError(
+            "expected a translation made with evidence=True, found tokens without spans: ask for evidence"
+        )
     return token.span
 
 

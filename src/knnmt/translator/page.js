@@ -19,7 +19,8 @@ for (const segment of document.querySelectorAll(".segment")) {
     });
     panels[number].addEventListener("toggle", () => {
       word.setAttribute("aria-expanded", panels[number].open);
-      if (!panels[number].open && document.activeElement === document.body) move(number); // it was closed from within
+      const here = document.activeElement;
+      if (!panels[number].open && (here === document.body || panels[number].contains(here))) move(number); // closed from within
     });
   });
   segment.addEventListener("keydown", (event) => {

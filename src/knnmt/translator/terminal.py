@@ -33,8 +33,7 @@ _CONTEXT = 72  # characters of a segment
 def print_explanation(explanation: Explanation, console: Console, full: bool = False) -> None:
     """Show an explanation: the segments that gave most, with the words that they gave; or in full all there is."""
     console.print(_summary(explanation, console))
-    passages = passages_of(explanation)
-    for part in map(_in_full, explanation.words) if full else _passages(passages):
+    for part in map(_in_full, explanation.words) if full else _passages(passages_of(explanation, _LEAST)):
         console.print()
         console.print(Padding(part, (0, 0, 0, 2)))
 
@@ -104,8 +103,7 @@ def _passages(passages: list[Passage]) -> Iterator[RenderableType]:
     """The passages with most from memory, in the order of the text."""
     if not passages:
         return
-    given = sorted(passages, key=lambda each: each.share * sum(len(word.tokens) for word in each.words))
-    shown = given[-_PASSAGES:]
+    shown = sorted(passages, key=lambda each: each.share * sum(len(word.tokens) for word in each.words))[-_PASSAGES:]
     table = Table.grid(padding=(0, 2))
     table.add_column(overflow="fold", max_width=28)
     table.add_column(justify="right", no_wrap=True)
