@@ -29,12 +29,14 @@ _ALWAYS = ["evidence", "match"]  # what an explanation consists of
 def _with_options_of_translate(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command, as `options`, what `knnmt translate` can be told of the model, the search and the memory."""
     offered = {each.name: each for each in typed_parameters(translate)}
-    of_memory = [name for name in offered if _panel(offered[name]) == _panel(offered["exact"]) and name not in _ALWAYS]
-    shared = [offered[name] for name in dict.fromkeys([*_OF_LOADING, *_OF_DECODING, *of_memory])]
+    panel = {name for name in offered if _panel(offered[name]) == _panel(offered["exact"])}
+    of_memory = [name for name in offered if name in panel.difference(_OF_LOADING, _ALWAYS)]
+    shared = [offered[name] for name in [*_OF_LOADING, *_OF_DECODING, *of_memory]]
     own = [each for each in typed_parameters(command) if each.kind is not each.VAR_KEYWORD]
 
     def with_options(**given: Any) -> None:
-        command(**given)
+        unsaid = {name for name in of_memory if given[name] == offered[name].default}  # these are as the store has them
+        command(**{name: value for name, value in given.items() if name not in unsaid})
 
     parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in [*own, *shared]]
     with_options.__doc__ = command.__doc__
@@ -90,8 +92,7 @@ def explain(
     warnings.simplefilter("always", KnnmtWarning)
     loading = {name: options.pop(name) for name in _OF_LOADING}
     decoding = {name: options.pop(name) for name in _OF_DECODING}
-    retrieval = {name: value for name, value in options.items() if value is not None}
-    translator = load(datastore=datastore, retrieval=retrieval, **loading)
+    translator = load(datastore=datastore, retrieval=options, **loading)
 
     from knnmt.translator.explanation import explain as explaining
 
