@@ -22,6 +22,8 @@ from knnmt.datastore.overlap import unseen
 from knnmt.evaluation.adapting import adapt
 from knnmt.evaluation.holding_out import plan
 from knnmt.evaluation.scoring import compare
+from knnmt.translator.explanation import marked
+from knnmt.translator.wording import because, percent, piece_name, visible
 
 PACKAGES = ["wagtail==7.4.4", "Django==5.2.19"]  # both under the BSD licence; their catalogs are read, nothing is run
 OWN_MEMORY = Path(__file__).parent / "memory.tsv"
@@ -59,14 +61,12 @@ def show_evidence(translations: list[Translation]) -> None:
         (token, why, each) for token, why, each in tokens if why and token.text[:1] == WORD and token.text[1:].isalpha()
     ]
     token, why, translation = max(beginnings, key=lambda found: found[1].probability - found[1].model_probability)
-    print(f"\nWhy {token.text.strip(WORD)!r} in {translation.text!r}?")
-    print(
-        f"  The model gives it {why.model_probability:.1%}, the memory {why.memory_probability:.1%}; with λ "
-        f"{why.interpolation_weight:.2f} that makes {why.probability:.1%}. The memory's nearest entries:"
-    )
+    print(f"\nWhy {piece_name(token.text)!r} in {translation.text!r}?")
+    print(f"  {because(why)} The memory's nearest entries:")
     for near in why.neighbours[:3]:
-        print(f"  {near.weight:6.1%}  {near.token.strip(WORD)!r} in {short(near.pair.target)!r}")
-        print(f"          for {short(near.pair.source)!r}, {near.pair.origin}")
+        target = "".join(f"«{text}»" if here else text for text, here in marked(near.pair.target, [near.span], 80))
+        print(f"  {percent(near.weight):>5}  {visible(target)}")
+        print(f"         for {short(near.pair.source)!r}, {near.pair.origin}")
 
 
 def short(text: str) -> str:
@@ -117,6 +117,7 @@ def main() -> None:
 
     command = os.path.relpath(Path(sys.executable).with_name("knnmt"))
     print(f"\nAll that took {time.perf_counter() - started:.0f} s. Next:")
+    print(f"  {command} explain -d {store} {shlex.quote(shown[0])}")
     print(f"  echo {shlex.quote(shown[0])} | {command} translate -d {store} --match --jsonl")
     print(f"  {command} inspect {store}")
     print(f"  {command} adapt YOUR-MEMORY.tmx -o your.store     (or XLIFF, PO, TSV, CSV)")

@@ -83,6 +83,7 @@ def test_a_wheel_installs_in_an_empty_environment_and_translates(tmp_path: Path)
     (wheel,) = place.glob("knnmt-*.whl")
     held = set(zipfile.ZipFile(wheel).namelist())
     assert {"knnmt/models/de-en/model.safetensors", "knnmt/models/de-en/README.md", "knnmt/py.typed"} <= held
+    assert {"knnmt/translator/page.css", "knnmt/translator/page.js"} <= held
     assert not [name for name in held if name.startswith(("tests", "benchmarks"))]
 
     run(sys.executable, "-m", "venv", place / "venv")

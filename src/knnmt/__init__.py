@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from knnmt.errors import KnnmtError, KnnmtWarning
     from knnmt.retrieval.matches import Match
     from knnmt.translator.evidence import Evidence
+    from knnmt.translator.explanation import Explanation, explain
     from knnmt.translator.memories import Request
+    from knnmt.translator.page import explanation_page
     from knnmt.translator.translation import Token, Translation
     from knnmt.translator.translator import Translator
 
@@ -29,6 +31,7 @@ _HOMES = {
     "Datastore": "knnmt.datastore.store",
     "DecodingConfig": "knnmt.config",
     "Evidence": "knnmt.translator.evidence",
+    "Explanation": "knnmt.translator.explanation",
     "KnnmtError": "knnmt.errors",
     "KnnmtWarning": "knnmt.errors",
     "Match": "knnmt.retrieval.matches",
@@ -37,12 +40,15 @@ _HOMES = {
     "Token": "knnmt.translator.translation",
     "Translation": "knnmt.translator.translation",
     "Translator": "knnmt.translator.translator",
+    "explain": "knnmt.translator.explanation",
+    "explanation_page": "knnmt.translator.page",
 }
 
 __all__ = [
     "Datastore",
     "DecodingConfig",
     "Evidence",
+    "Explanation",
     "KnnmtError",
     "KnnmtWarning",
     "Match",
@@ -52,6 +58,8 @@ __all__ = [
     "Translation",
     "Translator",
     "__version__",
+    "explain",
+    "explanation_page",
 ]
 
 

@@ -32,7 +32,9 @@ def lines(output: bytes) -> list[str]:
     return output.decode("utf-8").split("\n")[:-1]
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["models"], ["translate", "--help"], []])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["models"], ["translate", "--help"], ["explain", "--help"], []]
+)
 def test_help_and_listings_do_not_wait_for_torch(arguments: list[str]) -> None:
     code = (
         "import sys, atexit; from knnmt.cli import main; atexit.register(lambda: print('torch' in sys.modules)); main()"

@@ -10,7 +10,21 @@ from typing import Annotated
 
 import typer
 
-from knnmt.cli import adapt, bench, build, change, compress, evaluate, index, look, models, train_gate, translate, tune
+from knnmt.cli import (
+    adapt,
+    bench,
+    build,
+    change,
+    compress,
+    evaluate,
+    explain,
+    index,
+    look,
+    models,
+    train_gate,
+    translate,
+    tune,
+)
 from knnmt.errors import KnnmtError
 from knnmt.version import __version__
 
@@ -24,6 +38,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("translate")(translate.translate)
+app.command("explain")(explain.explain)
 app.command("adapt")(adapt.adapt)
 app.command("build")(build.build)
 app.command("add")(change.add)

@@ -16,6 +16,7 @@ from knnmt.cli.change import Store
 from knnmt.cli.memories import in_words
 from knnmt.datastore.manifest import INDEXES
 from knnmt.errors import DatastoreDamagedError, ModelError, SettingError
+from knnmt.translator.spans import span_in_segment
 
 if TYPE_CHECKING:
     from knnmt.datastore.store import Datastore, Entry
@@ -171,15 +172,9 @@ def _marked(entry: Entry, tokenizer: Tokenizer | None) -> str:
     """The target with the entry's token in angle quotes."""
     if tokenizer is None:
         return f"{entry.pair.target}  (value {entry.value}; the model's tokenizer is not here to show it)"
-    tokens = entry.target_tokens.tolist()
-    before = tokenizer.decode(tokens[: entry.position])
-    through = tokenizer.decode(tokens[: entry.position + 1])
-    whole = tokenizer.decode(tokens)
-    if entry.position == len(tokens) - 1:
-        return f"{whole}«end»"
-    piece = through[len(before) :]
-    gap = piece[: len(piece) - len(piece.lstrip())]
-    return f"{before}{gap}«{piece.lstrip()}»{whole[len(through) :]}"
+    target = entry.pair.target
+    start, end = span_in_segment(tokenizer, entry.target_tokens.tolist(), entry.position, target)
+    return f"{target[:start]}«{target[start:end] or 'end'}»{target[end:]}"
 
 
 def _show_sentences(store: Datastore, text: str, limit: int) -> None:

@@ -144,8 +144,8 @@ def memory_reading(
 
 def reads_memories(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the keyword options of `memory_reading`; it gets them as `memories_in(source, target)`."""
-    shared = _typed_parameters(memory_reading)[2:]
-    own = [parameter for parameter in _typed_parameters(command) if parameter.name != "memories_in"]
+    shared = typed_parameters(memory_reading)[2:]
+    own = [parameter for parameter in typed_parameters(command) if parameter.name != "memories_in"]
 
     def with_memories(**given: Any) -> None:
         options = {parameter.name: given.pop(parameter.name) for parameter in shared}
@@ -161,7 +161,8 @@ def reads_memories(command: Callable[..., None]) -> Callable[..., None]:
     return with_memories
 
 
-def _typed_parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
+def typed_parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
+    """The parameters of a function, their annotations as types rather than text."""
     hints = get_type_hints(function, include_extras=True)
     return [each.replace(annotation=hints[each.name]) for each in inspect.signature(function).parameters.values()]
 

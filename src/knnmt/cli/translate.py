@@ -261,11 +261,11 @@ def translate(
     warnings.simplefilter("always", KnnmtWarning)
 
     with timing.record() if timings else nullcontext() as record:
-        translator = _load(model, device, dtype, threads, datastore, exact, retrieval)
+        translator = load(model, device, dtype, threads, datastore, exact, retrieval)
         if timings:
             translator.statistics.hit_distances = Counter()
         translations = translator.stream(
-            _lines(files),
+            lines_of(files),
             beam=beam,
             n_best=n_best,
             batch_size=batch_size,
@@ -297,7 +297,7 @@ def _require_other_output(output: Path | None, files: list[Path] | None) -> None
         raise SettingError(f"--output {output} is what is read from, and would be overwritten while it is read")
 
 
-def _load(
+def load(
     model: str,
     device: str | None,
     dtype: str | None,
@@ -306,6 +306,7 @@ def _load(
     exact: bool,
     retrieval: dict[str, Any],
 ) -> Translator:
+    """A translator for a command; says where its store could do with an index."""
     with heavy_imports():
         from knnmt.translator.translator import Translator
     translator = Translator(
@@ -318,7 +319,8 @@ def _load(
     return translator
 
 
-def _lines(files: list[Path] | None) -> Iterator[str]:
+def lines_of(files: list[Path] | None) -> Iterator[str]:
+    """The lines of files, or of standard input where there are none."""
     if not files:
         yield from decode_lines(sys.stdin.buffer, "standard input")
     for file in files or []:

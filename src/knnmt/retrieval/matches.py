@@ -34,7 +34,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.errors import MissingDependencyError, SettingError
 
 # Thai, Lao, Tibetan, Burmese; Khmer; kana; Chinese characters: no spaces between words
-_UNPARTED = "\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+UNPARTED = "\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _MARKS = "\u0300-\u036f\u0591-\u05bd\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff\u200c\u200d"  # \w lacks these
 _TOKEN = re.compile(
     rf"""
@@ -44,8 +44,8 @@ _TOKEN = re.compile(
     | %\d{{1,2}}(?!\w)                                    # %1
     | &\#?\w+;                                            # &nbsp;
     | \d+(?:[.,:]\d+)+                                    # 1.5, 12:30
-    | [{_UNPARTED}]
-    | [^\W{_UNPARTED}]+(?:[{_MARKS}]+[^\W{_UNPARTED}]*)*  # a word
+    | [{UNPARTED}]
+    | [^\W{UNPARTED}]+(?:[{_MARKS}]+[^\W{UNPARTED}]*)*  # a word
     | \S
     """,
     re.VERBOSE,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.tokenizer import Tokenizer
 from knnmt.retrieval.retriever import OpenStore, Retrieved
+from knnmt.translator.spans import Span, span_in_segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class EvidenceNeighbour:
     token: the piece of text that the entry stands for
     distance: Euclidean; weight: its share of p_kNN
     pair: the sentence that it comes from, with its origin; position: its place among the target's tokens
+    span: the characters of pair.target that it stands for, (start, end); empty at the end for the end of the sentence
     entry: its id in the store
     """
 
@@ -26,6 +28,7 @@ class EvidenceNeighbour:
     weight: float
     pair: SegmentPair
     position: int
+    span: Span
     entry: int
 
 
@@ -44,18 +47,39 @@ class Evidence:
     cached: bool
     neighbours: tuple[EvidenceNeighbour, ...]
 
+    @property
+    def share(self) -> float:
+        """The part of the probability that came from memory, 0 to 1: λ p_kNN / (λ p_kNN + (1 - λ) p_model)."""
+        return self.interpolation_weight * self.memory_probability / self.probability if self.probability else 0.0
+
 
 def evidence_of(
     hypothesis: Hypothesis, steps: list[Retrieved | None], store: OpenStore, tokenizer: Tokenizer
 ) -> list[Evidence]:
     """The evidence of each token of a hypothesis, from what the steps of its search retrieved."""
     chosen = zip(hypothesis.tokens, hypothesis.rows, hypothesis.base, strict=True)
-    return [_evidence(token, row, base, steps[i], store, tokenizer) for i, (token, row, base) in enumerate(chosen)]
+    shown = _Entries(store, tokenizer)
+    return [_evidence(token, row, base, steps[i], shown) for i, (token, row, base) in enumerate(chosen)]
 
 
-def _evidence(
-    token: int, row: int, base: float, step: Retrieved | None, store: OpenStore, tokenizer: Tokenizer
-) -> Evidence:
+class _Entries:
+    """Entries of a store as they are shown; the steps of a sentence find many of them again and again."""
+
+    def __init__(self, store: OpenStore, tokenizer: Tokenizer) -> None:
+        self._store = store.store
+        self._tokenizer = tokenizer
+        self._seen: dict[int, EvidenceNeighbour] = {}
+
+    def __call__(self, entry_id: int, distance: float, weight: float) -> EvidenceNeighbour:
+        if entry_id not in self._seen:
+            entry = self._store.entry(entry_id)
+            span = span_in_segment(self._tokenizer, entry.target_tokens.tolist(), entry.position, entry.pair.target)
+            piece = self._tokenizer.piece(entry.value)
+            self._seen[entry_id] = EvidenceNeighbour(piece, 0.0, 0.0, entry.pair, entry.position, span, entry_id)
+        return replace(self._seen[entry_id], distance=distance, weight=weight)
+
+
+def _evidence(token: int, row: int, base: float, step: Retrieved | None, shown: _Entries) -> Evidence:
     model_probability = math.exp(base)
     if step is None:  # the token was forced
         return Evidence(model_probability, model_probability, 0.0, 0.0, False, ())
@@ -66,17 +90,11 @@ def _evidence(
     shares = step.weights[row].exp().tolist()
     found = [each for each in zip(tokens, ids, distances, shares, strict=True) if each[1] >= 0]
     memory_probability = math.fsum(share for near, _, _, share in found if near == token)
-    neighbours = []
-    for near, entry_id, distance, share in found:
-        entry = store.store.entry(entry_id)
-        neighbours.append(
-            EvidenceNeighbour(tokenizer.piece(near), distance, share, entry.pair, entry.position, entry_id)
-        )
     return Evidence(
         probability=weight * memory_probability + (1 - weight) * model_probability,
         model_probability=model_probability,
         memory_probability=memory_probability,
         interpolation_weight=weight,
         cached=bool(step.hits[row]),
-        neighbours=tuple(neighbours),
+        neighbours=tuple(shown(entry, distance, share) for _, entry, distance, share in found),
     )

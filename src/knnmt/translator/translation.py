@@ -6,15 +6,20 @@ from dataclasses import dataclass
 
 from knnmt.retrieval.matches import Match
 from knnmt.translator.evidence import Evidence
+from knnmt.translator.spans import Span
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A target token: its id, the piece of text that the vocabulary has for it, and on request why it was chosen."""
+    """A target token: its id, the piece of text that the vocabulary has for it, and on request why it was chosen.
+
+    span: with evidence, the characters of the translation's text that it gave, (start, end); may be empty
+    """
 
     id: int
     text: str
     evidence: Evidence | None = None
+    span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from knnmt.retrieval.retriever import BatchRetrieval, Retrieval, Statistics
 from knnmt.translator.evidence import Evidence, evidence_of
 from knnmt.translator.memories import THE_CALLS_STORE, Memories, Request, RetrievalSettings, Store, check_names
 from knnmt.translator.segments import Segment, cut_to_fit, join, segments_of
+from knnmt.translator.spans import Span, spans_of
 from knnmt.translator.translation import Token, Translation
 from knnmt.version import __version__
 
@@ -181,6 +182,11 @@ class Translator:
         )
         return config
 
+    @property
+    def datastore(self) -> Store | None:
+        """The memory that calls use unless they name another."""
+        return self._datastore
+
     def signature(self, config: DecodingConfig, **retrieval: Unpack[DatastoreSettings]) -> str:
         """What a published score must say of a call with these settings; what is not given is as in `stream`."""
         dtype = str(self.engine.dtype).removeprefix("torch.")
@@ -320,15 +326,19 @@ class Translator:
         config: DecodingConfig,
     ) -> Translation:
         tokenizer = self.engine.tokenizer
-        tokens = tuple(
-            Token(token, tokenizer.piece(token), why)
-            for part, recorded in zip(parts, evidence, strict=True)
-            for token, why in zip_longest(part.tokens, recorded)
-        )
+        texts = [tokenizer.decode(part.tokens) for part in parts]
+        tokens: list[Token] = []
+        for number, (part, recorded) in enumerate(zip(parts, evidence, strict=True)):
+            spans: list[Span] = []
+            if recorded:
+                before = len(join(segments[:number], texts[:number])) + len(segments[number].before)
+                spans = [(before + start, before + end) for start, end in spans_of(tokenizer, part.tokens)]
+            for token, why, span in zip_longest(part.tokens, recorded, spans):
+                tokens.append(Token(token, tokenizer.piece(token), why, span))
         return Translation(
             source=text,
-            text=join(segments, [tokenizer.decode(part.tokens) for part in parts]),
-            tokens=tokens,
+            text=join(segments, texts),
+            tokens=tuple(tokens),
             score=sum(part.score * len(part.tokens) for part in parts) / len(tokens),
             complete=all(len(part.tokens) < config.max_tokens for part in parts),
         )

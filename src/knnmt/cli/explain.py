@@ -1,0 +1,137 @@
+"""`knnmt explain`: where each word of a translation came from, on the terminal or as a page."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from knnmt.cli.interrupt import ends_with
+from knnmt.cli.memories import typed_parameters
+from knnmt.cli.progress import track
+from knnmt.cli.translate import lines_of, load, show_warning, translate
+from knnmt.errors import InputError, KnnmtWarning, SettingError
+
+if TYPE_CHECKING:
+    from knnmt.translator.explanation import Explanation
+
+_OF_LOADING = ["model", "device", "dtype", "threads", "exact"]
+_OF_DECODING = ["beam", "split_sentences", "length_penalty", "max_tokens"]
+_WINDOW = 32  # texts: what is explained is looked at as it comes
+_ALWAYS = ["evidence", "match"]  # what an explanation consists of
+
+
+def _with_options_of_translate(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command, as `options`, what `knnmt translate` can be told of the model, the search and the memory."""
+    offered = {each.name: each for each in typed_parameters(translate)}
+    panel = {name for name in offered if _panel(offered[name]) == _panel(offered["exact"])}
+    of_memory = [name for name in offered if name in panel.difference(_OF_LOADING, _ALWAYS)]
+    shared = [offered[name] for name in [*_OF_LOADING, *_OF_DECODING, *of_memory]]
+    own = [each for each in typed_parameters(command) if each.kind is not each.VAR_KEYWORD]
+
+    def with_options(**given: Any) -> None:
+        unsaid = {name for name in of_memory if given[name] == offered[name].default}  # these are as the store has them
+        command(**{name: value for name, value in given.items() if name not in unsaid})
+
+    parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in [*own, *shared]]
+    with_options.__doc__ = command.__doc__
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
+    return with_options
+
+
+def _panel(parameter: inspect.Parameter) -> str | None:
+    return getattr(parameter.annotation.__metadata__[0], "rich_help_panel", None)
+
+
+@_with_options_of_translate
+def explain(
+    datastore: Annotated[
+        Path, typer.Option("--datastore", "-d", help="The memory to translate like.", show_default=False)
+    ],
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TEXT", help="What to translate. Without any, and without --file, standard input."),
+    ] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Option("--file", "-f", help="Text files, one segment a line; may be repeated.", show_default=False),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", help="Write a page for a browser, one file that needs no other.", show_default=False),
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="On the terminal, show every neighbour of every token.")] = False,
+    **options: Any,
+) -> None:
+    """Show where each word of a translation came from: how much from memory, and which segments spoke for it.
+
+    Also what the model alone would have said, and the memory's closest segment.
+
+    Examples:
+
+        knnmt explain -d projekt.store "Die Datei wurde gelöscht."
+
+        knnmt explain -d projekt.store --file fragen.txt --html fragen.html
+    """
+    if texts and files:
+        raise SettingError("expected texts or --file, found both: give one of them")
+    if html and full:
+        raise SettingError("--full is for the terminal; a page shows every neighbour: leave one of them out")
+    if html and (html.is_dir() or not html.parent.is_dir()):
+        raise SettingError(f"--html {html}: expected the name of a file in a directory that exists")
+    keyboard = not texts and not files and sys.stdin.isatty()
+    if keyboard:
+        print("Reading lines from the keyboard; Ctrl-D ends.", file=sys.stderr)
+    warnings.showwarning = show_warning
+    warnings.simplefilter("always", KnnmtWarning)
+    loading = {name: options.pop(name) for name in _OF_LOADING}
+    decoding = {name: options.pop(name) for name in _OF_DECODING}
+    if candidates := options.pop("fast_candidates", None):
+        options["fast"] = candidates
+    translator = load(datastore=datastore, retrieval=options, **loading)
+
+    from knnmt.translator.explanation import explain as explaining
+
+    asked = (text for text in texts or lines_of(files) if text.strip())
+    explanations = explaining(translator, asked, window=1 if keyboard else _WINDOW, **decoding)
+    with ends_with("nothing more is shown, and no page is written"):
+        if html is None:
+            shown = _print_all(explanations, full)
+        else:
+            del decoding["split_sentences"]
+            shown = _write_page(explanations, html, translator.signature(translator.decoding(**decoding)))
+    if not shown:
+        raise InputError("expected a text to explain, found none")
+
+
+def _print_all(explanations: Iterator[Explanation], full: bool) -> int:
+    from rich.console import Console
+
+    from knnmt.translator.terminal import print_explanation
+
+    sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+    console = Console(highlight=False, emoji=False, markup=False)
+    shown = 0
+    for shown, explanation in enumerate(explanations, 1):
+        if shown > 1:
+            console.rule(style="dim")
+        print_explanation(explanation, console, full)
+    return shown
+
+
+def _write_page(explanations: Iterator[Explanation], html: Path, signature: str) -> int:
+    from knnmt.datastore.publication import publish_file
+    from knnmt.translator.page import explanation_page
+
+    found = list(track(explanations, "explaining", None, "lines"))
+    if found:
+        content = explanation_page(found, note=signature).encode("utf-8")
+        publish_file(html, lambda file: file.write(content))
+        typer.echo(f"wrote {html}: {len(found):,} segment{'s' * (len(found) != 1)}; open it in a browser")
+    return len(found)

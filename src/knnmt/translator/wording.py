@@ -1,0 +1,53 @@
+"""How evidence is put into words, the same on a terminal and on a page, and text of a memory made safe to show."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING
+
+from knnmt.translator.explanation import END
+
+if TYPE_CHECKING:
+    from knnmt.translator.evidence import Evidence
+
+_PICTURES = {"\n": "↵", "\t": "⇥", "\x7f": "␡"}
+# They end a line, or turn the direction of what is written after them.
+_TURNING = {"\u2028", "\u2029", *map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A))}
+
+
+def visible(text: str) -> str:
+    """The text with characters written out that would act on a terminal or a page instead of being seen."""
+    return "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    if character in _PICTURES:
+        return _PICTURES[character]
+    if character < " ":
+        return chr(0x2400 + ord(character))  # Unicode's pictures of control characters
+    if character in _TURNING or unicodedata.category(character) in {"Cc", "Cs"}:
+        return f"\\u{ord(character):04x}"
+    return character
+
+
+def piece_name(piece: str) -> str:
+    """A token of the vocabulary as people call it."""
+    return "end" if piece == END else visible(piece.strip("▁") or "space")
+
+
+def percent(part: float) -> str:
+    """A probability or a share for people: 62%, 3.4%, under 0.1%."""
+    if 0 < part < 0.0005:
+        return "under 0.1%"
+    return f"{part:.1%}" if 0 < part < 0.0995 or 0.995 <= part < 0.9995 else f"{part:.0%}"
+
+
+def because(evidence: Evidence) -> str:
+    """Equation 3 of a token, as a sentence or two."""
+    if not evidence.neighbours:
+        return f"Nothing was looked up in the memory: the model alone gives it {percent(evidence.probability)}."
+    cached = " The neighbours were found at an earlier step and taken over from the cache." if evidence.cached else ""
+    return (
+        f"The model gives it {percent(evidence.model_probability)}, the memory {percent(evidence.memory_probability)}; "
+        f"with λ {evidence.interpolation_weight:.2f} that makes {percent(evidence.probability)}.{cached}"
+    )
