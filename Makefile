@@ -36,7 +36,7 @@ bench-retrieval: $(VENV)/.ready-bench  ## kNN-MT: every kind of index, speed and
 clean:
 	rm -rf $(VENV) .bench .demo .mypy_cache .pytest_cache .ruff_cache dist
 
-$(VENV)/.ready: pyproject.toml constraints.txt hatch_build.py src/knnmt/native/search.cpp
+$(VENV)/.ready: pyproject.toml constraints.txt hatch_build.py $(wildcard src/knnmt/native/*.[ch]*)
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("knnmt needs Python 3.11 or newer; name one: make PYTHON=python3.12")'
 	@echo "Setting up $(VENV); the first time takes a minute or two."
 	$(PYTHON) -m venv $(VENV)

@@ -15,7 +15,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE = Path(__file__).parent / "src" / "knnmt" / "native" / "search.cpp"
+NATIVE = Path(__file__).parent / "src" / "knnmt" / "native"
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fopenmp", "-w"]
 BUILDS = {
     "x86_64": {"avx512": ["-march=x86-64-v4"], "avx2": ["-march=x86-64-v3"]},
@@ -24,20 +24,24 @@ BUILDS = {
 
 
 def compile_for_this_machine() -> list[Path]:
-    """The libraries that could be built, beside their source."""
+    """The libraries that could be built, beside their sources."""
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     if platform.system() != "Linux" or shutil.which(compiler[0]) is None:
         return []
+    sources = sorted(NATIVE.glob("*.cpp"))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(NATIVE.glob("*.[ch]*")))).hexdigest()
     made = []
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()
     for name, flags in BUILDS.get(platform.machine(), {}).items():
-        target = SOURCE.with_name(f"search-{name}.so")
-        with tempfile.TemporaryDirectory(dir=SOURCE.parent) as place:
-            compiled, linked = Path(place) / "search.o", Path(place) / target.name
+        target = NATIVE / f"knnmt-{name}.so"
+        with tempfile.TemporaryDirectory(dir=NATIVE) as place:
+            linked = Path(place) / target.name
+            options = [*FLAGS, *flags, f'-DKNNMT_SOURCE="{digest}"']
+            objects = [str(Path(place) / f"{source.stem}.o") for source in sources]
+            compiling = zip(sources, objects, strict=True)
             # Linked without -fopenmp, so that it takes the OpenMP that PyTorch has loaded and brings no second one.
             steps = [
-                [*compiler, *FLAGS, *flags, f'-DKNNMT_SOURCE="{digest}"', "-c", str(SOURCE), "-o", str(compiled)],
-                [*compiler, "-shared", "-o", str(linked), str(compiled)],
+                *([*compiler, *options, "-c", str(source), "-o", compiled] for source, compiled in compiling),
+                [*compiler, "-shared", "-o", str(linked), *objects],
             ]
             if all(subprocess.run(step, check=False, capture_output=True).returncode == 0 for step in steps):  # noqa: S603
                 linked.replace(target)

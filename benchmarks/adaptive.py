@@ -32,7 +32,8 @@ from knnmt.engine.batching import batches_by_length
 from knnmt.retrieval.gate import RandomGate, ThresholdGate, TrainedGate
 from knnmt.retrieval.gate_training import GateConfig, gate_text, judge_thresholds, train_gate
 from knnmt.retrieval.ngrams import NgramCounts
-from knnmt.retrieval.retriever import BatchRetrieval, Gate, Retrieval, Statistics
+from knnmt.retrieval.retriever import BatchRetrieval, Gate, Retrieval
+from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.translator import Translator
 from quality import score
 

@@ -28,7 +28,7 @@ from knnmt.corpus.report import ReadingReport
 from knnmt.datastore.store import Datastore
 from knnmt.retrieval.calibration import DEFAULT_K, calibrate
 from knnmt.retrieval.held_out import sample
-from knnmt.retrieval.retriever import OpenStore
+from knnmt.retrieval.open_store import OpenStore
 from knnmt.translator.translator import Translator
 
 DOMAINS = ["it", "koran", "law", "medical"]

@@ -22,7 +22,7 @@ from harm import DOMAINS, build, read
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
 from knnmt.datastore.store import Datastore
-from knnmt.retrieval.retriever import OpenStore
+from knnmt.retrieval.open_store import OpenStore
 from knnmt.translator.translator import Translator
 
 PAPERS_CACHE = {"cache_scope": "batch", "cache_hits": True}

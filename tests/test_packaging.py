@@ -34,7 +34,7 @@ reduced, _ = reduce(knnmt.Datastore.open(sys.argv[1]), Path(sys.argv[2]) / "redu
 print(prune(reduced, Path(sys.argv[2]) / "pruned", StoreIndex(reduced).search).manifest.transforms)
 from knnmt.evaluation.tuning import beam_states
 from knnmt.retrieval.development import develop
-from knnmt.retrieval.retriever import OpenStore
+from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.tuning import tune
 translator = knnmt.Translator(device="cpu")
 pairs = [knnmt.SegmentPair(f"Das ist Satz {n}.", f"This is sentence {n}.", "own") for n in range(6)]

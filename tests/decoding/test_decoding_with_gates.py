@@ -15,7 +15,9 @@ from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.retrieval.gate import GateNetwork, GateRecord, RandomGate, ThresholdGate, TrainedGate
 from knnmt.retrieval.ngrams import NgramCounts
-from knnmt.retrieval.retriever import BatchRetrieval, Gate, OpenStore, Retrieval, Statistics
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.retriever import BatchRetrieval, Gate, Retrieval
+from knnmt.retrieval.statistics import Statistics
 
 TEXTS = ["Satz 3 ja ja", "Satz 12", "Satz 7 nein", "anders", "Satz 100 ja"]
 CONFIG = RetrievalConfig(k=4, interpolation_weight=0.6, temperature=20.0)

@@ -23,7 +23,9 @@ from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.store_index import StoreIndex
-from knnmt.retrieval.retriever import BatchRetrieval, OpenStore, Retrieval, Statistics
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from knnmt.retrieval.statistics import Statistics
 
 TEXTS = ["Satz 3 ja ja", "Satz 12", "Satz 7 nein", "anders", "Satz 100 ja", "Datei", "Satz 1 ja ", "ja"]
 PLAIN = RetrievalConfig(k=4, interpolation_weight=0.6, temperature=20.0)

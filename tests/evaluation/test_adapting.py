@@ -26,8 +26,8 @@ from knnmt.evaluation.gain import measure_gain
 from knnmt.evaluation.holding_out import plan
 from knnmt.index.saved import build_index, read_saved
 from knnmt.retrieval.development import develop
+from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.profiles import default_profile, read_profiles
-from knnmt.retrieval.retriever import OpenStore
 from knnmt.retrieval.tuning import tune
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")

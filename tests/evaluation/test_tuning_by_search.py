@@ -16,7 +16,7 @@ from knnmt.evaluation.tuning_figures import draw_tuning
 from knnmt.index.kinds import SearchSettings
 from knnmt.retrieval.cache_tuning import CacheTradeOff, cache_trade_offs
 from knnmt.retrieval.fidelity import Fidelity
-from knnmt.retrieval.retriever import Statistics
+from knnmt.retrieval.statistics import Statistics
 from knnmt.retrieval.store_tuning import DimensionTradeOff, SearchTradeOff
 from knnmt.retrieval.tuning import Tuned
 

@@ -25,7 +25,7 @@ from knnmt.retrieval.cache_tuning import (
 )
 from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances
 from knnmt.retrieval.neighbours import Neighbours
-from knnmt.retrieval.retriever import OpenStore
+from knnmt.retrieval.open_store import OpenStore
 
 WIDTHS = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=5), min_size=1, max_size=4)
 WIDTH = 3

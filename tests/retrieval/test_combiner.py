@@ -20,7 +20,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances, SentenceSoFar
 from knnmt.retrieval.distribution import token_log_probabilities
 from knnmt.retrieval.neighbours import Neighbours
-from knnmt.retrieval.retriever import OpenStore
+from knnmt.retrieval.open_store import OpenStore
 
 INFINITE = float("inf")
 CONFIG = RetrievalConfig(k=3, interpolation_weight=0.6, temperature=5.0)

@@ -19,7 +19,7 @@ from knnmt.errors import InputError
 from knnmt.index.entries import Entries
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.development import develop
-from knnmt.retrieval.retriever import OpenStore
+from knnmt.retrieval.open_store import OpenStore
 
 PAIRS = [*some_pairs(7, start=60), SegmentPair("viel zu lang " * 20, "x", "long"), *some_pairs(2, start=90)]
 FITTING = [pair for pair in PAIRS if pair.origin != "long"]

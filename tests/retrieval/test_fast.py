@@ -26,7 +26,8 @@ from knnmt.errors import SettingError
 from knnmt.index.entries import Entries
 from knnmt.retrieval.development import develop
 from knnmt.retrieval.fast import SentenceStores
-from knnmt.retrieval.retriever import BatchRetrieval, OpenStore, Retrieval
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 FOR_FAST = BuildConfig(key_dtype="float32", for_fast=True)

@@ -29,7 +29,7 @@ from knnmt.retrieval.gate_training import (
 )
 from knnmt.retrieval.likelihood import Positions
 from knnmt.retrieval.ngrams import NgramCounts
-from knnmt.retrieval.retriever import OpenStore
+from knnmt.retrieval.open_store import OpenStore
 
 CONFIG = RetrievalConfig(4, 0.5, 10.0)
 QUICK = GateConfig((), epochs=12, learning_rate=1e-3, batch_rows=64, l1=0.0)

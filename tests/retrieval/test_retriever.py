@@ -25,7 +25,9 @@ from knnmt.datastore.store import Datastore, matching
 from knnmt.decoding.beam import beam_search
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.base import Found
-from knnmt.retrieval.retriever import BatchRetrieval, OpenStore, Retrieval, Statistics
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from knnmt.retrieval.statistics import Statistics
 
 DIM = 6
 CONFIG = RetrievalConfig(k=4, interpolation_weight=0.6, temperature=2.0)

@@ -16,7 +16,7 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.saved import build_index
 from knnmt.retrieval import store_tuning
 from knnmt.retrieval.development import develop
-from knnmt.retrieval.retriever import OpenStore
+from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.store_tuning import dimension_trade_offs, search_trade_offs
 from knnmt.retrieval.tuning import best_of_fixed
 

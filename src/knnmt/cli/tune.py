@@ -138,7 +138,7 @@ def tune(
     with heavy_imports():
         from knnmt.evaluation.plotting import new_figure
         from knnmt.evaluation.scoring import require_sacrebleu
-        from knnmt.retrieval.retriever import require_for_fast
+        from knnmt.retrieval.open_store import require_for_fast
         from knnmt.translator.translator import Translator
     if fast:
         require_for_fast(opened)

@@ -84,7 +84,7 @@ def load_translator(
     """A system of this package; `options` and `settings` are those of `Translator`."""
     with loading("torch", TORCH_SPINS):
         from knnmt.evaluation.running import machine
-        from knnmt.retrieval.retriever import Statistics
+        from knnmt.retrieval.statistics import Statistics
         from knnmt.translator.translator import Translator
 
     translator = Translator(datastore=datastore, **options, **settings)

@@ -24,7 +24,7 @@ from knnmt.engine.precision import cpu_name
 from knnmt.errors import InputError
 from knnmt.evaluation.systems import System, check_names
 from knnmt.retrieval.gate import ThresholdGate
-from knnmt.retrieval.retriever import Statistics
+from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.memories import Memories
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator

@@ -17,8 +17,9 @@ from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.scoring import score as corpus_scores
 from knnmt.retrieval.cache_tuning import CacheTradeOff, DecodedStates
 from knnmt.retrieval.development import Development
+from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.profiles import Profile, write_profiles
-from knnmt.retrieval.retriever import BatchRetrieval, OpenStore, Retrieval
+from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.translator.memories import Store
 from knnmt.translator.translator import Translator
 

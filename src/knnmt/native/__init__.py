@@ -1,7 +1,8 @@
 """The compiled part of knnmt, where it could be built: `library()` loads what fits this CPU.
 
-`search.cpp` is built when the package is installed (`hatch_build.py`), if there is a C++ compiler. Nothing depends on
-it: without it, or with KNNMT_NATIVE=0 in the environment, FAISS and PyTorch do the same work in more time.
+`search.cpp` and `step.cpp` are built when the package is installed (`hatch_build.py`), if there is a C++ compiler.
+Nothing depends on them: without them, or with KNNMT_NATIVE=0 in the environment, FAISS and PyTorch do the same work in
+more time.
 """
 
 from __future__ import annotations
@@ -24,22 +25,24 @@ def fitting_build() -> str:
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The functions of `search.cpp`, or None where there is no build of them that runs here."""
+    """The compiled functions, or None where there is no build of them that runs here."""
     return None if os.environ.get("KNNMT_NATIVE") == "0" else load(fitting_build())
 
 
 def load(build: str) -> ctypes.CDLL | None:
-    """One of the builds, or None where there is none, or only one of another version of the source."""
+    """One of the builds, or None where there is none, or only one of other sources."""
     try:
         # Its OpenMP is the one that PyTorch, imported above, brought.
-        found = ctypes.CDLL(str(_HERE / f"search-{build}.so"))
+        found = ctypes.CDLL(str(_HERE / f"knnmt-{build}.so"))
     except OSError:  # not built, for another system, or without that OpenMP
         return None
     found.knnmt_source.restype = ctypes.c_char_p
-    found.knnmt_search.restype = None
+    for name in ("knnmt_search", "knnmt_cache_keep", "knnmt_mix"):
+        getattr(found, name).restype = None
+    found.knnmt_cache_look.restype = ctypes.c_int32
     return found if found.knnmt_source().decode() == source_digest() else None
 
 
 def source_digest() -> str:
     """What a build says it was made from."""
-    return hashlib.sha256((_HERE / "search.cpp").read_bytes()).hexdigest()
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_HERE.glob("*.[ch]*")))).hexdigest()

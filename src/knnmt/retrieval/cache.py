@@ -14,7 +14,7 @@ from torch import Tensor
 from knnmt.config import CacheConfig
 from knnmt.retrieval.neighbours import Neighbours
 
-_FIRST_CAPACITY = 32
+FIRST_CAPACITY = 32
 
 
 class RetrievalCache:
@@ -26,7 +26,7 @@ class RetrievalCache:
 
     def __init__(self, scopes: int, dim: int, k: int, config: CacheConfig, device: torch.device) -> None:
         self._config = config
-        capacity = min(_FIRST_CAPACITY, config.capacity)
+        capacity = min(FIRST_CAPACITY, config.capacity)
         self._keys = torch.zeros((scopes, capacity, dim), device=device)
         self._norms_sq = torch.full((scopes, capacity), float("inf"), device=device)
         self._found = [
@@ -84,17 +84,18 @@ class RetrievalCache:
         larger = min(max(needed, 2 * capacity), self._config.capacity)
         if needed <= capacity or larger <= capacity:
             return
-        self._keys = _grown(self._keys, larger, 0.0)
-        self._norms_sq = _grown(self._norms_sq, larger, float("inf"))
+        self._keys = grown(self._keys, larger, 0.0)
+        self._norms_sq = grown(self._norms_sq, larger, float("inf"))
         fillers = (float("inf"), 0, -1)
-        self._found = [_grown(each, larger, filler) for each, filler in zip(self._found, fillers, strict=True)]
+        self._found = [grown(each, larger, filler) for each, filler in zip(self._found, fillers, strict=True)]
 
 
 def _arrays(neighbours: Neighbours) -> list[Tensor]:
     return [neighbours.distances_sq, neighbours.tokens, neighbours.ids]
 
 
-def _grown(tensor: Tensor, capacity: int, filler: float) -> Tensor:
+def grown(tensor: Tensor, capacity: int, filler: float) -> Tensor:
+    """A tensor (scopes, less, ...) with more capacity."""
     grown = tensor.new_full((tensor.shape[0], capacity, *tensor.shape[2:]), filler)
     grown[:, : tensor.shape[1]] = tensor
     return grown

@@ -21,7 +21,7 @@ from knnmt.datastore.arrays import Array
 from knnmt.engine.base import Engine, State
 from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances, SentenceSoFar
 from knnmt.retrieval.neighbours import Neighbours
-from knnmt.retrieval.retriever import OpenStore
+from knnmt.retrieval.open_store import OpenStore
 
 _PARTS = tuple(np.arange(0.05, 0.71, 0.05).tolist())
 _ROWS = 256

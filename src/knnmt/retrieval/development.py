@@ -19,7 +19,7 @@ from knnmt.engine.forced import ForcedBlock, fitting_tokens, force_text
 from knnmt.errors import InputError
 from knnmt.retrieval.likelihood import Positions, model_probabilities
 from knnmt.retrieval.neighbours import Neighbours
-from knnmt.retrieval.retriever import OpenStore
+from knnmt.retrieval.open_store import OpenStore
 
 MOST_NEIGHBOURS = 64
 _ROWS = 512

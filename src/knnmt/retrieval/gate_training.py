@@ -22,7 +22,7 @@ from knnmt.retrieval.gate import GateNetwork, GateRecord, TrainedGate, check_fea
 from knnmt.retrieval.likelihood import FadingGrid, Positions, losses
 from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.ngrams import ORDERS, NgramCounts
-from knnmt.retrieval.retriever import OpenStore
+from knnmt.retrieval.open_store import OpenStore
 
 _ROWS = 512
 _LEAST = 1e-30

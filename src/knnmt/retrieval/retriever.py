@@ -6,7 +6,6 @@ different stores and settings; each group of sentences that shares both has a ca
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -15,19 +14,16 @@ import torch
 from torch import Tensor
 
 from knnmt import timing
-from knnmt.compression.pca import Projection
-from knnmt.config import FastConfig, RetrievalConfig
-from knnmt.datastore.store import Datastore
+from knnmt.config import RetrievalConfig
 from knnmt.engine.base import EncodedSources
-from knnmt.errors import SettingError
-from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.cache import RetrievalCache
 from knnmt.retrieval.combiner import Combiner, DistanceCombiner, SentenceDistances, SentenceSoFar
+from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
-from knnmt.retrieval.duplicates import distinct_rows
 from knnmt.retrieval.fast import SentenceStores
 from knnmt.retrieval.neighbours import Neighbours
-from knnmt.retrieval.occurrences import SourceOccurrences
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.statistics import Statistics
 
 
 class Gate(Protocol):
@@ -44,84 +40,6 @@ class Gate(Protocol):
         """
 
 
-class OpenStore:
-    """A store ready to be searched with a model's decoder states."""
-
-    def __init__(self, store: Datastore, device: torch.device | str = "cpu", exact: bool = False) -> None:
-        self.store = store
-        self.index = StoreIndex(store, device, exact)
-        self._device = torch.device(device)
-        self._take_arrays()
-
-    def _take_arrays(self) -> None:
-        entries = self.index.entries
-        projection = Projection.of(self.store)
-        self._projection = None if projection is None else projection.to(self._device)
-        self._occurrences: SourceOccurrences | None = None
-        self._values = entries.values.to(self._device)
-        self._counts = None if entries.counts is None else entries.counts.to(self._device)
-
-    def signature(self) -> str:
-        """What a published score must say of the store."""
-        manifest = self.store.manifest
-        transforms = f"|made:{'+'.join(manifest.transforms)}" if manifest.transforms else ""
-        entries = f"n:{manifest.live_entries}|d:{manifest.dim}{transforms}"
-        return f"store:{self.store.path.name}|{entries}|index:{self.index.signature}"
-
-    def refresh(self) -> bool:
-        """Move to the newest generation of the store and its index; True if anything changed."""
-        changed = self.index.refresh()
-        if changed:
-            self._take_arrays()
-        return changed
-
-    def project(self, representations: Tensor) -> Tensor:
-        """Decoder states, (rows, dim), as this store's keys were made from them."""
-        return representations.float() if self._projection is None else self._projection(representations)
-
-    def search(self, queries: Tensor, k: int) -> Neighbours:
-        """The k nearest entries of projected queries, or all there are. Equal rows are searched once."""
-        k = min(k, len(self._values))
-        if k == 0:
-            return Neighbours.none(len(queries), 1, queries.device)
-        distinct = distinct_rows(queries)
-        distances_sq, ids = self.index.search(queries if distinct is None else queries[distinct[0]], k)
-        neighbours = self.neighbours(distances_sq, ids)
-        return neighbours if distinct is None else neighbours[distinct[1]]
-
-    def neighbours(self, distances_sq: Tensor, ids: Tensor) -> Neighbours:
-        """What a search found, with the entries' tokens."""
-        return Neighbours(distances_sq, self._values[ids.clamp(min=0)].long().masked_fill_(ids < 0, 0), ids)
-
-    @property
-    def occurrences(self) -> SourceOccurrences:
-        """The store's source side, put in order when first asked for; refused unless the store was made for that."""
-        if self._occurrences is None:
-            require_for_fast(self.store)
-            self._occurrences = SourceOccurrences(self.index.entries, self._device)
-        return self._occurrences
-
-    def sentence_stores(
-        self, sources: Sequence[Sequence[int]], states: Sequence[Tensor], fast: FastConfig
-    ) -> SentenceStores:
-        """A small store for each of some sentences, from its tokens and the encoder's states of them, (tokens, dim)."""
-        chosen = self.occurrences.entries_for(sources, states, fast)
-        return SentenceStores(self.index.entries, chosen, self._device)
-
-    def counts(self, ids: Tensor) -> Tensor | None:
-        """How many entries each of these stands for, or None where nothing was merged."""
-        return None if self._counts is None or not len(self._counts) else self._counts[ids.clamp(min=0)]
-
-
-def require_for_fast(store: Datastore) -> None:
-    """Refuse a store that lacks what Fast kNN-MT needs."""
-    if not store.manifest.for_fast:
-        raise SettingError(
-            f"{store.path}: Fast kNN-MT needs the source side of its sentences, which this store was built without. "
-            "Build it again with --for-fast, or translate without --fast"
-        )
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Retrieval:
     """How sentences retrieve: a store, settings, and where wanted a gate or a combiner of one's own."""
@@ -130,46 +48,6 @@ class Retrieval:
     config: RetrievalConfig
     gate: Gate | None = None
     combiner: Combiner | None = None
-
-
-@dataclass(slots=True)
-class Statistics:
-    """Rows of all steps, how many of them were searched and how many took over an earlier retrieval.
-
-    The `first_` counts are those of each batch's first step, which the paper's own counters leave out.
-    hit_distances: how many hits lay within 1, from 1 to 2, and so on, Euclidean, where that was asked for
-    fast_bytes: the most that the small stores of one batch took, with Fast kNN-MT; fast_states_bytes: the encoder
-        states that they were chosen by, in memory maps
-    """
-
-    rows: int = 0
-    searches: int = 0
-    hits: int = 0
-    first_rows: int = 0
-    first_searches: int = 0
-    hit_distances: Counter[int] | None = None
-    fast_bytes: int = 0
-    fast_states_bytes: int = 0
-
-    def saved(self, with_first_step: bool = True) -> float:
-        """The part of all rows that was not searched."""
-        rows, searches = self.rows, self.searches
-        if not with_first_step:
-            rows, searches = rows - self.first_rows, searches - self.first_searches
-        return 1 - searches / rows if rows else 0.0
-
-    def summary(self) -> str:
-        """For people, a line each: searches, and where they were asked for the distances of hits."""
-        saved = f"{self.saved():.1%} saved, {self.saved(with_first_step=False):.1%} without first steps"
-        lines = [f"searches     {self.searches:,} for {self.rows:,} rows ({saved}); {self.hits:,} from the cache"]
-        for distance, count in sorted((self.hit_distances or {}).items()):
-            lines.append(f"hits         {count:,} from {distance} to {distance + 1}")
-        if self.fast_bytes:
-            states, batch = self.fast_states_bytes / 1e6, self.fast_bytes / 1e6
-            lines.append(
-                f"fast         {batch:,.1f} MB for the stores of a batch at most; {states:,.1f} MB of states, mapped"
-            )
-        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +121,16 @@ class BatchRetrieval:
         self.statistics = statistics if statistics is not None else Statistics()
         self.steps: list[Retrieved | None] | None = [] if record else None
         self._first_step = True
+        self._compiled = None if record else self._in_compiled_code()
+
+    def _in_compiled_code(self) -> CompiledSteps | None:
+        """The steps in compiled code, where it is there and can do what is asked for."""
+        if len(self._groups) != 1 or len(self._groups[0].sentences) != self._sentences:
+            return None
+        retrieval = self._groups[0].retrieval
+        if retrieval.gate is not None or retrieval.combiner is not None or retrieval.config.fast is not None:
+            return None
+        return CompiledSteps.of(retrieval.store, retrieval.config, self._sentences)
 
     def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:
         """Before the first step: sentences with Fast kNN-MT get their stores. sources: token ids of the batch."""
@@ -271,6 +159,11 @@ class BatchRetrieval:
         sentences, width, dim = representations.shape
         flat = representations.reshape(-1, dim)
         scores = log_probabilities.view(len(flat), -1)
+        if self._compiled is not None:
+            with timing.stage("retrieval"):
+                offset = self._compiled.mix(flat, scores, self.statistics, self._first_step)
+            self._first_step = False
+            return offset.view(sentences, width)
         with timing.stage("retrieval"):
             neighbours, weights, log_lambda, hits = self._retrieve(flat, scores, history.flatten(0, 1), width)
         with timing.stage("interpolation"):
@@ -284,6 +177,8 @@ class BatchRetrieval:
 
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i goes on as sentences[i] was; those not named have left the batch."""
+        if self._compiled is not None:
+            self._compiled.keep(sentences)
         for group in self._groups:
             group.keep(sentences)
         self._groups = [group for group in self._groups if group.sentences]
@@ -384,13 +279,7 @@ class BatchRetrieval:
         return neighbours
 
     def _count(self, rows: int, searches: int, hits: int) -> None:
-        statistics = self.statistics
-        statistics.rows += rows
-        statistics.searches += searches
-        statistics.hits += hits
-        if self._first_step:
-            statistics.first_rows += rows
-            statistics.first_searches += searches
+        self.statistics.count(rows, searches, hits, self._first_step)
 
 
 def _by_sentence(group: _Group) -> bool:

@@ -19,7 +19,7 @@ from knnmt.retrieval.calibration import DEFAULT_K
 from knnmt.retrieval.development import Development
 from knnmt.retrieval.fidelity import BATCHES, Fidelity, fidelity, milliseconds_per_batch
 from knnmt.retrieval.neighbours import Neighbours
-from knnmt.retrieval.retriever import OpenStore
+from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.tuning import best_of_fixed
 
 DIMS = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.tokenizer import Tokenizer
-from knnmt.retrieval.retriever import OpenStore, Retrieved
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.retriever import Retrieved
 from knnmt.translator.spans import Span, span_in_segment
 
 

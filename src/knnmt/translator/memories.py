@@ -19,8 +19,9 @@ from knnmt.retrieval.fast import UNTUNED
 from knnmt.retrieval.gate import ThresholdGate, TrainedGate, gate_changed
 from knnmt.retrieval.held_out import sample
 from knnmt.retrieval.matches import SourceMatcher
+from knnmt.retrieval.open_store import OpenStore, require_for_fast
 from knnmt.retrieval.profiles import FAST, Profiles
-from knnmt.retrieval.retriever import OpenStore, Retrieval, require_for_fast
+from knnmt.retrieval.retriever import Retrieval
 
 THE_CALLS_STORE = "\0"  # no path can be that, so that a store may have any name
 _FEW_SENTENCES = 50  # asked by a store that nothing was estimated for, whenever it is opened

@@ -23,7 +23,8 @@ from knnmt.engine.batching import batches_by_length
 from knnmt.engine.loading import load_engine
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import CutTranslationWarning, InputError, LongSegmentWarning
-from knnmt.retrieval.retriever import BatchRetrieval, Retrieval, Statistics
+from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.evidence import Evidence, evidence_of
 from knnmt.translator.memories import THE_CALLS_STORE, Memories, Request, RetrievalSettings, Store, check_names
 from knnmt.translator.segments import Segment, cut_to_fit, join, segments_of

@@ -1,0 +1,160 @@
+// What a decoding step does around the search: the cache of retrieval, and equations 2 and 3.
+//
+// The same as knnmt.retrieval.{cache,combiner,distribution} do in PyTorch, where each of some forty calls costs more
+// than its arithmetic: a step has a few dozen rows of a few neighbours.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "vectors.h"
+
+extern "C" {
+
+// The SHA-256 of these sources, so that a build of older ones is not called with the arguments of newer ones.
+const char* knnmt_source() { return KNNMT_SOURCE; }
+
+struct Cache {
+    int32_t capacity;      // states of a scope
+    int32_t dimensions;
+    int32_t k;
+    float threshold;       // the largest Euclidean distance of a hit
+    float* keys;           // (scopes, capacity, dimensions)
+    float* distances_sq;   // (scopes, capacity, k), what was found for each state
+    int64_t* ids;
+    int64_t* written;      // (scopes,), how many states were; the oldest of a full scope are overwritten
+};
+
+struct Mixture {
+    float temperature;
+    float weight;          // the largest λ
+    int32_t fades;         // 0: λ is the weight, and what follows is not used
+    float scale, width, sentence_scale, sentence_width;
+};
+}
+
+namespace {
+
+// The squared distance if it is below `limit`, or some number that is not.
+float distance_sq_below(float limit, const float* query, const float* key, int dimensions) {
+    constexpr int FIRST = 64;  // most states are further already by these
+    if (dimensions <= FIRST) return distance_sq(query, key, dimensions);
+    const float some = distance_sq(query, key, FIRST);
+    return some >= limit ? some : some + distance_sq(query + FIRST, key + FIRST, dimensions - FIRST);
+}
+
+float log_sigmoid(float x) { return std::min(x, 0.0f) - std::log1p(std::exp(-std::fabs(x))); }
+
+}  // namespace
+
+extern "C" {
+
+// Which rows are within reach of an earlier state: `distances` (rows,) to the nearest such, infinite for the others;
+// those take over what that state found. Rows lie scope by scope, `rows_each` of them: queries (rows, dimensions),
+// distances_sq and ids (rows, k). Returns how many rows have no hit; their numbers are written into `misses`.
+int32_t knnmt_cache_look(const Cache* cache, int32_t scopes, int32_t rows_each, const float* queries, float* distances,
+                         float* distances_sq, int64_t* ids, int64_t* misses) {
+    const int64_t dim = cache->dimensions, k = cache->k;
+    const float threshold_sq = cache->threshold * cache->threshold;
+    int32_t missed = 0;
+    for (int64_t row = 0; row < static_cast<int64_t>(scopes) * rows_each; ++row) {
+        const int64_t scope = row / rows_each, first = scope * cache->capacity;
+        const int64_t used = std::min<int64_t>(cache->written[scope], cache->capacity);
+        float nearest = std::nextafter(threshold_sq, std::numeric_limits<float>::infinity());
+        int64_t place = -1;
+        for (int64_t state = first; state < first + used; ++state) {
+            const float found = distance_sq_below(nearest, queries + row * dim, cache->keys + state * dim, cache->dimensions);
+            if (found < nearest) {
+                nearest = found;
+                place = state;
+            }
+        }
+        if (place < 0) {
+            distances[row] = std::numeric_limits<float>::infinity();
+            misses[missed++] = row;
+        } else {
+            distances[row] = std::sqrt(nearest);
+            std::copy_n(cache->distances_sq + place * k, k, distances_sq + row * k);
+            std::copy_n(cache->ids + place * k, k, ids + row * k);
+        }
+    }
+    return missed;
+}
+
+// Keep the given rows of a step, (count,), and what they found.
+void knnmt_cache_keep(const Cache* cache, int32_t count, int32_t rows_each, const int64_t* rows, const float* queries,
+                      const float* distances_sq, const int64_t* ids) {
+    const int64_t dim = cache->dimensions, k = cache->k;
+    for (int32_t i = 0; i < count; ++i) {
+        const int64_t row = rows[i], scope = row / rows_each;
+        const int64_t state = scope * cache->capacity + cache->written[scope]++ % cache->capacity;
+        std::copy_n(queries + row * dim, dim, cache->keys + state * dim);
+        std::copy_n(distances_sq + row * k, k, cache->distances_sq + state * k);
+        std::copy_n(ids + row * k, k, cache->ids + state * k);
+    }
+}
+
+// Equations 2 and 3, with λ fixed or fading, on the log-probabilities of a step, in place.
+//
+// distances_sq and ids (rows, k), k at most 256, nearest first, infinite and -1 where there are no more; values: the
+// token of each entry; counts: how many entries each stands for, or null; sums and steps (sentences,): the distances of
+// the sentence's steps and their number, to which this one is added; scores (rows, vocabulary); offsets (rows,): what is
+// to be added to all of a row.
+void knnmt_mix(const Mixture* mixture, int32_t sentences, int32_t width, int32_t k, int64_t vocabulary,
+               const float* distances_sq, const int64_t* ids, const int32_t* values, const float* counts, float* sums,
+               float* steps, float* scores, float* offsets) {
+    constexpr float MOST = 1 - 0x1p-24f;  // the largest λ below 1
+    for (int32_t sentence = 0; sentence < sentences; ++sentence) {
+        const int64_t begin = static_cast<int64_t>(sentence) * width;
+        float sum = 0;
+        int32_t found = 0;
+        for (int64_t row = begin; row < begin + width; ++row)
+            if (ids[row * k] >= 0) {
+                sum += std::sqrt(distances_sq[row * k]);
+                ++found;
+            }
+        if (found) {
+            sums[sentence] += sum / static_cast<float>(found);
+            steps[sentence] += 1;
+        }
+        const float mean = sums[sentence] / std::max(steps[sentence], 1.0f);
+        for (int64_t row = begin; row < begin + width; ++row) {
+            const float* near_sq = distances_sq + row * k;
+            const int64_t* near = ids + row * k;
+            offsets[row] = 0;
+            if (near[0] < 0) continue;
+            const float distance = std::sqrt(near_sq[0]);
+            float log_lambda = std::log(mixture->weight);
+            if (mixture->fades)
+                log_lambda += log_sigmoid((mixture->scale - distance) / mixture->width) +
+                              log_sigmoid((mixture->sentence_scale - mean) / mixture->sentence_width) +
+                              std::log1p(-std::min(distance / mixture->scale, 1.0f) / (std::max(steps[sentence], 1.0f) + 1));
+            const float lambda = std::min(std::exp(log_lambda), MOST);
+            offsets[row] = std::log1p(-lambda);
+            if (!(lambda > 0)) continue;
+            float weights[256], total = 0;
+            int32_t count = 0;
+            for (; count < k && near[count] >= 0; ++count) {
+                weights[count] = std::exp((near_sq[0] - near_sq[count]) / mixture->temperature);
+                if (counts) weights[count] *= counts[near[count]];
+                total += weights[count];
+            }
+            const float share = lambda / (1 - lambda) / total;
+            for (int32_t i = 0; i < count; ++i) {
+                const int32_t token = values[near[i]];
+                float weight = 0;
+                bool earlier = false;
+                for (int32_t j = 0; j < count; ++j)
+                    if (values[near[j]] == token) {
+                        earlier |= j < i;
+                        weight += weights[j];
+                    }
+                if (earlier || !(share * weight > 0)) continue;  // changed when that one's turn came, or not at all
+                float& score = scores[row * vocabulary + token];
+                const float added = std::log(share * weight);
+                score = std::max(score, added) + std::log1p(std::exp(-std::fabs(score - added)));
+            }
+        }
+    }
+}
+}

@@ -1,0 +1,164 @@
+"""The steps of a batch in compiled code: cache, search, equations 2 and 3 in two calls a step and the search.
+
+It serves the plain case, which is what most batches are: every sentence with the same store and settings, on the CPU,
+without a gate, a combiner of one's own or evidence. It finds what `retriever.BatchRetrieval` finds without it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from knnmt.config import CacheConfig, RetrievalConfig
+from knnmt.native import library
+from knnmt.retrieval.cache import FIRST_CAPACITY, grown
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.statistics import Statistics
+
+_MOST_NEIGHBOURS = 256  # as in step.cpp
+
+
+class _Cache(ctypes.Structure):
+    """As in step.cpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("capacity", "dimensions", "k")),
+        ("threshold", ctypes.c_float),
+        *((name, ctypes.c_void_p) for name in ("keys", "distances_sq", "ids", "written")),
+    )
+
+
+class _Mixture(ctypes.Structure):
+    """As in step.cpp."""
+
+    _fields_ = (
+        ("temperature", ctypes.c_float),
+        ("weight", ctypes.c_float),
+        ("fades", ctypes.c_int32),
+        *((name, ctypes.c_float) for name in ("scale", "width", "sentence_scale", "sentence_width")),
+    )
+
+
+def _at(tensor: Tensor) -> ctypes.c_void_p:
+    return ctypes.c_void_p(tensor.data_ptr())
+
+
+class CompiledSteps:
+    """The retrieval of a batch, step by step."""
+
+    def __init__(self, native: Any, store: OpenStore, config: RetrievalConfig, sentences: int) -> None:
+        self._native = native
+        self._store = store
+        self._k = min(config.k, len(store.values))
+        fading = config.fading
+        of_fading = () if fading is None else (fading.scale, fading.width, fading.sentence_scale, fading.sentence_width)
+        self._mixture = _Mixture(config.temperature, config.interpolation_weight, bool(of_fading), *of_fading)
+        self._use_counts = config.use_counts
+        self._sums, self._steps = torch.zeros(sentences), torch.zeros(sentences)
+        self._cache = None if config.cache is None else _CompiledCache(native, config.cache, self._k, sentences)
+
+    @classmethod
+    def of(cls, store: OpenStore, config: RetrievalConfig, sentences: int) -> CompiledSteps | None:
+        """Steps with this store, or None: not built, not on the CPU, too many neighbours, or nothing to find."""
+        native = library()
+        if native is None or store.device.type != "cpu" or config.k > _MOST_NEIGHBOURS or not len(store.values):
+            return None
+        return cls(native, store, config, sentences)
+
+    def mix(self, states: Tensor, scores: Tensor, statistics: Statistics, first: bool) -> Tensor:
+        """Equation 3 on a step's log-probabilities, in place; returns what to add to all of a row, (rows,).
+
+        states (rows, dim); scores (rows, vocabulary) float32; rows sentence by sentence; first: of the batch's steps
+        """
+        rows, sentences = len(states), len(self._sums)
+        queries = self._store.project(states).contiguous()
+        if self._cache is None:
+            distances_sq, ids = self._store.nearest(queries, self._k)
+            statistics.count(rows, rows, 0, first)
+        else:
+            distances_sq, ids = self._cache.search(self._store, queries, statistics, first)
+        counts = self._store.all_counts if self._use_counts else None
+        offsets = torch.empty(rows)
+        self._native.knnmt_mix(
+            ctypes.byref(self._mixture),
+            sentences,
+            rows // sentences,
+            self._k,
+            ctypes.c_int64(scores.stride(0)),
+            *(_at(each) for each in (distances_sq, ids, self._store.values)),
+            None if counts is None else _at(counts),
+            *(_at(each) for each in (self._sums, self._steps, scores, offsets)),
+        )
+        return offsets
+
+    def keep(self, sentences: Sequence[int]) -> None:
+        """Sentence i goes on as sentences[i] was."""
+        rows = torch.tensor(sentences, dtype=torch.long)
+        self._sums, self._steps = self._sums[rows], self._steps[rows]
+        if self._cache is not None:
+            self._cache.keep(rows)
+
+
+class _CompiledCache:
+    """`cache.RetrievalCache`, compiled. Arrays (scopes, capacity, ...); a full scope overwrites its oldest states."""
+
+    def __init__(self, native: Any, config: CacheConfig, k: int, sentences: int) -> None:
+        self._native = native
+        self._config = config
+        self._k = k
+        self._scopes = sentences if config.scope == "sentence" else 1
+        self._arrays: list[Tensor] = []
+        self._written = torch.zeros(self._scopes, dtype=torch.long)
+        self._most_written = 0
+
+    def search(self, store: OpenStore, queries: Tensor, statistics: Statistics, first: bool) -> tuple[Tensor, Tensor]:
+        """What each row finds, near an earlier state or in the store: squared distances and ids, (rows, k) each."""
+        native, rows = self._native, len(queries)
+        each = rows // self._scopes
+        cache = self._room_for(each, queries.shape[1])
+        distances, misses = torch.empty(rows), torch.empty(rows, dtype=torch.long)
+        distances_sq, ids = torch.empty((rows, self._k)), torch.empty((rows, self._k), dtype=torch.long)
+        places = [_at(array) for array in (queries, distances, distances_sq, ids, misses)]
+        missed = native.knnmt_cache_look(ctypes.byref(cache), self._scopes, each, *places)
+        misses = misses[:missed]
+        if missed:
+            found_sq, found = store.nearest(queries if missed == rows else queries[misses], self._k)
+            distances_sq[misses], ids[misses] = found_sq, found
+        kept = torch.arange(rows) if self._config.store_hits else misses
+        places = [_at(array) for array in (kept, queries, distances_sq, ids)]
+        native.knnmt_cache_keep(ctypes.byref(cache), len(kept), each, *places)
+        self._most_written += each
+        statistics.count(rows, missed, rows - missed, first)
+        if statistics.hit_distances is not None:
+            statistics.hit_distances.update(distances[distances.isfinite()].long().tolist())
+        return distances_sq, ids
+
+    def keep(self, sentences: Tensor) -> None:
+        """Sentence i goes on as sentences[i] was."""
+        if self._config.scope == "sentence":
+            self._scopes = len(sentences)
+            self._written = self._written[sentences]
+            self._arrays = [array[sentences] for array in self._arrays]
+
+    def _room_for(self, rows: int, dim: int) -> _Cache:
+        """The cache as compiled code sees it, with room for another step of so many rows a scope."""
+        shapes = ((dim,), (self._k,), (self._k,))
+        if not self._arrays:
+            dtypes = (torch.float32, torch.float32, torch.long)
+            capacity = min(FIRST_CAPACITY, self._config.capacity)
+            self._arrays = [
+                torch.zeros((self._scopes, capacity, *shape), dtype=dtype)
+                for shape, dtype in zip(shapes, dtypes, strict=True)
+            ]
+        capacity = self._arrays[0].shape[1]
+        needed = self._most_written + rows
+        larger = min(max(needed, 2 * capacity), self._config.capacity)
+        if needed > capacity and larger > capacity:
+            self._arrays = [grown(array, larger, 0) for array in self._arrays]
+            capacity = larger
+        places = [_at(array) for array in (*self._arrays, self._written)]
+        return _Cache(capacity, dim, self._k, self._config.threshold, *places)

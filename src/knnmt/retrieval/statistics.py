@@ -1,0 +1,55 @@
+"""What the searches of a run were: how many rows searched, and what the cache saved."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Rows of all steps, how many of them were searched and how many took over an earlier retrieval.
+
+    The `first_` counts are those of each batch's first step, which the paper's own counters leave out.
+    hit_distances: how many hits lay within 1, from 1 to 2, and so on, Euclidean, where that was asked for
+    fast_bytes: the most that the small stores of one batch took, with Fast kNN-MT; fast_states_bytes: the encoder
+        states that they were chosen by, in memory maps
+    """
+
+    rows: int = 0
+    searches: int = 0
+    hits: int = 0
+    first_rows: int = 0
+    first_searches: int = 0
+    hit_distances: Counter[int] | None = None
+    fast_bytes: int = 0
+    fast_states_bytes: int = 0
+
+    def saved(self, with_first_step: bool = True) -> float:
+        """The part of all rows that was not searched."""
+        rows, searches = self.rows, self.searches
+        if not with_first_step:
+            rows, searches = rows - self.first_rows, searches - self.first_searches
+        return 1 - searches / rows if rows else 0.0
+
+    def summary(self) -> str:
+        """For people, a line each: searches, and where they were asked for the distances of hits."""
+        saved = f"{self.saved():.1%} saved, {self.saved(with_first_step=False):.1%} without first steps"
+        lines = [f"searches     {self.searches:,} for {self.rows:,} rows ({saved}); {self.hits:,} from the cache"]
+        for distance, count in sorted((self.hit_distances or {}).items()):
+            lines.append(f"hits         {count:,} from {distance} to {distance + 1}")
+        if self.fast_bytes:
+            states, batch = self.fast_states_bytes / 1e6, self.fast_bytes / 1e6
+            lines.append(
+                f"fast         {batch:,.1f} MB for the stores of a batch at most; {states:,.1f} MB of states, mapped"
+            )
+        return "\n".join(lines)
+
+    def count(self, rows: int, searches: int, hits: int, first: bool) -> None:
+        """Take in a step; first: of its batch."""
+        self.rows += rows
+        self.searches += searches
+        self.hits += hits
+        if first:
+            self.first_rows += rows
+            self.first_searches += searches

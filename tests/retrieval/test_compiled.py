@@ -1,0 +1,109 @@
+"""Steps in compiled code beside the same steps without it, which `test_retriever.py` holds against the equations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_stores import VOCABULARY, made_store, plain_search, random_keys, random_values
+
+from knnmt.compression.pca import reduce
+from knnmt.compression.pruning import prune
+from knnmt.config import CacheConfig, Fading, RetrievalConfig
+from knnmt.native import library
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from knnmt.retrieval.statistics import Statistics
+
+if library() is None:
+    pytest.skip("nothing was compiled: no C++ compiler", allow_module_level=True)
+DIM = 70  # more than the cache looks at first
+FADING = Fading(scale=11.0, width=2.0, sentence_scale=11.5, sentence_width=1.0)
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> list[OpenStore]:
+    """A plain one, a reduced one, one that was pruned, and one with fewer entries than k."""
+    path = tmp_path_factory.mktemp("stores")
+    plain = made_store(path / "plain", random_keys(300, DIM), random_values(300, kinds=20))
+    reduced, _ = reduce(plain, path / "reduced", 20)
+    pruned = prune(plain, path / "pruned", plain_search(plain), k=5)
+    few = made_store(path / "few", random_keys(3, DIM, 2), [30, 0, 31])
+    return [OpenStore(each) for each in (plain, reduced, pruned, few)]
+
+
+caches = st.none() | st.builds(
+    CacheConfig,
+    threshold=st.sampled_from([0.0, 3.0, 6.0]),
+    scope=st.sampled_from(["sentence", "batch"]),
+    store_hits=st.booleans(),
+    capacity=st.sampled_from([1, 4, 50, 4096]),
+)
+configs = st.builds(
+    RetrievalConfig,
+    k=st.sampled_from([1, 4, 9]),
+    interpolation_weight=st.sampled_from([0.0, 0.4, 0.99]),
+    temperature=st.sampled_from([1e-4, 10.0, 1e6]),
+    fading=st.sampled_from([None, FADING]),
+    use_counts=st.booleans(),
+    cache=caches,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    which=st.integers(0, 3),
+    config=configs,
+    sentences=st.integers(1, 4),
+    width=st.integers(1, 4),
+    spread=st.sampled_from([0.0, 0.3, 1e4]),
+    seed=st.integers(0, 99),
+)
+def test_compiled_steps_are_the_same_steps(
+    stores: list[OpenStore],
+    which: int,
+    config: RetrievalConfig,
+    sentences: int,
+    width: int,
+    spread: float,
+    seed: int,
+) -> None:
+    chance = np.random.default_rng(seed)
+    retrieval = Retrieval(stores[which], config)
+    kept = [Statistics(hit_distances=Counter()) for _ in range(2)]
+    compiled, plain = (BatchRetrieval([retrieval] * sentences, statistics) for statistics in kept)
+    assert compiled._compiled is not None
+    plain._compiled = None
+    starts = random_keys(300, DIM)[chance.integers(300, size=(sentences, 1))]
+    for step in range(5):
+        moved = starts + spread * chance.normal(size=(sentences, width, DIM))
+        states = torch.from_numpy(moved.astype(np.float32))
+        base = torch.from_numpy(chance.normal(size=(sentences, width, VOCABULARY)).astype(np.float32)).log_softmax(-1)
+        base[0, 0, chance.integers(VOCABULARY)] = float("-inf")
+        scores = base.clone(), base.clone()
+        history = torch.zeros((sentences, width, step), dtype=torch.long)
+        offsets = [each.mix(states, mine, history) for each, mine in zip((compiled, plain), scores, strict=True)]
+        torch.testing.assert_close(offsets[0], offsets[1], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(scores[0], scores[1], rtol=1e-4, atol=1e-5)
+        if sentences > 1 and step == 2:
+            left = [sentences - 1, *range(sentences - 2)]
+            sentences, starts = len(left), starts[left]
+            for each in (compiled, plain):
+                each.keep(left)
+    assert replace(kept[0]) == replace(kept[1])
+
+
+def test_what_needs_more_is_not_compiled(stores: list[OpenStore]) -> None:
+    config = RetrievalConfig(4, 0.5, 10.0)
+    one, other = Retrieval(stores[0], config), Retrieval(stores[1], config)
+    assert BatchRetrieval([one, one])._compiled is not None
+    for sentences in ([one, other], [one, None], [Retrieval(stores[0], replace(config, k=257))]):
+        assert BatchRetrieval(sentences)._compiled is None
+    assert BatchRetrieval([one], record=True)._compiled is None
+    gated = Retrieval(stores[0], config, gate=lambda states, *_: (torch.ones(len(states), dtype=torch.bool), None))
+    assert BatchRetrieval([gated])._compiled is None
