@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from knnmt.corpus.pairs import SegmentPair
     from knnmt.datastore.store import Datastore
     from knnmt.errors import KnnmtError, KnnmtWarning
+    from knnmt.huggingface.processor import KNNLogitsProcessor
     from knnmt.retrieval.matches import Match
     from knnmt.translator.evidence import Evidence
     from knnmt.translator.memories import Request
@@ -29,6 +30,7 @@ _HOMES = {
     "Datastore": "knnmt.datastore.store",
     "DecodingConfig": "knnmt.config",
     "Evidence": "knnmt.translator.evidence",
+    "KNNLogitsProcessor": "knnmt.huggingface.processor",
     "KnnmtError": "knnmt.errors",
     "KnnmtWarning": "knnmt.errors",
     "Match": "knnmt.retrieval.matches",
@@ -43,6 +45,7 @@ __all__ = [
     "Datastore",
     "DecodingConfig",
     "Evidence",
+    "KNNLogitsProcessor",
     "KnnmtError",
     "KnnmtWarning",
     "Match",
