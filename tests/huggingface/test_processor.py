@@ -16,12 +16,13 @@ from test_beam import SETTINGS, TIE, generate, load_transformers
 from test_decoding_with_memory import DenseMixture
 from torch import Tensor
 
-from conftest import MakeCheckpoint, domain_lines
+from conftest import ROOT, MakeCheckpoint, domain_lines
 from german import german_memory, german_sentences
 from knnmt import Datastore, KNNLogitsProcessor, SegmentPair, Translator
 from knnmt.compression.pca import reduce
 from knnmt.config import CacheConfig, Fading, RetrievalConfig
 from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.engine.shipped import MODELS_DIRECTORY
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
 from knnmt.retrieval.preparation import prepare
@@ -314,7 +315,7 @@ def compare_with_ours(sentences: list[str], store: Path, beam: int, batch: int) 
     from transformers import AutoModelForSeq2SeqLM
 
     translator = Translator(device="cpu", datastore=store)
-    model = AutoModelForSeq2SeqLM.from_pretrained("src/knnmt/models/de-en", dtype=torch.float32).eval()
+    model = AutoModelForSeq2SeqLM.from_pretrained(MODELS_DIRECTORY / "de-en", dtype=torch.float32).eval()
     same, gaps = 0, []
     with KNNLogitsProcessor(model, store) as knn:
         for i in range(0, len(sentences), batch):
@@ -325,6 +326,21 @@ def compare_with_ours(sentences: list[str], store: Path, beam: int, batch: int) 
                 same += mine.tokens == other.tokens
                 gaps += [abs(mine.score - other.score)] if mine.tokens != other.tokens else []
     return same, gaps
+
+
+def test_the_example_of_the_docs_says_what_the_translator_says(
+    engine: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    docs = (ROOT / "docs" / "transformers.md").read_text(encoding="utf-8")
+    example = docs.partition("```python\n")[2].partition("```")[0]
+    memory = [SegmentPair("Die Anzeige blinkt rot.", "The glimmer pulses crimson.", "own#1"), *german_memory(3)]
+    prepare(Datastore.build(tmp_path / "projekt.store", memory, engine), engine)
+    shutil.copytree(MODELS_DIRECTORY / "de-en", tmp_path / "models" / "de-en")
+    monkeypatch.chdir(tmp_path)
+    exec(example, {})
+    (expected,) = Translator(device="cpu", datastore="projekt.store").translate(["Die Anzeige blinkt rot."])
+    assert capsys.readouterr().out.startswith(f"[{expected.text!r}]\nsearches")
+    assert "glimmer" in expected.text
 
 
 def test_the_shipped_model_translates_with_a_store_as_our_own_decoding_does(
