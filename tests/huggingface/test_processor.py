@@ -140,7 +140,7 @@ def test_sampling_draws_from_equation_3_computed_densely(
     recorder = Recorder()
     torch.manual_seed(5)
     with KNNLogitsProcessor(model, store, exact=True, profile=WAYS[way]) as knn:
-        found = generate(
+        generate(
             model,
             sources,
             1,
@@ -159,7 +159,6 @@ def test_sampling_draws_from_equation_3_computed_densely(
         expected = reference.log_probabilities(states)[0, 0]
         given = torch.stack([scores[row] for _, scores in recorder.steps])
         torch.testing.assert_close(given, expected, atol=TIE, rtol=0)
-    assert any(best.tokens != tuple(expected) for (best,), expected in zip(found, sources, strict=True))
 
 
 def test_samples_of_one_sentence_share_its_cache_and_its_distances(
@@ -200,12 +199,13 @@ def test_what_processors_before_it_add_is_added_to_the_mixture(
     recorder = Recorder()
     options: dict[str, Any] = {"repetition_penalty": 1.7, "max_length": 9, "forced_eos_token_id": None}
     with KNNLogitsProcessor(model, store, exact=True, profile=FIXED) as knn:
-        generate(model, sources[:1], 1, 1, logits_processor=[knn, recorder], **options)
+        generate(model, sources[1:2], 1, 1, logits_processor=[knn, recorder], **options)
     prefix, given = recorder.steps[-1][0][0], torch.stack([scores[0] for _, scores in recorder.steps])
-    states = tiny.step(tiny.start(tiny.encode(sources[:1])), prefix[None, None])
+    states = tiny.step(tiny.start(tiny.encode(sources[1:2])), prefix[None, None])
     mixture = DenseMixture(tiny, store, FIXED).log_probabilities(states)[0, 0]
     with torch.no_grad():
-        logits = model(torch.tensor(sources[:1]), decoder_input_ids=prefix[None]).logits[0]
+        logits = model(torch.tensor(sources[1:2]), decoder_input_ids=prefix[None]).logits[0]
+    assert len(given) == 8
     for step in range(len(given)):
         seen = torch.tensor(sorted(set(prefix[: step + 1].tolist())))
         penalised = torch.where(logits[step, seen] < 0, logits[step, seen] * 1.7, logits[step, seen] / 1.7)
