@@ -186,5 +186,7 @@ def test_models_that_are_no_translators_are_refused(store: Datastore) -> None:
 
     with pytest.raises(UnsupportedModelError, match="GPT2LMHeadModel is not an encoder-decoder"):
         KNNLogitsProcessor(GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=20)), store)
+    with pytest.raises(UnsupportedModelError, match="str is not an encoder-decoder"):
+        KNNLogitsProcessor("models/de-en", store)
     with pytest.raises(UnsupportedModelError, match=r"BartModel: expected an output projection .*found NoneType"):
         KNNLogitsProcessor(BartModel(BartConfig(**SIZES, **TOKENS)), store)

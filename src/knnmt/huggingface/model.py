@@ -18,10 +18,10 @@ from knnmt.errors import DatastoreMismatchError, ModelNotFoundError, Unsupported
 
 def output_projection(model: Any) -> nn.Module:
     """The module whose input is a datastore's key and whose output are logits, but for a bias."""
-    if not getattr(model.config, "is_encoder_decoder", False):
+    if not getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         raise UnsupportedModelError(
-            f"{type(model).__name__} is not an encoder-decoder; stores are made of translations, and belong to models "
-            "that read a source and write a target (AutoModelForSeq2SeqLM)."
+            f"{type(model).__name__} is not an encoder-decoder of `transformers`; stores belong to models that read a "
+            "source and write a target. Load one with AutoModelForSeq2SeqLM.from_pretrained."
         )
     # FSMT's `get_output_embeddings` names an embedding that no state ever goes through.
     found = getattr(model.get_decoder(), "output_projection", None) or model.get_output_embeddings()
