@@ -15,6 +15,7 @@ FLOW = [
     "retrieval",
     "decoding",
     "translator",
+    "huggingface",
     "evaluation",
     "serve",
     "cli",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from knnmt.corpus.pairs import SegmentPair
     from knnmt.datastore.store import Datastore
     from knnmt.errors import KnnmtError, KnnmtWarning
+    from knnmt.huggingface.processor import KNNLogitsProcessor
     from knnmt.retrieval.matches import Match
     from knnmt.translator.evidence import Evidence
     from knnmt.translator.explanation import Explanation, explain
@@ -32,6 +33,7 @@ _HOMES = {
     "DecodingConfig": "knnmt.config",
     "Evidence": "knnmt.translator.evidence",
     "Explanation": "knnmt.translator.explanation",
+    "KNNLogitsProcessor": "knnmt.huggingface.processor",
     "KnnmtError": "knnmt.errors",
     "KnnmtWarning": "knnmt.errors",
     "Match": "knnmt.retrieval.matches",
@@ -49,6 +51,7 @@ __all__ = [
     "DecodingConfig",
     "Evidence",
     "Explanation",
+    "KNNLogitsProcessor",
     "KnnmtError",
     "KnnmtWarning",
     "Match",

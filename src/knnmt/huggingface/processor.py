@@ -1,0 +1,143 @@
+"""`KNNLogitsProcessor`: equations 2 and 3 inside the `generate` of `transformers`.
+
+`generate` hands a processor scores and no states, logits in greedy search and sampling but log-probabilities in beam
+search, and it lets processors of its own (forbidden, forced and penalised tokens) come first. Our own decoding mixes
+first and constrains then. So the mixture is made from what the model itself said, which hooks remember, and what the
+processors before this one added to the model's scores is added to it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from types import TracebackType
+from typing import Any, Self, Unpack, cast
+
+import torch
+from torch import Tensor
+
+from knnmt.config import check
+from knnmt.datastore.store import Datastore
+from knnmt.engine.base import Engine
+from knnmt.errors import SettingError
+from knnmt.huggingface.model import LoadedModel
+from knnmt.huggingface.watching import Step, Watch
+from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from knnmt.retrieval.statistics import Statistics
+from knnmt.translator.memories import Memories, RetrievalSettings, Store, check_names
+
+
+class KNNLogitsProcessor:
+    """A logits processor that mixes the model's distribution with that of a store's nearest entries.
+
+        with KNNLogitsProcessor(model, "project.store") as knn:
+            model.generate(**inputs, num_beams=5, logits_processor=[knn])
+
+    model: an encoder-decoder that `transformers` loaded from the checkpoint that the store was built with, already on
+        its device
+    datastore: the store; each call of `generate` takes its newest generation
+    exact: search every key, whatever index the store has
+    check_model: False takes the caller's word that the store was built with these weights, where the files they came
+        from cannot be found or are others; width and vocabulary are compared in any case
+    settings: as for `Translator`
+
+    Its hooks stay on the model until `remove`, the end of a `with` block, or the end of the processor itself.
+    statistics: searches and cache hits of all steps, also of sentences that have ended: `generate` goes on with them
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        datastore: Store,
+        *,
+        exact: bool = False,
+        check_model: bool = True,
+        **settings: Unpack[RetrievalSettings],
+    ) -> None:
+        check_names(settings)
+        store = datastore if isinstance(datastore, Datastore) else Datastore.open(datastore)
+        self._loaded = LoadedModel(model, None if check_model else store.manifest.fingerprint)
+        self._loaded.require_shape_of(store)
+        self._device = self._loaded.device
+        self._memories = Memories(cast("Engine[Any]", self._loaded), exact)
+        self._datastore, self._settings = store.path, settings
+        self._retrieval()  # what is wrong with the settings shows at once
+        self.statistics = Statistics()
+        self._batch = BatchRetrieval([])
+        self._given_logits: bool | None = None
+        self._prompt = 0
+        self._watch = Watch(model)
+        weakref.finalize(self, self._watch.remove)
+
+    def remove(self) -> None:
+        """Take the hooks off the model. May be called again."""
+        self._watch.remove()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """input_ids (rows, length); scores (rows, vocabulary); returns log-probabilities (rows, vocabulary)."""
+        step = self._watch.take(input_ids)
+        if step.first:
+            self._begin(step.sentences, input_ids.shape[1])
+        if bool((scores.isfinite().sum(1) == 1).all()):  # forced: there is nothing to choose
+            self._batch.skip()
+            return scores
+        log_probabilities = torch.log_softmax(step.logits, dim=-1)
+        before = self._as_given(scores, step.logits.to(scores.device), log_probabilities.to(scores.device))
+        mixture = self._mix(step, log_probabilities, input_ids[:, self._prompt :]).to(scores.device)
+        return torch.where(before.isneginf(), scores, mixture + (scores - before))
+
+    def _retrieval(self) -> Retrieval:
+        retrieval = self._memories.retrieval(self._datastore, self._settings)
+        check(
+            retrieval.config.fast is None,
+            "Fast kNN-MT looks at the source before the first step, which no logits processor sees; use a Translator, "
+            "or other settings (profile='estimated')",
+        )
+        return retrieval
+
+    def _begin(self, sentences: int, prompt: int) -> None:
+        check(
+            self._loaded.device == self._device,
+            f"the model was on {self._device} when its KNNLogitsProcessor was made and is on {self._loaded.device} "
+            "now; make the processor after moving it",
+        )
+        self._memories.refresh([self._datastore])
+        self._batch = BatchRetrieval([self._retrieval()] * sentences, self.statistics)
+        self._prompt = prompt
+        self._given_logits = None
+
+    def _mix(self, step: Step, log_probabilities: Tensor, generated: Tensor) -> Tensor:
+        """Equation 3, (rows, vocabulary); generated (rows, length).
+
+        At the first step the rows of a sentence are still the same: one is asked.
+        """
+        rows, sentences = len(step.states), step.sentences
+        width = 1 if step.first else rows // sentences
+        states = step.states.view(sentences, rows // sentences, -1)[:, :width]
+        mixture = log_probabilities.view(sentences, rows // sentences, -1)[:, :width]
+        mixture = mixture.clone(memory_format=torch.contiguous_format)
+        history = generated.view(sentences, rows // sentences, -1)[:, :width]
+        mixture += self._batch.mix(states, mixture, history)[..., None]
+        return mixture.expand(-1, rows // sentences, -1).reshape(rows, -1)
+
+    def _as_given(self, scores: Tensor, logits: Tensor, log_probabilities: Tensor) -> Tensor:
+        """Of both, what `generate` gave to its first processor. It is known by what most tokens still have."""
+        if self._given_logits is None:
+            finite = scores.isfinite()
+            half = finite.sum() / 2
+            self._given_logits = bool(((scores == logits) & finite).sum() > half)
+            as_log_probabilities = torch.isclose(scores, log_probabilities, rtol=1e-4, atol=1e-4) & finite
+            if not self._given_logits and as_log_probabilities.sum() <= half:
+                raise SettingError(
+                    "the scores that came to KNNLogitsProcessor are not the model's any more: another processor "
+                    "changed most of them. Let KNNLogitsProcessor be the first in logits_processor, and the only one "
+                    "of its kind."
+                )
+        return logits if self._given_logits else log_probabilities
