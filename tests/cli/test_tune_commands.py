@@ -261,14 +261,14 @@ def test_fast_is_tuned_saved_beside_the_others_and_used(
 ) -> None:
     assert "--for-fast" in refused("tune", store, "--dev", dev, "--fast", *model)
     assert "--for-fast" in refused("translate", "-d", store, "--fast", *model)
-    assert "no effect" in refused("tune", store, "--dev", dev, "--fast-candidates", 3, *model)
+    assert "no effect" in refused("tune", store, "--dev", dev, "--fast-candidates", "3", *model)
 
     memory = tmp_path / "own.tsv"
     memory.write_text("".join(f"{each.source}\t{each.target}\n" for each in some_pairs(60)), encoding="utf-8")
     made = tmp_path / "fast.store"
     succeeds("build", memory, "-o", made, "--for-fast", "--no-index", *model)
     usual = succeeds("translate", "-d", made, "--scores", "--fast", *model)
-    said = succeeds("tune", made, "--dev", dev, "--fast", "--fast-candidates", 3, *model)
+    said = succeeds("tune", made, "--dev", dev, "--fast", "--fast-candidates", "3", *model)
     assert "searched in stores of 3 occurrences of each source token" in said
     profiles = read_profiles(made)
     assert list(profiles) == ["fast", "fast-fixed"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -245,7 +246,7 @@ def test_an_open_store_follows_what_is_added_and_removed(tiny: TransformerEngine
 def test_compacted_reduced_and_pruned_stores_serve(tiny_checkpoint: Path, store: Datastore, tmp_path: Path) -> None:
     translator = Translator(tiny_checkpoint, device="cpu")
     store.remove(matching(origin="own.tsv#3"))
-    settings = {"fast": 4, "k": 5, "max_tokens": 12}
+    settings: dict[str, Any] = {"fast": 4, "k": 5, "max_tokens": 12}
     before = [each.text for each in translator.translate(TEXTS, datastore=store.path, **settings)]
     compacted = Datastore.open(shutil.copytree(store.path, tmp_path / "compacted"))
     compacted.compact()
@@ -269,7 +270,7 @@ def test_what_does_not_go_with_fast_is_refused(
     with pytest.raises(SettingError, match="--for-fast"):
         translator.translate("ja", datastore=plain, fast=True)
     whole = RetrievalConfig(4, 0.5, 10.0)
-    refused = [
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"fast": True, "cache": 3.0}, "no cache"),
         ({"fast": True, "fading": True}, "to be tuned"),
         ({"fast": True, "profile": whole}, "do not go together"),

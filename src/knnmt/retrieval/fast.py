@@ -39,10 +39,10 @@ class _Piece:
 
     def _put(self, places: list[int]) -> None:
         self._places = places
-        device = self.ids.device
-        self.asked = torch.tensor(places, device=device).clamp(min=0)
-        self.rows = torch.tensor([row for row, place in enumerate(places) if place >= 0], device=device)
-        self.places = self.asked[self.rows] if len(self.rows) else self.rows
+        now = torch.tensor(places, dtype=torch.long, device=self.ids.device)
+        self.asked = now.clamp(min=0)
+        self.rows = (now >= 0).nonzero()[:, 0]
+        self.places = now[self.rows]
 
     def keep(self, new_place: dict[int, int]) -> bool:
         """Sentences move or leave; False when none is left. They are forgotten by halves: each time is a copy."""
