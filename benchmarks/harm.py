@@ -25,6 +25,7 @@ from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
+from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.store import Datastore
 from knnmt.retrieval.calibration import DEFAULT_K, calibrate
 from knnmt.retrieval.held_out import sample
@@ -47,10 +48,11 @@ def spread(pairs: list[SegmentPair], count: int) -> list[SegmentPair]:
     return list(islice(pairs[:: max(1, len(pairs) // count)], count))
 
 
-def build(place: Path, domain: str, pairs: int, translator: Translator) -> None:
+def build(place: Path, domain: str, pairs: int, translator: Translator, for_fast: bool = False) -> None:
     """A store of so many training pairs of a domain, 0 for all, with settings estimated from it alone."""
     memory = read(domain, "train")
-    store = Datastore.build(place, spread(memory, pairs) if pairs else memory, translator.engine)
+    chosen = spread(memory, pairs) if pairs else memory
+    store = Datastore.build(place, chosen, translator.engine, BuildConfig(for_fast=for_fast))
     index = OpenStore(store, translator.engine.device, exact=True).index
     held_out = sample(index.entries)
     calibration = calibrate(held_out, held_out.search(index, DEFAULT_K), translator.engine)

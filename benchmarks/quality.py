@@ -31,6 +31,7 @@ SYSTEMS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "base": ([], {"datastore": None}),
     "kNN-MT": ([], {}),
     "kNN-MT, fixed λ": ([], {"fading": False}),
+    **{f"Fast kNN-MT, c={candidates}": ([], {"fast": candidates}) for candidates in (128, 512)},
     **{f"cache τ={tau}": ([], {"cache": tau}) for tau in (1, 2, 3, 4, 5, 6, 8)},
     **{f"cache τ={tau}, the paper's": ([], {"cache": tau, **PAPERS_CACHE}) for tau in (2, 4, 6, 8)},
     **{f"PCA d={dim}": ([f"pca{dim}"], {}) for dim in (256, 192, 128, 64)},
@@ -63,7 +64,8 @@ def translate_all(arguments: argparse.Namespace, stores: Path) -> dict[str, Any]
     for domain in arguments.domains:
         lines = [pair.source for pair in read(domain, "dev")[: arguments.lines]]
         if not (stores / domain / "full").exists():
-            build(stores / domain / "full", domain, arguments.pairs, translator)
+            for_fast = any("fast" in SYSTEMS[name][1] for name in arguments.systems)
+            build(stores / domain / "full", domain, arguments.pairs, translator, for_fast)
         for name in arguments.systems:
             steps, settings = SYSTEMS[name]
             settings = {"datastore": made(stores / domain, steps, translator), **settings}

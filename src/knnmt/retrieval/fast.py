@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from knnmt import timing
 from knnmt.config import FastConfig, RetrievalConfig
 from knnmt.datastore.arrays import Array
 from knnmt.index.base import Found, merge_top_k, nothing
@@ -39,10 +40,10 @@ class _Piece:
 
     def _put(self, places: list[int]) -> None:
         self._places = places
-        device = self.ids.device
-        self.asked = torch.tensor(places, device=device).clamp(min=0)
-        self.rows = torch.tensor([row for row, place in enumerate(places) if place >= 0], device=device)
-        self.places = self.asked[self.rows] if len(self.rows) else self.rows
+        now = torch.tensor(places, dtype=torch.long, device=self.ids.device)
+        self.asked = now.clamp(min=0)
+        self.rows = (now >= 0).nonzero()[:, 0]
+        self.places = now[self.rows]
 
     def keep(self, new_place: dict[int, int]) -> bool:
         """Sentences move or leave; False when none is left. They are forgotten by halves: each time is a copy."""
@@ -81,9 +82,12 @@ class SentenceStores:
         for first, last in _cuts([len(ids) for ids in chosen], self._piece_bytes // self._row_bytes):
             ids = _padded(chosen[first:last])
             size = ids.numel() * self._row_bytes
-            holds = size <= left - held
-            held, passing = (held + size, passing) if holds else (held, max(passing, min(size, self._piece_bytes)))
-            keys = self._keys_of(ids) if holds else None
+            keys = None
+            if size <= left - held:
+                held += size
+                keys = self._keys_of(ids)
+            else:
+                passing = max(passing, min(size, self._piece_bytes))
             self._pieces.append(_Piece(range(first, last), ids.to(self._device), keys))
         self.bytes = held + passing
         self._sentences = len(chosen)
@@ -97,9 +101,10 @@ class SentenceStores:
         shape = (*unit.shape[:2], k)
         distances_sq = torch.full(shape, float("inf"), device=queries.device)
         ids = torch.full(shape, -1, dtype=torch.long, device=queries.device)
-        for piece in self._pieces:
-            best, found = self._search(piece, unit[piece.asked], k)
-            distances_sq[piece.places], ids[piece.places] = best[piece.rows], found[piece.rows]
+        with timing.stage("search"):
+            for piece in self._pieces:
+                best, found = self._search(piece, unit[piece.asked], k)
+                distances_sq[piece.places], ids[piece.places] = best[piece.rows], found[piece.rows]
         return distances_sq.view(-1, k), ids.view(-1, k)
 
     def _search(self, piece: _Piece, queries: Tensor, k: int) -> Found:

@@ -28,7 +28,7 @@ class SourceOccurrences:
 
     The states stay where they are, in the segments' memory maps; the numbers here take 24 bytes a source token.
 
-    state_bytes: size of the states; index_bytes: of what is held in memory to find them
+    state_bytes: size of the states
     """
 
     def __init__(self, entries: Entries, device: torch.device | str = "cpu") -> None:
@@ -50,8 +50,6 @@ class SourceOccurrences:
         aligned_with = np.concatenate([np.empty(0, np.int64), *parts])
         self._aligned = np.argsort(aligned_with, kind="stable")
         self._first_aligned = np.searchsorted(aligned_with[self._aligned], np.arange(len(tokens) + 1))
-        arrays = (self._by_token, self._first_of_token, self._aligned, self._first_aligned)
-        self.index_bytes = sum(array.nbytes for array in arrays)
 
     def entries_for(
         self, sources: Sequence[Sequence[int]], states: Sequence[Tensor], config: FastConfig
