@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from knnmt import timing
-from knnmt.engine import marian
-from knnmt.engine.architecture import Architecture
 from knnmt.engine.checkpoint import (
     find_checkpoint,
     fingerprint,
@@ -19,14 +15,13 @@ from knnmt.engine.checkpoint import (
     read_json,
     special_tokens,
 )
+from knnmt.engine.families import FAMILIES, MAY_STAY
 from knnmt.engine.precision import choose_device, choose_dtype
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.engine.tokenizer import load_tokenizer
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.engine.weights import Weights
 from knnmt.errors import CheckpointError, UnsupportedModelError
-
-FAMILIES: dict[str, Callable[[Mapping[str, Any]], Architecture]] = {"marian": marian.marian_architecture}
 
 
 def load_engine(
@@ -58,5 +53,5 @@ def load_engine(
             generation=generation_settings(directory, config),
             fingerprint=lambda: fingerprint(directory),
         )
-        weights.require_all_taken(marian.MAY_STAY)
+        weights.require_all_taken(MAY_STAY)
         return engine
