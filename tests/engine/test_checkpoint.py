@@ -180,8 +180,8 @@ def test_a_spoilt_checkpoint_says_what_is_wrong(checkpoint: Path, spoil: Any, me
 
 
 def test_models_of_another_kind_are_named(checkpoint: Path) -> None:
-    edit_json(checkpoint / "config.json", model_type="t5")
-    with pytest.raises(UnsupportedModelError, match="model_type 't5'; this version runs marian"):
+    edit_json(checkpoint / "config.json", model_type="bert")
+    with pytest.raises(UnsupportedModelError, match="model_type 'bert', which is no sequence-to-sequence model"):
         load_engine(checkpoint, device="cpu")
     edit_json(checkpoint / "config.json", model_type="marian", activation_function="tanh")
     with pytest.raises(UnsupportedModelError, match="activation_function is 'tanh'"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,7 +20,7 @@ from knnmt.errors import SettingError
 
 if TYPE_CHECKING:
     from knnmt.datastore.store import Datastore
-    from knnmt.engine.transformer import TransformerEngine
+    from knnmt.engine.base import Engine
     from knnmt.retrieval.chooser import Candidate, Target
 
 _DEVELOPMENT_PAIRS = 500
@@ -85,7 +85,7 @@ def index(
 
 def prepare_store(
     store: Datastore,
-    engine: TransformerEngine,
+    engine: Engine[Any],
     target: Target,
     kinds: list[str] | None,
     development: Path | None,

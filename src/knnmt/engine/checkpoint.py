@@ -182,8 +182,8 @@ _NOT_DONE = {
 }
 
 
-def generation_settings(directory: Path, config: Mapping[str, Any]) -> DecodingConfig:
-    """What the checkpoint asks of the search."""
+def generation_settings(directory: Path, config: Mapping[str, Any], positions: int) -> DecodingConfig:
+    """What the checkpoint asks of the search; positions are as many as the model has."""
     asked = generation_json(directory, config)
     end = special_tokens(directory, config).end
     for name, neutral in _NOT_DONE.items():
@@ -194,7 +194,6 @@ def generation_settings(directory: Path, config: Mapping[str, Any]) -> DecodingC
                 IgnoredSettingWarning,
                 stacklevel=2,
             )
-    positions = config["max_position_embeddings"]
     longest = asked.get("max_new_tokens") or (asked.get("max_length") or positions) - 1
     sequences = [tuple(sequence) for sequence in asked.get("bad_words_ids") or [] if list(sequence) != [end]]
     single = [sequence[0] for sequence in sequences if len(sequence) == 1]
