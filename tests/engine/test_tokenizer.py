@@ -68,6 +68,37 @@ def test_sentencepiece_models_go_through_transformers(sentencepiece_checkpoint: 
     assert "".join(tokenizer.piece(token) for token in target[:-1]).replace("▁", " ").strip() == text.upper()
 
 
+@pytest.fixture
+def fsmt_checkpoint(tmp_path: Path) -> Path:
+    """The files of an FSMT tokenizer: one list of merges, a vocabulary a side, of different order."""
+    letters = "abcdefghijklmnopqrstuvwxyzäöüßABCDEFGHIJKLMNOPQRSTUVWXYZ.,&;#0123456789-"
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", *letters, *(f"{letter}</w>" for letter in letters), "th", "the</w>"]
+    source = {piece: i for i, piece in enumerate(pieces)}
+    target = {piece: i for i, piece in enumerate([*pieces[:4], *reversed(pieces[4:])])}
+    (tmp_path / "vocab-src.json").write_text(json.dumps(source))
+    (tmp_path / "vocab-tgt.json").write_text(json.dumps(target))
+    (tmp_path / "merges.txt").write_text("t h 10\nth e</w> 9\n")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "fsmt"}))
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "FSMTTokenizer", "langs": ["fr", "en"]})
+    )
+    return tmp_path
+
+
+def test_fsmt_reads_each_side_by_its_own_vocabulary_and_language(fsmt_checkpoint: Path) -> None:
+    tokenizer = load_tokenizer(fsmt_checkpoint)
+    text = "the path, it's 3 km."
+    (source,), (target,) = tokenizer.encode_sources([text]), tokenizer.encode_targets([text])
+    assert source[-1] == target[-1] == 2
+    assert source != target
+    assert tokenizer.piece(target[0]) == "the</w>"
+    assert tokenizer.decode(target) == text
+    pieces = list(json.loads((fsmt_checkpoint / "vocab-src.json").read_text()))
+    assert pieces[source[0]] == "the</w>"
+    # French keeps the apostrophe with what stands before it, English with what comes after.
+    assert [pieces[token] for token in source] != [tokenizer.piece(token) for token in target]
+
+
 def test_without_transformers_the_error_says_how_to_install_it(
     sentencepiece_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,8 +69,10 @@ def index(
     from knnmt.datastore.store import Datastore
 
     opened = Datastore.open(store)
-    engine = load_quickly(model or opened.manifest.model_name, "cpu", threads)
-    opened.manifest.require_model(store, engine.name, engine.fingerprint)
+    manifest = opened.manifest
+    languages = (manifest.source_language, manifest.target_language)
+    engine = load_quickly(model or manifest.model_name, "cpu", threads, None, *languages)
+    manifest.require_engine(store, engine)
     from knnmt.index.kinds import EXACT, KINDS
     from knnmt.retrieval.chooser import Target
 

@@ -28,7 +28,14 @@ def heavy_imports() -> Iterator[None]:
         gc.enable()
 
 
-def load_quickly(model: str, device: str | None, threads: int | None, dtype: str | None = None) -> Engine[Any]:
+def load_quickly(
+    model: str,
+    device: str | None,
+    threads: int | None,
+    dtype: str | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
+) -> Engine[Any]:
     """Load a model for a command that encodes."""
     with heavy_imports():
         import torch
@@ -36,4 +43,4 @@ def load_quickly(model: str, device: str | None, threads: int | None, dtype: str
         from knnmt.engine.loading import load_engine
     if threads is not None:
         torch.set_num_threads(threads)
-    return load_engine(model, device, dtype)
+    return load_engine(model, device, dtype, source_language, target_language)

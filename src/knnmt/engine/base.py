@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # what only looks at stores and checkpoints need not wait for
     import torch
     from torch import Tensor
 
+    from knnmt.engine.languages import Languages
+
 
 @dataclass(frozen=True, slots=True)
 class EncodedSources:
@@ -105,6 +107,10 @@ class Engine(Protocol[State]):
 
     @property
     def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def languages(self) -> Languages:
+        """What it translates from and to, as far as that is known."""
 
     @property
     def fingerprint(self) -> Fingerprint: ...

@@ -15,11 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from knnmt import timing
-from knnmt.config import DecodingConfig
-from knnmt.engine.base import EncodedSources, Fingerprint, SpecialTokens
+from knnmt.engine.base import EncodedSources, Fingerprint
 from knnmt.engine.generic_state import GenericState
+from knnmt.engine.languages import Told
 from knnmt.engine.layers import Projection
-from knnmt.engine.tokenizer import Tokenizer
 from knnmt.errors import CheckpointError, MissingDependencyError, UnsupportedModelError
 
 
@@ -31,16 +30,15 @@ class GenericEngine:
         name: str,
         model: Any,
         max_positions: int,
-        tokenizer: Tokenizer,
-        special_tokens: SpecialTokens,
-        generation: DecodingConfig,
+        told: Told,
         fingerprint: Callable[[], Fingerprint],
     ) -> None:
         self.name = name
         self.max_positions = max_positions
-        self.tokenizer = tokenizer
-        self.special_tokens = special_tokens
-        self.generation = generation
+        self.languages = told.languages
+        self.tokenizer = told.tokenizer
+        self.special_tokens = told.special_tokens
+        self.generation = told.generation
         self._read_fingerprint = fingerprint
         self._model = model
         self.device: torch.device = model.device

@@ -16,12 +16,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from knnmt import timing
-from knnmt.config import DecodingConfig
 from knnmt.engine.architecture import Architecture
-from knnmt.engine.base import EncodedSources, Fingerprint, SpecialTokens
+from knnmt.engine.base import EncodedSources, Fingerprint
+from knnmt.engine.languages import Told
 from knnmt.engine.layers import ACTIVATIONS, FeedForward, Norm, Projection, Residual, attend, attention_weights
 from knnmt.engine.state import TransformerState
-from knnmt.engine.tokenizer import Tokenizer
 from knnmt.engine.weights import Weights
 
 
@@ -191,16 +190,15 @@ class TransformerEngine:
         name: str,
         shape: Architecture,
         weights: Weights,
-        tokenizer: Tokenizer,
-        special_tokens: SpecialTokens,
-        generation: DecodingConfig,
+        told: Told,
         fingerprint: Callable[[], Fingerprint],
     ) -> None:
         self.name = name
         self._read_fingerprint = fingerprint
-        self.tokenizer = tokenizer
-        self.special_tokens = special_tokens
-        self.generation = generation
+        self.languages = told.languages
+        self.tokenizer = told.tokenizer
+        self.special_tokens = told.special_tokens
+        self.generation = told.generation
         self.dim = shape.dim
         self.max_positions = shape.max_positions
         self._shape = shape

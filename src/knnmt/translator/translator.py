@@ -25,7 +25,15 @@ from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import CutTranslationWarning, InputError, LongSegmentWarning
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval, Statistics
 from knnmt.translator.evidence import Evidence, evidence_of
-from knnmt.translator.memories import THE_CALLS_STORE, Memories, Request, RetrievalSettings, Store, check_names
+from knnmt.translator.memories import (
+    THE_CALLS_STORE,
+    Memories,
+    Request,
+    RetrievalSettings,
+    Store,
+    check_names,
+    languages_of,
+)
 from knnmt.translator.segments import Segment, cut_to_fit, join, segments_of
 from knnmt.translator.translation import Token, Translation
 from knnmt.version import __version__
@@ -74,6 +82,8 @@ class Translator:
     dtype: "float32", "bfloat16", "float16" (CUDA), or "auto" for what this machine is fastest in;
         by default float32 on a CPU and float16 on CUDA
     threads: CPU threads, for the whole process; by default as many as PyTorch takes
+    source_lang, target_lang: for models of many languages, tags (de, pt-BR) or their own codes; by default the
+        datastore's
     datastore: the memory that calls use unless they name another
     exact: search every key of a store, whatever index it has
     retrieval: settings of retrieval for calls that do not say otherwise (`RetrievalSettings`)
@@ -86,6 +96,8 @@ class Translator:
         device: str | torch.device | None = None,
         dtype: str | torch.dtype | None = None,
         threads: int | None = None,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
         datastore: Store | None = None,
         exact: bool = False,
         **retrieval: Unpack[RetrievalSettings],
@@ -93,7 +105,9 @@ class Translator:
         if threads is not None:
             check(threads >= 1, f"threads must be at least 1, got {threads}")
             torch.set_num_threads(threads)
-        self.engine = load_engine(model, device, dtype)
+        if datastore is not None and source_lang is None and target_lang is None:
+            source_lang, target_lang = languages_of(datastore)
+        self.engine = load_engine(model, device, dtype, source_lang, target_lang)
         self.memories = Memories(self.engine, exact)
         self.statistics = Statistics()
         check_names(retrieval)
