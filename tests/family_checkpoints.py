@@ -87,7 +87,8 @@ def make_family(directory: Path, family: str, generation: dict[str, Any] | None 
     path = directory / "generation_config.json"
     if not path.exists():
         path.write_text("{}")
-    edit_json(path, num_beams=5, max_length=24, min_length=5, bad_words_ids=[[PAD]], **(generation or {}))
+    asked = {"num_beams": 5, "max_length": 24, "min_length": 5, "bad_words_ids": [[PAD]], **(generation or {})}
+    edit_json(path, **asked)
     write_tokenizer(directory)
     return directory
 

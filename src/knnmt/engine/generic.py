@@ -19,7 +19,7 @@ from knnmt.engine.base import EncodedSources, Fingerprint
 from knnmt.engine.generic_state import GenericState
 from knnmt.engine.languages import Told
 from knnmt.engine.layers import Projection
-from knnmt.errors import CheckpointError, MissingDependencyError, UnsupportedModelError
+from knnmt.errors import CheckpointError, MissingDependencyError, SettingError, UnsupportedModelError
 
 
 class GenericEngine:
@@ -58,10 +58,14 @@ class GenericEngine:
         return found
 
     def _require_same(self, expected: Tensor) -> None:
+        """Refuse a model that is not understood: its logits must follow from the representations."""
+        if not bool(expected.isfinite().all()):
+            raise SettingError(f"{self.name}: gives no numbers in {self.dtype}; use dtype 'bfloat16' or 'float32'")
         representations = self._logits_of_a_probe()
+        tolerance = 1e-2 if self.dtype == torch.float32 else 0.25  # half precision rounds logits that far
         if representations.shape == (1, 2, self.dim):
             found = self.log_probabilities(representations)
-            if torch.allclose(found, expected.float().log_softmax(-1), atol=1e-2):
+            if torch.allclose(found, expected.float().log_softmax(-1), atol=tolerance):
                 return
         raise UnsupportedModelError(
             f"{self.name}: a model of type {self._model.config.model_type!r} whose logits are more than a linear "
@@ -140,10 +144,13 @@ def load_transformers_model(directory: Path, model_type: object, device: torch.d
     """The checkpoint as `transformers` loads it, ready for inference. No code of the checkpoint is run."""
     try:
         from transformers import AutoModelForSeq2SeqLM
+        from transformers.utils import logging
     except ImportError as error:
         raise MissingDependencyError(
             "transformers", f"{directory}, a model of type {model_type!r},", "transformers"
         ) from error
+    with_bar = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
     try:
         # Only plain attention can say what it attended to.
         model = AutoModelForSeq2SeqLM.from_pretrained(
@@ -156,4 +163,7 @@ def load_transformers_model(directory: Path, model_type: object, device: torch.d
         ) from error
     except Exception as error:  # broken files surface there as almost any exception
         raise CheckpointError(f"{directory}: transformers cannot load this checkpoint: {error}") from error
+    finally:
+        if with_bar:
+            logging.enable_progress_bar()
     return model.to(device).eval()

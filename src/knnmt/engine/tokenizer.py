@@ -79,7 +79,8 @@ class TransformersTokenizer:
         try:
             self._slow: Any = AutoTokenizer.from_pretrained(str(directory), local_files_only=True)
         except ImportError as error:
-            raise MissingDependencyError("sentencepiece", f"the tokenizer of {directory}", "transformers") from error
+            package = "sacremoses" if "sacremoses" in str(error) else "sentencepiece"
+            raise MissingDependencyError(package, f"the tokenizer of {directory}", "transformers") from error
         except Exception as error:  # missing files surface there as almost any exception
             raise CheckpointError(f"{directory}: its tokenizer cannot be loaded: {error}") from error
 
