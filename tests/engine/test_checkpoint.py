@@ -138,11 +138,14 @@ def test_an_fsmt_of_the_published_layout_loads(tmp_path: Path) -> None:
         {name: tensor for name, tensor in tensors.items() if name not in left_out}, tmp_path / "pytorch_model.bin"
     )
     decoder = {"bos_token_id": 2, "vocab_size": 128}
-    edit_json(tmp_path / "config.json", decoder=decoder, langs=["de", "en"], num_beams=5, max_length=30)
+    unsaid = dict.fromkeys(("decoder_start_token_id", "forced_eos_token_id", "activation_function", "num_beams"))
+    edit_json(tmp_path / "config.json", decoder=decoder, langs=["de", "en"], max_length=30, **unsaid)
     engine = load_engine(tmp_path, device="cpu")
     found = engine.log_probabilities(force(engine, [source], [target]).representations)
     torch.testing.assert_close(found, expected.logits[0].log_softmax(-1), atol=1e-4, rtol=0)
-    assert (engine.generation.beam, engine.generation.max_tokens) == (5, 29)
+    asked = engine.generation
+    assert (asked.beam, asked.max_tokens, asked.forced_last_token) == (5, 29, 2)
+    assert engine.special_tokens.decoder_start == 2
     assert (engine.languages.source, engine.languages.target) == ("de", "en")
 
 

@@ -89,6 +89,9 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     tokenizer = make_tokenizer(pieces, directory)
     tokenizer.save_pretrained(directory)
     edit_json(directory / "tokenizer_config.json", src_lang=None, tgt_lang=None)
+    if request.param == "mbart":  # as it was published: the start is to be told
+        for file in ("config.json", "generation_config.json"):
+            edit_json(directory / file, decoder_start_token_id=None)
     return directory, tokenizer, request.param
 
 
@@ -152,6 +155,7 @@ def test_a_store_is_built_and_searched_for_its_languages_only(many: Path, tmp_pa
     store = Datastore.build(tmp_path / "store", memory, engine)
     assert (store.manifest.source_language, store.manifest.target_language) == ("deu_Latn", "eng_Latn")
     translator = Translator(many, device="cpu", datastore=tmp_path / "store", k=1, interpolation_weight=0.99)
+    assert translator.signature(translator.decoding()).startswith(f"model:{many.name}|langs:deu_Latn-eng_Latn|dtype:")
     for pair in memory[:3]:
         assert translator.translate(pair.source, max_tokens=119).text == pair.target
     with pytest.raises(DatastoreMismatchError, match=r"built for deu_Latn to eng_Latn; .* loaded for deu_Latn to fra_"):

@@ -22,6 +22,32 @@ FAMILIES: dict[str, Callable[[Mapping[str, Any]], Architecture]] = {
     "pegasus": pegasus_architecture,
 }
 
+_FAIRSEQ_TOKENS = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+# What published configs leave unsaid, for `transformers` knows it. (mBART's start is the code of the target language.)
+_UNSAID: dict[str, dict[str, Any]] = {
+    "marian": {"forced_eos_token_id": 0},
+    "fsmt": {
+        **_FAIRSEQ_TOKENS,
+        "forced_eos_token_id": 2,
+        "activation_function": "relu",
+        "scale_embedding": True,
+        "tie_word_embeddings": False,
+        "num_beams": 5,
+        "max_length": 200,
+    },
+    "bart": {**_FAIRSEQ_TOKENS, "forced_eos_token_id": 2},
+    "mbart": {**_FAIRSEQ_TOKENS, "forced_eos_token_id": 2},
+    "m2m_100": {**_FAIRSEQ_TOKENS, "activation_function": "relu", "scale_embedding": True},
+    "pegasus": {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "forced_eos_token_id": 1},
+}
+
+
+def with_unsaid(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with what its family means where it says nothing. Of nulls, only that of the start token says nothing."""
+    said = {name: value for name, value in config.items() if value is not None or name != "decoder_start_token_id"}
+    return {**_UNSAID.get(str(config.get("model_type")), {}), **said}
+
+
 # What files hold besides what is taken: copies of a tied table, and tables that are computed here.
 MAY_STAY = {
     *TIED,

@@ -19,11 +19,11 @@ from knnmt.engine.checkpoint import (
     read_tokenizer_config,
     special_tokens,
 )
-from knnmt.engine.families import FAMILIES, MAY_STAY
+from knnmt.engine.families import FAMILIES, MAY_STAY, with_unsaid
 from knnmt.engine.generic import GenericEngine, load_transformers_model
 from knnmt.engine.languages import Told, stated_languages, tell_languages
 from knnmt.engine.precision import choose_device, choose_dtype
-from knnmt.engine.shipped import DEFAULT_MODEL
+from knnmt.engine.shipped import DEFAULT_MODEL, MODELS_DIRECTORY
 from knnmt.engine.tokenizer import load_tokenizer
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.engine.weights import Weights
@@ -46,7 +46,7 @@ def load_engine(
     with timing.stage("loading"):
         directory = find_checkpoint(model)
         name = directory.name if isinstance(model, Path) else str(model)
-        config = read_json(directory / "config.json")
+        config = with_unsaid(read_json(directory / "config.json"))
         family = config.get("model_type")
         if family in FAMILIES:
             try:
@@ -77,4 +77,6 @@ def _told(directory: Path, config: Mapping[str, Any], positions: int, source: st
         special_tokens(directory, config),
         generation_settings(directory, config, positions),
     )
-    return tell_languages(plain, config.get("model_type"), tokenizer_config, source, target)
+    # The models of this package have two languages: looking for more would only cost time at every start.
+    family = None if directory.parent == MODELS_DIRECTORY else config.get("model_type")
+    return tell_languages(plain, family, tokenizer_config, source, target)

@@ -198,7 +198,9 @@ class Translator:
     def signature(self, config: DecodingConfig, **retrieval: Unpack[DatastoreSettings]) -> str:
         """What a published score must say of a call with these settings; what is not given is as in `stream`."""
         dtype = str(self.engine.dtype).removeprefix("torch.")
-        parts = [f"model:{self.engine.name}|dtype:{dtype}|{config.signature()}"]
+        told = self.engine.languages
+        languages = f"|langs:{told.source}-{told.target}" if told.codes else ""
+        parts = [f"model:{self.engine.name}{languages}|dtype:{dtype}|{config.signature()}"]
         datastore, settings = self._memory_settings(retrieval)
         if datastore is not None:
             found = self.memories.retrieval(datastore, settings)
