@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from conftest import edit_json
+from german import german_sentences
 
 START, PAD, END, UNKNOWN = 0, 1, 2, 3
 LETTERS = [*map(chr, range(32, 127)), *"äöüßÄÖÜ"]
@@ -119,6 +121,27 @@ def write_tokenizer(directory: Path, codes: Sequence[str] = ()) -> None:
     tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", END)])
     tokenizer.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", *(AddedToken(code) for code in codes)])
     tokenizer.save(str(directory / "tokenizer.json"))
+
+
+def write_opus_tokenizer(directory: Path, codes: Sequence[str] = ()) -> int:
+    """The tokenizer of an OPUS-MT checkpoint, of our own sentences: two models, one vocabulary, whose size comes back."""
+    import sentencepiece
+
+    vocabulary = {"</s>": 0, "<unk>": 1} | {code: 2 + i for i, code in enumerate(codes)}
+    texts = german_sentences(200)
+    for side, lines in (("source", texts), ("target", [text.upper() for text in texts])):
+        prefix = directory / side
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_prefix=str(prefix), vocab_size=120, minloglevel=2
+        )
+        prefix.with_suffix(".model").rename(prefix.with_suffix(".spm"))
+        for line in prefix.with_suffix(".vocab").read_text(encoding="utf-8").splitlines():
+            vocabulary.setdefault(line.split("\t")[0], len(vocabulary))
+    vocabulary["<pad>"] = len(vocabulary)
+    (directory / "vocab.json").write_text(json.dumps(vocabulary))
+    settings = {"tokenizer_class": "MarianTokenizer", "source_lang": "de", "target_lang": "en"}
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    return len(vocabulary)
 
 
 def some_sources(count: int, highest: int = 105, longest: int = 12) -> list[list[int]]:

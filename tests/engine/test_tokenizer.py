@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from family_checkpoints import write_opus_tokenizer
 from german import german_sentences
 from knnmt.engine.shipped import MODELS_DIRECTORY
 from knnmt.engine.tokenizer import JsonTokenizer, TransformersTokenizer, load_tokenizer
@@ -34,25 +35,9 @@ def test_the_shipped_tokenizer_agrees_with_transformers_and_loses_nothing() -> N
 @pytest.fixture(scope="module")
 def sentencepiece_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of an OPUS-MT tokenizer, trained on our own sentences: two models, one vocabulary."""
-    import sentencepiece
-
     directory = tmp_path_factory.mktemp("opus")
-    vocabulary = {"</s>": 0, "<unk>": 1}
-    for side, texts in (
-        ("source", german_sentences(200)),
-        ("target", [text.upper() for text in german_sentences(200)]),
-    ):
-        prefix = directory / side
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(texts), model_prefix=str(prefix), vocab_size=120, minloglevel=2
-        )
-        prefix.with_suffix(".model").rename(prefix.with_suffix(".spm"))
-        for line in prefix.with_suffix(".vocab").read_text(encoding="utf-8").splitlines():
-            vocabulary.setdefault(line.split("\t")[0], len(vocabulary))
-    vocabulary["<pad>"] = len(vocabulary)
-    (directory / "vocab.json").write_text(json.dumps(vocabulary))
+    write_opus_tokenizer(directory)
     (directory / "config.json").write_text(json.dumps({"model_type": "marian"}))
-    (directory / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "MarianTokenizer"}))
     return directory
 
 

@@ -43,7 +43,7 @@ _UNSAID: dict[str, dict[str, Any]] = {
 
 
 def with_unsaid(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config with what its family means where it says nothing. Of nulls, only that of the start token says nothing."""
+    """The config with what its family means where it says nothing; a null says something, except of the start token."""
     said = {name: value for name, value in config.items() if value is not None or name != "decoder_start_token_id"}
     return {**_UNSAID.get(str(config.get("model_type")), {}), **said}
 
