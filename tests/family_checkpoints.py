@@ -124,7 +124,7 @@ def write_tokenizer(directory: Path, codes: Sequence[str] = ()) -> None:
 
 
 def write_opus_tokenizer(directory: Path, codes: Sequence[str] = ()) -> int:
-    """The tokenizer of an OPUS-MT checkpoint, of our own sentences: two models, one vocabulary, whose size comes back."""
+    """The tokenizer of an OPUS-MT checkpoint, of our own sentences: two models, one vocabulary. Returns its size."""
     import sentencepiece
 
     vocabulary = {"</s>": 0, "<unk>": 1} | {code: 2 + i for i, code in enumerate(codes)}

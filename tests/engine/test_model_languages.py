@@ -9,12 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from conftest import edit_json
-from family_checkpoints import END, load_reference, make_family, reference_beams, write_tokenizer
+from family_checkpoints import (
+    END,
+    PAD,
+    load_reference,
+    make_family,
+    padded,
+    reference_beams,
+    reference_outputs,
+    write_tokenizer,
+)
 from german import german_memory, german_sentences
 from knnmt.datastore.store import Datastore
 from knnmt.decoding.beam import beam_search
+from knnmt.engine.forced import force
 from knnmt.engine.languages import Languages
 from knnmt.engine.loading import load_engine
 from knnmt.errors import DatastoreMismatchError, SettingError
@@ -101,10 +112,10 @@ def test_texts_are_encoded_as_transformers_does(checkpoint: Any) -> None:
     assert ours.encode_sources([]) == []
     assert ours.encode_sources(TEXTS) == tokenizer(TEXTS)["input_ids"]
     expected = tokenizer(text_target=TEXTS)["input_ids"]
-    if name == "mbart":  # whose code comes after the end, where nothing is decoded any more
-        expected = [ids[:-1] for ids in expected]
-    assert ours.encode_targets(TEXTS) == expected
-    assert [ours.decode(ids) for ids in expected] == TEXTS
+    # The code is told, not predicted; that of mBART comes after the end.
+    text_ids = [ids[:-1] if name == "mbart" else ids[1:] for ids in expected]
+    assert ours.encode_targets(TEXTS) == text_ids
+    assert [ours.decode(ids if name != "mbart" else ids[:-1]) for ids in expected] == TEXTS
     assert ours.piece(expected[0][1]) == tokenizer.convert_ids_to_tokens(expected[0][1])
 
 
@@ -119,6 +130,33 @@ def test_decoding_is_told_the_target_language(checkpoint: Any) -> None:
     found = [each[0] for each in beam_search(engine, sources, replace(engine.generation, beam=5))]
     assert [each.tokens for each in found] == [tokens for tokens, _ in expected]
     assert [each.score for each in found] == pytest.approx([score for _, score in expected], abs=1e-4)
+
+
+def test_a_forced_pass_begins_with_the_target_language(checkpoint: Any) -> None:
+    directory, tokenizer, name = checkpoint
+    engine = load_engine(directory, device="cpu", source_lang="de", target_lang="en")
+    code = tokenizer.convert_tokens_to_ids(MULTILINGUAL[name][2])
+    sources = [[5, 9, 14, END], [7, END]]
+    targets = [[8, 21, END], [6, 30, 11, END]]
+    block = force(engine, sources, targets, cross_attention=True)
+    theirs = load_reference(directory)
+    told = [[code, *target] for target in targets] if name != "mbart" else targets
+    theirs.config.decoder_start_token_id = code if name == "mbart" else END
+    expected = reference_outputs(theirs, sources, told)
+    skipped = len(told[0]) - len(targets[0])
+    real = padded(targets) != PAD
+    torch.testing.assert_close(
+        engine.log_probabilities(block.representations),
+        expected.logits[:, skipped:][real].log_softmax(-1),
+        atol=1e-4,
+        rtol=0,
+    )
+    assert block.targets.tolist() == [token for target in targets for token in target]
+    assert block.cross_attention is not None
+    last = expected.cross_attentions[-1].mean(1)[:, skipped:]
+    torch.testing.assert_close(block.cross_attention[1, -1, :4, :2], last[1, :4, :2], atol=1e-4, rtol=0)
+    assert engine.max_positions == 40 - skipped
+    assert engine.generation.max_tokens < engine.max_positions
 
 
 def test_languages_are_checked_against_the_tokenizer(checkpoint: Any) -> None:
@@ -152,12 +190,13 @@ def test_a_store_is_built_and_searched_for_its_languages_only(many: Path, tmp_pa
     engine = load_engine(many, device="cpu", source_lang="de", target_lang="en")
     assert engine.languages == Languages("deu_Latn", "eng_Latn", ("deu_Latn", "eng_Latn", "fra_Latn", "zho_Hans"))
     memory = german_memory(12)
+    assert engine.tokenizer.encode_targets(["a"]) == [[69, END]]  # no entry for what is told
     store = Datastore.build(tmp_path / "store", memory, engine)
     assert (store.manifest.source_language, store.manifest.target_language) == ("deu_Latn", "eng_Latn")
     translator = Translator(many, device="cpu", datastore=tmp_path / "store", k=1, interpolation_weight=0.99)
     assert translator.signature(translator.decoding()).startswith(f"model:{many.name}|langs:deu_Latn-eng_Latn|dtype:")
     for pair in memory[:3]:
-        assert translator.translate(pair.source, max_tokens=119).text == pair.target
+        assert translator.translate(pair.source, max_tokens=118).text == pair.target
     with pytest.raises(DatastoreMismatchError, match=r"built for deu_Latn to eng_Latn; .* loaded for deu_Latn to fra_"):
         Translator(many, device="cpu", datastore=tmp_path / "store", source_lang="de", target_lang="fr")
     french = load_engine(many, device="cpu", source_lang="de", target_lang="fr")

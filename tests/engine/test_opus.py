@@ -1,4 +1,4 @@
-"""OPUS-MT checkpoints as the conversion to the Hugging Face layout leaves them: from text to text as in `transformers`."""
+"""OPUS-MT checkpoints as their conversion to the Hugging Face layout leaves them: texts translated as there."""
 
 from __future__ import annotations
 

@@ -74,11 +74,21 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:
-    """Ids that decoding needs to know."""
+    """Ids that decoding needs to know.
+
+    target_code: the language code that comes first in every target. It is told, not predicted: texts that are encoded
+        do not have it, forced passes put it in, and a search is forced to begin with it.
+    """
 
     end: int
     padding: int
     decoder_start: int
+    target_code: int | None = None
+
+    @property
+    def beginning(self) -> tuple[int, ...]:
+        """What a decoder is fed before the first token of a text."""
+        return (self.decoder_start,) if self.target_code is None else (self.decoder_start, self.target_code)
 
 
 class Engine(Protocol[State]):

@@ -34,11 +34,11 @@ class GenericEngine:
         fingerprint: Callable[[], Fingerprint],
     ) -> None:
         self.name = name
-        self.max_positions = max_positions
         self.languages = told.languages
         self.tokenizer = told.tokenizer
         self.special_tokens = told.special_tokens
         self.generation = told.generation
+        self.max_positions = told.room(max_positions)
         self._read_fingerprint = fingerprint
         self._model = model
         self.device: torch.device = model.device

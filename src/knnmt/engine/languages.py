@@ -2,9 +2,10 @@
 
 A model for many languages has a token for each, and families put them in different places:
 
-    M2M100, NLLB, mBART-50   source: CODE text end      target: CODE text end, the first token forced
-    mBART, NLLB of old       source: text end CODE      (mBART) target: text end, decoded from CODE on
-    MADLAD, OPUS-MT          source: TARGET-CODE text end
+    M2M100, NLLB, mBART-50   source: CODE text end          target: CODE text end, the first token forced
+    mBART                    source: text end CODE          target: text end, decoded from CODE on
+    NLLB of old              source: text end CODE          target: CODE text end
+    MADLAD, OPUS-MT          source: TARGET-CODE text end   target: text end
 """
 
 from __future__ import annotations
@@ -79,30 +80,34 @@ def stated_languages(directory: Path, config: Mapping[str, Any], tokenizer_confi
 
 
 class LanguageTokenizer:
-    """A tokenizer whose texts carry language codes."""
+    """A tokenizer whose sources carry language codes.
+
+    before, after: the ids around a source
+    target_code: what hypotheses begin with, which is no text
+    """
 
     def __init__(
         self,
         plain: VocabularyTokenizer,
-        source: tuple[Sequence[int], Sequence[int]],
-        target: tuple[Sequence[int], Sequence[int]],
+        before: Sequence[int],
+        after: Sequence[int],
+        end: int,
+        target_code: int | None = None,
     ) -> None:
-        """source, target: the ids before and after a text"""
         self._plain = plain
-        self._source = source
-        self._target = target
+        self._before = before
+        self._after = after
+        self._end = end
+        self._target_code = target_code
 
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
-        before, after = self._source
-        return [[*before, *ids, *after] for ids in self._plain.encode_plain(texts, target=False)]
+        return [[*self._before, *ids, *self._after] for ids in self._plain.encode_plain(texts, target=False)]
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
-        before, after = self._target
-        return [[*before, *ids, *after] for ids in self._plain.encode_plain(texts, target=True)]
+        return [[*ids, self._end] for ids in self._plain.encode_plain(texts, target=True)]
 
     def decode(self, ids: Sequence[int]) -> str:
-        codes = self._target[0]
-        return self._plain.decode([token for token in ids if token not in codes])
+        return self._plain.decode([token for token in ids if token != self._target_code])
 
     def piece(self, token: int) -> str:
         return self._plain.piece(token)
@@ -116,6 +121,10 @@ class Told:
     tokenizer: Tokenizer
     special_tokens: SpecialTokens
     generation: DecodingConfig
+
+    def room(self, positions: int) -> int:
+        """How many of a model's positions are left for text."""
+        return positions - len(self.special_tokens.beginning) + 1
 
 
 def tell_languages(
@@ -138,7 +147,7 @@ def tell_languages(
     end = told.special_tokens.end
     if form in _NAMES_TARGET_ONLY:
         languages = Languages(source or stated.source, target_code, tuple(names))
-        wrapped = LanguageTokenizer(tokenizer, ([codes[target_code]], [end]), ([], [end]))
+        wrapped = LanguageTokenizer(tokenizer, [codes[target_code]], [end], end)
         return replace(told, languages=languages, tokenizer=wrapped)
     source_code = _chosen("source", source, names)
     languages = Languages(source_code, target_code, tuple(names))
@@ -147,18 +156,18 @@ def tell_languages(
         form == "mbart" and tokenizer_config.get("tokenizer_class", "").removesuffix("Fast") != "MBart50Tokenizer"
     )
     after = old_mbart or bool(tokenizer_config.get("legacy_behaviour"))
-    of_source = ([], [end, from_]) if after else ([from_], [end])
+    before_source, after_source = ([], [end, from_]) if after else ([from_], [end])
     if old_mbart:
         return Told(
             languages,
-            LanguageTokenizer(tokenizer, of_source, ([], [end])),
+            LanguageTokenizer(tokenizer, before_source, after_source, end),
             replace(told.special_tokens, decoder_start=to),
             replace(told.generation, forced_first_token=None),
         )
     return Told(
         languages,
-        LanguageTokenizer(tokenizer, of_source, ([to], [end])),
-        told.special_tokens,
+        LanguageTokenizer(tokenizer, before_source, after_source, end, to),
+        replace(told.special_tokens, target_code=to),
         replace(told.generation, forced_first_token=to),
     )
 

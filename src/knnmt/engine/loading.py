@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,4 +80,6 @@ def _told(directory: Path, config: Mapping[str, Any], positions: int, source: st
     )
     # The models of this package have two languages: looking for more would only cost time at every start.
     family = None if directory.parent == MODELS_DIRECTORY else config.get("model_type")
-    return tell_languages(plain, family, tokenizer_config, source, target)
+    told = tell_languages(plain, family, tokenizer_config, source, target)
+    longest = min(told.generation.max_tokens, told.room(positions) - 1)
+    return replace(told, generation=replace(told.generation, max_tokens=longest))

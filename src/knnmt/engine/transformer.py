@@ -199,8 +199,8 @@ class TransformerEngine:
         self.tokenizer = told.tokenizer
         self.special_tokens = told.special_tokens
         self.generation = told.generation
+        self.max_positions = told.room(shape.max_positions)
         self.dim = shape.dim
-        self.max_positions = shape.max_positions
         self._shape = shape
         self._source_embedding = Embedding.of(weights, "encoder", shape)
         self._target_embedding = Embedding.of(weights, "decoder", shape)
