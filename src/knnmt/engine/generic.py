@@ -19,7 +19,7 @@ from knnmt.engine.base import EncodedSources, Fingerprint
 from knnmt.engine.generic_state import GenericState
 from knnmt.engine.languages import Told
 from knnmt.engine.layers import Projection
-from knnmt.errors import CheckpointError, MissingDependencyError, SettingError, UnsupportedModelError
+from knnmt.errors import CheckpointError, KnnmtError, MissingDependencyError, SettingError, UnsupportedModelError
 
 
 class GenericEngine:
@@ -44,28 +44,39 @@ class GenericEngine:
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
         with torch.inference_mode():
-            expected = self._logits_of_a_probe()
-            self._output = _take_output_projection(model)
-            self.dim, self.vocabulary_size = self._output.weight.shape
-            self._require_same(expected)
+            try:
+                special = self.special_tokens
+                source, target = [[special.end] * 2], torch.tensor([[special.decoder_start, special.end]])
+                expected = self._whole(source, target)
+                self._output = _take_output_projection(model)
+                self.dim, self.vocabulary_size = self._output.weight.shape
+                self._require_same(expected, source, target.to(self.device))
+            except KnnmtError:
+                raise
+            except Exception as error:  # a model that is fed what it does not take fails in ways of its own
+                raise UnsupportedModelError(
+                    f"{name}: a model of type {model.config.model_type!r} that does not run as text to text: {error}"
+                ) from error
 
-    def _logits_of_a_probe(self) -> Tensor:
-        """What the model gives for a source and a target of a few tokens."""
-        end, start = self.special_tokens.end, self.special_tokens.decoder_start
-        source = torch.tensor([[end, end]], device=self.device)
-        target = torch.tensor([[start, end]], device=self.device)
-        found: Tensor = self._model(input_ids=source, decoder_input_ids=target, use_cache=False).logits
-        return found
+    def _whole(self, source: list[list[int]], target: Tensor) -> Tensor:
+        """Log-probabilities by one pass through all of the model."""
+        out = self._model(
+            input_ids=torch.tensor(source, device=self.device),
+            decoder_input_ids=target.to(self.device),
+            use_cache=False,
+        )
+        return torch.log_softmax(out.logits.float(), dim=-1)
 
-    def _require_same(self, expected: Tensor) -> None:
-        """Refuse a model that is not understood: its logits must follow from the representations."""
+    def _require_same(self, expected: Tensor, source: list[list[int]], target: Tensor) -> None:
+        """Refuse a model that is not understood: the same must follow from the representations, step by step."""
         if not bool(expected.isfinite().all()):
             raise SettingError(f"{self.name}: gives no numbers in {self.dtype}; use dtype 'bfloat16' or 'float32'")
-        representations = self._logits_of_a_probe()
+        state = self.start(self.encode(source))
+        steps = [self.step(state, target[:, None, i : i + 1])[:, 0] for i in range(target.shape[1])]
         tolerance = 1e-2 if self.dtype == torch.float32 else 0.25  # half precision rounds logits that far
-        if representations.shape == (1, 2, self.dim):
-            found = self.log_probabilities(representations)
-            if torch.allclose(found, expected.float().log_softmax(-1), atol=tolerance):
+        if steps[0].shape == (1, 1, self.dim):
+            found = self.log_probabilities(torch.cat(steps, dim=1))
+            if torch.allclose(found, expected, atol=tolerance):
                 return
         raise UnsupportedModelError(
             f"{self.name}: a model of type {self._model.config.model_type!r} whose logits are more than a linear "
@@ -94,8 +105,10 @@ class GenericEngine:
             from transformers.modeling_outputs import BaseModelOutput
 
             fed, places = state.admit(tokens)
+            encoded = BaseModelOutput(last_hidden_state=state.source)
+            encoded.router_logits = None  # which mixtures of experts look for
             out = self._model(
-                encoder_outputs=BaseModelOutput(last_hidden_state=state.source),
+                encoder_outputs=encoded,
                 attention_mask=state.source_mask,
                 decoder_input_ids=fed,
                 past_key_values=state.cache,
