@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -29,10 +30,10 @@ from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
 from knnmt.datastore.building import BuildConfig, build
 from knnmt.datastore.slices import Slice, cut_slices
+from knnmt.engine.base import Engine
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.loading import load_engine
 from knnmt.engine.precision import cpu_name
-from knnmt.engine.transformer import TransformerEngine
 
 
 def sample(path: Path | None, count: int, scratch: Path) -> Path:
@@ -45,7 +46,7 @@ def sample(path: Path | None, count: int, scratch: Path) -> Path:
     return scratch / "sample.tsv"
 
 
-def bare_seconds(engine: TransformerEngine, parts: list[Slice], batch_tokens: int) -> float:
+def bare_seconds(engine: Engine[Any], parts: list[Slice], batch_tokens: int) -> float:
     """Encoder and decoder over the batches that a build makes."""
     started = time.perf_counter()
     for part in parts:
@@ -58,7 +59,7 @@ def bare_seconds(engine: TransformerEngine, parts: list[Slice], batch_tokens: in
     return time.perf_counter() - started
 
 
-def build_seconds(engine: TransformerEngine, memory: Path, store: Path, batch_tokens: int) -> float:
+def build_seconds(engine: Engine[Any], memory: Path, store: Path, batch_tokens: int) -> float:
     """A whole build, from the memory's file to a published store."""
     started = time.perf_counter()
     pairs = read_memories([memory], ReadingConfig(), ReadingReport())

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
@@ -24,8 +25,8 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
 from knnmt.datastore.store import Datastore
+from knnmt.engine.base import Engine
 from knnmt.engine.loading import load_engine
-from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.saved import read_saved
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.preparation import prepare
@@ -40,7 +41,7 @@ def read_pairs(path: Path) -> Iterator[SegmentPair]:
     return read_memories([path], ReadingConfig(source_language="de", target_language="en"), ReadingReport())
 
 
-def made(place: Path, engine: TransformerEngine, make: Callable[[], object]) -> Datastore:
+def made(place: Path, engine: Engine[Any], make: Callable[[], object]) -> Datastore:
     """The store at a place, made and indexed if it is not there yet."""
     started = time.perf_counter()
     if not place.exists():

@@ -23,7 +23,7 @@ MakeCheckpoint = Callable[..., Path]
 @pytest.fixture(scope="session")
 def engine() -> TransformerEngine:
     """The shipped model."""
-    return load_engine("de-en", device="cpu")
+    return own_engine("de-en")
 
 
 @pytest.fixture(scope="session")
@@ -106,7 +106,14 @@ def tiny_checkpoint(make_checkpoint: MakeCheckpoint) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny(tiny_checkpoint: Path) -> TransformerEngine:
-    return load_engine(tiny_checkpoint, device="cpu")
+    return own_engine(tiny_checkpoint)
+
+
+def own_engine(model: str | Path) -> TransformerEngine:
+    """A checkpoint that our own transformer runs, on the CPU."""
+    loaded = load_engine(model, device="cpu")
+    assert isinstance(loaded, TransformerEngine)
+    return loaded
 
 
 def domain_lines(data: Path, domain: str, count: int) -> list[str]:

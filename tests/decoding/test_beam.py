@@ -19,6 +19,7 @@ from knnmt.config import DecodingConfig
 from knnmt.decoding.beam import beam_search, best_continuations
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.engine.base import Engine
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 
@@ -55,7 +56,7 @@ def test_best_continuations_are_the_largest_of_all(
     assert len(set(finite)) == len(finite)
 
 
-def plain_beam_search(engine: TransformerEngine, source: list[int], config: DecodingConfig) -> list[Hypothesis]:
+def plain_beam_search(engine: Engine[Any], source: list[int], config: DecodingConfig) -> list[Hypothesis]:
     """One sentence, no cache, Python lists: the algorithm as it reads."""
     end, start = engine.special_tokens.end, engine.special_tokens.decoder_start
     running: list[tuple[tuple[int, ...], float]] = [((), 0.0)]

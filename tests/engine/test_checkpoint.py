@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from conftest import MakeCheckpoint, edit_json
+from family_checkpoints import load_reference, make_family, reference_outputs
 from knnmt.engine.checkpoint import find_checkpoint
 from knnmt.engine.forced import force
 from knnmt.engine.loading import load_engine
@@ -80,6 +81,72 @@ def test_every_weight_format_gives_the_same_model(checkpoint: Path) -> None:
     (checkpoint / "model-2-of-2.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"model-2-of-2\.safetensors are not there"):
         representations(checkpoint)
+
+
+def test_half_precision_and_sharded_pytorch_files_load(checkpoint: Path) -> None:
+    expected = representations(checkpoint)
+    tensors = load_file(checkpoint / "model.safetensors")
+    (checkpoint / "model.safetensors").unlink()
+    parts = {"pytorch_model-1.bin": sorted(tensors)[:9], "pytorch_model-2.bin": sorted(tensors)[9:]}
+    for part, held in parts.items():
+        torch.save({name: tensors[name].half() for name in held}, checkpoint / part)
+    index = {"weight_map": {name: part for part, held in parts.items() for name in held}}
+    (checkpoint / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    found = representations(checkpoint)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected, atol=0.02, rtol=0)
+
+
+def test_files_saved_without_the_output_projection_lack_a_prefix(checkpoint: Path) -> None:
+    expected = representations(checkpoint)
+    tensors = load_file(checkpoint / "model.safetensors")
+    save_file(
+        {name.removeprefix("model."): tensor for name, tensor in tensors.items()}, checkpoint / "model.safetensors"
+    )
+    torch.testing.assert_close(representations(checkpoint), expected)
+
+
+@pytest.mark.parametrize("kept", ["lm_head.weight", "model.encoder.embed_tokens.weight"])
+def test_a_tied_table_may_have_any_of_its_names(checkpoint: Path, kept: str) -> None:
+    expected = representations(checkpoint)
+    tensors = load_file(checkpoint / "model.safetensors")
+    tensors[kept] = tensors.pop("model.shared.weight")
+    save_file(tensors, checkpoint / "model.safetensors")
+    torch.testing.assert_close(representations(checkpoint), expected)
+
+
+def test_old_names_in_config_are_understood(checkpoint: Path) -> None:
+    expected = representations(checkpoint)
+    old = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "static_position_embeddings": True}
+    gone = {"d_model": None, "encoder_layers": None, "encoder_attention_heads": None}
+    edit_json(checkpoint / "config.json", **old, **gone, normalize_before=False, add_bias_logits=False)
+    torch.testing.assert_close(representations(checkpoint), expected)
+
+
+def test_an_fsmt_of_the_published_layout_loads(tmp_path: Path) -> None:
+    """As facebook/wmt19-de-en: pytorch_model.bin, no output projection, no generation_config.json, odd config keys."""
+    make_family(tmp_path, "fsmt")
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["model.decoder.output_projection.weight"] = tensors["model.decoder.embed_tokens.weight"].clone()
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    source, target = [5, 6, 2], [7, 8, 2]
+    expected = reference_outputs(load_reference(tmp_path), [source], [target])
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "generation_config.json").unlink()
+    left_out = ("model.decoder.output_projection.weight", "model.encoder.embed_positions.weight")
+    torch.save(
+        {name: tensor for name, tensor in tensors.items() if name not in left_out}, tmp_path / "pytorch_model.bin"
+    )
+    decoder = {"bos_token_id": 2, "vocab_size": 128}
+    unsaid = dict.fromkeys(("decoder_start_token_id", "forced_eos_token_id", "activation_function", "num_beams"))
+    edit_json(tmp_path / "config.json", decoder=decoder, langs=["de", "en"], max_length=30, **unsaid)
+    engine = load_engine(tmp_path, device="cpu")
+    found = engine.log_probabilities(force(engine, [source], [target]).representations)
+    torch.testing.assert_close(found, expected.logits[0].log_softmax(-1), atol=1e-4, rtol=0)
+    asked = engine.generation
+    assert (asked.beam, asked.max_tokens, asked.forced_last_token) == (5, 29, 2)
+    assert engine.special_tokens.decoder_start == 2
+    assert (engine.languages.source, engine.languages.target) == ("de", "en")
 
 
 def test_old_files_with_copies_of_tied_and_computed_tensors_load(checkpoint: Path) -> None:
@@ -180,8 +247,8 @@ def test_a_spoilt_checkpoint_says_what_is_wrong(checkpoint: Path, spoil: Any, me
 
 
 def test_models_of_another_kind_are_named(checkpoint: Path) -> None:
-    edit_json(checkpoint / "config.json", model_type="t5")
-    with pytest.raises(UnsupportedModelError, match="model_type 't5'; this version runs marian"):
+    edit_json(checkpoint / "config.json", model_type="bert")
+    with pytest.raises(UnsupportedModelError, match="model_type 'bert', which is no sequence-to-sequence model"):
         load_engine(checkpoint, device="cpu")
     edit_json(checkpoint / "config.json", model_type="marian", activation_function="tanh")
     with pytest.raises(UnsupportedModelError, match="activation_function is 'tanh'"):

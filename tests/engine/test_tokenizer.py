@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from family_checkpoints import write_opus_tokenizer
 from german import german_sentences
 from knnmt.engine.shipped import MODELS_DIRECTORY
 from knnmt.engine.tokenizer import JsonTokenizer, TransformersTokenizer, load_tokenizer
@@ -34,25 +35,9 @@ def test_the_shipped_tokenizer_agrees_with_transformers_and_loses_nothing() -> N
 @pytest.fixture(scope="module")
 def sentencepiece_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of an OPUS-MT tokenizer, trained on our own sentences: two models, one vocabulary."""
-    import sentencepiece
-
     directory = tmp_path_factory.mktemp("opus")
-    vocabulary = {"</s>": 0, "<unk>": 1}
-    for side, texts in (
-        ("source", german_sentences(200)),
-        ("target", [text.upper() for text in german_sentences(200)]),
-    ):
-        prefix = directory / side
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(texts), model_prefix=str(prefix), vocab_size=120, minloglevel=2
-        )
-        prefix.with_suffix(".model").rename(prefix.with_suffix(".spm"))
-        for line in prefix.with_suffix(".vocab").read_text(encoding="utf-8").splitlines():
-            vocabulary.setdefault(line.split("\t")[0], len(vocabulary))
-    vocabulary["<pad>"] = len(vocabulary)
-    (directory / "vocab.json").write_text(json.dumps(vocabulary))
+    write_opus_tokenizer(directory)
     (directory / "config.json").write_text(json.dumps({"model_type": "marian"}))
-    (directory / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "MarianTokenizer"}))
     return directory
 
 
@@ -66,6 +51,37 @@ def test_sentencepiece_models_go_through_transformers(sentencepiece_checkpoint: 
     assert tokenizer.encode_sources([]) == tokenizer.encode_targets([]) == []
     assert tokenizer.decode(target) == text.upper()
     assert "".join(tokenizer.piece(token) for token in target[:-1]).replace("▁", " ").strip() == text.upper()
+
+
+@pytest.fixture
+def fsmt_checkpoint(tmp_path: Path) -> Path:
+    """The files of an FSMT tokenizer: one list of merges, a vocabulary a side, of different order."""
+    letters = "abcdefghijklmnopqrstuvwxyzäöüßABCDEFGHIJKLMNOPQRSTUVWXYZ.,&;#0123456789-"
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", *letters, *(f"{letter}</w>" for letter in letters), "th", "the</w>"]
+    source = {piece: i for i, piece in enumerate(pieces)}
+    target = {piece: i for i, piece in enumerate([*pieces[:4], *reversed(pieces[4:])])}
+    (tmp_path / "vocab-src.json").write_text(json.dumps(source))
+    (tmp_path / "vocab-tgt.json").write_text(json.dumps(target))
+    (tmp_path / "merges.txt").write_text("t h 10\nth e</w> 9\n")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "fsmt"}))
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "FSMTTokenizer", "langs": ["fr", "en"]})
+    )
+    return tmp_path
+
+
+def test_fsmt_reads_each_side_by_its_own_vocabulary_and_language(fsmt_checkpoint: Path) -> None:
+    tokenizer = load_tokenizer(fsmt_checkpoint)
+    text = "the path, it's 3 km."
+    (source,), (target,) = tokenizer.encode_sources([text]), tokenizer.encode_targets([text])
+    assert source[-1] == target[-1] == 2
+    assert source != target
+    assert tokenizer.piece(target[0]) == "the</w>"
+    assert tokenizer.decode(target) == text
+    pieces = list(json.loads((fsmt_checkpoint / "vocab-src.json").read_text()))
+    assert pieces[source[0]] == "the</w>"
+    # French keeps the apostrophe with what stands before it, English with what comes after.
+    assert [pieces[token] for token in source] != [tokenizer.piece(token) for token in target]
 
 
 def test_without_transformers_the_error_says_how_to_install_it(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from conftest import MakeCheckpoint
+from conftest import MakeCheckpoint, own_engine
 from knnmt.engine.forced import force
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine, sinusoidal_positions
@@ -40,7 +40,7 @@ def checkpoint(request: pytest.FixtureRequest, make_checkpoint: MakeCheckpoint) 
 
 @pytest.fixture(scope="module")
 def ours(checkpoint: Path) -> TransformerEngine:
-    return load_engine(checkpoint, device="cpu")
+    return own_engine(checkpoint)
 
 
 @pytest.fixture(scope="module")

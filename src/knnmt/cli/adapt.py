@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from knnmt.cli.interrupt import ends_with
+from knnmt.cli.languages import SourceLanguage, TargetLanguage, languages_of_text
 from knnmt.cli.memories import ForFast, MemoriesIn, reads_memories
 from knnmt.cli.progress import passing_bars
 from knnmt.cli.start import heavy_imports
@@ -41,8 +42,8 @@ def adapt(
     model: Annotated[
         str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
     ] = DEFAULT_MODEL,
-    source_language: Annotated[str, typer.Option("--source-lang", help="Language to translate from.")] = "de",
-    target_language: Annotated[str, typer.Option("--target-lang", help="Language to translate to.")] = "en",
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     for_fast: ForFast = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)] = None,
@@ -68,18 +69,19 @@ def adapt(
 
     started = time.perf_counter()
     require_free(output)
-    reading = memories_in(source_language, target_language)
+    languages = languages_of_text(model, source_language, target_language)
+    reading = memories_in(*languages)
     for path in reading.paths:
         if path.exists() and not path.is_file():
             raise InputError(f"{path}: expected a file: adapting reads a memory several times. Save it to one first")
     first = iter([reading])  # whose report is shown; later readings have reports of their own
 
     def memory() -> Iterator[SegmentPair]:
-        return next(first, memories_in(source_language, target_language)).pairs()
+        return next(first, memories_in(*languages)).pairs()
 
     pairs = None
     if development is not None:
-        pairs = read_memories([development], ReadingConfig(source_language, target_language), ReadingReport())
+        pairs = read_memories([development], ReadingConfig(*languages), ReadingReport())
     planned = plan(memory, pairs)
     for line in reading.summary():
         typer.echo(line)
@@ -87,8 +89,10 @@ def adapt(
         from knnmt.evaluation.adapting import adapt as adapt_store
         from knnmt.translator.translator import Translator
     with ends_with("run the same command again to go on"):
-        translator = Translator(model, device=device, threads=threads)
-        config = BuildConfig(source_language, target_language, for_fast=for_fast)
+        translator = Translator(
+            model, device=device, threads=threads, source_lang=source_language, target_lang=target_language
+        )
+        config = BuildConfig(*languages, for_fast=for_fast)
         adapt_store(output, planned, translator, config, sample, typer.echo, passing_bars)
     typer.echo(f"adapted    {output}, in {time.perf_counter() - started:.0f} s")
     typer.echo(f"next       knnmt translate -d {output} TEXT; corrections go in with knnmt add {output} MEMORY")

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from knnmt.cli.interrupt import ends_with
+from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.corpus.lines import read_lines
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError, MissingDependencyError, SettingError, StorageError
@@ -54,6 +55,8 @@ def bench(
     model: Annotated[
         str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
     ] = DEFAULT_MODEL,
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -97,7 +100,15 @@ def bench(
     """
     systems = gather_systems(datastore or [], system or [])
     config = BenchConfig(
-        _numbers(batch_sizes), rounds, beam, threads or usable_threads(), model, device=device, dtype=dtype
+        _numbers(batch_sizes),
+        rounds,
+        beam,
+        threads or usable_threads(),
+        model,
+        device=device,
+        dtype=dtype,
+        source_lang=source_language,
+        target_lang=target_language,
     )
     texts = list(islice((line for line in read_lines(source) if line.strip()), sentences))
     if not texts:

@@ -10,6 +10,7 @@ import typer
 
 from knnmt.cli.index import prepare_store
 from knnmt.cli.interrupt import ends_with
+from knnmt.cli.languages import SourceLanguage, TargetLanguage, languages_of_text
 from knnmt.cli.memories import ForFast, MemoriesIn, in_words, reads_memories
 from knnmt.cli.progress import counter
 from knnmt.cli.start import load_quickly
@@ -26,8 +27,8 @@ def build(
     model: Annotated[
         str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
     ] = DEFAULT_MODEL,
-    source_language: Annotated[str, typer.Option("--source-lang", help="Language to translate from.")] = "de",
-    target_language: Annotated[str, typer.Option("--target-lang", help="Language to translate to.")] = "en",
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     dtype: Annotated[str, typer.Option(help="What keys are stored in: float16 or float32.")] = "float16",
     for_fast: ForFast = False,
     restart: Annotated[
@@ -51,12 +52,13 @@ def build(
 
         knnmt build handbuch.de handbuch.en katalog.po -o software.store
     """
-    reading = memories_in(source_language, target_language)
-    engine = load_quickly(model, device, threads)
+    pair = languages_of_text(model, source_language, target_language)
+    reading = memories_in(*pair)
+    engine = load_quickly(model, device, threads, None, source_language, target_language)
     from knnmt.datastore.building import BuildConfig
     from knnmt.datastore.building import build as build_store
 
-    config = BuildConfig(source_language, target_language, key_dtype=dtype, for_fast=for_fast)
+    config = BuildConfig(*pair, key_dtype=dtype, for_fast=for_fast)
     started = time.perf_counter()
     again = ends_with("run the same command again to go on")
     with again, counter("building", reading.count, "pairs") as progress:

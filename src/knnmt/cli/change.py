@@ -43,8 +43,9 @@ def add(
 
     opened = Datastore.open(store)
     manifest = opened.manifest
-    reading = memories_in(manifest.source_language, manifest.target_language)
-    engine = load_quickly(model or manifest.model_name, device, threads, manifest.compute_dtype)
+    languages = (manifest.source_language, manifest.target_language)
+    reading = memories_in(*languages)
+    engine = load_quickly(model or manifest.model_name, device, threads, manifest.compute_dtype, *languages)
     unchanged = ends_with("the store is as it was")
     with unchanged, counter("adding", reading.count, "pairs") as progress:
         change = opened.add(reading.pairs(), engine, progress=progress)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from knnmt.cli.interrupt import ends_with
+from knnmt.cli.languages import SourceLanguage, TargetLanguage, languages_of_text
 from knnmt.cli.progress import track
 from knnmt.cli.start import heavy_imports
 from knnmt.cli.translate import show_warning
@@ -38,8 +39,8 @@ def evaluate(
         Path | None,
         typer.Option(help="Instead of both: one TMX, XLIFF, PO, TSV or CSV file.", show_default=False),
     ] = None,
-    source_language: Annotated[str, typer.Option("--source-lang", help="Language to translate from.")] = "de",
-    target_language: Annotated[str, typer.Option("--target-lang", help="Language to translate to.")] = "en",
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     half: Annotated[
         str,
         typer.Option(
@@ -146,7 +147,8 @@ def evaluate(
     systems = gather_systems(datastore or [], system or [], base)
     if not systems:
         raise SettingError("--no-base leaves no system to evaluate; name one: -d STORE, or --system NAME=STORE,…")
-    text = _text(source, reference, pairs, ReadingConfig(source_language, target_language), cast("Half", half))
+    languages = languages_of_text(model, source_language, target_language)
+    text = _text(source, reference, pairs, ReadingConfig(*languages), cast("Half", half))
     warnings.showwarning = show_warning
     warnings.simplefilter("always", KnnmtWarning)
     with heavy_imports():
@@ -157,11 +159,18 @@ def evaluate(
     advice = "run the same command again to go on" if output else "with --output DIR, it could have gone on from here"
     with ends_with(advice), _comet(comet_python, comet_model or DEFAULT_COMET) as comet:
         report = run_evaluation(
-            Translator(model, device=device, dtype=dtype, threads=threads),
+            Translator(
+                model,
+                device=device,
+                dtype=dtype,
+                threads=threads,
+                source_lang=source_language,
+                target_lang=target_language,
+            ),
             systems,
             text,
             RunSettings(beam, batch_size, split_sentences),
-            target_language=target_language,
+            target_language=languages[1],
             skip_known=skip_known,
             output=output,
             comet=comet,

@@ -20,6 +20,7 @@ from knnmt.errors import InputError, KnnmtWarning, SettingError
 if TYPE_CHECKING:
     from knnmt.translator.explanation import Explanation
 
+_OF_LANGUAGES = ["source_language", "target_language"]
 _OF_LOADING = ["model", "device", "dtype", "threads", "exact"]
 _OF_DECODING = ["beam", "split_sentences", "length_penalty", "max_tokens"]
 _WINDOW = 32  # texts: what is explained is looked at as it comes
@@ -31,7 +32,7 @@ def _with_options_of_translate(command: Callable[..., None]) -> Callable[..., No
     offered = {each.name: each for each in typed_parameters(translate)}
     panel = {name for name in offered if _panel(offered[name]) == _panel(offered["exact"])}
     of_memory = [name for name in offered if name in panel.difference(_OF_LOADING, _ALWAYS)]
-    shared = [offered[name] for name in [*_OF_LOADING, *_OF_DECODING, *of_memory]]
+    shared = [offered[name] for name in [*_OF_LANGUAGES, *_OF_LOADING, *_OF_DECODING, *of_memory]]
     own = [each for each in typed_parameters(command) if each.kind is not each.VAR_KEYWORD]
 
     def with_options(**given: Any) -> None:
@@ -94,7 +95,8 @@ def explain(
     decoding = {name: options.pop(name) for name in _OF_DECODING}
     if candidates := options.pop("fast_candidates", None):
         options["fast"] = candidates
-    translator = load(datastore=datastore, retrieval=options, **loading)
+    languages = (options.pop("source_language"), options.pop("target_language"))
+    translator = load(datastore=datastore, languages=languages, retrieval=options, **loading)
 
     from knnmt.translator.explanation import explain as explaining
 

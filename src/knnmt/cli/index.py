@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,7 +20,7 @@ from knnmt.errors import SettingError
 
 if TYPE_CHECKING:
     from knnmt.datastore.store import Datastore
-    from knnmt.engine.transformer import TransformerEngine
+    from knnmt.engine.base import Engine
     from knnmt.retrieval.chooser import Candidate, Target
 
 _DEVELOPMENT_PAIRS = 500
@@ -69,8 +69,10 @@ def index(
     from knnmt.datastore.store import Datastore
 
     opened = Datastore.open(store)
-    engine = load_quickly(model or opened.manifest.model_name, "cpu", threads)
-    opened.manifest.require_model(store, engine.name, engine.fingerprint)
+    manifest = opened.manifest
+    languages = (manifest.source_language, manifest.target_language)
+    engine = load_quickly(model or manifest.model_name, "cpu", threads, None, *languages)
+    manifest.require_engine(store, engine)
     from knnmt.index.kinds import EXACT, KINDS
     from knnmt.retrieval.chooser import Target
 
@@ -85,7 +87,7 @@ def index(
 
 def prepare_store(
     store: Datastore,
-    engine: TransformerEngine,
+    engine: Engine[Any],
     target: Target,
     kinds: list[str] | None,
     development: Path | None,

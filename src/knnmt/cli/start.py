@@ -5,14 +5,14 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from knnmt import timing
 from knnmt.cli.interrupt import Interrupts
 from knnmt.threads import TORCH_SPINS, loading
 
 if TYPE_CHECKING:
-    from knnmt.engine.transformer import TransformerEngine
+    from knnmt.engine.base import Engine
 
 
 @contextmanager
@@ -28,7 +28,14 @@ def heavy_imports() -> Iterator[None]:
         gc.enable()
 
 
-def load_quickly(model: str, device: str | None, threads: int | None, dtype: str | None = None) -> TransformerEngine:
+def load_quickly(
+    model: str,
+    device: str | None,
+    threads: int | None,
+    dtype: str | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
+) -> Engine[Any]:
     """Load a model for a command that encodes."""
     with heavy_imports():
         import torch
@@ -36,4 +43,4 @@ def load_quickly(model: str, device: str | None, threads: int | None, dtype: str
         from knnmt.engine.loading import load_engine
     if threads is not None:
         torch.set_num_threads(threads)
-    return load_engine(model, device, dtype)
+    return load_engine(model, device, dtype, source_language, target_language)

@@ -101,7 +101,14 @@ def train_gate(
         from knnmt.translator.translator import Translator
     config = GateConfig(tuple(filter(None, features.split(","))), epochs, l1=l1, seed=seed)
     with ends_with("the store keeps the gate it had, if any"):
-        translator = Translator(model or opened.manifest.model_name, device=device, threads=threads, exact=exact)
+        translator = Translator(
+            model or opened.manifest.model_name,
+            device=device,
+            threads=threads,
+            exact=exact,
+            source_lang=opened.manifest.source_language,
+            target_lang=opened.manifest.target_language,
+        )
         memory = translator.memories.open(opened)
         asked = {"k": k, "temperature": temperature, "profile": profile}
         retrieval = replace(resolve(memory, asked), cache=None, gate=None)

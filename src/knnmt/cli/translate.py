@@ -17,6 +17,7 @@ import typer
 
 from knnmt import timing
 from knnmt.cli.interrupt import Interrupts
+from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.cli.progress import track
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.lines import decode_lines, read_lines
@@ -42,6 +43,8 @@ def translate(
     model: Annotated[
         str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
     ] = DEFAULT_MODEL,
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     datastore: Annotated[
         Path | None,
         typer.Option("--datastore", "-d", help="Translate like this memory (see knnmt build).", show_default=False),
@@ -261,7 +264,8 @@ def translate(
     warnings.simplefilter("always", KnnmtWarning)
 
     with timing.record() if timings else nullcontext() as record:
-        translator = load(model, device, dtype, threads, datastore, exact, retrieval)
+        languages = (source_language, target_language)
+        translator = load(model, languages, device, dtype, threads, datastore, exact, retrieval)
         if timings:
             translator.statistics.hit_distances = Counter()
         translations = translator.stream(
@@ -299,6 +303,7 @@ def _require_other_output(output: Path | None, files: list[Path] | None) -> None
 
 def load(
     model: str,
+    languages: tuple[str | None, str | None],
     device: str | None,
     dtype: str | None,
     threads: int | None,
@@ -310,7 +315,15 @@ def load(
     with heavy_imports():
         from knnmt.translator.translator import Translator
     translator = Translator(
-        model, device=device, dtype=dtype, threads=threads, datastore=datastore, exact=exact, **retrieval
+        model,
+        device=device,
+        dtype=dtype,
+        threads=threads,
+        datastore=datastore,
+        exact=exact,
+        source_lang=languages[0],
+        target_lang=languages[1],
+        **retrieval,
     )
     if datastore is not None and not exact:
         found = translator.memories.retrieval(datastore, retrieval)

@@ -147,7 +147,14 @@ def tune(
     if plot is not None:
         new_figure()  # what is missing shows before the work
     with ends_with("the store keeps the profiles it had"):
-        translator = Translator(model or opened.manifest.model_name, device=device, threads=threads, exact=exact)
+        translator = Translator(
+            model or opened.manifest.model_name,
+            device=device,
+            threads=threads,
+            exact=exact,
+            source_lang=opened.manifest.source_language,
+            target_lang=opened.manifest.target_language,
+        )
         of_fast = FastConfig(fast_candidates or FastConfig().candidates) if fast else None
         tuning = TuningSteps(translator, translator.memories.open(opened), text, sample or _SAMPLE, of_fast)
         tuned = tuning.by_likelihood()

@@ -36,13 +36,14 @@ def no_progress(_pairs: int, _entries: int) -> None:
 class BuildConfig:
     """How a store is built.
 
+    source_language, target_language: by default the engine's, and where it does not say, German and English
     key_dtype: "float16" or "float32", what the keys are stored in
     batch_tokens: most tokens a side, padding counted, in one forced pass
     for_fast: keep what Fast kNN-MT needs besides: source tokens, their encoder states, word alignment
     """
 
-    source_language: str = "de"
-    target_language: str = "en"
+    source_language: str | None = None
+    target_language: str | None = None
     key_dtype: str = "float16"
     batch_tokens: int = 1024
     for_fast: bool = False
@@ -149,12 +150,18 @@ def publish_new_store(making: Path, store: Path, manifest: Manifest) -> None:
 
 def empty_manifest(engine: Engine[State], config: BuildConfig) -> Manifest:
     """What a store of this model and these settings is, before it has segments."""
+    source = config.source_language or engine.languages.source or "de"
+    target = config.target_language or engine.languages.target or "en"
+    check(
+        not engine.languages.contradict(source, target),
+        f"a store for {source} to {target} was asked for, but {engine.name!r} translates {engine.languages}",
+    )
     return Manifest(
         model_name=engine.name,
         model=engine.fingerprint.model,
         tokenizer=engine.fingerprint.tokenizer,
-        source_language=config.source_language,
-        target_language=config.target_language,
+        source_language=source,
+        target_language=target,
         dim=engine.dim,
         vocabulary=engine.vocabulary_size,
         key_dtype=config.key_dtype,

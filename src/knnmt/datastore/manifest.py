@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from knnmt.datastore.publication import publish_file
-from knnmt.engine.base import Fingerprint
+from knnmt.engine.base import Engine, Fingerprint, State
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, DatastoreVersionError, NotADatastoreError
 
 FORMAT = "knnmt datastore"
@@ -111,8 +111,9 @@ class Manifest:
             next_segment=self.next_segment if next_segment is None else next_segment,
         )
 
-    def require_model(self, place: Path, name: str, found: Fingerprint) -> None:
-        """Refuse a model or tokenizer that the keys were not made with."""
+    def require_engine(self, place: Path, engine: Engine[State]) -> None:
+        """Refuse a model, tokenizer or pair of languages that the keys were not made with."""
+        name, found = engine.name, engine.fingerprint
         for what, expected, got in (("model", self.model, found.model), ("tokenizer", self.tokenizer, found.tokenizer)):
             if expected != got:
                 raise DatastoreMismatchError(
@@ -120,6 +121,11 @@ class Manifest:
                     f"(expected fingerprint {expected[:12]}, found {got[:12]}). Use the model it was built with, "
                     "or build the store again with this one."
                 )
+        if engine.languages.contradict(self.source_language, self.target_language):
+            raise DatastoreMismatchError(
+                f"{place}: built for {self.source_language} to {self.target_language}; {name!r} was loaded for "
+                f"{engine.languages}. Load it for the store's languages, or use a store of these."
+            )
 
     def write(self, store: Path) -> None:
         """Publish this state: the one step by which a store changes."""

@@ -83,7 +83,7 @@ class Datastore:
         path = Path(path)
         manifest, segments, projection = _open_newest(path, {})
         if engine is not None:
-            manifest.require_model(path, engine.name, engine.fingerprint)
+            manifest.require_engine(path, engine)
         store = cls(path, manifest, segments, projection)
         problems = list(store.verify()) if verify else []
         if problems:
@@ -231,7 +231,7 @@ class Datastore:
     def _encode(
         self, pairs: Iterable[SegmentPair], engine: Engine[State], dropped: Counter[str], progress: Progress
     ) -> list[SegmentRecord]:
-        self.manifest.require_model(self.path, engine.name, engine.fingerprint)
+        self.manifest.require_engine(self.path, engine)
         if self.manifest.transforms:
             raise SettingError(
                 f"{self.path}: its keys were changed after building ({', '.join(self.manifest.transforms)}): "

@@ -1,12 +1,18 @@
-"""The switches by which one transformer serves several families of checkpoints."""
+"""The switches by which one transformer serves several families of checkpoints, and how a config is read into them."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from knnmt.errors import UnsupportedModelError
 
 Activation = Literal["relu", "gelu", "swish"]
-Positions = Literal["sinusoidal", "learned"]
+Positions = Literal["sinusoidal", "fairseq", "learned"]
+
+_ACTIVATION_NAMES: dict[str, Activation] = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +23,9 @@ class Architecture:
     final_norm: one more layer norm after the last layer of encoder and decoder
     embedding_norm: a layer norm on the embedded input
     positions: how the position table is made when the checkpoint does not hold it
-    tied_output: the output projection is the target embedding, whatever else the file holds
     position_offset: row of the position table that belongs to the first token
+    tied: source embedding, target embedding and output projection are one table, under whichever name the file has it
+    output: what the output projection is called where it is not tied
     """
 
     family: str
@@ -31,9 +38,43 @@ class Architecture:
     activation: Activation
     embedding_scale: float
     positions: Positions
-    tied_output: bool = True
     position_offset: int = 0
+    tied: bool = True
+    output: tuple[str, ...] = ("lm_head.weight",)
     norm_first: bool = False
     final_norm: bool = False
     embedding_norm: bool = False
     norm_epsilon: float = 1e-5
+
+
+def read_architecture(config: Mapping[str, Any], family: str, positions: Positions, **switches: Any) -> Architecture:
+    """What all families write alike into `config.json`, under its names of today or of old, with a family's switches.
+
+    A name that is missing raises KeyError.
+    """
+    activation = config.get("activation_function", "gelu")
+    if activation not in _ACTIVATION_NAMES:
+        raise UnsupportedModelError(
+            f"config.json: activation_function is {activation!r}; this version runs {', '.join(_ACTIVATION_NAMES)}"
+        )
+    dim = _read(config, "d_model", "hidden_size")
+    encoder_layers = _read(config, "encoder_layers", "num_hidden_layers")
+    encoder_heads = _read(config, "encoder_attention_heads", "num_attention_heads")
+    return Architecture(
+        family=family,
+        dim=dim,
+        encoder_layers=encoder_layers,
+        decoder_layers=config["decoder_layers"],
+        encoder_heads=encoder_heads,
+        decoder_heads=config["decoder_attention_heads"],
+        max_positions=config["max_position_embeddings"],
+        activation=_ACTIVATION_NAMES[activation],
+        embedding_scale=math.sqrt(dim) if config.get("scale_embedding", False) else 1.0,
+        positions=positions,
+        tied=config.get("tie_word_embeddings", True),
+        **switches,
+    )
+
+
+def _read(config: Mapping[str, Any], name: str, old_name: str) -> Any:
+    return config[old_name] if name not in config and old_name in config else config[name]

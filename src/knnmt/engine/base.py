@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # what only looks at stores and checkpoints need not wait for
     import torch
     from torch import Tensor
 
+    from knnmt.engine.languages import Languages
+
 
 @dataclass(frozen=True, slots=True)
 class EncodedSources:
@@ -72,11 +74,21 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:
-    """Ids that decoding needs to know."""
+    """Ids that decoding needs to know.
+
+    target_code: the language code that comes first in every target. It is told, not predicted: texts that are encoded
+        do not have it, forced passes put it in, and a search is forced to begin with it.
+    """
 
     end: int
     padding: int
     decoder_start: int
+    target_code: int | None = None
+
+    @property
+    def beginning(self) -> tuple[int, ...]:
+        """What a decoder is fed before the first token of a text."""
+        return (self.decoder_start,) if self.target_code is None else (self.decoder_start, self.target_code)
 
 
 class Engine(Protocol[State]):
@@ -105,6 +117,10 @@ class Engine(Protocol[State]):
 
     @property
     def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def languages(self) -> Languages:
+        """What it translates from and to, as far as that is known."""
 
     @property
     def fingerprint(self) -> Fingerprint: ...

@@ -80,8 +80,27 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
+def read_tokenizer_config(directory: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`tokenizer_config.json` where there is one; older checkpoints name the tokenizer's class in `config.json`."""
+    path = directory / "tokenizer_config.json"
+    older = {"tokenizer_class": config.get("tokenizer_class")}
+    found = {**older, **(read_json(path) if path.is_file() else {})}
+    return {name: value for name, value in found.items() if value is not None}
+
+
 def load_tensors(directory: Path) -> Mapping[str, Tensor]:
-    """All weights of a checkpoint; nothing in the files is executed."""
+    """All weights of a checkpoint; nothing in the files is executed.
+
+    Files that were saved without the output projection, as facebook/bart-large was, lack the prefix "model.".
+    """
+    tensors = _load_files(directory)
+    if any(name.startswith("model.") for name in tensors):
+        return tensors
+    apart = ("lm_head.", "final_logits_bias")
+    return {name if name.startswith(apart) else f"model.{name}": tensor for name, tensor in tensors.items()}
+
+
+def _load_files(directory: Path) -> Mapping[str, Tensor]:
     for name, load in (("model.safetensors", _load_safetensors), ("pytorch_model.bin", _load_torch)):
         if (directory / name).is_file():
             return load(directory / name)
@@ -182,8 +201,8 @@ _NOT_DONE = {
 }
 
 
-def generation_settings(directory: Path, config: Mapping[str, Any]) -> DecodingConfig:
-    """What the checkpoint asks of the search."""
+def generation_settings(directory: Path, config: Mapping[str, Any], positions: int) -> DecodingConfig:
+    """What the checkpoint asks of the search; positions are as many as the model has."""
     asked = generation_json(directory, config)
     end = special_tokens(directory, config).end
     for name, neutral in _NOT_DONE.items():
@@ -194,7 +213,6 @@ def generation_settings(directory: Path, config: Mapping[str, Any]) -> DecodingC
                 IgnoredSettingWarning,
                 stacklevel=2,
             )
-    positions = config["max_position_embeddings"]
     longest = asked.get("max_new_tokens") or (asked.get("max_length") or positions) - 1
     sequences = [tuple(sequence) for sequence in asked.get("bad_words_ids") or [] if list(sequence) != [end]]
     single = [sequence[0] for sequence in sequences if len(sequence) == 1]

@@ -57,10 +57,11 @@ def force(
         encoded = engine.encode(sources)
         special = engine.special_tokens
         padded = torch.tensor([[*target, *[special.padding] * (longest - len(target))] for target in targets])
-        shifted = padded.roll(1, dims=1)
-        shifted[:, 0] = special.decoder_start
+        beginning = torch.tensor(special.beginning).expand(len(targets), -1)
+        fed = torch.cat([beginning, padded[:, :-1]], dim=1)
+        before = beginning.shape[1] - 1  # what comes after these is told, too, and is no entry
         attention: list[Tensor] | None = [] if cross_attention else None
-        representations = engine.step(engine.start(encoded), shifted[:, None].to(engine.device), attention)[:, 0]
+        representations = engine.step(engine.start(encoded), fed[:, None].to(engine.device), attention)[:, 0, before:]
 
         real = torch.arange(longest) < torch.tensor([len(target) for target in targets])[:, None]
         sentences, positions = real.nonzero(as_tuple=True)
@@ -70,7 +71,7 @@ def force(
             sentences=sentences,
             positions=positions,
             encoder_states=encoded.states if encoder_states else None,
-            cross_attention=torch.stack([layer[:, 0] for layer in attention], dim=1) if attention else None,
+            cross_attention=torch.stack([layer[:, 0, before:] for layer in attention], dim=1) if attention else None,
         )
 
 

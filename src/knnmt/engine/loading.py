@@ -2,61 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from knnmt import timing
-from knnmt.engine import marian
-from knnmt.engine.architecture import Architecture
+from knnmt.engine.base import Engine
 from knnmt.engine.checkpoint import (
     find_checkpoint,
     fingerprint,
     generation_settings,
     load_tensors,
     read_json,
+    read_tokenizer_config,
     special_tokens,
 )
+from knnmt.engine.families import FAMILIES, MAY_STAY, with_unsaid
+from knnmt.engine.generic import GenericEngine, load_transformers_model
+from knnmt.engine.languages import Told, stated_languages, tell_languages
 from knnmt.engine.precision import choose_device, choose_dtype
-from knnmt.engine.shipped import DEFAULT_MODEL
+from knnmt.engine.shipped import DEFAULT_MODEL, MODELS_DIRECTORY
 from knnmt.engine.tokenizer import load_tokenizer
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.engine.weights import Weights
-from knnmt.errors import CheckpointError, UnsupportedModelError
+from knnmt.errors import CheckpointError
 
-FAMILIES: dict[str, Callable[[Mapping[str, Any]], Architecture]] = {"marian": marian.marian_architecture}
+_UNBOUNDED = 512  # positions granted to models whose positions are relative, as T5's: memory has bounds
 
 
 def load_engine(
     model: str | Path = DEFAULT_MODEL,
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
-) -> TransformerEngine:
-    """Load a shipped model, a checkpoint directory or a Hugging Face name."""
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+) -> Engine[Any]:
+    """Load a shipped model, a checkpoint directory or a Hugging Face name.
+
+    source_lang, target_lang: language tags, or a model's own codes; a model for many languages has to be told
+    """
     with timing.stage("loading"):
         directory = find_checkpoint(model)
-        config = read_json(directory / "config.json")
+        name = directory.name if isinstance(model, Path) else str(model)
+        config = with_unsaid(read_json(directory / "config.json"))
         family = config.get("model_type")
-        if family not in FAMILIES:
-            raise UnsupportedModelError(
-                f"{directory}: config.json says model_type {family!r}; this version runs {', '.join(FAMILIES)}"
-            )
-        try:
-            shape = FAMILIES[family](config)
-        except KeyError as error:
-            raise CheckpointError(f"{directory}: config.json lacks {error.args[0]!r}") from error
+        if family in FAMILIES:
+            try:
+                shape = FAMILIES[family](config)
+            except KeyError as error:
+                raise CheckpointError(f"{directory}: config.json lacks {error.args[0]!r}") from error
+            positions = shape.max_positions
+        else:
+            positions = config.get("max_position_embeddings") or config.get("n_positions") or _UNBOUNDED
         chosen_device = choose_device(device)
-        weights = Weights(load_tensors(directory), str(directory), chosen_device, choose_dtype(dtype, chosen_device))
-        engine = TransformerEngine(
-            name=directory.name if isinstance(model, Path) else str(model),
-            shape=shape,
-            weights=weights,
-            tokenizer=load_tokenizer(directory),
-            special_tokens=special_tokens(directory, config),
-            generation=generation_settings(directory, config),
-            fingerprint=lambda: fingerprint(directory),
-        )
-        weights.require_all_taken(marian.MAY_STAY)
+        chosen_dtype = choose_dtype(dtype, chosen_device)
+        told = _told(directory, config, positions, source_lang, target_lang)
+        if family not in FAMILIES:
+            running = load_transformers_model(directory, family, chosen_device, chosen_dtype)
+            return GenericEngine(name, running, positions, told, lambda: fingerprint(directory))
+        weights = Weights(load_tensors(directory), str(directory), chosen_device, chosen_dtype)
+        engine = TransformerEngine(name, shape, weights, told, lambda: fingerprint(directory))
+        weights.require_all_taken(MAY_STAY)
         return engine
+
+
+def _told(directory: Path, config: Mapping[str, Any], positions: int, source: str | None, target: str | None) -> Told:
+    """What an engine has beside its weights, set to its languages."""
+    tokenizer_config = read_tokenizer_config(directory, config)
+    plain = Told(
+        stated_languages(directory, config, tokenizer_config),
+        load_tokenizer(directory),
+        special_tokens(directory, config),
+        generation_settings(directory, config, positions),
+    )
+    # The models of this package have two languages: looking for more would only cost time at every start.
+    family = None if directory.parent == MODELS_DIRECTORY else config.get("model_type")
+    told = tell_languages(plain, family, tokenizer_config, source, target)
+    longest = min(told.generation.max_tokens, told.room(positions) - 1)
+    return replace(told, generation=replace(told.generation, max_tokens=longest))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from knnmt.errors import CheckpointError, MissingDependencyError
 
@@ -23,6 +23,17 @@ class Tokenizer(Protocol):
         """A target token as the vocabulary writes it."""
 
 
+@runtime_checkable
+class VocabularyTokenizer(Tokenizer, Protocol):
+    """A tokenizer that shows its vocabulary, and leaves special tokens to the caller where asked."""
+
+    def vocabulary(self) -> Mapping[str, int]:
+        """Source tokens and their ids, special ones included."""
+
+    def encode_plain(self, texts: Sequence[str], target: bool) -> list[list[int]]:
+        """Ids without any special token."""
+
+
 class JsonTokenizer:
     """`tokenizer.json`, through the `tokenizers` package."""
 
@@ -35,6 +46,12 @@ class JsonTokenizer:
             raise CheckpointError(f"{path}: not a readable tokenizer.json: {error}") from error
         self._fast.no_padding()
         self._fast.no_truncation()
+
+    def vocabulary(self) -> Mapping[str, int]:
+        return self._fast.get_vocab()
+
+    def encode_plain(self, texts: Sequence[str], target: bool) -> list[list[int]]:  # noqa: ARG002 - sides are alike
+        return [encoding.ids for encoding in self._fast.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
         return [encoding.ids for encoding in self._fast.encode_batch_fast(list(texts))]
@@ -62,19 +79,35 @@ class TransformersTokenizer:
         try:
             self._slow: Any = AutoTokenizer.from_pretrained(str(directory), local_files_only=True)
         except ImportError as error:
-            raise MissingDependencyError("sentencepiece", f"the tokenizer of {directory}", "transformers") from error
+            package = "sacremoses" if "sacremoses" in str(error) else "sentencepiece"
+            raise MissingDependencyError(package, f"the tokenizer of {directory}", "transformers") from error
         except Exception as error:  # missing files surface there as almost any exception
             raise CheckpointError(f"{directory}: its tokenizer cannot be loaded: {error}") from error
 
+        self._targets = _fsmt_targets(self._slow)
+
+    def vocabulary(self) -> Mapping[str, int]:
+        return {**self._slow.get_vocab(), **getattr(self._slow, "lang_token_to_id", {})}  # M2M100 keeps its codes apart
+
+    def encode_plain(self, texts: Sequence[str], target: bool) -> list[list[int]]:
+        # Only Marian reads target text in another way; where a code is all that differs, it must not be asked for.
+        return self._ids(texts, target and hasattr(self._slow, "spm_target"), add_special_tokens=False)
+
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
-        return self._ids(list(texts)) if texts else []
+        return self._ids(texts, target=False)
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
-        return self._ids(text_target=list(texts)) if texts else []
+        return self._ids(texts, target=True)
 
-    def _ids(self, *texts: list[str], **targets: list[str]) -> list[list[int]]:
+    def _ids(self, texts: Sequence[str], target: bool, **options: bool) -> list[list[int]]:
+        if not texts:
+            return []
+        if target and self._targets is not None:
+            tokenizer, given = self._targets, {"text": list(texts)}
+        else:
+            tokenizer, given = self._slow, {"text_target" if target else "text": list(texts)}
         # What is too long for the model is the caller's to say.
-        ids: list[list[int]] = self._slow(*texts, **targets, verbose=False)["input_ids"]
+        ids: list[list[int]] = tokenizer(**given, **options, verbose=False)["input_ids"]
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -84,6 +117,19 @@ class TransformersTokenizer:
     def piece(self, token: int) -> str:
         piece: str = self._slow.convert_ids_to_tokens(token)
         return piece
+
+
+def _fsmt_targets(tokenizer: Any) -> Any:
+    """FSMT's tokenizer only reads source text; one with its sides exchanged reads the target."""
+    if type(tokenizer).__name__ != "FSMTTokenizer":
+        return None
+    return type(tokenizer)(
+        langs=[tokenizer.tgt_lang, tokenizer.src_lang],
+        src_vocab_file=tokenizer.tgt_vocab_file,
+        tgt_vocab_file=tokenizer.src_vocab_file,
+        merges_file=tokenizer.merges_file,
+        do_lower_case=tokenizer.do_lower_case,
+    )
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:

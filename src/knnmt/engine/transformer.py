@@ -16,12 +16,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from knnmt import timing
-from knnmt.config import DecodingConfig
 from knnmt.engine.architecture import Architecture
-from knnmt.engine.base import EncodedSources, Fingerprint, SpecialTokens
+from knnmt.engine.base import EncodedSources, Fingerprint
+from knnmt.engine.languages import Told
 from knnmt.engine.layers import ACTIVATIONS, FeedForward, Norm, Projection, Residual, attend, attention_weights
 from knnmt.engine.state import TransformerState
-from knnmt.engine.tokenizer import Tokenizer
 from knnmt.engine.weights import Weights
 
 
@@ -34,6 +33,28 @@ def sinusoidal_positions(count: int, dim: int) -> Tensor:
     return torch.cat([sine, cosine], dim=1).float()
 
 
+def fairseq_positions(count: int, dim: int) -> Tensor:
+    """(count, dim): fairseq's sinusoids, of which the slowest turns 10000 times slower than the fastest.
+
+    In float32 from the start, as those models saw them: far positions would come out 1e-4 apart otherwise.
+    """
+    half = dim // 2
+    frequency = torch.exp(torch.arange(half, dtype=torch.float32) * -(math.log(10000) / (half - 1)))
+    angle = torch.arange(count, dtype=torch.float32)[:, None] * frequency
+    return torch.cat([angle.sin(), angle.cos(), torch.zeros(count, dim % 2)], dim=1)
+
+
+# Names under which files hold a table that is tied; where only source and target are apart, the target's comes first.
+TIED = (
+    "model.decoder.embed_tokens.weight",
+    "model.shared.weight",
+    "lm_head.weight",
+    "model.decoder.output_projection.weight",
+    "model.encoder.embed_tokens.weight",
+)
+_POSITION_TABLES = {"sinusoidal": sinusoidal_positions, "fairseq": fairseq_positions}
+
+
 @dataclass(frozen=True, slots=True)
 class Embedding:
     """Token and position embeddings, the tokens' scaled beforehand."""
@@ -44,12 +65,14 @@ class Embedding:
 
     @classmethod
     def of(cls, weights: Weights, side: str, shape: Architecture) -> Embedding:
-        table = weights.take(f"model.{side}.embed_tokens.weight", "model.shared.weight")
+        own = f"model.{side}.embed_tokens.weight"
+        table = weights.take(own, *(TIED if shape.tied else ["model.shared.weight"]))
         stored = f"model.{side}.embed_positions.weight"
         if shape.positions == "learned" or stored in weights:
             positions = weights.take(stored)
         else:
-            positions = sinusoidal_positions(shape.max_positions + shape.position_offset, shape.dim).to(table)
+            make = _POSITION_TABLES[shape.positions]
+            positions = make(shape.max_positions + shape.position_offset, shape.dim).to(table)
         norm = weights.norm(f"model.{side}.layernorm_embedding", shape.norm_epsilon) if shape.embedding_norm else None
         return cls(table * shape.embedding_scale, positions[shape.position_offset :], norm)
 
@@ -167,18 +190,17 @@ class TransformerEngine:
         name: str,
         shape: Architecture,
         weights: Weights,
-        tokenizer: Tokenizer,
-        special_tokens: SpecialTokens,
-        generation: DecodingConfig,
+        told: Told,
         fingerprint: Callable[[], Fingerprint],
     ) -> None:
         self.name = name
         self._read_fingerprint = fingerprint
-        self.tokenizer = tokenizer
-        self.special_tokens = special_tokens
-        self.generation = generation
+        self.languages = told.languages
+        self.tokenizer = told.tokenizer
+        self.special_tokens = told.special_tokens
+        self.generation = told.generation
+        self.max_positions = told.room(shape.max_positions)
         self.dim = shape.dim
-        self.max_positions = shape.max_positions
         self._shape = shape
         self._source_embedding = Embedding.of(weights, "encoder", shape)
         self._target_embedding = Embedding.of(weights, "decoder", shape)
@@ -190,8 +212,7 @@ class TransformerEngine:
         ]
         self._encoder_norm = weights.norm("model.encoder.layer_norm", shape.norm_epsilon) if shape.final_norm else None
         self._decoder_norm = weights.norm("model.decoder.layer_norm", shape.norm_epsilon) if shape.final_norm else None
-        tied = ("model.decoder.embed_tokens.weight", "model.shared.weight")
-        output = weights.take(*tied) if shape.tied_output else weights.take("lm_head.weight")
+        output = weights.take(*(TIED if shape.tied else shape.output))
         self._output = Projection.of(output, self._output_bias(weights))
         self.vocabulary_size = output.shape[0]
         self.device = output.device
@@ -272,8 +293,3 @@ class TransformerEngine:
         padded = torch.arange(longest, device=self.device) >= torch.tensor(lengths, device=self.device)[:, None]
         zeros = torch.zeros(padded.shape, device=self.device, dtype=self.dtype)
         return zeros.masked_fill_(padded, float("-inf"))[:, None, None]
-
-
-def embedding_scale(dim: int, scaled: bool) -> float:
-    """What token embeddings are multiplied by: the root of their width where the checkpoint says so."""
-    return math.sqrt(dim) if scaled else 1.0

@@ -81,7 +81,7 @@ def usable_threads() -> int:
 
 @dataclass(frozen=True, slots=True)
 class BenchConfig:
-    """How speed is measured; model, device and dtype are as `Translator` takes them."""
+    """How speed is measured; model, device, dtype and languages are as `Translator` takes them."""
 
     batch_sizes: tuple[int, ...] = (1, 8, 16)
     rounds: int = 5
@@ -90,6 +90,8 @@ class BenchConfig:
     model: str | None = None
     device: str | None = None
     dtype: str | None = None
+    source_lang: str | None = None
+    target_lang: str | None = None
 
     def __post_init__(self) -> None:
         sizes = self.batch_sizes
@@ -189,7 +191,8 @@ def bench(
     check(0 < len(names) == len(systems), "expected systems to measure, each with a name of its own")
     check(any(map(str.strip, sources)), "speed needs at least one sentence that is not empty")
     load = load_average()
-    options = {name: getattr(config, name) for name in ("model", "device", "dtype") if getattr(config, name)}
+    names_of_options = ("model", "device", "dtype", "source_lang", "target_lang")
+    options = {name: getattr(config, name) for name in names_of_options if getattr(config, name)}
     with ExitStack() as stack:
         running = {
             system.name: stack.enter_context(start(system, threads=config.threads, beam=config.beam, **options))

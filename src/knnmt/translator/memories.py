@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict
 
 from knnmt.compression.pca import Projection
 from knnmt.config import CacheConfig, FastConfig, RetrievalConfig, check
+from knnmt.datastore.manifest import read_manifest
 from knnmt.datastore.settings import settings_changed
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
@@ -27,6 +28,12 @@ THE_CALLS_STORE = "\0"  # no path can be that, so that a store may have any name
 _FEW_SENTENCES = 50  # asked by a store that nothing was estimated for, whenever it is opened
 _PLAIN = ("k", "interpolation_weight", "temperature", "use_counts")  # settings that configurations call the same
 Store = str | Path | Datastore
+
+
+def languages_of(store: Store) -> tuple[str, str]:
+    """The languages that a store was built for."""
+    manifest = store.manifest if isinstance(store, Datastore) else read_manifest(Path(store))
+    return manifest.source_language, manifest.target_language
 
 
 class RetrievalSettings(TypedDict, total=False):

@@ -26,7 +26,15 @@ from knnmt.errors import CutTranslationWarning, InputError, LongSegmentWarning
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.evidence import Evidence, evidence_of
-from knnmt.translator.memories import THE_CALLS_STORE, Memories, Request, RetrievalSettings, Store, check_names
+from knnmt.translator.memories import (
+    THE_CALLS_STORE,
+    Memories,
+    Request,
+    RetrievalSettings,
+    Store,
+    check_names,
+    languages_of,
+)
 from knnmt.translator.segments import Segment, cut_to_fit, join, segments_of
 from knnmt.translator.spans import Span, spans_of
 from knnmt.translator.translation import Token, Translation
@@ -76,6 +84,8 @@ class Translator:
     dtype: "float32", "bfloat16", "float16" (CUDA), or "auto" for what this machine is fastest in;
         by default float32 on a CPU and float16 on CUDA
     threads: CPU threads, for the whole process; by default as many as PyTorch takes
+    source_lang, target_lang: for models of many languages, tags (de, pt-BR) or their own codes; by default the
+        datastore's
     datastore: the memory that calls use unless they name another
     exact: search every key of a store, whatever index it has
     retrieval: settings of retrieval for calls that do not say otherwise (`RetrievalSettings`)
@@ -88,6 +98,8 @@ class Translator:
         device: str | torch.device | None = None,
         dtype: str | torch.dtype | None = None,
         threads: int | None = None,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
         datastore: Store | None = None,
         exact: bool = False,
         **retrieval: Unpack[RetrievalSettings],
@@ -95,7 +107,9 @@ class Translator:
         if threads is not None:
             check(threads >= 1, f"threads must be at least 1, got {threads}")
             torch.set_num_threads(threads)
-        self.engine = load_engine(model, device, dtype)
+        if datastore is not None and source_lang is None and target_lang is None:
+            source_lang, target_lang = languages_of(datastore)
+        self.engine = load_engine(model, device, dtype, source_lang, target_lang)
         self.memories = Memories(self.engine, exact)
         self.statistics = Statistics()
         check_names(retrieval)
@@ -191,7 +205,9 @@ class Translator:
     def signature(self, config: DecodingConfig, **retrieval: Unpack[DatastoreSettings]) -> str:
         """What a published score must say of a call with these settings; what is not given is as in `stream`."""
         dtype = str(self.engine.dtype).removeprefix("torch.")
-        parts = [f"model:{self.engine.name}|dtype:{dtype}|{config.signature()}"]
+        told = self.engine.languages
+        languages = f"|langs:{told.source}-{told.target}" if told.codes else ""
+        parts = [f"model:{self.engine.name}{languages}|dtype:{dtype}|{config.signature()}"]
         datastore, settings = self._memory_settings(retrieval)
         if datastore is not None:
             found = self.memories.retrieval(datastore, settings)

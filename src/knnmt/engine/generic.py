@@ -1,0 +1,182 @@
+"""Any other `AutoModelForSeq2SeqLM` (T5, MADLAD, ...) behind the engine protocol, by `transformers`' own forward pass.
+
+Slower than our transformer, since every beam has a copy of everything, but the same to decoding and to datastores. The
+output projection is taken out of the model, so that a forward pass ends with its input: the representation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from knnmt import timing
+from knnmt.engine.base import EncodedSources, Fingerprint
+from knnmt.engine.generic_state import GenericState
+from knnmt.engine.languages import Told
+from knnmt.engine.layers import Projection
+from knnmt.errors import CheckpointError, KnnmtError, MissingDependencyError, SettingError, UnsupportedModelError
+
+
+class GenericEngine:
+    """A checkpoint that `transformers` runs; see `knnmt.engine.base.Engine` for the contract."""
+
+    def __init__(
+        self,
+        name: str,
+        model: Any,
+        max_positions: int,
+        told: Told,
+        fingerprint: Callable[[], Fingerprint],
+    ) -> None:
+        self.name = name
+        self.languages = told.languages
+        self.tokenizer = told.tokenizer
+        self.special_tokens = told.special_tokens
+        self.generation = told.generation
+        self.max_positions = told.room(max_positions)
+        self._read_fingerprint = fingerprint
+        self._model = model
+        self.device: torch.device = model.device
+        self.dtype: torch.dtype = model.dtype
+        with torch.inference_mode():
+            try:
+                special = self.special_tokens
+                source, target = [[special.end] * 2], torch.tensor([[special.decoder_start, special.end]])
+                expected = self._whole(source, target)
+                self._output = _take_output_projection(model)
+                self.dim, self.vocabulary_size = self._output.weight.shape
+                self._require_same(expected, source, target.to(self.device))
+            except KnnmtError:
+                raise
+            except Exception as error:  # a model that is fed what it does not take fails in ways of its own
+                raise UnsupportedModelError(
+                    f"{name}: a model of type {model.config.model_type!r} that does not run as text to text: {error}"
+                ) from error
+
+    def _whole(self, source: list[list[int]], target: Tensor) -> Tensor:
+        """Log-probabilities by one pass through all of the model."""
+        out = self._model(
+            input_ids=torch.tensor(source, device=self.device),
+            decoder_input_ids=target.to(self.device),
+            use_cache=False,
+        )
+        return torch.log_softmax(out.logits.float(), dim=-1)
+
+    def _require_same(self, expected: Tensor, source: list[list[int]], target: Tensor) -> None:
+        """Refuse a model that is not understood: the same must follow from the representations, step by step."""
+        if not bool(expected.isfinite().all()):
+            raise SettingError(f"{self.name}: gives no numbers in {self.dtype}; use dtype 'bfloat16' or 'float32'")
+        state = self.start(self.encode(source))
+        steps = [self.step(state, target[:, None, i : i + 1])[:, 0] for i in range(target.shape[1])]
+        tolerance = 1e-2 if self.dtype == torch.float32 else 0.25  # half precision rounds logits that far
+        if steps[0].shape == (1, 1, self.dim):
+            found = self.log_probabilities(torch.cat(steps, dim=1))
+            if torch.allclose(found, expected, atol=tolerance):
+                return
+        raise UnsupportedModelError(
+            f"{self.name}: a model of type {self._model.config.model_type!r} whose logits are more than a linear "
+            "projection of its decoder's output; the memory's keys cannot be taken from it"
+        )
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint:
+        """Read when first asked for."""
+        return self._read_fingerprint()
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
+        with timing.stage("encoder"), torch.inference_mode():
+            lengths = tuple(len(source) for source in sources)
+            padding = self.special_tokens.padding
+            rows = [[*source, *[padding] * (max(lengths) - len(source))] for source in sources]
+            tokens = torch.tensor(rows, device=self.device)
+            states = self._model.get_encoder()(input_ids=tokens, attention_mask=self._mask(lengths)).last_hidden_state
+            return EncodedSources(states, lengths)
+
+    def start(self, encoded: EncodedSources) -> GenericState:
+        return GenericState(encoded.states, self._mask(encoded.lengths), self.special_tokens.padding)
+
+    def step(self, state: GenericState, tokens: Tensor, cross_attention: list[Tensor] | None = None) -> Tensor:
+        with timing.stage("decoder"), torch.inference_mode():
+            from transformers.modeling_outputs import BaseModelOutput
+
+            fed, places = state.admit(tokens)
+            encoded = BaseModelOutput(last_hidden_state=state.source)
+            encoded.router_logits = None  # which mixtures of experts look for
+            out = self._model(
+                encoder_outputs=encoded,
+                attention_mask=state.source_mask,
+                decoder_input_ids=fed,
+                past_key_values=state.cache,
+                use_cache=True,
+                output_attentions=cross_attention is not None,
+            )
+            state.settle()
+            if cross_attention is not None:
+                cross_attention[:] = [_at(layer.mean(1), places) for layer in out.cross_attentions]
+            return _at(out.logits, places)
+
+    def log_probabilities(self, representations: Tensor) -> Tensor:
+        with timing.stage("output"), torch.inference_mode():
+            logits = self._output(representations.reshape(-1, self.dim)).float()
+            return torch.log_softmax(logits, dim=-1).view(*representations.shape[:-1], -1)
+
+    def _mask(self, lengths: Sequence[int]) -> Tensor:
+        """(sentences, longest), 1 where there is a token."""
+        longest = torch.arange(max(lengths), device=self.device)
+        return (longest < torch.tensor(lengths, device=self.device)[:, None]).long()
+
+
+def _at(outputs: Tensor, places: Tensor) -> Tensor:
+    """outputs (sentences * width, fed, ...) at places (sentences, width, m): (sentences, width, m, ...)."""
+    sentences, width, m = places.shape
+    index = places.view(sentences * width, m, 1).expand(-1, -1, outputs.shape[-1])
+    return outputs.gather(1, index).view(sentences, width, m, -1)
+
+
+def _take_output_projection(model: Any) -> Projection:
+    """The output projection with all biases, which the model then does without."""
+    layer = model.get_output_embeddings()
+    name = next((name for name, module in model.named_modules() if module is layer), None)
+    if name is None or getattr(layer, "weight", None) is None:
+        raise UnsupportedModelError(f"a model of type {model.config.model_type!r} has no output projection of its own")
+    bias = getattr(layer, "bias", None)
+    later = getattr(model, "final_logits_bias", None)
+    if later is not None:
+        bias = later.flatten() if bias is None else bias + later.flatten()
+        model.final_logits_bias = torch.zeros((1, 1), device=later.device, dtype=later.dtype)
+    model.set_submodule(name, nn.Identity())
+    return Projection.of(layer.weight.detach(), None if bias is None else bias.detach())
+
+
+def load_transformers_model(directory: Path, model_type: object, device: torch.device, dtype: torch.dtype) -> Any:
+    """The checkpoint as `transformers` loads it, ready for inference. No code of the checkpoint is run."""
+    try:
+        from transformers import AutoModelForSeq2SeqLM
+        from transformers.utils import logging
+    except ImportError as error:
+        raise MissingDependencyError(
+            "transformers", f"{directory}, a model of type {model_type!r},", "transformers"
+        ) from error
+    with_bar = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        # Only plain attention can say what it attended to.
+        model = AutoModelForSeq2SeqLM.from_pretrained(
+            str(directory), dtype=dtype, local_files_only=True, attn_implementation="eager"
+        )
+    except (ValueError, KeyError) as error:
+        raise UnsupportedModelError(
+            f"{directory}: config.json says model_type {model_type!r}, which is no sequence-to-sequence model that the "
+            f"installed transformers knows: {error}"
+        ) from error
+    except Exception as error:  # broken files surface there as almost any exception
+        raise CheckpointError(f"{directory}: transformers cannot load this checkpoint: {error}") from error
+    finally:
+        if with_bar:
+            logging.enable_progress_bar()
+    return model.to(device).eval()

@@ -1,0 +1,194 @@
+"""The languages that a model translates between, and how a multilingual one is told.
+
+A model for many languages has a token for each, and families put them in different places:
+
+    M2M100, NLLB, mBART-50   source: CODE text end          target: CODE text end, the first token forced
+    mBART                    source: text end CODE          target: text end, decoded from CODE on
+    NLLB of old              source: text end CODE          target: CODE text end
+    MADLAD, OPUS-MT          source: TARGET-CODE text end   target: text end
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from knnmt.config import DecodingConfig
+from knnmt.engine.base import SpecialTokens
+from knnmt.engine.language_codes import best_code, require_code, same_language
+from knnmt.engine.shipped import MODELS_DIRECTORY
+from knnmt.engine.tokenizer import Tokenizer, VocabularyTokenizer
+from knnmt.errors import SettingError
+
+_FORMS = {
+    "m2m100": re.compile(r"__([a-z]{2,3})__"),
+    "nllb": re.compile(r"([a-z]{3}_[A-Z][a-z]{3})"),
+    "mbart": re.compile(r"([a-z]{2}_[A-Z]{2})"),
+    "madlad": re.compile(r"<2([A-Za-z]{2,3}(?:_\w+)?)>"),
+    "opus": re.compile(r">>([A-Za-z]{2,3}(?:[_-]\w+)?)<<"),
+}
+_FORMS_OF_MODEL = {
+    "m2m_100": ("m2m100", "nllb"),
+    "nllb-moe": ("nllb",),
+    "mbart": ("mbart",),
+    "t5": ("madlad",),
+    "marian": ("opus",),
+}
+_NAMES_TARGET_ONLY = ("madlad", "opus")
+
+
+@dataclass(frozen=True, slots=True)
+class Languages:
+    """Between which languages an engine translates, in the model's own spelling; None where it does not say.
+
+    codes: all languages that the model could be told instead; empty for a model of two languages
+    """
+
+    source: str | None = None
+    target: str | None = None
+    codes: tuple[str, ...] = ()
+
+    def contradict(self, source: str, target: str) -> bool:
+        """Whether text of these languages is not what the engine was loaded for."""
+        return self._differ(self.source, source) or self._differ(self.target, target)
+
+    def _differ(self, own: str | None, asked: str) -> bool:
+        if own is None:
+            return False
+        if own in self.codes:
+            return best_code(asked, self.codes) != own
+        return same_language(own, asked) is False
+
+    def __str__(self) -> str:
+        return f"{self.source or '?'} to {self.target or '?'}"
+
+
+def stated_languages(directory: Path, config: Mapping[str, Any], tokenizer_config: Mapping[str, Any]) -> Languages:
+    """What a checkpoint says of its languages."""
+    if directory.parent == MODELS_DIRECTORY:
+        source, target = directory.name.split("-")
+        return Languages(source, target)
+    pair = config.get("langs") or tokenizer_config.get("langs")  # FSMT's
+    if isinstance(pair, list | tuple) and len(pair) == 2:
+        return Languages(str(pair[0]), str(pair[1]))
+    named_source = tokenizer_config.get("source_lang") or tokenizer_config.get("src_lang")
+    named_target = tokenizer_config.get("target_lang") or tokenizer_config.get("tgt_lang")
+    return Languages(named_source, named_target)
+
+
+class LanguageTokenizer:
+    """A tokenizer whose sources carry language codes.
+
+    before, after: the ids around a source
+    target_code: what hypotheses begin with, which is no text
+    """
+
+    def __init__(
+        self,
+        plain: VocabularyTokenizer,
+        before: Sequence[int],
+        after: Sequence[int],
+        end: int,
+        target_code: int | None = None,
+    ) -> None:
+        self._plain = plain
+        self._before = before
+        self._after = after
+        self._end = end
+        self._target_code = target_code
+
+    def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[*self._before, *ids, *self._after] for ids in self._plain.encode_plain(texts, target=False)]
+
+    def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[*ids, self._end] for ids in self._plain.encode_plain(texts, target=True)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._plain.decode([token for token in ids if token != self._target_code])
+
+    def piece(self, token: int) -> str:
+        return self._plain.piece(token)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A model's parts after it was told the languages."""
+
+    languages: Languages
+    tokenizer: Tokenizer
+    special_tokens: SpecialTokens
+    generation: DecodingConfig
+
+    def room(self, positions: int) -> int:
+        """How many of a model's positions are left for text."""
+        return positions - len(self.special_tokens.beginning) + 1
+
+
+def tell_languages(
+    told: Told, model_type: object, tokenizer_config: Mapping[str, Any], source: str | None, target: str | None
+) -> Told:
+    """Set a model to translate between these languages, or find that it cannot."""
+    stated, tokenizer = told.languages, told.tokenizer
+    form, codes = _language_tokens(model_type, tokenizer)
+    if not codes:
+        for side, asked, own in (("source", source, stated.source), ("target", target, stated.target)):
+            if asked is not None and own is not None and same_language(asked, own) is False:
+                raise SettingError(f"--{side}-lang {asked!r}: the model translates {stated}. Choose another model.")
+        return told
+    assert isinstance(tokenizer, VocabularyTokenizer)  # noqa: S101 - or it would have no codes
+    names = sorted(codes)
+    # Files of models for many languages name one side that is nothing but a default; both were meant.
+    if source is None and target is None and (form in _NAMES_TARGET_ONLY or (stated.source and stated.target)):
+        source, target = stated.source, best_code(stated.target or "", names)
+    target_code = _chosen("target", target, names)
+    end = told.special_tokens.end
+    if form in _NAMES_TARGET_ONLY:
+        languages = Languages(source or stated.source, target_code, tuple(names))
+        wrapped = LanguageTokenizer(tokenizer, [codes[target_code]], [end], end)
+        return replace(told, languages=languages, tokenizer=wrapped)
+    source_code = _chosen("source", source, names)
+    languages = Languages(source_code, target_code, tuple(names))
+    from_, to = codes[source_code], codes[target_code]
+    old_mbart = (
+        form == "mbart" and tokenizer_config.get("tokenizer_class", "").removesuffix("Fast") != "MBart50Tokenizer"
+    )
+    after = old_mbart or bool(tokenizer_config.get("legacy_behaviour"))
+    before_source, after_source = ([], [end, from_]) if after else ([from_], [end])
+    if old_mbart:
+        return Told(
+            languages,
+            LanguageTokenizer(tokenizer, before_source, after_source, end),
+            replace(told.special_tokens, decoder_start=to),
+            replace(told.generation, forced_first_token=None),
+        )
+    return Told(
+        languages,
+        LanguageTokenizer(tokenizer, before_source, after_source, end, to),
+        replace(told.special_tokens, target_code=to),
+        replace(told.generation, forced_first_token=to),
+    )
+
+
+def _chosen(side: str, asked: str | None, codes: Sequence[str]) -> str:
+    if asked is None:
+        raise SettingError(
+            f"the model translates between {len(codes)} languages and has to be told which: give --{side}-lang "
+            f"({side}_lang=), a tag such as de or one of its own codes ({', '.join(codes[:3])}, ...)"
+        )
+    return require_code(asked, codes, side)
+
+
+def _language_tokens(model_type: object, tokenizer: Tokenizer) -> tuple[str, dict[str, int]]:
+    """The form of the codes and the token of each, where the model is one that has them."""
+    forms = _FORMS_OF_MODEL.get(model_type, ()) if isinstance(model_type, str) else ()
+    if forms and isinstance(tokenizer, VocabularyTokenizer):
+        vocabulary = tokenizer.vocabulary()
+        for form in forms:
+            pattern = _FORMS[form]
+            codes = {match[1]: token for name, token in vocabulary.items() if (match := pattern.fullmatch(name))}
+            if len(codes) > 1:
+                return form, codes
+    return "", {}
