@@ -9,8 +9,8 @@ INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --constrain
 demo: $(VENV)/.ready  ## adapt to real message catalogs; translate strings held out without and with the store
 	$(RUN) examples/demo.py
 
-test: check  ## lint, formatting, types and all tests that take seconds
-	$(RUN) -m pytest
+test: check  ## lint, formatting, types and all tests that take seconds, two at a time with a thread each
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile
 
 check: $(VENV)/.ready-dev
 	$(RUN) -m ruff check

@@ -13,6 +13,7 @@ from knnmt.compression.pca import Projection
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Fingerprint
 from knnmt.engine.checkpoint import find_checkpoint, fingerprint
+from knnmt.engine.languages import Languages
 from knnmt.errors import DatastoreMismatchError, ModelNotFoundError, UnsupportedModelError
 
 
@@ -43,6 +44,7 @@ class LoadedModel:
         self._projection = output_projection(model)
         self.vocabulary_size, self.dim = self._weight.shape
         self.name = str(getattr(model, "name_or_path", "") or type(model).__name__)
+        self.languages = Languages()  # a call of `generate` says which, and nothing here hears it
 
     @property
     def _weight(self) -> Tensor:
