@@ -138,6 +138,7 @@ def translate_all(arguments: argparse.Namespace, stores: Path) -> dict[str, Any]
             found[f"{domain}|{name}"] = {
                 "texts": [each.text for each in results],
                 "saved": saved,
+                "signature": translator.signature(translator.decoding(max_tokens=200), **settings),
                 "tokens_per_second": sum(len(each.tokens) for each in results) / seconds,
             }
             if arguments.hypotheses:
@@ -167,6 +168,8 @@ def score(found: dict[str, Any], references: dict[str, list[str]]) -> None:
             cells += [f"{bleu.score:.2f}", f"{chrf.score:.2f}", f"{result['saved']:.1%}"]
             cells += [f"{result['tokens_per_second']:.0f}"]
         print(f"| {name} | " + " | ".join(cells) + " |")
+    for key, result in found.items():
+        print(f"{key}: {result.get('signature', '')}")
 
 
 def main() -> None:
