@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from knnmt.engine.architecture import Activation
+from knnmt.engine.half_product import MOST_ROWS, HalfProduct
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu_,
@@ -25,17 +26,22 @@ class Projection:
 
     weight: (in, out)
     bias: (out,) or None
+    of_few: the same for a few rows, in less time, or None
     """
 
     weight: Tensor
     bias: Tensor | None
+    of_few: HalfProduct | None
 
     @classmethod
     def of(cls, weight: Tensor, bias: Tensor | None) -> Projection:
         """From the usual (out, in) layout."""
-        return cls(weight.t().contiguous(), bias)
+        transposed = weight.t().contiguous()
+        return cls(transposed, bias, HalfProduct.of(transposed, bias))
 
     def __call__(self, x: Tensor) -> Tensor:
+        if self.of_few is not None and len(x) <= MOST_ROWS:
+            return self.of_few(x)
         return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
 
 

@@ -1,6 +1,6 @@
 """The compiled part of knnmt, where it could be built: `library()` loads what fits this CPU.
 
-`search.cpp` and `step.cpp` are built when the package is installed (`hatch_build.py`), if there is a C++ compiler.
+The sources beside this file are built when the package is installed (`hatch_build.py`), if there is a C++ compiler.
 Nothing depends on them: without them, or with KNNMT_NATIVE=0 in the environment, FAISS and PyTorch do the same work in
 more time.
 """
@@ -40,6 +40,8 @@ def load(build: str) -> ctypes.CDLL | None:
     for name in ("knnmt_search", "knnmt_cache_keep", "knnmt_mix"):
         getattr(found, name).restype = None
     found.knnmt_cache_look.restype = ctypes.c_int32
+    found.knnmt_product.restype = None
+    found.knnmt_product.argtypes = [*[ctypes.c_void_p] * 4, ctypes.c_int32, *[ctypes.c_int64] * 2, ctypes.c_int32]
     return found if found.knnmt_source().decode() == source_digest() else None
 
 
