@@ -120,10 +120,11 @@ class FaissIndex:
     def add(self, entries: Entries, progress: Progress = unheard) -> None:
         """Add the entries that are not in it yet, of a snapshot that begins with the ones that are."""
         load_faiss()
+        # First, so that what is in it is known if this is interrupted; lists that grow move to other places in memory.
+        self.entries, self._compiled = entries, None
         for first, keys in entries.blocks(_BLOCK, self.covered):
             self._index.add(_float32(keys))
             progress(first + len(keys), entries.entries)
-        self.entries, self._compiled = entries, None
 
     @property
     def covered(self) -> int:

@@ -18,6 +18,7 @@ from knnmt.index.entries import Entries
 from knnmt.native import library
 
 _ENTRIES = 16  # what four bits can say
+_KEYS = (torch.float16, torch.float32)
 
 
 class _Lists(ctypes.Structure):
@@ -77,11 +78,14 @@ class FourBitSearch:
     def of(cls, faiss: Any, lists: Any, entries: Entries) -> FourBitSearch | None:
         """The compiled search of an index, or None: not built, not these codes, or nothing in it."""
         native = library()
-        sound = isinstance(lists, faiss.IndexIVFPQFastScan) and not lists.by_residual and lists.bbs == 32
-        packed = sound and lists.pq.M % 2 == 0 and lists.metric_type == faiss.METRIC_L2
-        if native is None or not packed or not lists.ntotal or entries.key_dtype not in (torch.float16, torch.float32):
+        if native is None or not isinstance(lists, faiss.IndexIVFPQFastScan) or entries.key_dtype not in _KEYS:
             return None
-        return cls(native, faiss, lists, entries)
+        packed = lists.bbs == 32 and lists.pq.M % 2 == 0
+        of_keys = not lists.by_residual and lists.metric_type == faiss.METRIC_L2
+        # An id that is none of the entries' would be read from other memory.
+        return (
+            cls(native, faiss, lists, entries) if packed and of_keys and 0 < lists.ntotal <= entries.entries else None
+        )
 
     def search(
         self, queries: Tensor, reduced: Tensor, products: Tensor, k: int, candidates: int, probes: int, reach: float

@@ -37,9 +37,9 @@ def load(build: str) -> ctypes.CDLL | None:
     except OSError:  # not built, for another system, or without that OpenMP
         return None
     found.knnmt_source.restype = ctypes.c_char_p
-    for name in ("knnmt_search", "knnmt_cache_keep", "knnmt_mix"):
-        getattr(found, name).restype = None
+    found.knnmt_search.restype = found.knnmt_cache_keep.restype = None
     found.knnmt_cache_look.restype = ctypes.c_int32
+    found.knnmt_mix.restype = ctypes.c_bool
     return found if found.knnmt_source().decode() == source_digest() else None
 
 
