@@ -96,8 +96,8 @@ class CompiledSteps:
         )
         if not sound:
             raise DatastoreDamagedError(
-                f"{self._store.store.path}: a token of its entries is not one of the model's {scores.shape[1]:,}, or it "
-                "was changed in the middle of a batch. `knnmt verify` reads every byte of it."
+                f"{self._store.store.path}: a token of its entries is not one of the model's {scores.shape[1]:,}, or "
+                "it was changed in the middle of a batch. `knnmt verify` reads every byte of it."
             )
         return offsets
 
