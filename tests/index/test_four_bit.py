@@ -101,12 +101,17 @@ def test_removed_entries_leave_their_room_to_others_and_new_ones_are_found(build
     path = tmp_path / "s"
     store = write_store(path, [clustered(800)])
     index = looking(FaissIndex.train_and_add(Entries(store), KINDS["pq4"]))
+    before = index._compiled_search()
     store.remove(lambda pair: int(pair.origin.partition("#")[2]) % 2 == 0)
     index.entries = Entries(store)
     queries = torch.from_numpy(all_keys(store)[:400:16])  # of entries that are gone
     found = index.search(queries, 8)
     assert np.isin(found[1].numpy(), live_ids(store)).all()
     assert recall(found, store, queries, 8) > 0.97
+    after = index._compiled_search()
+    assert before is not None
+    assert after is not None
+    assert after.of_lists is before.of_lists  # which are not looked for again
 
     append_keys(path, clustered(300, seed=5))
     store = Datastore.open(path)
