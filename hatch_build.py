@@ -25,8 +25,8 @@ BUILDS = {
 
 def compile_for_this_machine() -> list[Path]:
     """The libraries that could be built, beside their sources."""
-    compiler = shlex.split(os.environ.get("CXX", "c++"))
-    if platform.system() != "Linux" or shutil.which(compiler[0]) is None:
+    compiler = shlex.split(os.environ.get("CXX") or "c++")
+    if platform.system() != "Linux" or shutil.which(compiler[0]) is None or not os.access(NATIVE, os.W_OK):
         return []
     sources = sorted(NATIVE.glob("*.cpp"))
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(NATIVE.glob("*.[ch]*")))).hexdigest()

@@ -194,7 +194,7 @@ def test_evidence_and_matches_as_json(store: Path, model: list[str]) -> None:
     assert set(why) == {
         "probability", "model_probability", "memory_probability", "interpolation_weight", "cached", "neighbours"
     }  # fmt: skip
-    assert set(why["neighbours"][0]) == {"token", "distance", "weight", "pair", "position", "entry"}
+    assert set(why["neighbours"][0]) == {"token", "distance", "weight", "pair", "position", "entry", "span"}
     assert why["neighbours"][0]["pair"]["origin"].startswith("own.tsv#")
     assert first["match"]["score"] >= 75
     assert not first["match"]["exact"]
@@ -206,7 +206,7 @@ def test_evidence_and_matches_as_json(store: Path, model: list[str]) -> None:
 
 def test_timings_count_the_searches(store: Path, model: list[str]) -> None:
     _, said = succeeds("translate", "-d", store, "--timings", "--cache", "5", *model, stdin=LINES)
-    for stage in ("retrieval", "search", "interpolation"):
+    for stage in ("retrieval", "search"):
         assert stage in said
     counted, *hits = [line for line in said.splitlines() if line.startswith(("searches     ", "hits         "))]
     assert sum(int(line.split()[1]) for line in hits) == int(counted.split("; ")[1].split()[0])

@@ -101,12 +101,17 @@ def test_removed_entries_leave_their_room_to_others_and_new_ones_are_found(build
     path = tmp_path / "s"
     store = write_store(path, [clustered(800)])
     index = looking(FaissIndex.train_and_add(Entries(store), KINDS["pq4"]))
+    before = index._compiled_search()
     store.remove(lambda pair: int(pair.origin.partition("#")[2]) % 2 == 0)
     index.entries = Entries(store)
     queries = torch.from_numpy(all_keys(store)[:400:16])  # of entries that are gone
     found = index.search(queries, 8)
     assert np.isin(found[1].numpy(), live_ids(store)).all()
     assert recall(found, store, queries, 8) > 0.97
+    after = index._compiled_search()
+    assert before is not None
+    assert after is not None
+    assert after.of_lists is before.of_lists  # which are not looked for again
 
     append_keys(path, clustered(300, seed=5))
     store = Datastore.open(path)
@@ -118,6 +123,33 @@ def test_removed_entries_leave_their_room_to_others_and_new_ones_are_found(build
     store.remove(lambda pair: pair.origin != "part0#1")
     index.entries = Entries(store)
     assert_exact(index.search(queries, 12), store, queries, 12)  # which has eight entries left
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -1e38, 1e19])
+def test_a_query_that_overflowed_finds_nothing_and_harms_no_other(
+    build: ctypes.CDLL, index: FaissIndex, number: float
+) -> None:
+    queries = QUERIES[:3].clone()
+    queries[0], queries[1, ::2] = number, number
+    distances_sq, ids = looking(index, 8, reach=1.6).search(queries, 8)
+    assert (ids[:2] == -1).all()
+    assert distances_sq[:2].isinf().all()
+    assert ids[2].tolist() == index.search(QUERIES[2:3], 8)[1][0].tolist()
+
+
+def test_lists_are_found_again_after_an_addition_that_was_interrupted(build: ctypes.CDLL, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    index = looking(FaissIndex.train_and_add(Entries(write_store(path, [clustered(300)])), KINDS["pq4"]))
+    index.search(QUERIES, 8)
+    append_keys(path, clustered(3000, seed=5))  # so many that the lists move
+    store = Datastore.open(path)
+
+    def interrupt(done: int, _entries: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        index.add(Entries(store), interrupt)
+    assert_exact(looking(index, candidates=4000).search(QUERIES, 8), store, QUERIES, 8)
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -155,6 +187,11 @@ def test_without_it_faiss_finds_the_same(index: FaissIndex, monkeypatch: pytest.
     plain = index.search(QUERIES, 8)
     assert index._compiled_search() is None
     assert (compiled[1] == plain[1]).float().mean() > 0.98
+
+
+def test_entries_that_the_lists_are_not_of_are_not_read(build: ctypes.CDLL, index: FaissIndex, tmp_path: Path) -> None:
+    few = Entries(write_store(tmp_path / "few", [clustered(100)]))
+    assert FourBitSearch.of(faiss, index._lists, few) is None
 
 
 @pytest.mark.parametrize("kind", ["rabitq", "ivf-flat", "hnsw"])

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from made_stores import VOCABULARY, made_store, plain_search, random_keys, random_values
 
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
 from knnmt.config import CacheConfig, Fading, RetrievalConfig
+from knnmt.errors import DatastoreDamagedError
 from knnmt.native import library
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
@@ -56,6 +58,7 @@ configs = st.builds(
 
 
 @settings(max_examples=80, deadline=None)
+@example(which=0, config=RetrievalConfig(4, 0.4, 1e6, FADING), sentences=1, width=3, spread=1e4, seed=1)  # a tiny λ
 @given(
     which=st.integers(0, 3),
     config=configs,
@@ -107,3 +110,36 @@ def test_what_needs_more_is_not_compiled(stores: list[OpenStore]) -> None:
     assert BatchRetrieval([one], record=True)._compiled is None
     gated = Retrieval(stores[0], config, gate=lambda states, *_: (torch.ones(len(states), dtype=torch.bool), None))
     assert BatchRetrieval([gated])._compiled is None
+
+
+def a_step(store: OpenStore, states: torch.Tensor, vocabulary: int = VOCABULARY) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities before and after a compiled step of one sentence, what is added to whole rows counted."""
+    batch = BatchRetrieval([Retrieval(store, RetrievalConfig(4, 0.5, 10.0, FADING))])
+    assert batch._compiled is not None
+    before = torch.zeros((1, len(states), vocabulary)).log_softmax(-1)
+    after = before.clone()
+    offsets = batch.mix(states[None], after, torch.zeros((1, len(states), 0), dtype=torch.long))
+    return before[0], after[0] + offsets[0, :, None]
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 3e38, -1e25])
+def test_a_state_that_overflowed_finds_nothing_and_harms_no_other(stores: list[OpenStore], number: float) -> None:
+    states = torch.from_numpy(random_keys(2, DIM))
+    states[0, 3] = number
+    before, after = a_step(stores[0], states)
+    assert torch.equal(before[0], after[0])
+    torch.testing.assert_close(after[1], a_step(stores[0], states[1:])[1][0])
+
+
+def test_tokens_and_entries_that_there_are_not_are_refused(stores: list[OpenStore], tmp_path: Path) -> None:
+    states = torch.from_numpy(random_keys(2, DIM))
+    store = OpenStore(made_store(tmp_path / "s", random_keys(30, DIM), random_values(30, kinds=20)))
+    a_step(store, states)
+    with pytest.raises(DatastoreDamagedError, match="not one of the model's 1,"):
+        a_step(store, states, vocabulary=1)
+    store.values[7] = -1
+    with pytest.raises(DatastoreDamagedError, match="knnmt verify"):
+        a_step(store, torch.from_numpy(random_keys(30, DIM)))
+    store.values = store.values[:1]  # as when another thread moves the store to a smaller generation
+    with pytest.raises(DatastoreDamagedError, match="in the middle of a batch"):
+        a_step(store, states)

@@ -250,6 +250,19 @@ def test_an_open_store_follows_what_is_added_and_removed(tiny: TransformerEngine
     assert len(opened.occurrences.entries_for([[end]], [states[0][1:]], config)[0]) == 26
 
 
+def test_an_emptied_store_leaves_the_model_alone(tiny_checkpoint: Path, store: Datastore) -> None:
+    translator = Translator(tiny_checkpoint, device="cpu")
+    alone = translator.translate(["abc"], max_tokens=8)[0].text
+    store.remove(lambda _: True)
+    for _ in range(2):
+        for any_token in (False, True):
+            found = translator.translate(
+                ["abc"], datastore=store.path, fast=True, fast_any_token=any_token, max_tokens=8
+            )
+            assert found[0].text == alone
+        store.compact()
+
+
 def test_compacted_reduced_and_pruned_stores_serve(tiny_checkpoint: Path, store: Datastore, tmp_path: Path) -> None:
     translator = Translator(tiny_checkpoint, device="cpu")
     store.remove(matching(origin="own.tsv#3"))

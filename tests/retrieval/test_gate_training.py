@@ -15,6 +15,7 @@ from knnmt.config import RetrievalConfig
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError, SettingError
 from knnmt.retrieval.development import develop
+from knnmt.retrieval.fast import UNTUNED
 from knnmt.retrieval.gate import TrainedGate, gate_inputs
 from knnmt.retrieval.gate_training import (
     Adam,
@@ -198,6 +199,8 @@ def test_what_cannot_work_is_refused(tiny: TransformerEngine, tmp_path: Path) ->
         with pytest.raises(SettingError):
             GateConfig(**wrong)
     store = Datastore.build(tmp_path / "s", some_pairs(2), tiny)
+    with pytest.raises(SettingError, match="name another profile"):
+        gate_text(tiny, OpenStore(store), some_pairs(2), UNTUNED, None, ())
     store.remove(lambda _: True)
     with pytest.raises(InputError, match="no entries left"):
         gate_text(tiny, OpenStore(store), some_pairs(2), CONFIG, None, ())

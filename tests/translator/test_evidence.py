@@ -113,7 +113,8 @@ def test_evidence_changes_no_result(translator: Translator) -> None:
         without = translator.translate(TEXTS, beam=beam, cache=5.0)
         assert all(token.evidence is None for each in without for token in each.tokens)
         assert [each.text for each in with_evidence] == [each.text for each in without]
-        assert [each.score for each in with_evidence] == [each.score for each in without]
+        scores = [each.score for each in without]
+        assert [each.score for each in with_evidence] == pytest.approx(scores, abs=1e-5)  # not computed in one way
 
 
 def test_what_came_from_the_cache_is_marked_and_shows_what_was_found_before(translator: Translator) -> None:

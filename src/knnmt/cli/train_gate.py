@@ -99,7 +99,8 @@ def train_gate(
         from knnmt.retrieval.ngrams import NgramCounts
         from knnmt.translator.memories import resolve
         from knnmt.translator.translator import Translator
-    config = GateConfig(tuple(filter(None, features.split(","))), epochs, l1=l1, seed=seed)
+    named = tuple(filter(None, map(str.strip, features.split(","))))
+    config = GateConfig(named, epochs, l1=l1, seed=seed)
     with ends_with("the store keeps the gate it had, if any"):
         translator = Translator(
             model or opened.manifest.model_name,
@@ -148,7 +149,8 @@ def _report(trained: Training, text: GateText) -> None:
         "gate": "the gate's λ, every step searched",
     }
     typer.echo(f"chosen      epoch {trained.gate.record.epochs}\n\n{'reported':<36}{'loss':>8} {'perplexity':>11}")
-    for name, loss in trained.losses(text).items():
+    losses = trained.losses(text)
+    for name, loss in losses.items():
         typer.echo(f"{names[name]:<36}{loss:8.4f} {math.exp(loss):11.3f}")
     typer.echo("\nα: searched if    searched      loss   by chance   by chance, fading λ")
     for rule, thresholds in (("λ > α", _ALPHAS), ("λ > 1 - α", [1 - alpha for alpha in _ALPHAS])):
@@ -158,3 +160,5 @@ def _report(trained: Training, text: GateText) -> None:
                 f"{each.chance_fading:21.4f}"
             )
     typer.echo("(--gate takes λ > α, as the paper says; the numbers in its tables grow with α, as by λ > 1 - α)\n")
+    if losses["gate"] > losses["alone"]:
+        typer.echo("note        this gate is worse than no memory at all: let it learn from more pairs, or more epochs")

@@ -120,10 +120,11 @@ class FaissIndex:
     def add(self, entries: Entries, progress: Progress = unheard) -> None:
         """Add the entries that are not in it yet, of a snapshot that begins with the ones that are."""
         load_faiss()
+        # First, so that what is in it is known if this is interrupted; lists that grow move to other places in memory.
+        self.entries, self._compiled = entries, None
         for first, keys in entries.blocks(_BLOCK, self.covered):
             self._index.add(_float32(keys))
             progress(first + len(keys), entries.entries)
-        self.entries, self._compiled = entries, None
 
     @property
     def covered(self) -> int:
@@ -168,9 +169,13 @@ class FaissIndex:
 
     def _compiled_search(self) -> FourBitSearch | None:
         """The compiled search of what is in it now, where there is one."""
-        if self._compiled is None or self._compiled[0] is not self.entries:
-            self._compiled = self.entries, FourBitSearch.of(load_faiss(), self._lists, self.entries)
-        return self._compiled[1]
+        entries, earlier = self._compiled or (None, None)
+        if entries is self.entries:
+            return earlier
+        entries = self.entries
+        found = FourBitSearch.of(load_faiss(), self._lists, entries, earlier)
+        self._compiled = entries, found
+        return found
 
     def _search_compiled(self, compiled: FourBitSearch, queries: Tensor, k: int, candidates: int) -> Found:
         reduced = self._reduced(queries)

@@ -18,6 +18,7 @@ from knnmt.index.entries import Entries
 from knnmt.native import library
 
 _ENTRIES = 16  # what four bits can say
+_KEYS = (torch.float16, torch.float32)
 
 
 class _Lists(ctypes.Structure):
@@ -47,21 +48,8 @@ class _Limits(ctypes.Structure):
 class FourBitSearch:
     """Search in the lists of a FAISS index as they are now, and the keys of a snapshot that they were made from."""
 
-    def __init__(self, native: ctypes.CDLL, faiss: Any, lists: Any, entries: Entries) -> None:
+    def __init__(self, native: ctypes.CDLL, lists: Any, of_lists: list[Array], entries: Entries) -> None:
         self._search = native.knnmt_search
-        inverted, numbers = lists.invlists, range(lists.nlist)
-
-        def places(of_list: Any) -> Array:
-            return np.array([faiss.rev_swig_ptr(of_list(number), 1).ctypes.data for number in numbers], np.uint64)
-
-        codes = lists.pq
-        centroids = faiss.vector_to_array(codes.centroids).reshape(codes.M, _ENTRIES, codes.dsub).transpose(0, 2, 1)
-        of_lists = [
-            np.ascontiguousarray(centroids),
-            places(inverted.get_codes),
-            places(inverted.get_ids),
-            np.array([inverted.list_size(number) for number in numbers], np.int64),
-        ]
         arrays = entries.key_arrays
         of_keys = [
             np.array([array.ctypes.data for array in arrays], np.uint64),
@@ -69,19 +57,26 @@ class FourBitSearch:
         ]
         live = None if entries.live is None else entries.live.data_ptr()
         halves = int(entries.key_dtype == torch.float16)
-        self._held = (lists, of_lists, of_keys, entries)  # what the pointers point to
-        self._lists = _Lists(lists.nlist, lists.d, codes.M, *(array.ctypes.data for array in of_lists))
+        self.of_lists = of_lists
+        self._held = (lists, of_keys, entries)  # what the pointers point to
+        self._lists = _Lists(lists.nlist, lists.d, lists.pq.M, *(array.ctypes.data for array in of_lists))
         self._keys = _Keys(entries.dim, halves, len(arrays), *(array.ctypes.data for array in of_keys), live)
 
     @classmethod
-    def of(cls, faiss: Any, lists: Any, entries: Entries) -> FourBitSearch | None:
-        """The compiled search of an index, or None: not built, not these codes, or nothing in it."""
+    def of(cls, faiss: Any, lists: Any, entries: Entries, earlier: FourBitSearch | None = None) -> FourBitSearch | None:
+        """The compiled search of an index, or None: not built, not these codes, or nothing in it.
+
+        earlier: one of the same lists as they still are, with another snapshot; to look for them takes milliseconds
+        """
         native = library()
-        sound = isinstance(lists, faiss.IndexIVFPQFastScan) and not lists.by_residual and lists.bbs == 32
-        packed = sound and lists.pq.M % 2 == 0 and lists.metric_type == faiss.METRIC_L2
-        if native is None or not packed or not lists.ntotal or entries.key_dtype not in (torch.float16, torch.float32):
+        if native is None or not isinstance(lists, faiss.IndexIVFPQFastScan) or entries.key_dtype not in _KEYS:
             return None
-        return cls(native, faiss, lists, entries)
+        packed = lists.bbs == 32 and lists.pq.M % 2 == 0
+        of_keys = not lists.by_residual and lists.metric_type == faiss.METRIC_L2
+        fitting = 0 < lists.ntotal <= entries.entries  # or other memory would be read
+        if not (packed and of_keys and fitting):
+            return None
+        return cls(native, lists, _arrays_of(faiss, lists) if earlier is None else earlier.of_lists, entries)
 
     def search(
         self, queries: Tensor, reduced: Tensor, products: Tensor, k: int, candidates: int, probes: int, reach: float
@@ -103,3 +98,15 @@ class FourBitSearch:
             *(ctypes.c_void_p(each.data_ptr()) for each in (*given, distances_sq, ids)),
         )
         return distances_sq, ids
+
+
+def _arrays_of(faiss: Any, lists: Any) -> list[Array]:
+    """The arrays of `_Lists`: centroids, and where the codes and the ids of each list are, and how many."""
+    codes, inverted, numbers = lists.pq, lists.invlists, range(lists.nlist)
+
+    def places(of_list: Any) -> Array:
+        return np.array([faiss.rev_swig_ptr(of_list(number), 1).ctypes.data for number in numbers], np.uint64)
+
+    centroids = faiss.vector_to_array(codes.centroids).reshape(codes.M, _ENTRIES, codes.dsub).transpose(0, 2, 1)
+    sizes = np.array([inverted.list_size(number) for number in numbers], np.int64)
+    return [np.ascontiguousarray(centroids), places(inverted.get_codes), places(inverted.get_ids), sizes]

@@ -37,12 +37,13 @@ def load(build: str) -> ctypes.CDLL | None:
     except OSError:  # not built, for another system, or without that OpenMP
         return None
     found.knnmt_source.restype = ctypes.c_char_p
-    for name in ("knnmt_search", "knnmt_cache_keep", "knnmt_mix"):
-        getattr(found, name).restype = None
+    if found.knnmt_source().decode() != source_digest():
+        return None
+    found.knnmt_search.restype = found.knnmt_cache_keep.restype = found.knnmt_product.restype = None
     found.knnmt_cache_look.restype = ctypes.c_int32
-    found.knnmt_product.restype = None
+    found.knnmt_mix.restype = ctypes.c_bool
     found.knnmt_product.argtypes = [*[ctypes.c_void_p] * 4, ctypes.c_int32, *[ctypes.c_int64] * 2, ctypes.c_int32]
-    return found if found.knnmt_source().decode() == source_digest() else None
+    return found
 
 
 def source_digest() -> str:

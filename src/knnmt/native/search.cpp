@@ -198,11 +198,13 @@ void scan_list(const Lists& lists, const Keys& keys, int32_t list, const uint8_t
     }
 }
 
-// The k nearest of a row's candidates by the keys themselves; the id -1 stands where there are no more.
+// The k nearest of a row's candidates by the keys themselves; the id -1 stands where there are no more. What is no
+// finite distance away, as a state that has overflowed is from all keys, is not found.
 template <typename Key>
 void measure(const Keys& keys, int k, const float* query, const std::vector<Candidate>& candidates, float* distances_sq,
              int64_t* ids) {
     constexpr size_t AHEAD = 6;  // keys lie all over the store
+    constexpr float FAR = std::numeric_limits<float>::infinity();
     const size_t count = candidates.size(), found = std::min(count, static_cast<size_t>(k));
     std::vector<const Key*> places(count);
     std::vector<std::pair<float, int64_t>> measured(count);
@@ -216,12 +218,13 @@ void measure(const Keys& keys, int k, const float* query, const std::vector<Cand
         }
         if (i >= AHEAD) {
             const size_t now = i - AHEAD;
-            measured[now] = {distance_sq(query, places[now], keys.dimensions), candidates[now].id};
+            const float found_sq = distance_sq(query, places[now], keys.dimensions);
+            measured[now] = found_sq < FAR ? std::pair(found_sq, candidates[now].id) : std::pair(FAR, int64_t{-1});
         }
     }
     std::partial_sort(measured.begin(), measured.begin() + static_cast<std::ptrdiff_t>(found), measured.end());
     for (size_t i = 0; i < static_cast<size_t>(k); ++i) {
-        distances_sq[i] = i < found ? measured[i].first : std::numeric_limits<float>::infinity();
+        distances_sq[i] = i < found ? measured[i].first : FAR;
         ids[i] = i < found ? measured[i].second : -1;
     }
 }

@@ -43,6 +43,9 @@ float distance_sq_below(float limit, const float* query, const float* key, int d
     return some >= limit ? some : some + distance_sq(query + FIRST, key + FIRST, dimensions - FIRST);
 }
 
+// Whether a row found something, by the first that it did: no state that overflowed is near anything.
+bool found_some(float nearest_sq, int64_t id) { return id >= 0 && nearest_sq < std::numeric_limits<float>::infinity(); }
+
 float log_sigmoid(float x) { return std::min(x, 0.0f) - std::log1p(std::exp(-std::fabs(x))); }
 
 }  // namespace
@@ -98,18 +101,21 @@ void knnmt_cache_keep(const Cache* cache, int32_t count, int32_t rows_each, cons
 //
 // distances_sq and ids (rows, k), k at most 256, nearest first, infinite and -1 where there are no more; values: the
 // token of each entry; counts: how many entries each stands for, or null; sums and steps (sentences,): the distances of
-// the sentence's steps and their number, to which this one is added; scores (rows, vocabulary); offsets (rows,): what is
-// to be added to all of a row.
-void knnmt_mix(const Mixture* mixture, int32_t sentences, int32_t width, int32_t k, int64_t vocabulary,
-               const float* distances_sq, const int64_t* ids, const int32_t* values, const float* counts, float* sums,
-               float* steps, float* scores, float* offsets) {
+// the sentence's steps and their number, to which this one is added; scores (rows, vocabulary), each row `stride` numbers
+// after the one before; offsets (rows,): what is to be added to all of a row. Returns false, with nothing changed, if an
+// id is of none of the `entries` or its token not of the vocabulary: what stands there is other memory.
+bool knnmt_mix(const Mixture* mixture, int32_t sentences, int32_t width, int32_t k, int64_t entries, int64_t vocabulary,
+               int64_t stride, const float* distances_sq, const int64_t* ids, const int32_t* values,
+               const float* counts, float* sums, float* steps, float* scores, float* offsets) {
     constexpr float MOST = 1 - 0x1p-24f;  // the largest λ below 1
+    for (int64_t i = 0; i < static_cast<int64_t>(sentences) * width * k; ++i)
+        if (ids[i] >= 0 && (ids[i] >= entries || values[ids[i]] < 0 || values[ids[i]] >= vocabulary)) return false;
     for (int32_t sentence = 0; sentence < sentences; ++sentence) {
         const int64_t begin = static_cast<int64_t>(sentence) * width;
         float sum = 0;
         int32_t found = 0;
         for (int64_t row = begin; row < begin + width; ++row)
-            if (ids[row * k] >= 0) {
+            if (found_some(distances_sq[row * k], ids[row * k])) {
                 sum += std::sqrt(distances_sq[row * k]);
                 ++found;
             }
@@ -122,7 +128,7 @@ void knnmt_mix(const Mixture* mixture, int32_t sentences, int32_t width, int32_t
             const float* near_sq = distances_sq + row * k;
             const int64_t* near = ids + row * k;
             offsets[row] = 0;
-            if (near[0] < 0) continue;
+            if (!found_some(near_sq[0], near[0])) continue;
             const float distance = std::sqrt(near_sq[0]);
             float log_lambda = std::log(mixture->weight);
             if (mixture->fades)
@@ -131,7 +137,7 @@ void knnmt_mix(const Mixture* mixture, int32_t sentences, int32_t width, int32_t
                               std::log1p(-std::min(distance / mixture->scale, 1.0f) / (std::max(steps[sentence], 1.0f) + 1));
             const float lambda = std::min(std::exp(log_lambda), MOST);
             offsets[row] = std::log1p(-lambda);
-            if (!(lambda > 0)) continue;
+            if (!(mixture->weight > 0)) continue;
             float weights[256], total = 0;
             int32_t count = 0;
             for (; count < k && near[count] >= 0; ++count) {
@@ -139,7 +145,8 @@ void knnmt_mix(const Mixture* mixture, int32_t sentences, int32_t width, int32_t
                 if (counts) weights[count] *= counts[near[count]];
                 total += weights[count];
             }
-            const float share = lambda / (1 - lambda) / total;
+            // As logarithms: a λ too small for a float32 still says which of two impossible tokens is the likelier.
+            const float log_share = log_lambda - offsets[row] - std::log(total);
             for (int32_t i = 0; i < count; ++i) {
                 const int32_t token = values[near[i]];
                 float weight = 0;
@@ -149,12 +156,13 @@ void knnmt_mix(const Mixture* mixture, int32_t sentences, int32_t width, int32_t
                         earlier |= j < i;
                         weight += weights[j];
                     }
-                if (earlier || !(share * weight > 0)) continue;  // changed when that one's turn came, or not at all
-                float& score = scores[row * vocabulary + token];
-                const float added = std::log(share * weight);
+                if (earlier || !(weight > 0)) continue;  // changed when that one's turn came, or not at all
+                float& score = scores[row * stride + token];
+                const float added = log_share + std::log(weight);
                 score = std::max(score, added) + std::log1p(std::exp(-std::fabs(score - added)));
             }
         }
     }
+    return true;
 }
 }

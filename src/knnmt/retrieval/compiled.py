@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from knnmt.config import CacheConfig, RetrievalConfig
+from knnmt.errors import DatastoreDamagedError
 from knnmt.native import library
 from knnmt.retrieval.cache import FIRST_CAPACITY, grown
 from knnmt.retrieval.open_store import OpenStore
@@ -81,18 +82,23 @@ class CompiledSteps:
             statistics.count(rows, rows, 0, first)
         else:
             distances_sq, ids = self._cache.search(self._store, queries, statistics, first)
-        counts = self._store.all_counts if self._use_counts else None
+        values, counts = self._store.values, self._store.all_counts if self._use_counts else None
         offsets = torch.empty(rows)
-        self._native.knnmt_mix(
+        sound = self._native.knnmt_mix(
             ctypes.byref(self._mixture),
             sentences,
             rows // sentences,
             self._k,
-            ctypes.c_int64(scores.stride(0)),
-            *(_at(each) for each in (distances_sq, ids, self._store.values)),
+            *(ctypes.c_int64(each) for each in (len(values), scores.shape[1], scores.stride(0))),
+            *(_at(each) for each in (distances_sq, ids, values)),
             None if counts is None else _at(counts),
             *(_at(each) for each in (self._sums, self._steps, scores, offsets)),
         )
+        if not sound:
+            raise DatastoreDamagedError(
+                f"{self._store.store.path}: a token of its entries is not one of the model's {scores.shape[1]:,}, or "
+                "it was changed in the middle of a batch. `knnmt verify` reads every byte of it."
+            )
         return offsets
 
     def keep(self, sentences: Sequence[int]) -> None:

@@ -129,7 +129,7 @@ class SentenceStores:
         stored = torch.empty((ids.numel(), self._entries.dim), dtype=self._entries.key_dtype)
         self._entries.gather(ids.clamp(min=0).flatten(), stored)
         keys = stored.to(self._device).float()
-        return functional.normalize(keys, dim=-1, out=keys).view(*ids.shape, -1)
+        return functional.normalize(keys, dim=-1, out=keys).view(*ids.shape, self._entries.dim)
 
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i goes on as sentences[i] was; those not named have left the batch."""

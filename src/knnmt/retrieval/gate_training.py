@@ -134,6 +134,11 @@ def gate_text(
     """
     if not opened.store.manifest.live_entries:
         raise InputError(f"{opened.store.path}: has no entries left to find neighbours among")
+    check(
+        config.fast is None,
+        "a gate is for the neighbours of the whole store, and these settings are of Fast kNN-MT, whose T is of another "
+        "distance: name another profile ('estimated' is always there)",
+    )
     forced = force_text(engine, pairs, progress)
     history = _last_tokens(forced.targets, forced.positions)
     rows = len(forced.targets)

@@ -73,6 +73,8 @@ class OpenStore:
 
     def neighbours(self, distances_sq: Tensor, ids: Tensor) -> Neighbours:
         """What a search found, with the entries' tokens."""
+        if not len(self.values):
+            return Neighbours(distances_sq, ids.clamp(min=0), ids)
         return Neighbours(distances_sq, self.values[ids.clamp(min=0)].long().masked_fill_(ids < 0, 0), ids)
 
     @property
