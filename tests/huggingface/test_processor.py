@@ -101,12 +101,9 @@ def test_forced_and_forbidden_tokens_come_after_the_mixture_as_in_our_own_decodi
     make_checkpoint: MakeCheckpoint, store: Datastore, sources: list[list[int]], name: str, beam: int
 ) -> None:
     directory = make_checkpoint(generation={"max_length": 12, **SETTINGS[name]})
-    # A forced first token leaves beams that are impossible, whose tokens are left to chance; where λ fades, they count
-    # among the steps of their sentence.
-    config = FIXED if name == "first token" else FADED
-    translator = Translator(directory, device="cpu", datastore=store, profile=config)
+    translator = Translator(directory, device="cpu", datastore=store, profile=FADED_CACHED)
     model = load_transformers(directory)
-    with KNNLogitsProcessor(model, store, profile=config) as knn:
+    with KNNLogitsProcessor(model, store, profile=FADED_CACHED) as knn:
         found = generate(model, sources[:4], beam, beam, logits_processor=[knn])
     assert_same(found, translated(translator, TEXTS[:4], beam=beam, n_best=beam), scored=beam > 1)
 

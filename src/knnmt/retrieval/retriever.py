@@ -148,7 +148,6 @@ class BatchRetrieval:
         """A step whose tokens are forced needs no retrieval."""
         if self.steps is not None:
             self.steps.append(None)
-        self._first_step = False
 
     def mix(self, representations: Tensor, log_probabilities: Tensor, history: Tensor) -> Tensor:
         """Equation 3 on a step's log-probabilities, in place; returns what to add to all of a row, (sentences, width).
