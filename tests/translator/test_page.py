@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import html
-from made_explanations import END, evidence, explanation_of, made_explanation, near, translation_of
+from made_explanations import END, FORCED, evidence, explanation_of, made_explanation, near, translation_of
 
 from knnmt import Match, SegmentPair, explanation_page
 from knnmt.translator.wording import because, percent, visible
@@ -174,3 +174,4 @@ def test_percentages(part: float, said: str) -> None:
 
 def test_a_token_that_was_not_looked_up_is_the_models() -> None:
     assert because(evidence(0.0, 0.5, "x")) == "Nothing was looked up in the memory: the model alone gives it 50%."
+    assert because(FORCED) == "It was forced: neither the model nor the memory was asked."

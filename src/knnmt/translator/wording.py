@@ -44,6 +44,8 @@ def percent(part: float) -> str:
 
 def because(evidence: Evidence) -> str:
     """Equation 3 of a token, as a sentence or two."""
+    if evidence.forced:
+        return "It was forced: neither the model nor the memory was asked."
     if not evidence.neighbours:
         return f"Nothing was looked up in the memory: the model alone gives it {percent(evidence.probability)}."
     cached = " The neighbours were found at an earlier step and taken over from the cache." if evidence.cached else ""
