@@ -137,7 +137,7 @@ def evaluate(
 
         knnmt evaluate --pairs test.tmx -d it.store --output results
 
-        knnmt evaluate --pairs test.tmx --system "fast=it.store,cache=6,k=4"
+        knnmt evaluate --pairs test.tmx --system "cached=it.store,cache=6,k=4"
 
         knnmt evaluate --pairs test.tmx --comet-python comet-env/bin/python
     """
