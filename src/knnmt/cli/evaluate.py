@@ -126,7 +126,7 @@ def evaluate(
         ),
     ] = None,
 ) -> None:
-    """Compare systems on a text with references: BLEU, chrF, COMET, searches and speed.
+    """Compare systems on a text: BLEU, chrF, COMET, speed. The text has references.
 
     Every system is compared with the first, which is the model alone, by paired bootstrap resampling. Says so if the
     text stands in a store. Every number comes with its signature.

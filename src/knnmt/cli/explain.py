@@ -70,9 +70,10 @@ def explain(
     full: Annotated[bool, typer.Option("--full", help="On the terminal, show every neighbour of every token.")] = False,
     **options: Any,
 ) -> None:
-    """Show where each word of a translation came from: how much from memory, and which segments spoke for it.
+    """Show where each word of a translation came from.
 
-    Also what the model alone would have said, and the memory's closest segment.
+    How much of it the memory gave, and which segments spoke for it; also what the model alone would have said, and the
+    memory's closest segment.
 
     Examples:
 
