@@ -7,6 +7,7 @@ in a segment stay brackets.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
@@ -67,14 +68,19 @@ def _summary(explanation: Explanation, console: Console) -> RenderableType:
 
 def _shaded(explanation: Explanation, console: Console) -> Text:
     text = Text()
-    for piece in explanation.pieces():
+    for piece, following in pairwise([*explanation.pieces(), ""]):
         if isinstance(piece, str):
             text.append(visible(piece))
         elif piece.text or piece.share >= _LEAST:
             text.append(visible(piece.text) or " [end]", _SHADES[_shade(piece.share)] if _colours(console) else "")
-            if not _colours(console) and piece.share >= _LEAST:
+            # "today.(77)" would read as if it were the word's: one that a number follows at once has its own.
+            if not _colours(console) and (piece.share >= _LEAST or _numbered(following)):
                 text.append(f"({100 * piece.share:.0f})")
     return text
+
+
+def _numbered(piece: str | Word) -> bool:
+    return isinstance(piece, Word) and bool(piece.text) and piece.share >= _LEAST
 
 
 def _legend(console: Console) -> Text:
