@@ -91,7 +91,7 @@ def explain(
     if keyboard:
         print("Reading lines from the keyboard; Ctrl-D ends.", file=sys.stderr)
     warnings.showwarning = show_warning
-    warnings.simplefilter("always", KnnmtWarning)
+    warnings.simplefilter("default", KnnmtWarning)  # once, though a text is translated with the memory and without
     loading = {name: options.pop(name) for name in _OF_LOADING}
     decoding = {name: options.pop(name) for name in _OF_DECODING}
     if candidates := options.pop("fast_candidates", None):
