@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from lxml import html
 from made_explanations import END, FORCED, evidence, explanation_of, made_explanation, near, translation_of
 
-from knnmt import Match, SegmentPair, explanation_page
-from knnmt.translator.wording import because, percent, visible
+from knnmt import Match, SegmentPair, Token, explanation_page
+from knnmt.translator.explanation import Word
+from knnmt.translator.wording import because, percent, token_name, visible
 
 ANY_TEXT = st.text(min_size=1, max_size=30)
 TRAPS = [
@@ -170,6 +171,12 @@ def test_languages_are_named_and_may_be_written_from_the_right() -> None:
 )
 def test_percentages(part: float, said: str) -> None:
     assert percent(part) == said
+
+
+def test_tokens_are_called_by_the_characters_they_gave() -> None:
+    tokens = (Token(1, "Ġgrÿ", None, (3, 5)), Token(2, "Ã¼", None, (5, 6)), Token(3, "Ġ", None, (6, 6)))
+    word = Word("grün", (3, 7), tokens)
+    assert [token_name(word, token) for token in tokens] == ["gr", "ü", "space"]
 
 
 def test_a_token_that_was_not_looked_up_is_the_models() -> None:

@@ -45,6 +45,11 @@ class Word:
         """How much of it came from memory, 0 to 1."""
         return _mean_share(self.tokens)
 
+    def part(self, token: Token) -> str:
+        """The characters of it that one of its tokens gave."""
+        start, end = _span(token)
+        return self.text[start - self.span[0] : end - self.span[0]]
+
 
 @dataclass(frozen=True, slots=True)
 class Passage:

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from knnmt.translator.explanation import Explanation, Passage, Word, differences, marked, passages_of
-from knnmt.translator.wording import because, percent, piece_name, visible
+from knnmt.translator.wording import because, percent, token_name, visible
 
 if TYPE_CHECKING:
     from knnmt.corpus.pairs import SegmentPair
@@ -126,15 +126,15 @@ def _passages(passages: list[Passage]) -> Iterator[RenderableType]:
 def _in_full(word: Word) -> RenderableType:
     parts: list[RenderableType] = [Text.assemble((visible(word.text) or "end", "bold"), f"  {percent(word.share)}")]
     for token in word.tokens:
-        parts.extend(Padding(part, (0, 0, 0, 2)) for part in _token(token, len(word.tokens) > 1))
+        parts.extend(Padding(part, (0, 0, 0, 2)) for part in _token(token, word))
     return Group(*parts)
 
 
-def _token(token: Token, named: bool) -> Iterator[RenderableType]:
+def _token(token: Token, word: Word) -> Iterator[RenderableType]:
     evidence = token.evidence
     if evidence is None:
         return
-    title = f"{piece_name(token.text)}: " if named else ""
+    title = f"{token_name(word, token)}: " if len(word.tokens) > 1 else ""
     yield Text.assemble((title, "bold"), because(evidence))
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", no_wrap=True)
