@@ -44,6 +44,12 @@ def test_help_and_listings_do_not_wait_for_torch(arguments: list[str]) -> None:
     assert "knnmt" in done.stdout + done.stderr
 
 
+def test_the_list_of_commands_cuts_no_sentence_short() -> None:
+    listing = knnmt("--help").stdout.decode()
+    assert "\n  train-gate  " in listing
+    assert "..." not in listing.partition("Commands:")[2]
+
+
 def test_version_and_models() -> None:
     assert knnmt("--version").stdout.decode() == f"knnmt {__version__}\n"
     listing = knnmt("models").stdout.decode()

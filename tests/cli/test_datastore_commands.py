@@ -98,7 +98,8 @@ def test_a_store_from_building_to_export(memory: Path, tmp_path: Path) -> None:
 
     would = succeeds("remove", store, "--match", "Datei", "--dry-run")
     assert "would remove 2 sentences" in would
-    assert "removed    2 sentences" in succeeds("remove", store, "--match", "Datei")
+    assert "removed    0 sentences, 0 entries; knnmt inspect" in succeeds("remove", store, "--origin", "Datei")
+    assert "removed    2 sentences, " in succeeds("remove", store, "--match", "Datei")
     assert "removed    1 sentences" in succeeds("remove", store, "--origin", f"{memory}#1")
     assert "removed     " in succeeds("inspect", store)
     assert "2 sentences" in succeeds("compact", store)

@@ -51,6 +51,13 @@ def test_texts_are_translated_as_translate_does_and_explained(
     assert full.output.count("own.tsv#") > 2 * shown[0].count("own.tsv#")
 
 
+def test_a_text_translated_twice_is_warned_of_once(command: list[str]) -> None:
+    done = run(command, "Satz 3 ja.", "Satz 8", "--max-tokens", "3")
+    assert done.exit_code == 0, done.output
+    for text in ("Satz 3 ja.", "Satz 8"):
+        assert done.stderr.count(f"may be cut: {text!r}") == 1
+
+
 def test_files_and_standard_input_are_read_line_by_line(command: list[str], tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("Satz 3 ja.\n\n  \nSatz 8\n", encoding="utf-8")
     from_file = run(command, "--file", tmp_path / "in.txt")

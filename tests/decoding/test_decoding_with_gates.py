@@ -61,6 +61,23 @@ def same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> boo
     ]
 
 
+@pytest.mark.parametrize("is_code", [True, False])
+def test_a_forced_code_that_targets_of_the_store_do_not_have_is_no_history_for_a_gate(
+    tiny: TransformerEngine, opened: OpenStore, sources: list[list[int]], is_code: bool
+) -> None:
+    forced = 200 if is_code else int(opened.store.segments[0].target_tokens(0)[0])
+    seen: list[Tensor] = []
+
+    def gate(states: Tensor, _: Tensor, history: Tensor, /) -> tuple[Tensor, None]:
+        seen.append(history)
+        return torch.ones(len(states), dtype=torch.bool), None
+
+    decoding = DecodingConfig(beam=3, max_tokens=5, forced_first_token=forced)
+    beam_search(tiny, sources, decoding, BatchRetrieval([Retrieval(opened, CONFIG, gate)] * len(sources)))
+    assert [each.shape[1] for each in seen[:2]] == ([0, 1] if is_code else [1, 2])
+    assert bool((seen[1][:, 0] == forced).all()) is not is_code
+
+
 @pytest.mark.parametrize("cache", [None, CacheConfig(3.0)])
 def test_a_gate_that_refuses_all_is_the_model_alone(
     tiny: TransformerEngine, opened: OpenStore, sources: list[list[int]], cache: CacheConfig | None

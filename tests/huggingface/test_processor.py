@@ -17,15 +17,20 @@ from test_decoding_with_memory import DenseMixture
 from torch import Tensor
 
 from conftest import ROOT, MakeCheckpoint, domain_lines
+from family_checkpoints import load_reference, make_family
 from german import german_memory
 from knnmt import Datastore, KNNLogitsProcessor, SegmentPair, Translator
 from knnmt.compression.pca import reduce
-from knnmt.config import CacheConfig, Fading, RetrievalConfig
+from knnmt.config import CacheConfig, Fading, FastConfig, RetrievalConfig
+from knnmt.datastore.building import BuildConfig
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.shipped import MODELS_DIRECTORY
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
+from knnmt.retrieval.gate import GateNetwork, GateRecord, TrainedGate
+from knnmt.retrieval.ngrams import NgramCounts
 from knnmt.retrieval.preparation import prepare
+from knnmt.retrieval.profiles import Profile, write_profiles
 
 pytestmark = pytest.mark.filterwarnings("ignore:a translation reached the limit")
 TEXTS = ["Satz 3 ja ja", "Satz 12", "Satz 7 nein", "anders", "Satz 100 ja", "Datei", "Satz 1 ja ", "ja"]
@@ -101,12 +106,9 @@ def test_forced_and_forbidden_tokens_come_after_the_mixture_as_in_our_own_decodi
     make_checkpoint: MakeCheckpoint, store: Datastore, sources: list[list[int]], name: str, beam: int
 ) -> None:
     directory = make_checkpoint(generation={"max_length": 12, **SETTINGS[name]})
-    # A forced first token leaves beams that are impossible, whose tokens are left to chance; where λ fades, they count
-    # among the steps of their sentence.
-    config = FIXED if name == "first token" else FADED
-    translator = Translator(directory, device="cpu", datastore=store, profile=config)
+    translator = Translator(directory, device="cpu", datastore=store, profile=FADED_CACHED)
     model = load_transformers(directory)
-    with KNNLogitsProcessor(model, store, profile=config) as knn:
+    with KNNLogitsProcessor(model, store, profile=FADED_CACHED) as knn:
         found = generate(model, sources[:4], beam, beam, logits_processor=[knn])
     assert_same(found, translated(translator, TEXTS[:4], beam=beam, n_best=beam), scored=beam > 1)
 
@@ -179,10 +181,13 @@ def test_samples_of_one_sentence_share_its_cache_and_its_distances(
     torch.testing.assert_close(first.exp().sum(1), torch.ones(6))
 
 
+@pytest.mark.parametrize("name", ["plain", "first token"])
 def test_statistics_are_those_of_our_own_decoding(
-    checkpoint: Path, store: Datastore, model: Any, sources: list[list[int]]
+    make_checkpoint: MakeCheckpoint, store: Datastore, sources: list[list[int]], name: str
 ) -> None:
-    translator = Translator(checkpoint, device="cpu", datastore=store, profile=FADED_CACHED)
+    directory = make_checkpoint(generation={"max_length": 16, **SETTINGS[name]})
+    translator = Translator(directory, device="cpu", datastore=store, profile=FADED_CACHED)
+    model = load_transformers(directory)
     with KNNLogitsProcessor(model, store, profile=FADED_CACHED) as knn:
         for text, source in zip(
             TEXTS[:4], sources[:4], strict=True
@@ -190,6 +195,7 @@ def test_statistics_are_those_of_our_own_decoding(
             generate(model, [source], 4, 1, logits_processor=[knn])
             translator.translate(text, beam=4)
             assert knn.statistics == translator.statistics
+    assert knn.statistics.first_rows == 4  # until a token was chosen a sentence has one row
     assert 0 < knn.statistics.hits < knn.statistics.rows
 
 
@@ -253,6 +259,60 @@ def test_without_settings_they_are_the_translators(checkpoint: Path, store: Data
         (sources,) = (translator.engine.tokenizer.encode_sources(TEXTS),)
         found = generate(model, sources, 5, 1, logits_processor=[knn])
     assert_same(found, translated(translator, TEXTS), scored=True)
+
+
+@pytest.mark.parametrize("family", ["fsmt", "m2m100", "t5"])
+def test_other_families_find_what_our_own_decoding_finds(family: str, tmp_path: Path) -> None:
+    directory = make_family(
+        tmp_path, family, {"max_length": 14, "forced_bos_token_id": 0 if family == "m2m100" else None}
+    )
+    translator = Translator(directory, device="cpu")
+    store = Datastore.build(tmp_path / "store", some_pairs(20), translator.engine)
+    sources = translator.engine.tokenizer.encode_sources(TEXTS)
+    expected = translated(translator, TEXTS, beam=4, datastore=store, profile=FADED_CACHED)
+    model = load_reference(directory)
+    with KNNLogitsProcessor(model, store, profile=FADED_CACHED) as knn:
+        assert_same(generate(model, sources, 4, 1, logits_processor=[knn]), expected)
+
+
+def test_a_gate_decides_as_in_our_own_decoding(
+    checkpoint: Path, store: Datastore, model: Any, sources: list[list[int]], tmp_path: Path
+) -> None:
+    gated = Datastore.open(shutil.copytree(store.path, tmp_path / "s"))
+    manifest = gated.manifest
+    features = ("confidence", "ngrams")
+    torch.manual_seed(2)
+    network = GateNetwork(32 + 1 + 8)
+    with torch.no_grad():
+        network.layers[-1].bias.zero_()  # type: ignore[operator]
+        network.layers[-1].weight.normal_()  # type: ignore[operator]
+    record = GateRecord(features, 4, 20.0, True, manifest.model, manifest.tokenizer, 32, (), 0, 0.0, 9, 1, {})
+    TrainedGate(network, record, NgramCounts(gated)).write(gated.path)
+    translator = Translator(checkpoint, device="cpu", datastore=gated, gate=0.5)
+    with KNNLogitsProcessor(model, gated, gate=0.5) as knn:
+        for beam in (1, 4):
+            found = generate(model, sources, beam, 1, logits_processor=[knn])
+            assert_same(found, translated(translator, TEXTS, beam=beam), scored=beam > 1)
+    assert 0.1 < knn.statistics.searches / knn.statistics.rows < 0.9
+
+
+def test_fast_knn_mt_is_refused_also_as_a_profile_that_was_made_since(
+    tiny: TransformerEngine, model: Any, sources: list[list[int]], tmp_path: Path
+) -> None:
+    store = Datastore.build(tmp_path / "s", some_pairs(8), tiny, BuildConfig(for_fast=True))
+    refusal = pytest.raises(SettingError, match=r"Fast kNN-MT looks at the source .*profile='estimated'")
+    with refusal:
+        KNNLogitsProcessor(model, store, fast=True)
+    fast = RetrievalConfig(4, 0.5, 0.1, fast=FastConfig(8))
+    with KNNLogitsProcessor(model, store) as knn:
+        write_profiles(store.path, {"fast": Profile(fast, "likelihood", 9, None)}, "fast")
+        with refusal:
+            generate(model, sources, 1, 1, logits_processor=[knn])
+    with refusal:
+        KNNLogitsProcessor(model, store)
+    with KNNLogitsProcessor(model, store, profile="estimated") as knn:
+        generate(model, sources, 1, 1, logits_processor=[knn])
+    assert knn.statistics.searches > 0
 
 
 def test_a_reduced_store_is_searched_with_reduced_states(

@@ -372,13 +372,14 @@ def test_statistics_with_and_without_the_first_step(stores: list[OpenStore]) -> 
     assert Statistics().saved() == Statistics(rows=3, first_rows=3).saved(with_first_step=False) == 0
 
 
-def test_a_forced_first_step_is_not_counted(stores: list[OpenStore]) -> None:
+def test_a_forced_first_step_is_not_counted_and_the_next_is_the_first(stores: list[OpenStore]) -> None:
     batch = BatchRetrieval([Retrieval(stores[0], CONFIG)], record=True)
     batch.skip()
     mixed(batch, states(1, 2), model(1, 2))
-    assert (batch.statistics.rows, batch.statistics.first_rows) == (2, 0)
+    mixed(batch, states(1, 2), model(1, 2))
+    assert (batch.statistics.rows, batch.statistics.first_rows) == (4, 2)
     assert batch.steps is not None
-    assert [step is None for step in batch.steps] == [True, False]
+    assert [step is None for step in batch.steps] == [True, False, False]
 
 
 # What is recorded -----------------------------------------------------------------------------------------------------

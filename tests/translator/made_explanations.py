@@ -7,6 +7,7 @@ from knnmt.translator.evidence import EvidenceNeighbour
 from knnmt.translator.explanation import words_of
 
 END = "</s>"
+FORCED = Evidence(1.0, 1.0, 0.0, 0.0, False, (), forced=True)
 
 
 def near(token: str, pair: SegmentPair, weight: float, distance: float = 2.5) -> EvidenceNeighbour:

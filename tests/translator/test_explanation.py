@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_explanations import END, evidence, explanation_of, made_explanation, near, translation_of
 
+from family_checkpoints import make_family, write_tokenizer
 from knnmt import Datastore, Explanation, SegmentPair, Translator, explain
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
@@ -58,6 +59,20 @@ def test_words_hold_every_token_and_rejoin_to_the_text(translator: Translator) -
         for word in found.words:
             assert word.text == found.translation.text[slice(*word.span)]
             assert word.text.split() == ([word.text] if word.text else [])
+
+
+def test_a_language_code_is_no_part_of_a_word(tmp_path: Path) -> None:
+    checkpoint = make_family(tmp_path, "m2m100", {"max_length": 12, "forced_bos_token_id": None})
+    write_tokenizer(checkpoint, ["__de__", "__en__"])
+    translator = Translator(checkpoint, device="cpu", source_lang="de", target_lang="en")
+    store = Datastore.build(tmp_path / "store", some_pairs(5), translator.engine)
+    sure = {"datastore": store, "k": 1, "interpolation_weight": 0.9, "temperature": 1.0, "split_sentences": True}
+    (found,) = explain(translator, ["Satz ja! Satz nein!"], **sure)  # type: ignore[arg-type]
+    assert [token.text for token in found.translation.tokens].count("__en__") == 2
+    assert rejoined(found) == found.translation.text
+    tokens = [token for word in found.words for token in word.tokens]
+    assert tokens == [token for token in found.translation.tokens if token.text != "__en__"]
+    assert found.share == pytest.approx(np.mean([token.evidence.share for token in tokens if token.evidence]))
 
 
 def test_an_explanation_has_what_the_model_alone_says_the_closest_segment_and_languages(translator: Translator) -> None:

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import html
-from made_explanations import END, evidence, explanation_of, made_explanation, near, translation_of
+from made_explanations import END, FORCED, evidence, explanation_of, made_explanation, near, translation_of
 
-from knnmt import Match, SegmentPair, explanation_page
-from knnmt.translator.wording import because, percent, visible
+from knnmt import Match, SegmentPair, Token, explanation_page
+from knnmt.translator.explanation import Word
+from knnmt.translator.wording import because, percent, token_name, visible
 
 ANY_TEXT = st.text(min_size=1, max_size=30)
 TRAPS = [
@@ -172,5 +173,12 @@ def test_percentages(part: float, said: str) -> None:
     assert percent(part) == said
 
 
+def test_tokens_are_called_by_the_characters_they_gave() -> None:
+    tokens = (Token(1, "Ġgrÿ", None, (3, 5)), Token(2, "Ã¼", None, (5, 6)), Token(3, "Ġ", None, (6, 6)))
+    word = Word("grün", (3, 7), tokens)
+    assert [token_name(word, token) for token in tokens] == ["gr", "ü", "space"]
+
+
 def test_a_token_that_was_not_looked_up_is_the_models() -> None:
     assert because(evidence(0.0, 0.5, "x")) == "Nothing was looked up in the memory: the model alone gives it 50%."
+    assert because(FORCED) == "It was forced: neither the model nor the memory was asked."

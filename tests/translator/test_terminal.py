@@ -49,6 +49,16 @@ def test_without_colours_numbers_say_what_came_from_memory() -> None:
     ]
 
 
+def test_a_number_after_a_mark_is_not_read_as_the_word_s() -> None:
+    pair = SegmentPair("q", "Yes.", "own#1")
+    made = translation_of(
+        ("▁so", evidence(0, 1, "▁so")),
+        ("▁on", evidence(0, 1, "▁on")),
+        (".", evidence(0.5, 0.5, ".", near(".", pair, 1.0))),
+    )
+    assert lines(printed(explanation_of(made)))[1] == "target  so on(0).(67)"
+
+
 def test_with_colours_words_are_shaded_and_bear_no_numbers() -> None:
     shown = printed(made_explanation(), colours=True)
     assert "Skid" in shown

@@ -6,14 +6,16 @@ import shutil
 from pathlib import Path
 
 import pytest
+from datastore_pairs import some_pairs
 from index_stores import faiss_or_skip
 
 from german import german_memory, german_sentences
 from knnmt import Datastore, Request, SegmentPair, Translation, Translator
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
+from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.errors import NotADatastoreError, SettingError
+from knnmt.errors import DatastoreMismatchError, NotADatastoreError, SettingError
 from knnmt.index.saved import build_index
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.preparation import prepare
@@ -146,6 +148,17 @@ def test_requests_bring_settings_of_their_own(translator: Translator, store: Dat
     merged: list[RetrievalSettings] = [{**FIXED, **each} for each in own]
     assert_same(together, [translator.translate(text, datastore=store, **each) for each in merged])
     assert len({each.score for each in together}) == 4
+
+
+def test_the_model_is_by_default_the_one_that_the_store_was_built_with(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    own = Path(shutil.copytree(tiny_checkpoint, tmp_path / "own"))
+    made = Datastore.build(tmp_path / "s", some_pairs(3), load_engine(str(own), device="cpu"))
+    assert Translator(device="cpu", datastore=made).engine.name == str(own)
+    with pytest.raises(DatastoreMismatchError, match="Use the model it was built with"):
+        Translator("de-en", device="cpu", datastore=made)
+    shutil.rmtree(own)
+    with pytest.raises(DatastoreMismatchError, match="own'; the model of 'de-en' is another"):
+        Translator(device="cpu", datastore=made)
 
 
 def test_a_translator_has_defaults_that_a_call_overrides(

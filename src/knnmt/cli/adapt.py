@@ -48,7 +48,7 @@ def adapt(
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)] = None,
 ) -> None:
-    """Adapt to translation memories: build, index and tune a store, and say what it gains. All that most people need.
+    """Adapt to memories: build, index, tune, say what is gained. All that most people need.
 
     A small part of the memories is held out first (about 1,000 pairs, at most a tenth), by a hash of the source, so
     that it is the same each time. A store is built from the rest and indexed; one half of the part held out tunes it,

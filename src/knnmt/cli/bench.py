@@ -84,7 +84,7 @@ def bench(
         typer.Option(help="As in `knnmt translate`.  [default: float32 on a CPU, float16 on cuda]", show_default=False),
     ] = None,
 ) -> None:
-    """Measure how fast systems translate: the model alone, and with stores and settings.
+    """Measure how fast systems translate. They are the model alone, and stores with settings.
 
     Each system runs in a process of its own, one at a time, and all take turns in every round, so that a slow moment of
     the machine hits all of them. Prints tokens a second (median, slowest and fastest round), the ratio to the model

@@ -33,7 +33,7 @@ def add(
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)] = None,
 ) -> None:
-    """Add translation memories to a datastore, in one step that readers see whole or not at all.
+    """Add translation memories to a datastore. Readers see all that is added, or nothing.
 
     Example:
 
@@ -68,7 +68,7 @@ def remove(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be removed.")] = False,
 ) -> None:
-    """Remove sentences from a datastore; given several conditions, those that fit all of them.
+    """Remove sentences from a datastore. Given several conditions, those that fit all of them.
 
     Example:
 
@@ -85,12 +85,13 @@ def remove(
         typer.echo(f"would remove {len(found):,} sentences")
         return
     change = opened.remove(chosen)
-    typer.echo(f"removed    {change.removed_sentences:,} sentences, {change.removed_entries:,} entries")
+    hint = "" if change.removed_sentences else f"; knnmt inspect {store} --search TEXT shows origins as they are kept"
+    typer.echo(f"removed    {change.removed_sentences:,} sentences, {change.removed_entries:,} entries{hint}")
     typer.echo(f"store      {opened.manifest.live_sentences:,} sentences, {opened.manifest.live_entries:,} entries")
 
 
 def compact(store: Store) -> None:
-    """Write a datastore anew without what was removed, and with small additions joined.
+    """Write a datastore anew, without what was removed. Small additions are joined.
 
     Readers that have the store open are not disturbed. Entry numbers change.
     """

@@ -27,7 +27,7 @@ def reduce(
     output: Output,
     dim: Annotated[int, typer.Option(min=1, help="Dimensions that keys will have.", show_default=False)],
 ) -> None:
-    """Make a datastore with shorter keys, by principal component analysis (PCA): less room, faster search.
+    """Make a datastore with shorter keys: less room, faster search. By principal component analysis (PCA).
 
     The store it is made from stays as it was. Nothing can be added to the new one: add to the old one, and make it
     again. Queries are shortened by themselves when the new store is searched.
@@ -58,7 +58,7 @@ def prune(
     k: Annotated[int, typer.Option(min=1, help="How many nearest neighbours each entry may take in.")] = 2,
     seed: Annotated[int, typer.Option(min=0, help="Decides the order in which entries are visited.")] = 0,
 ) -> None:
-    """Make a datastore with fewer entries, by merging close ones that have the same value.
+    """Make a datastore with fewer entries, by merging close ones. Those merged have the same value.
 
     Entries are visited in random order; each takes in those of its k nearest neighbours that have its value. A larger k
     makes a smaller store, and costs some quality. Neighbours are searched with the store's index if it has one. The

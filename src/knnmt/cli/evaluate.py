@@ -126,7 +126,7 @@ def evaluate(
         ),
     ] = None,
 ) -> None:
-    """Compare systems on a text with references: BLEU, chrF, COMET, searches and speed.
+    """Compare systems on a text: BLEU, chrF, COMET, speed. The text has references.
 
     Every system is compared with the first, which is the model alone, by paired bootstrap resampling. Says so if the
     text stands in a store. Every number comes with its signature.
@@ -137,7 +137,7 @@ def evaluate(
 
         knnmt evaluate --pairs test.tmx -d it.store --output results
 
-        knnmt evaluate --pairs test.tmx --system "fast=it.store,cache=6,k=4"
+        knnmt evaluate --pairs test.tmx --system "cached=it.store,cache=6,k=4"
 
         knnmt evaluate --pairs test.tmx --comet-python comet-env/bin/python
     """

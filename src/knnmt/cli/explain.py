@@ -70,9 +70,10 @@ def explain(
     full: Annotated[bool, typer.Option("--full", help="On the terminal, show every neighbour of every token.")] = False,
     **options: Any,
 ) -> None:
-    """Show where each word of a translation came from: how much from memory, and which segments spoke for it.
+    """Show where each word of a translation came from.
 
-    Also what the model alone would have said, and the memory's closest segment.
+    How much of it the memory gave, and which segments spoke for it; also what the model alone would have said, and the
+    memory's closest segment.
 
     Examples:
 
@@ -90,7 +91,7 @@ def explain(
     if keyboard:
         print("Reading lines from the keyboard; Ctrl-D ends.", file=sys.stderr)
     warnings.showwarning = show_warning
-    warnings.simplefilter("always", KnnmtWarning)
+    warnings.simplefilter("default", KnnmtWarning)  # once, though a text is translated with the memory and without
     loading = {name: options.pop(name) for name in _OF_LOADING}
     decoding = {name: options.pop(name) for name in _OF_DECODING}
     if candidates := options.pop("fast_candidates", None):

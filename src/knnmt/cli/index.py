@@ -52,7 +52,7 @@ def index(
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)] = None,
 ) -> None:
-    """Choose, build and save the index that a store is searched with, and estimate the store's settings.
+    """Choose and build the index that a store is searched with. Also estimates the store's settings.
 
     Candidates are measured against exact search over the full keys: recall is the part of the nearest entries found,
     variation the mean total variation between the memory's distributions, ms the time for 5, 40 and 80 queries at once.

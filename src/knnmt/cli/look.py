@@ -31,7 +31,7 @@ def inspect(
     search: Annotated[str | None, typer.Option(help="Show sentences that contain a text.", show_default=False)] = None,
     limit: Annotated[int, typer.Option(min=1, help="Most sentences or origins to show.")] = 20,
 ) -> None:
-    """Show what is in a datastore: counts, sizes, origins, and sample entries, each token marked in its sentence."""
+    """Show what is in a datastore: counts, origins, entries. Each entry's token is marked in its sentence."""
     from knnmt.datastore.store import Datastore
 
     opened = Datastore.open(store)
@@ -49,7 +49,7 @@ def inspect(
 
 
 def verify(store: Store) -> None:
-    """Check a datastore: every checksum, its index's too, and everything that must hold between its arrays."""
+    """Check a datastore: every checksum, every invariant. Those of its index, too."""
     from knnmt.datastore.store import Datastore
 
     opened = Datastore.open(store)
@@ -71,7 +71,7 @@ def export(
     store: Store,
     output: Annotated[Path, typer.Option("--output", "-o", help="A file whose name ends in .tmx or .tsv.")],
 ) -> None:
-    """Write the sentences of a datastore as a translation memory again, with their origins."""
+    """Write a datastore's sentences as a memory, with their origins."""
     from knnmt.datastore.store import Datastore
 
     opened = Datastore.open(store)

@@ -10,7 +10,7 @@ from knnmt.engine.shipped import DEFAULT_MODEL, MODELS_DIRECTORY, shipped_models
 
 
 def models() -> None:
-    """List the models that came with this package, and say how to use another."""
+    """List the models of this package. Says how to use another, too."""
     for name in shipped_models():
         directory = MODELS_DIRECTORY / name
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))

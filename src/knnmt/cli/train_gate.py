@@ -65,7 +65,7 @@ def train_gate(
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)] = None,
 ) -> None:
-    """Train a gate: a small network that sees, before a search, how much the memory will be worth (λ).
+    """Train a network that says which steps to search: a gate. It sees how much the memory will be worth (λ).
 
     `knnmt translate -d STORE --gate 0.5` then searches only the steps whose λ is above 0.5, and uses that λ. A larger
     threshold searches less. The gate is kept in the store's directory and belongs to the k and T that it was trained

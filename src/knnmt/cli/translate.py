@@ -41,8 +41,15 @@ def translate(
         ),
     ] = None,
     model: Annotated[
-        str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
-    ] = DEFAULT_MODEL,
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="A shipped model, a checkpoint directory, or a Hugging Face name.  [default: the one that the store "
+            f"was built with, else {DEFAULT_MODEL}]",
+            show_default=False,
+        ),
+    ] = None,
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
     datastore: Annotated[
@@ -251,8 +258,9 @@ def translate(
     }
     retrieval = {name: value for name, value in retrieval.items() if value is not None}
     if datastore is None and (retrieval or exact):
-        names = ", ".join(sorted(retrieval) or ["exact"])
-        raise SettingError(f"{names}: only used with a memory; name it with --datastore STORE")
+        names = [f"--{name.replace('_', '-')}" for name in [*retrieval, *["exact"] * exact]]
+        names = ["--lambda" if name == "--interpolation-weight" else name for name in names]
+        raise SettingError(f"{', '.join(names)}: only used with a memory; name it with --datastore STORE")
     _require_other_output(output, files)
     keyboard = not files and sys.stdin.isatty()
     if keyboard:
@@ -302,7 +310,7 @@ def _require_other_output(output: Path | None, files: list[Path] | None) -> None
 
 
 def load(
-    model: str,
+    model: str | None,
     languages: tuple[str | None, str | None],
     device: str | None,
     dtype: str | None,

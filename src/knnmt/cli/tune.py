@@ -92,7 +92,7 @@ def tune(
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)] = None,
 ) -> None:
-    """Choose k, the temperature and the weight of a store's memory on development text, and save them with the store.
+    """Choose k, T, λ and cache of a store on development text. They are saved with the store.
 
     One pass over the pairs gives the model's probability of every token and the 64 nearest entries; the likelihood of
     thousands of settings follows from these. Losses are nats a token; perplexity is their exponential. τ of the cache

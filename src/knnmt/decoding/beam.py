@@ -110,8 +110,10 @@ def beam_search(
                 if length == config.max_tokens:
                     break
 
-                # The best candidates that did not end, in order of their scores.
-                going = best.masked_fill(ends, float("-inf")).topk(beam).indices
+                # The best candidates that did not end, in order of their scores. After a forced token there is one;
+                # impossible ones beside it would be searched for, and would count among the steps of their sentence.
+                forced = length == 1 and config.forced_first_token is not None
+                going = best.masked_fill(ends, float("-inf")).topk(1 if forced else beam).indices
                 batch.follow(parents.gather(1, going), tokens.gather(1, going), best.gather(1, going))
 
                 leaders = batch.scores[:, 0].tolist()

@@ -65,6 +65,7 @@ class KNNLogitsProcessor:
         self._batch = BatchRetrieval([])
         self._given_logits: bool | None = None
         self._prompt = 0
+        self._alike = True  # whether the rows of a sentence are still the same
         self._watch = Watch(model)
         weakref.finalize(self, self._watch.remove)
 
@@ -91,6 +92,7 @@ class KNNLogitsProcessor:
         log_probabilities = torch.log_softmax(step.logits, dim=-1)
         before = self._as_given(scores, step.logits.to(scores.device), log_probabilities.to(scores.device))
         mixture = self._mix(step, log_probabilities, input_ids[:, self._prompt :]).to(scores.device)
+        self._alike = False
         return torch.where(before.isneginf(), scores, mixture + (scores - before))
 
     def _retrieval(self) -> Retrieval:
@@ -111,15 +113,16 @@ class KNNLogitsProcessor:
         self._memories.refresh([self._datastore])
         self._batch = BatchRetrieval([self._retrieval()] * sentences, self.statistics)
         self._prompt = prompt
+        self._alike = True
         self._given_logits = None
 
     def _mix(self, step: Step, log_probabilities: Tensor, generated: Tensor) -> Tensor:
         """Equation 3, (rows, vocabulary); generated (rows, length).
 
-        At the first step the rows of a sentence are still the same: one is asked.
+        Until a token was chosen that was not forced, the rows of a sentence are the same: one is asked.
         """
         rows, sentences = len(step.states), step.sentences
-        width = 1 if step.first else rows // sentences
+        width = 1 if self._alike else rows // sentences
         states = step.states.view(sentences, rows // sentences, -1)[:, :width]
         mixture = log_probabilities.view(sentences, rows // sentences, -1)[:, :width]
         mixture = mixture.clone(memory_format=torch.contiguous_format)

@@ -121,6 +121,7 @@ class BatchRetrieval:
         self.statistics = statistics if statistics is not None else Statistics()
         self.steps: list[Retrieved | None] | None = [] if record else None
         self._first_step = True
+        self._told = 0  # tokens that were forced before the first that was chosen
         self._compiled = None if record else self._in_compiled_code()
 
     def _in_compiled_code(self) -> CompiledSteps | None:
@@ -148,7 +149,7 @@ class BatchRetrieval:
         """A step whose tokens are forced needs no retrieval."""
         if self.steps is not None:
             self.steps.append(None)
-        self._first_step = False
+        self._told += self._first_step
 
     def mix(self, representations: Tensor, log_probabilities: Tensor, history: Tensor) -> Tensor:
         """Equation 3 on a step's log-probabilities, in place; returns what to add to all of a row, (sentences, width).
@@ -223,7 +224,9 @@ class BatchRetrieval:
         store, gate = group.retrieval.store, group.retrieval.gate
         states = flat[mine]
         queries = store.project(states)
-        wanted, gates_lambda = (None, None) if gate is None else gate(states, scores[mine], history[mine])
+        wanted, gates_lambda = (
+            (None, None) if gate is None else gate(states, scores[mine], self._own(history[mine], store))
+        )
         neighbours, hits = self._neighbours(group, queries, wanted)
         nearest_sq = neighbours.distances_sq[:, 0]
         so_far = group.so_far(nearest_sq)
@@ -231,6 +234,13 @@ class BatchRetrieval:
         if gates_lambda is not None:
             log_lambda = gates_lambda.masked_fill(nearest_sq.isinf(), float("-inf"))
         return neighbours, weights, log_lambda, hits
+
+    def _own(self, history: Tensor, store: OpenStore) -> Tensor:
+        """The history without what was forced first, if no target of the store begins so: the code of a language."""
+        if not self._told or not store.store.segments:
+            return history
+        begins = store.store.segments[0].target_tokens(0)[: self._told].tolist()
+        return history if begins == history[0, : self._told].tolist() else history[:, self._told :]
 
     def _neighbours(self, group: _Group, queries: Tensor, wanted: Tensor | None) -> tuple[Neighbours, Tensor]:
         """What each row finds, by search or in the cache, and which rows the cache answered."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class Statistics:
     """Rows of all steps, how many of them were searched and how many took over an earlier retrieval.
 
-    The `first_` counts are those of each batch's first step, which the paper's own counters leave out.
+    The `first_` counts are those of each batch's first step with retrieval, which the paper's own counters leave out.
     hit_distances: how many hits lay within 1, from 1 to 2, and so on, Euclidean, where that was asked for
     fast_bytes: the most that the small stores of one batch took, with Fast kNN-MT; fast_states_bytes: the encoder
         states that they were chosen by, in memory maps

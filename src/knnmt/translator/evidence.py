@@ -39,6 +39,7 @@ class Evidence:
 
     cached: the neighbours were taken over from an earlier step
     neighbours: nearest first; none where nothing was retrieved
+    forced: there was nothing to choose: a language's code, or the end of a translation that reached its longest
     """
 
     probability: float
@@ -47,6 +48,7 @@ class Evidence:
     interpolation_weight: float
     cached: bool
     neighbours: tuple[EvidenceNeighbour, ...]
+    forced: bool = False
 
     @property
     def share(self) -> float:
@@ -82,8 +84,8 @@ class _Entries:
 
 def _evidence(token: int, row: int, base: float, step: Retrieved | None, shown: _Entries) -> Evidence:
     model_probability = math.exp(base)
-    if step is None:  # the token was forced
-        return Evidence(model_probability, model_probability, 0.0, 0.0, False, ())
+    if step is None:
+        return Evidence(model_probability, model_probability, 0.0, 0.0, False, (), forced=True)
     weight = float(step.log_lambda[row].exp())
     tokens = step.neighbours.tokens[row].tolist()
     ids = step.neighbours.ids[row].tolist()

@@ -45,6 +45,11 @@ class Word:
         """How much of it came from memory, 0 to 1."""
         return _mean_share(self.tokens)
 
+    def part(self, token: Token) -> str:
+        """The characters of it that one of its tokens gave."""
+        start, end = _span(token)
+        return self.text[start - self.span[0] : end - self.span[0]]
+
 
 @dataclass(frozen=True, slots=True)
 class Passage:
@@ -80,7 +85,7 @@ class Explanation:
     @property
     def share(self) -> float:
         """How much of the translation came from memory, 0 to 1."""
-        return _mean_share(self.translation.tokens)
+        return _mean_share(token for word in self.words for token in word.tokens)
 
     def pieces(self) -> Iterator[str | Word]:
         """The translation's text from its start to its end: words, and what stands between them."""
@@ -114,9 +119,15 @@ def explain(translator: Translator, texts: Iterable[str], **settings: Unpack[Set
 
 
 def words_of(translation: Translation) -> Iterator[Word]:
-    """The words of a translation whose tokens have spans, in order; every token is in one of them."""
+    """The words of a translation whose tokens have spans, in order.
+
+    Every token is in one of them, but for forced ones that are no text: a language's code is neither model nor memory.
+    """
     group: list[Token] = []
     for token in translation.tokens:
+        start, end = _span(token)
+        if token.evidence and token.evidence.forced and start == end and token.text != END:
+            continue
         if group and _parted(group, token, translation.text):
             yield from _without_edges(group, translation.text)
             group = []

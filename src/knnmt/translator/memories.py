@@ -10,11 +10,13 @@ from typing import Any, Literal, TypedDict
 
 from knnmt.compression.pca import Projection
 from knnmt.config import CacheConfig, FastConfig, RetrievalConfig, check
-from knnmt.datastore.manifest import read_manifest
+from knnmt.datastore.manifest import Manifest, read_manifest
 from knnmt.datastore.settings import settings_changed
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
-from knnmt.errors import SettingError
+from knnmt.engine.checkpoint import find_checkpoint
+from knnmt.engine.shipped import DEFAULT_MODEL
+from knnmt.errors import MissingDependencyError, ModelNotFoundError, SettingError
 from knnmt.retrieval.calibration import DEFAULT_K, Calibration, calibrate
 from knnmt.retrieval.fast import UNTUNED
 from knnmt.retrieval.gate import ThresholdGate, TrainedGate, gate_changed
@@ -32,8 +34,24 @@ Store = str | Path | Datastore
 
 def languages_of(store: Store) -> tuple[str, str]:
     """The languages that a store was built for."""
-    manifest = store.manifest if isinstance(store, Datastore) else read_manifest(Path(store))
+    manifest = _manifest_of(store)
     return manifest.source_language, manifest.target_language
+
+
+def model_of(store: Store | None) -> str:
+    """The model that a store was built with, if there still is one of that name; else the shipped one."""
+    if store is None:
+        return DEFAULT_MODEL
+    name = _manifest_of(store).model_name
+    try:
+        find_checkpoint(name)
+    except (ModelNotFoundError, MissingDependencyError):
+        return DEFAULT_MODEL  # the store may be of a copy of it; if not, it says so
+    return name
+
+
+def _manifest_of(store: Store) -> Manifest:
+    return store.manifest if isinstance(store, Datastore) else read_manifest(Path(store))
 
 
 class RetrievalSettings(TypedDict, total=False):

@@ -16,7 +16,7 @@ from knnmt.retrieval.matches import Match
 from knnmt.translator.evidence import Evidence, EvidenceNeighbour
 from knnmt.translator.explanation import Explanation, Word, differences
 from knnmt.translator.translation import Token
-from knnmt.translator.wording import because, percent, piece_name, visible
+from knnmt.translator.wording import because, percent, piece_name, token_name, visible
 from knnmt.version import __version__
 
 _SHOWN = 4  # neighbours of a token before the others are folded away
@@ -96,7 +96,7 @@ def _word(word: Word, key: str) -> str:
 
 def _panel(word: Word, key: str, segment: str, source: str, target: str) -> str:
     name = _text(word.text) or "end of the sentence"
-    tokens = "\n".join(_token(token, len(word.tokens) > 1, source, target) for token in word.tokens)
+    tokens = "\n".join(_token(token, word, source, target) for token in word.tokens)
     return f"""<details class="panel" id="{key}" name="{segment}">
 <summary><h3{target if word.text else ""}>{name}</h3> <span class="aside">{percent(word.share)} from memory</span> \
 <span class="close" aria-hidden="true">✕</span></summary>
@@ -104,11 +104,11 @@ def _panel(word: Word, key: str, segment: str, source: str, target: str) -> str:
 </details>"""
 
 
-def _token(token: Token, named: bool, source: str, target: str) -> str:
+def _token(token: Token, word: Word, source: str, target: str) -> str:
     evidence = token.evidence
     if evidence is None:
         return ""
-    title = f"<h4{target}>{escape(piece_name(token.text))}</h4>" if named else ""
+    title = f"<h4{target}>{escape(token_name(word, token))}</h4>" if len(word.tokens) > 1 else ""
     same = [near for near in evidence.neighbours if near.token == token.text]
     others = [near for near in evidence.neighbours if near.token != token.text]
     groups = "".join(_group(near, kind, source, target) for near, kind in ((same, "same"), (others, "other")) if near)

@@ -7,6 +7,7 @@ in a segment stay brackets.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
@@ -15,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from knnmt.translator.explanation import Explanation, Passage, Word, differences, marked, passages_of
-from knnmt.translator.wording import because, percent, piece_name, visible
+from knnmt.translator.wording import because, percent, token_name, visible
 
 if TYPE_CHECKING:
     from knnmt.corpus.pairs import SegmentPair
@@ -67,14 +68,19 @@ def _summary(explanation: Explanation, console: Console) -> RenderableType:
 
 def _shaded(explanation: Explanation, console: Console) -> Text:
     text = Text()
-    for piece in explanation.pieces():
+    for piece, following in pairwise([*explanation.pieces(), ""]):
         if isinstance(piece, str):
             text.append(visible(piece))
         elif piece.text or piece.share >= _LEAST:
             text.append(visible(piece.text) or " [end]", _SHADES[_shade(piece.share)] if _colours(console) else "")
-            if not _colours(console) and piece.share >= _LEAST:
+            # "today.(77)" would read as if it were the word's: one that a number follows at once has its own.
+            if not _colours(console) and (piece.share >= _LEAST or _numbered(following)):
                 text.append(f"({100 * piece.share:.0f})")
     return text
+
+
+def _numbered(piece: str | Word) -> bool:
+    return isinstance(piece, Word) and bool(piece.text) and piece.share >= _LEAST
 
 
 def _legend(console: Console) -> Text:
@@ -120,15 +126,15 @@ def _passages(passages: list[Passage]) -> Iterator[RenderableType]:
 def _in_full(word: Word) -> RenderableType:
     parts: list[RenderableType] = [Text.assemble((visible(word.text) or "end", "bold"), f"  {percent(word.share)}")]
     for token in word.tokens:
-        parts.extend(Padding(part, (0, 0, 0, 2)) for part in _token(token, len(word.tokens) > 1))
+        parts.extend(Padding(part, (0, 0, 0, 2)) for part in _token(token, word))
     return Group(*parts)
 
 
-def _token(token: Token, named: bool) -> Iterator[RenderableType]:
+def _token(token: Token, word: Word) -> Iterator[RenderableType]:
     evidence = token.evidence
     if evidence is None:
         return
-    title = f"{piece_name(token.text)}: " if named else ""
+    title = f"{token_name(word, token)}: " if len(word.tokens) > 1 else ""
     yield Text.assemble((title, "bold"), because(evidence))
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", no_wrap=True)

@@ -21,7 +21,6 @@ from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.loading import load_engine
-from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import CutTranslationWarning, InputError, LongSegmentWarning
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
@@ -34,6 +33,7 @@ from knnmt.translator.memories import (
     Store,
     check_names,
     languages_of,
+    model_of,
 )
 from knnmt.translator.segments import Segment, cut_to_fit, join, segments_of
 from knnmt.translator.spans import Span, spans_of
@@ -79,7 +79,8 @@ class _Call:
 class Translator:
     """A loaded model that translates, for one thread at a time.
 
-    model: the name of a shipped model, a checkpoint directory, or a Hugging Face name
+    model: the name of a shipped model, a checkpoint directory, or a Hugging Face name; by default the one that the
+        datastore was built with, where there is one by its name, and else the shipped one
     device: "cpu", "cuda", "cuda:N"; by default CUDA where there is one
     dtype: "float32", "bfloat16", "float16" (CUDA), or "auto" for what this machine is fastest in;
         by default float32 on a CPU and float16 on CUDA
@@ -93,7 +94,7 @@ class Translator:
 
     def __init__(
         self,
-        model: str | Path = DEFAULT_MODEL,
+        model: str | Path | None = None,
         *,
         device: str | torch.device | None = None,
         dtype: str | torch.dtype | None = None,
@@ -109,7 +110,7 @@ class Translator:
             torch.set_num_threads(threads)
         if datastore is not None and source_lang is None and target_lang is None:
             source_lang, target_lang = languages_of(datastore)
-        self.engine = load_engine(model, device, dtype, source_lang, target_lang)
+        self.engine = load_engine(model or model_of(datastore), device, dtype, source_lang, target_lang)
         self.memories = Memories(self.engine, exact)
         self.statistics = Statistics()
         check_names(retrieval)

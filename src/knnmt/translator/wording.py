@@ -9,6 +9,8 @@ from knnmt.translator.explanation import END
 
 if TYPE_CHECKING:
     from knnmt.translator.evidence import Evidence
+    from knnmt.translator.explanation import Word
+    from knnmt.translator.translation import Token
 
 _PICTURES = {"\n": "↵", "\t": "⇥", "\x7f": "␡"}
 # They end a line, or turn the direction of what is written after them.
@@ -32,7 +34,12 @@ def _visible(character: str) -> str:
 
 def piece_name(piece: str) -> str:
     """A token of the vocabulary as people call it."""
-    return "end" if piece == END else visible(piece.strip("▁") or "space")
+    return "end" if piece == END else visible(piece.strip("▁Ġ") or "space")
+
+
+def token_name(word: Word, token: Token) -> str:
+    """A token of a word as people call it: vocabularies write characters in ways of their own, as Ġ and bytes."""
+    return visible(word.part(token)) or piece_name(token.text)
 
 
 def percent(part: float) -> str:
@@ -44,6 +51,8 @@ def percent(part: float) -> str:
 
 def because(evidence: Evidence) -> str:
     """Equation 3 of a token, as a sentence or two."""
+    if evidence.forced:
+        return "It was forced: neither the model nor the memory was asked."
     if not evidence.neighbours:
         return f"Nothing was looked up in the memory: the model alone gives it {percent(evidence.probability)}."
     cached = " The neighbours were found at an earlier step and taken over from the cache." if evidence.cached else ""
