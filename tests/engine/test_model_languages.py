@@ -198,7 +198,9 @@ def test_a_store_is_built_and_searched_for_its_languages_only(many: Path, tmp_pa
     for pair in memory[:3]:
         assert translator.translate(pair.source, max_tokens=118).text == pair.target
     with pytest.raises(DatastoreMismatchError, match=r"built for deu_Latn to eng_Latn; .* loaded for deu_Latn to fra_"):
-        Translator(many, device="cpu", datastore=tmp_path / "store", source_lang="de", target_lang="fr")
+        Translator(many, device="cpu", datastore=tmp_path / "store", target_lang="fr")
+    one_side = Translator(many, device="cpu", datastore=tmp_path / "store", source_lang="de")
+    assert one_side.engine.languages == engine.languages
     french = load_engine(many, device="cpu", source_lang="de", target_lang="fr")
     with pytest.raises(DatastoreMismatchError, match="Load it for the store's languages"):
         store.add(memory, french)
@@ -230,3 +232,5 @@ def test_a_tag_on_the_source_names_the_target(
     assert engine.languages == Languages("en", "fra", ("fra", "ita"))
     with pytest.raises(SettingError, match="has to be told which: give --target-lang"):
         load_engine(directory, device="cpu")
+    with pytest.raises(SettingError, match="--source-lang 'de': the model translates en to"):
+        load_engine(directory, device="cpu", source_lang="de", target_lang="fr")

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from knnmt.config import DecodingConfig
 from knnmt.engine.base import SpecialTokens
@@ -133,10 +133,10 @@ def tell_languages(
     """Set a model to translate between these languages, or find that it cannot."""
     stated, tokenizer = told.languages, told.tokenizer
     form, codes = _language_tokens(model_type, tokenizer)
+    if not codes or form in _NAMES_TARGET_ONLY:
+        _require_stated("source", source, stated)
     if not codes:
-        for side, asked, own in (("source", source, stated.source), ("target", target, stated.target)):
-            if asked is not None and own is not None and same_language(asked, own) is False:
-                raise SettingError(f"--{side}-lang {asked!r}: the model translates {stated}. Choose another model.")
+        _require_stated("target", target, stated)
         return told
     assert isinstance(tokenizer, VocabularyTokenizer)  # noqa: S101 - or it would have no codes
     names = sorted(codes)
@@ -170,6 +170,12 @@ def tell_languages(
         replace(told.special_tokens, target_code=to),
         replace(told.generation, forced_first_token=to),
     )
+
+
+def _require_stated(side: Literal["source", "target"], asked: str | None, stated: Languages) -> None:
+    own = getattr(stated, side)
+    if asked is not None and own is not None and same_language(asked, own) is False:
+        raise SettingError(f"--{side}-lang {asked!r}: the model translates {stated}. Choose another model.")
 
 
 def _chosen(side: str, asked: str | None, codes: Sequence[str]) -> str:
