@@ -96,4 +96,6 @@ def adapt(
         adapt_store(output, planned, translator, config, sample, typer.echo, passing_bars)
     typer.echo(f"adapted    {output}, in {time.perf_counter() - started:.0f} s")
     of_model = "" if model == DEFAULT_MODEL else f"-m {model} "
-    typer.echo(f"next       knnmt translate {of_model}-d {output} TEXT; corrections go in with knnmt add {output} MEMORY")
+    typer.echo(
+        f"next       knnmt translate {of_model}-d {output} TEXT; corrections go in with knnmt add {output} MEMORY"
+    )
