@@ -83,7 +83,7 @@ def test_a_sentencepiece_model_is_all_that_a_tokenizer_needs(one_model: Path) ->
 
 def test_the_package_that_reads_sentencepiece_models_is_named(one_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
-        raise ValueError("`tiktoken` is required to read a `tiktoken` file.")  # noqa: TRY003, EM101
+        raise ValueError("`tiktoken` is required to read a `tiktoken` file.")
 
     monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", fail)
     monkeypatch.setitem(sys.modules, "google.protobuf", None)
