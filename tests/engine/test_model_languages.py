@@ -28,7 +28,7 @@ from knnmt.decoding.beam import beam_search
 from knnmt.engine.forced import force
 from knnmt.engine.languages import Languages
 from knnmt.engine.loading import load_engine
-from knnmt.errors import DatastoreMismatchError, SettingError
+from knnmt.errors import DatastoreMismatchError, IgnoredSettingWarning, SettingError
 from knnmt.translator.translator import Translator
 
 TEXTS = german_sentences(6)
@@ -204,6 +204,13 @@ def test_a_store_is_built_and_searched_for_its_languages_only(many: Path, tmp_pa
     french = load_engine(many, device="cpu", source_lang="de", target_lang="fr")
     with pytest.raises(DatastoreMismatchError, match="Load it for the store's languages"):
         store.add(memory, french)
+
+
+def test_a_tokenizer_without_the_codes_that_its_model_needs_is_noticed(tmp_path: Path) -> None:
+    directory = make_family(tmp_path, "m2m100")
+    assert load_engine(directory, device="cpu").languages == Languages()
+    with pytest.warns(IgnoredSettingWarning, match="'en' tells the model nothing: it is a m2m_100, but its tokenizer"):
+        load_engine(directory, device="cpu", source_lang="de", target_lang="en")
 
 
 @pytest.mark.parametrize(("source", "target"), [("fr", "en"), ("de", "deu")])

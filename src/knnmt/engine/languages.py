@@ -11,6 +11,7 @@ A model for many languages has a token for each, and families put them in differ
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from knnmt.engine.base import SpecialTokens
 from knnmt.engine.language_codes import best_code, require_code, same_language
 from knnmt.engine.shipped import MODELS_DIRECTORY
 from knnmt.engine.tokenizer import Tokenizer, VocabularyTokenizer
-from knnmt.errors import SettingError
+from knnmt.errors import IgnoredSettingWarning, SettingError
 
 _FORMS = {
     "m2m100": re.compile(r"__([a-z]{2,3})__"),
@@ -37,6 +38,7 @@ _FORMS_OF_MODEL = {
     "t5": ("madlad",),
     "marian": ("opus",),
 }
+_FOR_MANY = ("m2m_100", "nllb-moe", "mbart")  # which hardly exist for two languages only
 _NAMES_TARGET_ONLY = ("madlad", "opus")
 
 
@@ -137,6 +139,13 @@ def tell_languages(
         _require_stated("source", source, stated)
     if not codes:
         _require_stated("target", target, stated)
+        if target is not None and stated.target is None and model_type in _FOR_MANY:
+            warnings.warn(
+                f"--target-lang {target!r} tells the model nothing: it is a {model_type}, but its tokenizer has no "
+                "language codes. Are all of the tokenizer's files there?",
+                IgnoredSettingWarning,
+                stacklevel=2,
+            )
         return told
     assert isinstance(tokenizer, VocabularyTokenizer)  # noqa: S101 - or it would have no codes
     names = sorted(codes)
