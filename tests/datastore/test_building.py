@@ -187,6 +187,8 @@ def test_what_is_in_the_way_is_not_overwritten(tmp_path: Path, tiny: Transformer
     assert content(tmp_path / "s") == before
     with pytest.raises(InputError, match="no usable pair"):
         build(tmp_path / "empty", [], tiny)
+    with pytest.raises(InputError, match=rf"; 1 were longer than the model's {tiny.max_positions} positions"):
+        build(tmp_path / "long", [SegmentPair("a" * 2 * tiny.max_positions, "b", "long#1")], tiny)
 
 
 # Real processes ------------------------------------------------------------------------------------------------------

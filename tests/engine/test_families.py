@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from conftest import edit_json
 from family_checkpoints import (
     FAMILIES,
     PAD,
@@ -130,3 +131,13 @@ def test_rows_keep_their_own_histories_through_every_change(ours: Any) -> None:
         state.compact()
         assert state.lengths.tolist() == [[len(row) for row in rows] for rows in prefixes]
         assert (state.sentences, state.width) == (len(sources), width)
+
+
+@pytest.mark.parametrize("family", ["bart, untied", "m2m100, untied"])
+def test_tables_that_the_file_keeps_apart_are_apart_whatever_the_config_says(family: str, tmp_path: Path) -> None:
+    directory = make_family(tmp_path, family)
+    edit_json(directory / "config.json", tie_word_embeddings=True)
+    engine = load_engine(directory, device="cpu")
+    found = engine.log_probabilities(force(engine, SOURCES, TARGETS).representations)
+    expected = reference_outputs(load_reference(directory), SOURCES, TARGETS).logits[padded(TARGETS) != PAD]
+    torch.testing.assert_close(found, expected.log_softmax(-1), atol=1e-4, rtol=0)

@@ -28,7 +28,7 @@ from knnmt.decoding.beam import beam_search
 from knnmt.engine.forced import force
 from knnmt.engine.languages import Languages
 from knnmt.engine.loading import load_engine
-from knnmt.errors import DatastoreMismatchError, SettingError
+from knnmt.errors import DatastoreMismatchError, IgnoredSettingWarning, SettingError
 from knnmt.translator.translator import Translator
 
 TEXTS = german_sentences(6)
@@ -198,10 +198,19 @@ def test_a_store_is_built_and_searched_for_its_languages_only(many: Path, tmp_pa
     for pair in memory[:3]:
         assert translator.translate(pair.source, max_tokens=118).text == pair.target
     with pytest.raises(DatastoreMismatchError, match=r"built for deu_Latn to eng_Latn; .* loaded for deu_Latn to fra_"):
-        Translator(many, device="cpu", datastore=tmp_path / "store", source_lang="de", target_lang="fr")
+        Translator(many, device="cpu", datastore=tmp_path / "store", target_lang="fr")
+    one_side = Translator(many, device="cpu", datastore=tmp_path / "store", source_lang="de")
+    assert one_side.engine.languages == engine.languages
     french = load_engine(many, device="cpu", source_lang="de", target_lang="fr")
     with pytest.raises(DatastoreMismatchError, match="Load it for the store's languages"):
         store.add(memory, french)
+
+
+def test_a_tokenizer_without_the_codes_that_its_model_needs_is_noticed(tmp_path: Path) -> None:
+    directory = make_family(tmp_path, "m2m100")
+    assert load_engine(directory, device="cpu").languages == Languages()
+    with pytest.warns(IgnoredSettingWarning, match="'en' tells the model nothing: it is a m2m_100, but its tokenizer"):
+        load_engine(directory, device="cpu", source_lang="de", target_lang="en")
 
 
 @pytest.mark.parametrize(("source", "target"), [("fr", "en"), ("de", "deu")])
@@ -230,3 +239,5 @@ def test_a_tag_on_the_source_names_the_target(
     assert engine.languages == Languages("en", "fra", ("fra", "ita"))
     with pytest.raises(SettingError, match="has to be told which: give --target-lang"):
         load_engine(directory, device="cpu")
+    with pytest.raises(SettingError, match="--source-lang 'de': the model translates en to"):
+        load_engine(directory, device="cpu", source_lang="de", target_lang="fr")

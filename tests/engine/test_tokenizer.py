@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,43 @@ def test_sentencepiece_models_go_through_transformers(sentencepiece_checkpoint: 
 
 
 @pytest.fixture
+def one_model(tmp_path: Path) -> Path:
+    """A tokenizer that is nothing but a sentencepiece model, as mBART-50 and many a T5 were published."""
+    import sentencepiece
+
+    prefix = tmp_path / "sentencepiece.bpe"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(german_sentences(200)), model_prefix=str(prefix), vocab_size=120, minloglevel=2
+    )
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mbart"}))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "MBart50Tokenizer"}))
+    return tmp_path
+
+
+def test_a_sentencepiece_model_is_all_that_a_tokenizer_needs(one_model: Path) -> None:
+    pytest.importorskip("google.protobuf")
+    from sentencepiece import SentencePieceProcessor
+
+    tokenizer = load_tokenizer(one_model)
+    assert isinstance(tokenizer, TransformersTokenizer)
+    text = german_sentences(1)[0]
+    (ids,) = tokenizer.encode_plain([text], target=False)
+    pieces = SentencePieceProcessor(str(one_model / "sentencepiece.bpe.model")).encode(text, out_type=str)
+    assert [tokenizer.piece(token) for token in ids] == pieces
+    assert tokenizer.decode(ids) == text
+
+
+def test_the_package_that_reads_sentencepiece_models_is_named(one_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("`tiktoken` is required to read a `tiktoken` file.")
+
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", fail)
+    monkeypatch.setitem(sys.modules, "google.protobuf", None)
+    with pytest.raises(MissingDependencyError, match=r"'protobuf'.*pip install 'knnmt\[transformers\]'"):
+        load_tokenizer(one_model)
+
+
+@pytest.fixture
 def fsmt_checkpoint(tmp_path: Path) -> Path:
     """The files of an FSMT tokenizer: one list of merges, a vocabulary a side, of different order."""
     letters = "abcdefghijklmnopqrstuvwxyzäöüßABCDEFGHIJKLMNOPQRSTUVWXYZ.,&;#0123456789-"
@@ -87,7 +125,7 @@ def test_fsmt_reads_each_side_by_its_own_vocabulary_and_language(fsmt_checkpoint
 def test_without_transformers_the_error_says_how_to_install_it(
     sentencepiece_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
+    monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingDependencyError, match=r"no tokenizer\.json.*pip install 'knnmt\[transformers\]'"):
         load_tokenizer(sentencepiece_checkpoint)
 

@@ -95,4 +95,7 @@ def adapt(
         config = BuildConfig(*languages, for_fast=for_fast)
         adapt_store(output, planned, translator, config, sample, typer.echo, passing_bars)
     typer.echo(f"adapted    {output}, in {time.perf_counter() - started:.0f} s")
-    typer.echo(f"next       knnmt translate -d {output} TEXT; corrections go in with knnmt add {output} MEMORY")
+    of_model = "" if model == DEFAULT_MODEL else f"-m {model} "
+    typer.echo(
+        f"next       knnmt translate {of_model}-d {output} TEXT; corrections go in with knnmt add {output} MEMORY"
+    )

@@ -82,7 +82,8 @@ def build(
         parts = cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped)
         records, reused = encode_parts(engine, parts, building / SEGMENTS, manifest, config.batch_tokens, progress)
         if not records:
-            raise InputError(f"{store}: not built, for no usable pair was read")
+            why = "".join(f"; {count:,} were {reason}" for reason, count in dropped.items())
+            raise InputError(f"{store}: not built, for no usable pair was read{why}")
         manifest = replace(manifest, segments=tuple(records), next_segment=len(records))
         publish_new_store(building, store, manifest)
     return BuildResult(manifest, reused, dropped)

@@ -108,6 +108,7 @@ def encode_slice(
     keys: Array = np.empty((part.entries, engine.dim), key_dtype)
     source = source_arrays(part.sources, engine.dim, key_dtype) if for_fast else {}
     alignment: Array = np.empty(part.entries, np.int32)
+    frame = set(engine.tokenizer.encode_sources([""])[0]) if for_fast else set()
     longer = [max(len(source), len(target)) for source, target in zip(part.sources, part.targets, strict=True)]
     for batch in batches_by_length(longer, BatchingConfig(sentences=None, tokens=batch_tokens)):
         sources, targets = [part.sources[i] for i in batch], [part.targets[i] for i in batch]
@@ -116,7 +117,7 @@ def encode_slice(
             place = first[batch][block.sentences.numpy()] + block.positions.numpy()
             keys[place] = block.representations.float().cpu().numpy()
             if block.encoder_states is not None and block.cross_attention is not None:
-                aligned = align(block.cross_attention, [*map(len, sources)], [*map(len, targets)]).cpu()
+                aligned = align(block.cross_attention, sources, [*map(len, targets)], frame).cpu()
                 alignment[place] = aligned[block.sentences, block.positions].numpy()
                 for i, tokens, states in zip(batch, sources, block.encoder_states.float().cpu().numpy(), strict=True):
                     begin = source["source_offsets"][i]

@@ -25,7 +25,7 @@ class Architecture:
     positions: how the position table is made when the checkpoint does not hold it
     position_offset: row of the position table that belongs to the first token
     tied: source embedding, target embedding and output projection are one table, under whichever name the file has it
-    output: what the output projection is called where it is not tied
+    output: what the output projection is called where the file has one of its own
     """
 
     family: str

@@ -11,17 +11,18 @@ A model for many languages has a token for each, and families put them in differ
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from knnmt.config import DecodingConfig
 from knnmt.engine.base import SpecialTokens
 from knnmt.engine.language_codes import best_code, require_code, same_language
 from knnmt.engine.shipped import MODELS_DIRECTORY
 from knnmt.engine.tokenizer import Tokenizer, VocabularyTokenizer
-from knnmt.errors import SettingError
+from knnmt.errors import IgnoredSettingWarning, SettingError
 
 _FORMS = {
     "m2m100": re.compile(r"__([a-z]{2,3})__"),
@@ -37,6 +38,7 @@ _FORMS_OF_MODEL = {
     "t5": ("madlad",),
     "marian": ("opus",),
 }
+_FOR_MANY = ("m2m_100", "nllb-moe", "mbart")  # which hardly exist for two languages only
 _NAMES_TARGET_ONLY = ("madlad", "opus")
 
 
@@ -133,10 +135,17 @@ def tell_languages(
     """Set a model to translate between these languages, or find that it cannot."""
     stated, tokenizer = told.languages, told.tokenizer
     form, codes = _language_tokens(model_type, tokenizer)
+    if not codes or form in _NAMES_TARGET_ONLY:
+        _require_stated("source", source, stated)
     if not codes:
-        for side, asked, own in (("source", source, stated.source), ("target", target, stated.target)):
-            if asked is not None and own is not None and same_language(asked, own) is False:
-                raise SettingError(f"--{side}-lang {asked!r}: the model translates {stated}. Choose another model.")
+        _require_stated("target", target, stated)
+        if target is not None and stated.target is None and model_type in _FOR_MANY:
+            warnings.warn(
+                f"--target-lang {target!r} tells the model nothing: it is a {model_type}, but its tokenizer has no "
+                "language codes. Are all of the tokenizer's files there?",
+                IgnoredSettingWarning,
+                stacklevel=2,
+            )
         return told
     assert isinstance(tokenizer, VocabularyTokenizer)  # noqa: S101 - or it would have no codes
     names = sorted(codes)
@@ -170,6 +179,12 @@ def tell_languages(
         replace(told.special_tokens, target_code=to),
         replace(told.generation, forced_first_token=to),
     )
+
+
+def _require_stated(side: Literal["source", "target"], asked: str | None, stated: Languages) -> None:
+    own = getattr(stated, side)
+    if asked is not None and own is not None and same_language(asked, own) is False:
+        raise SettingError(f"--{side}-lang {asked!r}: the model translates {stated}. Choose another model.")
 
 
 def _chosen(side: str, asked: str | None, codes: Sequence[str]) -> str:

@@ -78,10 +78,10 @@ class TransformersTokenizer:
             ) from error
         try:
             self._slow: Any = AutoTokenizer.from_pretrained(str(directory), local_files_only=True)
-        except ImportError as error:
-            package = "sacremoses" if "sacremoses" in str(error) else "sentencepiece"
-            raise MissingDependencyError(package, f"the tokenizer of {directory}", "transformers") from error
-        except Exception as error:  # missing files surface there as almost any exception
+        except Exception as error:  # missing files and packages surface there as almost any exception
+            package = _missing_package(directory, error)
+            if package is not None:
+                raise MissingDependencyError(package, f"the tokenizer of {directory}", "transformers") from error
             raise CheckpointError(f"{directory}: its tokenizer cannot be loaded: {error}") from error
 
         self._targets = _fsmt_targets(self._slow)
@@ -117,6 +117,18 @@ class TransformersTokenizer:
     def piece(self, token: int) -> str:
         piece: str = self._slow.convert_ids_to_tokens(token)
         return piece
+
+
+def _missing_package(directory: Path, error: Exception) -> str | None:
+    """What `transformers` lacked, which says tiktoken where protobuf is what reads a sentencepiece model."""
+    if any(directory.glob("*.model")):
+        try:
+            import google.protobuf  # noqa: F401
+        except ImportError:
+            return "protobuf"
+    if not isinstance(error, ImportError):
+        return None
+    return "sacremoses" if "sacremoses" in str(error) else "sentencepiece"
 
 
 def _fsmt_targets(tokenizer: Any) -> Any:

@@ -45,6 +45,7 @@ def fairseq_positions(count: int, dim: int) -> Tensor:
 
 
 # Names under which files hold a table that is tied; where only source and target are apart, the target's comes first.
+# A table of one's own goes before them: what the file keeps apart is apart, whatever the config says of ties.
 TIED = (
     "model.decoder.embed_tokens.weight",
     "model.shared.weight",
@@ -212,7 +213,7 @@ class TransformerEngine:
         ]
         self._encoder_norm = weights.norm("model.encoder.layer_norm", shape.norm_epsilon) if shape.final_norm else None
         self._decoder_norm = weights.norm("model.decoder.layer_norm", shape.norm_epsilon) if shape.final_norm else None
-        output = weights.take(*(TIED if shape.tied else shape.output))
+        output = weights.take(*shape.output, *(TIED if shape.tied else ()))
         self._output = Projection.of(output, self._output_bias(weights))
         self.vocabulary_size = output.shape[0]
         self.device = output.device

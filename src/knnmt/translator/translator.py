@@ -85,8 +85,8 @@ class Translator:
     dtype: "float32", "bfloat16", "float16" (CUDA), or "auto" for what this machine is fastest in;
         by default float32 on a CPU and float16 on CUDA
     threads: CPU threads, for the whole process; by default as many as PyTorch takes
-    source_lang, target_lang: for models of many languages, tags (de, pt-BR) or their own codes; by default the
-        datastore's
+    source_lang, target_lang: for models of many languages, tags (de, pt-BR) or their own codes; where one is
+        not given, the datastore's
     datastore: the memory that calls use unless they name another
     exact: search every key of a store, whatever index it has
     retrieval: settings of retrieval for calls that do not say otherwise (`RetrievalSettings`)
@@ -108,8 +108,9 @@ class Translator:
         if threads is not None:
             check(threads >= 1, f"threads must be at least 1, got {threads}")
             torch.set_num_threads(threads)
-        if datastore is not None and source_lang is None and target_lang is None:
-            source_lang, target_lang = languages_of(datastore)
+        if datastore is not None:
+            of_store = languages_of(datastore)
+            source_lang, target_lang = source_lang or of_store[0], target_lang or of_store[1]
         self.engine = load_engine(model or model_of(datastore), device, dtype, source_lang, target_lang)
         self.memories = Memories(self.engine, exact)
         self.statistics = Statistics()
