@@ -85,6 +85,8 @@ def test_a_wheel_installs_in_an_empty_environment_and_translates(tmp_path: Path)
     assert {"knnmt/models/de-en/model.safetensors", "knnmt/models/de-en/README.md", "knnmt/py.typed"} <= held
     assert {"knnmt/translator/page.css", "knnmt/translator/page.js"} <= held
     assert not [name for name in held if name.startswith(("tests", "benchmarks"))]
+    assert {"knnmt/native/search.cpp", "knnmt/native/step.cpp", "knnmt/native/vectors.h"} <= held
+    assert wheel.stem.endswith("-none-any") != any(name.endswith(".so") for name in held)
 
     run(sys.executable, "-m", "venv", place / "venv")
     python = place / "venv" / "bin" / "python"

@@ -66,6 +66,7 @@ def test_a_gate_is_trained_reported_and_used(store: Path, dev: Path, tiny_checkp
     gate = TrainedGate.read(Datastore.open(store))
     assert (gate.record.features, gate.record.k, gate.record.seed) == (("confidence", "ngrams"), 5, 0)
     assert run(*translate).strip()
+    assert f"gate        {FILE}" in run("inspect", store)
 
 
 def test_an_interruption_leaves_the_gate_that_was_there(

@@ -114,6 +114,8 @@ def _show_summary(store: Datastore, limit: int) -> None:
         typer.echo(f"transforms  {', '.join(manifest.transforms)}")
     typer.echo(f"on disk     {in_words(size)} in {len(manifest.files())} files")
     _show_index(store)
+    if (gate := store.path / "gate.safetensors").is_file():
+        typer.echo(f"gate        {gate.name}: knnmt translate -d {store.path} --gate ALPHA uses it")
     origins = Counter(pair.origin.partition("#")[0] for pair in store.pairs())
     for origin, count in origins.most_common(limit):
         typer.echo(f"origin      {origin}: {count:,} sentences")

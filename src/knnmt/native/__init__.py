@@ -34,10 +34,10 @@ def load(build: str) -> ctypes.CDLL | None:
     try:
         # Its OpenMP is the one that PyTorch, imported above, brought.
         found = ctypes.CDLL(str(_HERE / f"knnmt-{build}.so"))
-    except OSError:  # not built, for another system, or without that OpenMP
-        return None
-    found.knnmt_source.restype = ctypes.c_char_p
-    if found.knnmt_source().decode() != source_digest():
+        found.knnmt_source.restype = ctypes.c_char_p
+        if found.knnmt_source().decode() != source_digest():  # which may lack what is asked for below
+            return None
+    except (OSError, AttributeError):  # not built, for another system, without that OpenMP, or something else
         return None
     found.knnmt_search.restype = found.knnmt_cache_keep.restype = found.knnmt_product.restype = None
     found.knnmt_cache_look.restype = ctypes.c_int32

@@ -137,7 +137,7 @@ bool knnmt_mix(const Mixture* mixture, int32_t sentences, int32_t width, int32_t
                               std::log1p(-std::min(distance / mixture->scale, 1.0f) / (std::max(steps[sentence], 1.0f) + 1));
             const float lambda = std::min(std::exp(log_lambda), MOST);
             offsets[row] = std::log1p(-lambda);
-            if (!(mixture->weight > 0)) continue;
+            if (!(log_lambda > -std::numeric_limits<float>::infinity())) continue;
             float weights[256], total = 0;
             int32_t count = 0;
             for (; count < k && near[count] >= 0; ++count) {
