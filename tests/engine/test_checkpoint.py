@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from conftest import MakeCheckpoint, edit_json
 from family_checkpoints import load_reference, make_family, reference_outputs
-from knnmt.engine.checkpoint import find_checkpoint
+from knnmt.engine.checkpoint import find_checkpoint, fingerprint
 from knnmt.engine.forced import force
 from knnmt.engine.loading import load_engine
 from knnmt.engine.shipped import MODELS_DIRECTORY
@@ -81,6 +81,17 @@ def test_every_weight_format_gives_the_same_model(checkpoint: Path) -> None:
     (checkpoint / "model-2-of-2.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"model-2-of-2\.safetensors are not there"):
         representations(checkpoint)
+
+
+def test_a_fingerprint_is_of_the_weights_that_are_loaded(checkpoint: Path) -> None:
+    tensors = load_file(checkpoint / "model.safetensors")
+    (checkpoint / "model.safetensors").unlink()
+    torch.save(tensors, checkpoint / "pytorch_model.bin")
+    before = fingerprint(checkpoint)
+    save_file({"left by training": torch.zeros(1)}, checkpoint / "adapter_model.safetensors")
+    assert fingerprint(checkpoint) == before
+    torch.save({name: tensor + 1 for name, tensor in tensors.items()}, checkpoint / "pytorch_model.bin")
+    assert fingerprint(checkpoint).model != before.model
 
 
 def test_half_precision_and_sharded_pytorch_files_load(checkpoint: Path) -> None:
@@ -220,6 +231,23 @@ def spoil_more_layers(directory: Path) -> None:
     edit_json(directory / "config.json", decoder_layers=3)
 
 
+def spoil_index(directory: Path) -> None:
+    (directory / "model.safetensors").rename(directory / "other.safetensors")
+    (directory / "model.safetensors.index.json").write_text("{}")
+
+
+def spoil_width(directory: Path) -> None:
+    edit_json(directory / "config.json", d_model=64)
+
+
+def spoil_heads(directory: Path) -> None:
+    edit_json(directory / "config.json", decoder_attention_heads=5)
+
+
+def spoil_start(directory: Path) -> None:
+    edit_json(directory / "generation_config.json", decoder_start_token_id=99_999)
+
+
 def spoil_tokenizer(directory: Path) -> None:
     (directory / "tokenizer.json").write_text("{}")
 
@@ -235,6 +263,10 @@ SPOILT = [
     (spoil_weights_cut, "not a readable safetensors file"),
     (spoil_fewer_layers, r"tensors have no place.*'model\.decoder\.layers\.1"),
     (spoil_more_layers, r"expected a tensor named model\.decoder\.layers\.2"),
+    (spoil_index, r"index\.json: expected weight_map"),
+    (spoil_width, "d_model of config.json does not fit weights of .* tokens and 32 dimensions"),
+    (spoil_heads, "decoder_attention_heads of config.json does not fit"),
+    (spoil_start, "decoder_start_token_id of config.json does not fit"),
     (spoil_tokenizer, "not a readable tokenizer.json"),
 ]
 

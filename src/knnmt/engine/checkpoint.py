@@ -101,16 +101,27 @@ def load_tensors(directory: Path) -> Mapping[str, Tensor]:
 
 
 def _load_files(directory: Path) -> Mapping[str, Tensor]:
-    for name, load in (("model.safetensors", _load_safetensors), ("pytorch_model.bin", _load_torch)):
+    tensors: dict[str, Tensor] = {}
+    for path in _weight_files(directory):
+        tensors |= _load_torch(path) if path.suffix == ".bin" else _load_safetensors(path)
+    return tensors
+
+
+def _weight_files(directory: Path) -> list[Path]:
+    """The files that make up a model, and not what else training may have left beside them."""
+    for name in ("model.safetensors", "pytorch_model.bin"):
         if (directory / name).is_file():
-            return load(directory / name)
+            return [directory / name]
         index = directory / f"{name}.index.json"
         if index.is_file():
-            parts = sorted(set(read_json(index)["weight_map"].values()))
+            places = read_json(index).get("weight_map")
+            if not isinstance(places, dict):
+                raise CheckpointError(f"{index}: expected weight_map, the file of each tensor, and there is none")
+            parts = sorted(set(places.values()))
             missing = [part for part in parts if not (directory / part).is_file()]
             if missing:
                 raise CheckpointError(f"{index}: names {len(parts)} files, of which {', '.join(missing)} are not there")
-            return {key: tensor for part in parts for key, tensor in load(directory / part).items()}
+            return [directory / part for part in parts]
     raise CheckpointError(f"{directory}: expected model.safetensors or pytorch_model.bin, and neither is there")
 
 
@@ -146,9 +157,10 @@ _TOKENIZER_FILES = ("tokenizer.json", "*.spm", "*.model", "vocab*", "merges.txt"
 
 def fingerprint(directory: Path) -> Fingerprint:
     """What a checkpoint is, independent of where it lies."""
-    weights = sorted(directory.glob("*.safetensors")) or sorted(directory.glob("pytorch_model*.bin"))
     tokenizer = sorted({path for pattern in _TOKENIZER_FILES for path in directory.glob(pattern)})
-    return Fingerprint(model=_sha256([directory / "config.json", *weights]), tokenizer=_sha256(tokenizer))
+    return Fingerprint(
+        model=_sha256([directory / "config.json", *_weight_files(directory)]), tokenizer=_sha256(tokenizer)
+    )
 
 
 def _sha256(paths: list[Path]) -> str:

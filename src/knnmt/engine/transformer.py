@@ -22,6 +22,7 @@ from knnmt.engine.languages import Told
 from knnmt.engine.layers import ACTIVATIONS, FeedForward, Norm, Projection, Residual, attend, attention_weights
 from knnmt.engine.state import TransformerState
 from knnmt.engine.weights import Weights
+from knnmt.errors import CheckpointError
 
 
 def sinusoidal_positions(count: int, dim: int) -> Tensor:
@@ -218,6 +219,23 @@ class TransformerEngine:
         self.vocabulary_size = output.shape[0]
         self.device = output.device
         self.dtype = output.dtype
+        self._require_fit(output.shape[1])
+
+    def _require_fit(self, dim: int) -> None:
+        """Refuse a config that is not of these weights before it fails in the middle of a text."""
+        shape, special = self._shape, self.special_tokens
+        for name, fits in (
+            ("d_model", shape.dim == dim),
+            ("encoder_attention_heads", shape.dim % shape.encoder_heads == 0),
+            ("decoder_attention_heads", shape.dim % shape.decoder_heads == 0),
+            ("eos_token_id", special.end < self.vocabulary_size),
+            ("decoder_start_token_id", special.decoder_start < self.vocabulary_size),
+        ):
+            if not fits:
+                raise CheckpointError(
+                    f"{self.name}: {name} of config.json does not fit weights of {self.vocabulary_size:,} tokens and "
+                    f"{dim} dimensions. Check that config.json and the weights are from the same checkpoint."
+                )
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
