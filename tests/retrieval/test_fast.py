@@ -95,6 +95,15 @@ def test_a_sentence_gets_the_entries_of_its_tokens_nearest_occurrences(
         assert ids.tolist() == sorted(slow_entries(store, source, of_source.numpy(), config))
 
 
+def test_a_sentence_of_which_only_the_end_is_known_gets_no_store(tiny: TransformerEngine, store: Datastore) -> None:
+    sources, states = encoded(tiny, ["ja", "ja"])
+    unknown = max(int(segment.arrays["source_tokens"].max()) for segment in store.segments) + 1
+    sources[1] = [*[unknown] * (len(sources[1]) - 1), sources[1][-1]]
+    known, only_end = OpenStore(store).occurrences.entries_for(sources, states, FastConfig(3))
+    assert len(known)
+    assert not len(only_end)
+
+
 def test_pieces_of_occurrences_give_what_the_whole_gives(
     tiny: TransformerEngine, store: Datastore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

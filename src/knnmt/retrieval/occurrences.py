@@ -56,6 +56,7 @@ class SourceOccurrences:
     ) -> list[Array]:
         """The entries aligned with the nearest occurrences of each sentence's tokens: sorted ids, each once.
 
+        A sentence of which only the end token occurs gets none: all that its store could say is where to end.
         states: for each source (tokens, dim), the encoder's
         """
         found: list[list[Array]] = [[] for _ in sources]
@@ -65,6 +66,8 @@ class SourceOccurrences:
             return [self._entries_of(mine) for mine in np.split(near, ends)]
         rows_of_token: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         for sentence, source in enumerate(sources):
+            if not any(len(self._of(token)) for token in source[:-1]):
+                continue
             for place, token in enumerate(source):
                 rows_of_token[token].append((sentence, place))
         for token, rows in rows_of_token.items():
