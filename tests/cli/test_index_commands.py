@@ -192,7 +192,8 @@ def test_evidence_and_matches_as_json(store: Path, model: list[str]) -> None:
     assert len(first["evidence"]) == len(first["tokens"])
     why = first["evidence"][0]
     assert set(why) == {
-        "probability", "model_probability", "memory_probability", "interpolation_weight", "cached", "neighbours"
+        "probability", "model_probability", "memory_probability", "interpolation_weight", "cached", "forced",
+        "neighbours",
     }  # fmt: skip
     assert set(why["neighbours"][0]) == {"token", "distance", "weight", "pair", "position", "entry", "span"}
     assert why["neighbours"][0]["pair"]["origin"].startswith("own.tsv#")

@@ -77,6 +77,8 @@ def slow_entries(store: Datastore, source: Sequence[int], states: Array, config:
                 occurrences.append((token, state, first + mine[arrays["alignment"][mine] == place]))
         first += segment.record.entries
     found: set[int] = set()
+    if not config.any_token and not {token for token, _, _ in occurrences} & set(source[:-1]):
+        return found
     for token, state in zip(source, unit(states), strict=True):
         near = [each for each in occurrences if config.any_token or each[0] == token]
         for _, _, entries in sorted(near, key=lambda each: -float(each[1] @ state))[: config.candidates]:
@@ -242,7 +244,7 @@ def test_an_open_store_follows_what_is_added_and_removed(tiny: TransformerEngine
     tilde, end = sources[0]
 
     def origins() -> set[str]:
-        ids = opened.occurrences.entries_for([[tilde]], [states[0][:1]], config)[0]
+        ids = opened.occurrences.entries_for([[tilde, tilde]], [states[0][[0, 0]]], config)[0]
         return {opened.store.entry(int(each)).pair.origin for each in ids}
 
     assert not origins()
@@ -251,12 +253,12 @@ def test_an_open_store_follows_what_is_added_and_removed(tiny: TransformerEngine
     writer.add([type(pair)("~~", "wave wave", "new.tsv#0")], tiny)
     assert opened.refresh()
     assert origins() <= {"new.tsv#0"}
-    ends = opened.occurrences.entries_for([[end]], [states[0][1:]], config)[0]
+    ends = opened.occurrences.entries_for([[end, end]], [states[0][[1, 1]]], config)[0]
     assert len(ends) == 27  # the end token's occurrences: one of every sentence, the new one's too
     writer.remove(matching(origin="new.tsv"))
     opened.refresh()
     assert not origins()
-    assert len(opened.occurrences.entries_for([[end]], [states[0][1:]], config)[0]) == 26
+    assert len(opened.occurrences.entries_for([[end, end]], [states[0][[1, 1]]], config)[0]) == 26
 
 
 def test_an_emptied_store_leaves_the_model_alone(tiny_checkpoint: Path, store: Datastore) -> None:
