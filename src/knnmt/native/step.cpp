@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "vectors.h"
 
@@ -55,32 +57,34 @@ extern "C" {
 // Which rows are within reach of an earlier state: `distances` (rows,) to the nearest such, infinite for the others;
 // those take over what that state found. Rows lie scope by scope, `rows_each` of them: queries (rows, dimensions),
 // distances_sq and ids (rows, k). Returns how many rows have no hit; their numbers are written into `misses`.
-int32_t knnmt_cache_look(const Cache* cache, int32_t scopes, int32_t rows_each, const float* queries, float* distances,
-                         float* distances_sq, int64_t* ids, int64_t* misses) {
+int32_t knnmt_cache_look(const Cache* cache, int32_t scopes, int32_t rows_each, int32_t threads, const float* queries,
+                         float* distances, float* distances_sq, int64_t* ids, int64_t* misses) {
     const int64_t dim = cache->dimensions, k = cache->k;
-    const float threshold_sq = cache->threshold * cache->threshold;
-    int32_t missed = 0;
-    for (int64_t row = 0; row < static_cast<int64_t>(scopes) * rows_each; ++row) {
-        const int64_t scope = row / rows_each, first = scope * cache->capacity;
+    const float infinity = std::numeric_limits<float>::infinity();
+    const float beyond = std::nextafter(cache->threshold * cache->threshold, infinity);
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    for (int32_t scope = 0; scope < scopes; ++scope) {
+        const int64_t begin = static_cast<int64_t>(scope) * rows_each, first = static_cast<int64_t>(scope) * cache->capacity;
         const int64_t used = std::min<int64_t>(cache->written[scope], cache->capacity);
-        float nearest = std::nextafter(threshold_sq, std::numeric_limits<float>::infinity());
-        int64_t place = -1;
-        for (int64_t state = first; state < first + used; ++state) {
-            const float found = distance_sq_below(nearest, queries + row * dim, cache->keys + state * dim, cache->dimensions);
-            if (found < nearest) {
-                nearest = found;
-                place = state;
+        std::vector<std::pair<float, int64_t>> nearest(static_cast<size_t>(rows_each), {beyond, -1});
+        for (int64_t state = first; state < first + used; ++state)  // each is read once for all rows
+            for (int32_t row = 0; row < rows_each; ++row) {
+                auto& best = nearest[static_cast<size_t>(row)];
+                const float* query = queries + (begin + row) * dim;
+                const float found = distance_sq_below(best.first, query, cache->keys + state * dim, cache->dimensions);
+                if (found < best.first) best = {found, state};
             }
-        }
-        if (place < 0) {
-            distances[row] = std::numeric_limits<float>::infinity();
-            misses[missed++] = row;
-        } else {
-            distances[row] = std::sqrt(nearest);
+        for (int64_t row = begin; row < begin + rows_each; ++row) {
+            const auto [found_sq, place] = nearest[static_cast<size_t>(row - begin)];
+            distances[row] = place < 0 ? infinity : std::sqrt(found_sq);
+            if (place < 0) continue;
             std::copy_n(cache->distances_sq + place * k, k, distances_sq + row * k);
             std::copy_n(cache->ids + place * k, k, ids + row * k);
         }
     }
+    int32_t missed = 0;
+    for (int64_t row = 0; row < static_cast<int64_t>(scopes) * rows_each; ++row)
+        if (distances[row] == infinity) misses[missed++] = row;
     return missed;
 }
 

@@ -129,7 +129,7 @@ class _CompiledCache:
         distances, misses = torch.empty(rows), torch.empty(rows, dtype=torch.long)
         distances_sq, ids = torch.empty((rows, self._k)), torch.empty((rows, self._k), dtype=torch.long)
         places = [_at(array) for array in (queries, distances, distances_sq, ids, misses)]
-        missed = native.knnmt_cache_look(ctypes.byref(cache), self._scopes, each, *places)
+        missed = native.knnmt_cache_look(ctypes.byref(cache), self._scopes, each, torch.get_num_threads(), *places)
         misses = misses[:missed]
         if missed:
             found_sq, found = store.nearest(queries if missed == rows else queries[misses], self._k)
