@@ -12,7 +12,7 @@ from knnmt.cli.change import Store
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.progress import counter
 from knnmt.cli.start import heavy_imports
-from knnmt.cli.tuning_steps import read_text
+from knnmt.cli.tuning_steps import load_for, read_text
 from knnmt.corpus.splitting import divide
 from knnmt.errors import InputError
 
@@ -98,18 +98,10 @@ def train_gate(
         from knnmt.retrieval.gate_training import train_gate as train
         from knnmt.retrieval.ngrams import NgramCounts
         from knnmt.translator.memories import resolve
-        from knnmt.translator.translator import Translator
     named = tuple(filter(None, map(str.strip, features.split(","))))
     config = GateConfig(named, epochs, l1=l1, seed=seed)
     with ends_with("the store keeps the gate it had, if any"):
-        translator = Translator(
-            model or opened.manifest.model_name,
-            device=device,
-            threads=threads,
-            exact=exact,
-            source_lang=opened.manifest.source_language,
-            target_lang=opened.manifest.target_language,
-        )
+        translator = load_for(opened, model, device, threads, exact)
         memory = translator.memories.open(opened)
         asked = {"k": k, "temperature": temperature, "profile": profile}
         retrieval = replace(resolve(memory, asked), cache=None, gate=None)

@@ -11,7 +11,7 @@ import typer
 from knnmt.cli.change import Store
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.start import heavy_imports
-from knnmt.cli.tuning_steps import TuningSteps, read_text
+from knnmt.cli.tuning_steps import TuningSteps, load_for, read_text
 from knnmt.config import FastConfig
 from knnmt.errors import SettingError, StorageError
 
@@ -139,7 +139,6 @@ def tune(
         from knnmt.evaluation.plotting import new_figure
         from knnmt.evaluation.scoring import require_sacrebleu
         from knnmt.retrieval.open_store import require_for_fast
-        from knnmt.translator.translator import Translator
     if fast:
         require_for_fast(opened)
     if by_bleu:
@@ -147,14 +146,7 @@ def tune(
     if plot is not None:
         new_figure()  # what is missing shows before the work
     with ends_with("the store keeps the profiles it had"):
-        translator = Translator(
-            model or opened.manifest.model_name,
-            device=device,
-            threads=threads,
-            exact=exact,
-            source_lang=opened.manifest.source_language,
-            target_lang=opened.manifest.target_language,
-        )
+        translator = load_for(opened, model, device, threads, exact)
         of_fast = FastConfig(fast_candidates or FastConfig().candidates) if fast else None
         tuning = TuningSteps(translator, translator.memories.open(opened), text, sample or _SAMPLE, of_fast)
         tuned = tuning.by_likelihood()

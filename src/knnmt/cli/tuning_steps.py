@@ -44,6 +44,21 @@ class Text:
     reported: Sequence[SegmentPair]
 
 
+def load_for(store: Datastore, model: str | None, device: str | None, threads: int | None, exact: bool) -> Translator:
+    """The model that a store was built with, where it was or in another place, told the store's languages."""
+    from knnmt.translator.translator import Translator
+
+    manifest = store.manifest
+    return Translator(
+        model or manifest.model_name,
+        device=device,
+        threads=threads,
+        exact=exact,
+        source_lang=manifest.source_language,
+        target_lang=manifest.target_language,
+    )
+
+
 def read_text(store: Datastore, path: Path, most: int, all_dev: bool, keep_known: bool) -> Text:
     """The development text, divided, and a word about it."""
     from knnmt.datastore.overlap import overlap
