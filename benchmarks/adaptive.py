@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ from typing import Any
 
 from harm import DOMAINS, build, read
 from knnmt.config import BatchingConfig
-from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import divide, halves
 from knnmt.datastore.overlap import overlap
 from knnmt.decoding.beam import beam_search
@@ -35,14 +33,9 @@ from knnmt.retrieval.ngrams import NgramCounts
 from knnmt.retrieval.retriever import BatchRetrieval, Gate, Retrieval
 from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.translator import Translator
-from quality import score
+from quality import reported, run
 
 ALPHAS = (0.25, 0.5, 0.75)
-
-
-def reported(domain: str) -> list[SegmentPair]:
-    """The half of the development text that no gate learns from."""
-    return halves(read(domain, "dev"))[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +112,7 @@ def translate_all(arguments: argparse.Namespace, stores: Path) -> dict[str, Any]
             build(place, domain, arguments.pairs, translator)
         fixed, fading = (translator.memories.retrieval(place, {"fading": fades}) for fades in (False, True))
         gate = trained(translator, domain, fading, config)
-        lines = [pair.source for pair in reported(domain)[: arguments.lines]]
+        lines = [pair.source for pair in reported(domain, tuned=True)[: arguments.lines]]
         for name, result in systems(Domain(translator, fixed, fading, lines, arguments.batch_size), gate):
             speed = result["tokens_per_second"]
             print(f"{domain} {name}: {result['saved']:.1%} saved, {speed:.0f} tokens/s", flush=True)
@@ -138,19 +131,7 @@ def main() -> None:
     parser.add_argument("--features", nargs="*", default=GateConfig().features)
     parser.add_argument("--l1", type=float, default=GateConfig().l1)
     parser.add_argument("--domains", nargs="*", default=DOMAINS, choices=DOMAINS)
-    parser.add_argument("--device")
-    parser.add_argument("--stores", type=Path, help="keep the stores here, and use those that are there")
-    parser.add_argument("--hypotheses", type=Path, help="write the translations here")
-    parser.add_argument("--score", type=Path, help="score translations written before")
-    arguments = parser.parse_args()
-    references = {domain: [pair.target for pair in reported(domain)] for domain in arguments.domains}
-    if arguments.score:
-        score(json.loads(arguments.score.read_text(encoding="utf-8")), references)
-        return
-    with tempfile.TemporaryDirectory() as scratch:
-        found = translate_all(arguments, arguments.stores or Path(scratch))
-    if not arguments.hypotheses:
-        score(found, references)
+    run(parser, translate_all, lambda _, domain: reported(domain, tuned=True))
 
 
 if __name__ == "__main__":

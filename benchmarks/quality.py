@@ -18,6 +18,7 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,27 @@ def score(found: dict[str, Any], references: dict[str, list[str]]) -> None:
         print(f"{key}: {result.get('signature', '')}")
 
 
+def run(
+    parser: argparse.ArgumentParser,
+    translate: Callable[[argparse.Namespace, Path], dict[str, Any]],
+    text: Callable[[argparse.Namespace, str], list[SegmentPair]],
+) -> None:
+    """Translate and score, or one of both, as asked for. text: what is reported of a domain"""
+    parser.add_argument("--device")
+    parser.add_argument("--stores", type=Path, help="keep the stores here, and use those that are there")
+    parser.add_argument("--hypotheses", type=Path, help="write the translations here")
+    parser.add_argument("--score", type=Path, help="score translations written before")
+    arguments = parser.parse_args()
+    references = {domain: [pair.target for pair in text(arguments, domain)] for domain in arguments.domains}
+    if arguments.score:
+        score(json.loads(arguments.score.read_text(encoding="utf-8")), references)
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        found = translate(arguments, arguments.stores or Path(scratch))
+    if not arguments.hypotheses:
+        score(found, references)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--pairs", type=int, default=15_000)
@@ -179,19 +201,7 @@ def main() -> None:
     parser.add_argument("--domains", nargs="*", default=DOMAINS, choices=DOMAINS)
     parser.add_argument("--systems", nargs="*", default=list(SYSTEMS), choices=list(SYSTEMS))
     parser.add_argument("--tuned", action="store_true", help="tune on half of the development text, report the other")
-    parser.add_argument("--device")
-    parser.add_argument("--stores", type=Path, help="keep the stores here, and use those that are there")
-    parser.add_argument("--hypotheses", type=Path, help="write the translations here")
-    parser.add_argument("--score", type=Path, help="score translations written before")
-    arguments = parser.parse_args()
-    references = {domain: [pair.target for pair in reported(domain, arguments.tuned)] for domain in arguments.domains}
-    if arguments.score:
-        score(json.loads(arguments.score.read_text(encoding="utf-8")), references)
-        return
-    with tempfile.TemporaryDirectory() as scratch:
-        found = translate_all(arguments, arguments.stores or Path(scratch))
-    if not arguments.hypotheses:
-        score(found, references)
+    run(parser, translate_all, lambda arguments, domain: reported(domain, arguments.tuned))
 
 
 if __name__ == "__main__":

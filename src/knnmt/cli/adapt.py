@@ -12,6 +12,7 @@ import typer
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import SourceLanguage, TargetLanguage, languages_of_text
 from knnmt.cli.memories import ForFast, MemoriesIn, reads_memories
+from knnmt.cli.options import Device, Threads
 from knnmt.cli.progress import passing_bars
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.options import ReadingConfig
@@ -45,8 +46,8 @@ def adapt(
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
     for_fast: ForFast = False,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)] = None,
+    device: Device = None,
+    threads: Threads = None,
 ) -> None:
     """Adapt to memories: build, index, tune, say what is gained. All that most people need.
 

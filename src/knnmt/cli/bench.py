@@ -13,6 +13,7 @@ import typer
 
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import SourceLanguage, TargetLanguage
+from knnmt.cli.options import StoresAsSystems
 from knnmt.corpus.lines import read_lines
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError, MissingDependencyError, SettingError, StorageError
@@ -42,16 +43,7 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    datastore: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--datastore",
-            "-d",
-            metavar="STORE",
-            help="A system: the model with this store. Can be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    datastore: StoresAsSystems = None,
     model: Annotated[
         str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
     ] = DEFAULT_MODEL,

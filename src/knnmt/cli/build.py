@@ -12,6 +12,7 @@ from knnmt.cli.index import prepare_store
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import SourceLanguage, TargetLanguage, languages_of_text
 from knnmt.cli.memories import ForFast, MemoriesIn, in_words, reads_memories
+from knnmt.cli.options import Device, Threads
 from knnmt.cli.progress import counter
 from knnmt.cli.start import load_quickly
 from knnmt.engine.shipped import DEFAULT_MODEL
@@ -37,8 +38,8 @@ def build(
     make_index: Annotated[
         bool, typer.Option("--index/--no-index", help="End by estimating the store's settings and indexing it.")
     ] = True,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)] = None,
+    device: Device = None,
+    threads: Threads = None,
 ) -> None:
     """Build a datastore from translation memories.
 

@@ -9,6 +9,7 @@ import typer
 
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.memories import MemoriesIn, in_words, reads_memories
+from knnmt.cli.options import Device, Threads
 from knnmt.cli.progress import counter, passing_bars
 from knnmt.cli.start import load_quickly
 from knnmt.datastore.manifest import INDEXES
@@ -30,8 +31,8 @@ def add(
             "--model", "-m", help="The model the store was built with.  [default: by its name]", show_default=False
         ),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)] = None,
+    device: Device = None,
+    threads: Threads = None,
 ) -> None:
     """Add translation memories to a datastore. Readers see all that is added, or nothing.
 

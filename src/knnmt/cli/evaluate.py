@@ -13,6 +13,7 @@ import typer
 
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import SourceLanguage, TargetLanguage, languages_of_text
+from knnmt.cli.options import StoresAsSystems
 from knnmt.cli.progress import track
 from knnmt.cli.start import heavy_imports
 from knnmt.cli.translate import show_warning
@@ -52,16 +53,7 @@ def evaluate(
         bool,
         typer.Option("--skip-known", help="Leave out segments whose source stands in a store."),
     ] = False,
-    datastore: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--datastore",
-            "-d",
-            metavar="STORE",
-            help="A system: the model with this store. Can be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    datastore: StoresAsSystems = None,
     system: Annotated[
         list[str] | None,
         typer.Option(

@@ -10,6 +10,7 @@ import typer
 
 from knnmt.cli.change import Store
 from knnmt.cli.interrupt import ends_with
+from knnmt.cli.options import ModelOfStore, Threads
 from knnmt.cli.progress import passing_bars
 from knnmt.cli.start import load_quickly
 from knnmt.corpus.options import ReadingConfig
@@ -47,10 +48,8 @@ def index(
     memory: Annotated[
         int | None, typer.Option(min=1, help="Most MiB that an index may take.  [default: half of the machine's]")
     ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="The model the store was built with, if it has moved.")
-    ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)] = None,
+    model: ModelOfStore = None,
+    threads: Threads = None,
 ) -> None:
     """Choose and build the index that a store is searched with. Also estimates the store's settings.
 

@@ -10,6 +10,7 @@ import typer
 
 from knnmt.cli.change import Store
 from knnmt.cli.interrupt import ends_with
+from knnmt.cli.options import Device, Exact, KeepKnown, ModelOfStore, Threads
 from knnmt.cli.progress import counter
 from knnmt.cli.start import heavy_imports
 from knnmt.cli.tuning_steps import load_for, read_text
@@ -54,16 +55,12 @@ def train_gate(
         bool,
         typer.Option("--all-dev", help="Learn from all of DEV and report validation: where a test set is elsewhere."),
     ] = False,
-    keep_known: Annotated[
-        bool, typer.Option("--keep-known", help="Use pairs whose source the store holds as well.")
-    ] = False,
+    keep_known: KeepKnown = False,
     save: Annotated[bool, typer.Option(help="Save the gate, in the place of an earlier one.")] = True,
-    exact: Annotated[bool, typer.Option("--exact", help="Search every key, whatever index there is.")] = False,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="The model the store was built with, if it has moved.")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)] = None,
+    exact: Exact = False,
+    model: ModelOfStore = None,
+    device: Device = None,
+    threads: Threads = None,
 ) -> None:
     """Train a network that says which steps to search: a gate. It sees how much the memory will be worth (λ).
 

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from knnmt import timing
-from knnmt.cli.interrupt import Interrupts
 from knnmt.cli.languages import SourceLanguage, TargetLanguage
+from knnmt.cli.output import open_output, require_other_output, write_all
 from knnmt.cli.progress import track
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.lines import decode_lines, read_lines
 from knnmt.engine.shipped import DEFAULT_MODEL
-from knnmt.errors import KnnmtWarning, SettingError, StorageError
+from knnmt.errors import KnnmtWarning, SettingError
 
 if TYPE_CHECKING:
-    from knnmt.translator.translation import Translation
     from knnmt.translator.translator import Translator
 
 _MEMORY = "With a datastore"
@@ -261,7 +257,7 @@ def translate(
         names = [f"--{name.replace('_', '-')}" for name in [*retrieval, *["exact"] * exact]]
         names = ["--lambda" if name == "--interpolation-weight" else name for name in names]
         raise SettingError(f"{', '.join(names)}: only used with a memory; name it with --datastore STORE")
-    _require_other_output(output, files)
+    require_other_output(output, files)
     keyboard = not files and sys.stdin.isatty()
     if keyboard:
         print("Reading lines from the keyboard; Ctrl-D ends.", file=sys.stderr)
@@ -292,21 +288,12 @@ def translate(
         # A bar has no place on a terminal that shows the translations themselves.
         if output is not None or not sys.stdout.isatty():
             translations = track(translations, "translating", total, "lines")
-        with _open_output(output) as out:
-            _write_all(translations, total, out, scores=scores, numbered=n_best > 1, jsonl=jsonl)
+        with open_output(output) as out:
+            write_all(translations, total, out, scores=scores, numbered=n_best > 1, jsonl=jsonl)
     if record is not None:
         print(record.table(), file=sys.stderr)
         if translator.statistics.rows:
             print(translator.statistics.summary(), file=sys.stderr)
-
-
-def _require_other_output(output: Path | None, files: list[Path] | None) -> None:
-    """Refuse to write over what is being read."""
-    if output is None or not output.exists():
-        return
-    read = [file.stat() for file in files if file.exists()] if files else [os.fstat(sys.stdin.fileno())]
-    if any(os.path.samestat(output.stat(), each) for each in read):
-        raise SettingError(f"--output {output} is what is read from, and would be overwritten while it is read")
 
 
 def load(
@@ -346,69 +333,6 @@ def lines_of(files: list[Path] | None) -> Iterator[str]:
         yield from decode_lines(sys.stdin.buffer, "standard input")
     for file in files or []:
         yield from read_lines(file)
-
-
-def _open_output(output: Path | None) -> TextIO | nullcontext[TextIO]:
-    if output is None:
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
-        return nullcontext(sys.stdout)
-    try:
-        return output.open("w", encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise SettingError(f"--output {output}: cannot be written: {error.strerror}") from error
-
-
-def _write_all(
-    translations: Iterator[Translation], total: int | None, out: TextIO, *, scores: bool, numbered: bool, jsonl: bool
-) -> None:
-    done = 0
-    try:
-        with Interrupts() as interrupts:
-            for translation in translations:
-                with interrupts.shielded():
-                    out.write(_as_lines(translation, done + 1, scores=scores, numbered=numbered, jsonl=jsonl))
-                    out.flush()
-                    done += 1
-    except KeyboardInterrupt:
-        of = f" of {total}" if total is not None else ""
-        print(f"\nknnmt: interrupted; {done}{of} lines are translated and written", file=sys.stderr)
-        raise typer.Exit(130) from None
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on; not an error
-        raise typer.Exit(141) from None
-    except OSError as error:
-        raise StorageError(
-            f"the output cannot be written: {error.strerror or error}. {done} lines are written; make room, try again."
-        ) from error
-
-
-def _as_lines(translation: Translation, number: int, *, scores: bool, numbered: bool, jsonl: bool) -> str:
-    if jsonl:
-        return json.dumps(_as_json(translation), ensure_ascii=False) + "\n"
-    lines = []
-    for each in (translation, *translation.alternatives):
-        fields = [str(number)] if numbered else []
-        fields += [f"{each.score:.4f}"] if scores else []
-        lines.append("\t".join([*fields, each.text.replace("\n", " ")]) + "\n")
-    return "".join(lines)
-
-
-def _as_json(translation: Translation) -> dict[str, object]:
-    alternatives = [
-        {"text": each.text, "score": each.score, "tokens": [token.text for token in each.tokens]}
-        for each in translation.alternatives
-    ]
-    evidence = [asdict(token.evidence) if token.evidence else None for token in translation.tokens]
-    return {
-        "source": translation.source,
-        "text": translation.text,
-        "score": translation.score,
-        "complete": translation.complete,
-        "tokens": [token.text for token in translation.tokens],
-        **({"alternatives": alternatives} if alternatives else {}),
-        **({"evidence": evidence} if any(evidence) else {}),
-        **({"match": asdict(translation.match)} if translation.match else {}),
-    }
 
 
 def show_warning(message: Warning | str, *_: object, **__: object) -> None:

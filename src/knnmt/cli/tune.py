@@ -10,6 +10,7 @@ import typer
 
 from knnmt.cli.change import Store
 from knnmt.cli.interrupt import ends_with
+from knnmt.cli.options import Device, Exact, KeepKnown, ModelOfStore, Threads
 from knnmt.cli.start import heavy_imports
 from knnmt.cli.tuning_steps import TuningSteps, load_for, read_text
 from knnmt.config import FastConfig
@@ -28,9 +29,7 @@ def tune(
         bool,
         typer.Option("--all-dev", help="Tune on all of DEV and report on it, too: where a test set is elsewhere."),
     ] = False,
-    keep_known: Annotated[
-        bool, typer.Option("--keep-known", help="Use pairs whose source the store holds as well.")
-    ] = False,
+    keep_known: KeepKnown = False,
     profile: Annotated[
         str | None,
         typer.Option(
@@ -85,12 +84,10 @@ def tune(
     plot: Annotated[
         Path | None, typer.Option(metavar="STEM", help="Draw STEM.png and STEM.svg.", show_default=False)
     ] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Search every key, whatever index there is.")] = False,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="The model the store was built with, if it has moved.")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)] = None,
+    exact: Exact = False,
+    model: ModelOfStore = None,
+    device: Device = None,
+    threads: Threads = None,
 ) -> None:
     """Choose k, T, λ and cache of a store on development text. They are saved with the store.
 

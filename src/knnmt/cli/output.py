@@ -1,0 +1,94 @@
+"""What `knnmt translate` writes: lines, with scores and numbers on request, or JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import typer
+
+from knnmt.cli.interrupt import Interrupts
+from knnmt.errors import SettingError, StorageError
+
+if TYPE_CHECKING:
+    from knnmt.translator.translation import Translation
+
+
+def require_other_output(output: Path | None, files: list[Path] | None) -> None:
+    """Refuse to write over what is being read."""
+    if output is None or not output.exists():
+        return
+    read = [file.stat() for file in files if file.exists()] if files else [os.fstat(sys.stdin.fileno())]
+    if any(os.path.samestat(output.stat(), each) for each in read):
+        raise SettingError(f"--output {output} is what is read from, and would be overwritten while it is read")
+
+
+def open_output(output: Path | None) -> TextIO | nullcontext[TextIO]:
+    """A file to write to, or standard output."""
+    if output is None:
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
+        return nullcontext(sys.stdout)
+    try:
+        return output.open("w", encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise SettingError(f"--output {output}: cannot be written: {error.strerror}") from error
+
+
+def write_all(
+    translations: Iterator[Translation], total: int | None, out: TextIO, *, scores: bool, numbered: bool, jsonl: bool
+) -> None:
+    """Write translations as they come; what is written stays, whatever ends it."""
+    done = 0
+    try:
+        with Interrupts() as interrupts:
+            for translation in translations:
+                with interrupts.shielded():
+                    out.write(_as_lines(translation, done + 1, scores=scores, numbered=numbered, jsonl=jsonl))
+                    out.flush()
+                    done += 1
+    except KeyboardInterrupt:
+        of = f" of {total}" if total is not None else ""
+        print(f"\nknnmt: interrupted; {done}{of} lines are translated and written", file=sys.stderr)
+        raise typer.Exit(130) from None
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on; not an error
+        raise typer.Exit(141) from None
+    except OSError as error:
+        raise StorageError(
+            f"the output cannot be written: {error.strerror or error}. {done} lines are written; make room, try again."
+        ) from error
+
+
+def _as_lines(translation: Translation, number: int, *, scores: bool, numbered: bool, jsonl: bool) -> str:
+    if jsonl:
+        return json.dumps(_as_json(translation), ensure_ascii=False) + "\n"
+    lines = []
+    for each in (translation, *translation.alternatives):
+        fields = [str(number)] if numbered else []
+        fields += [f"{each.score:.4f}"] if scores else []
+        lines.append("\t".join([*fields, each.text.replace("\n", " ")]) + "\n")
+    return "".join(lines)
+
+
+def _as_json(translation: Translation) -> dict[str, object]:
+    alternatives = [
+        {"text": each.text, "score": each.score, "tokens": [token.text for token in each.tokens]}
+        for each in translation.alternatives
+    ]
+    evidence = [asdict(token.evidence) if token.evidence else None for token in translation.tokens]
+    return {
+        "source": translation.source,
+        "text": translation.text,
+        "score": translation.score,
+        "complete": translation.complete,
+        "tokens": [token.text for token in translation.tokens],
+        **({"alternatives": alternatives} if alternatives else {}),
+        **({"evidence": evidence} if any(evidence) else {}),
+        **({"match": asdict(translation.match)} if translation.match else {}),
+    }
