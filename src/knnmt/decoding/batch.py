@@ -65,7 +65,7 @@ class Batch(Generic[State]):
                 retrieval.skip()
             else:
                 scores = scores + retrieval.mix(representations, log_probabilities, self.history)
-        self._constraints.apply(log_probabilities, self.history)
+        self._constraints.apply(log_probabilities, self.history.shape[-1], self.history)
         self._log_probabilities = log_probabilities
         return scores, log_probabilities
 

@@ -30,11 +30,18 @@ class Constraints:
         first = generated == 0 and config.forced_first_token is not None
         return first or (generated == config.max_tokens - 1 and config.forced_last_token is not None)
 
-    def apply(self, log_probabilities: Tensor, history: Tensor) -> None:
-        """log_probabilities (sentences, width, vocabulary); history (sentences, width, generated so far)."""
-        config, generated = self._config, history.shape[-1]
+    def at(self, generated: int) -> tuple[bool, bool, bool]:
+        """All that the number of tokens before has to do with what is forbidden: steps alike in this are alike."""
+        config = self._config
+        return generated == 0, generated < config.min_tokens, generated == config.max_tokens - 1
+
+    def apply(self, log_probabilities: Tensor, generated: int, history: Tensor | None) -> None:
+        """log_probabilities (sentences, width, vocabulary); history (sentences, width, generated so far), which only
+        suppressed sequences need.
+        """
+        config = self._config
         for beginning, last in self._sequences:
-            if len(beginning) <= generated:
+            if history is not None and len(beginning) <= generated:
                 reached = (history[..., generated - len(beginning) :] == beginning).all(-1)
                 log_probabilities[..., last].masked_fill_(reached, _NEVER)
         if generated < config.min_tokens:

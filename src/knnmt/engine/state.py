@@ -8,6 +8,7 @@ Slots that no row sees any more are dropped by `compact`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
@@ -17,12 +18,26 @@ _FIRST_CAPACITY = 96
 
 
 @lru_cache(maxsize=64)
-def _own_slots(width: int, m: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+def own_slots(width: int, m: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     """(width * m, width * m): what new tokens see of the new slots: those of their own row, up to themselves."""
     row = torch.arange(width, device=device).repeat_interleave(m)
     place = torch.arange(m, device=device).repeat(width)
     seen = (row[:, None] == row[None, :]) & (place[None, :] <= place[:, None])
     return torch.zeros(seen.shape, device=device, dtype=dtype).masked_fill_(~seen, float("-inf"))
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What the new tokens of a step are told.
+
+    positions: where in their texts they stand, to be broadcast over (sentences, width, m)
+    mask: (sentences, 1, width * m, slots looked at)
+    places: which of those slots are theirs, (width * m,) or a slice
+    """
+
+    positions: Tensor
+    mask: Tensor
+    places: Tensor | slice
 
 
 class TransformerState:
@@ -54,12 +69,12 @@ class TransformerState:
     def width(self) -> int:
         return self.visible.shape[1]
 
-    def admit(self, m: int) -> Tensor:
-        """Make room for m new tokens a row and say what they see: (sentences, 1, width * m, slots in use with them)."""
+    def admit(self, m: int) -> Admitted:
+        """Make room for m new tokens a row and say what they see."""
         before, new = self.used, self.width * m
         after = before + new
         self._reserve(after)
-        own = _own_slots(self.width, m, self.visible.device, self.visible.dtype)
+        own = own_slots(self.width, m, self.visible.device, self.visible.dtype)
         if m == 1:
             self.visible[:, :, before:after] = own
             mask = self.visible[:, :, :after]
@@ -67,9 +82,12 @@ class TransformerState:
             earlier = self.visible[:, :, None, :before].expand(-1, -1, m, -1).reshape(self.sentences, new, before)
             mask = torch.cat([earlier, own.expand(self.sentences, -1, -1)], dim=-1)
             self.visible[:, :, before:after] = own[m - 1 :: m]
+        positions = self.lengths[..., None]
+        if m > 1:
+            positions = positions + torch.arange(m, device=positions.device)
         self.lengths = self.lengths + m
         self.used = after
-        return mask[:, None]
+        return Admitted(positions, mask[:, None], slice(before, after))
 
     @torch.inference_mode()
     def widen(self, width: int) -> None:

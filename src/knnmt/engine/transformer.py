@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,9 +19,10 @@ from torch.nn import functional
 from knnmt import timing
 from knnmt.engine.architecture import Architecture
 from knnmt.engine.base import EncodedSources, Fingerprint
+from knnmt.engine.fixed_state import FixedMemory, FixedState
 from knnmt.engine.languages import Told
 from knnmt.engine.layers import ACTIVATIONS, FeedForward, Norm, Projection, Residual, attend, attention_weights
-from knnmt.engine.state import TransformerState
+from knnmt.engine.state import Admitted, TransformerState
 from knnmt.engine.weights import Weights
 from knnmt.errors import CheckpointError
 
@@ -149,19 +151,18 @@ class DecoderLayer:
         self,
         x: Tensor,
         slots: Tensor,
-        new: int,
-        mask: Tensor,
+        new: Admitted,
         cross: Tensor,
         cross_mask: Tensor | None,
         cross_attention: list[Tensor] | None,
     ) -> Tensor:
-        """x (sentences * new, dim); slots (sentences, used, 2, heads, head_dim), the last `new` to be filled."""
-        shape = (slots.shape[0], new, -1, self.heads, slots.shape[-1])
+        """x (sentences * new tokens, dim); slots (sentences, seen, 2, heads, head_dim), those of `new` to be filled."""
+        shape = (slots.shape[0], new.mask.shape[2], -1, self.heads, slots.shape[-1])
 
         def self_attention(x: Tensor) -> Tensor:
             query_key_value = self.self_in(x).view(shape)
-            slots[:, -new:] = query_key_value[:, :, 1:]
-            return self.self_out(attend(query_key_value[:, :, 0], slots[:, :, 0], slots[:, :, 1], mask))
+            slots[:, new.places] = query_key_value[:, :, 1:]
+            return self.self_out(attend(query_key_value[:, :, 0], slots[:, :, 0], slots[:, :, 1], new.mask))
 
         def source_attention(x: Tensor) -> Tensor:
             query = self.cross_query(x).view(shape)[:, :, 0]
@@ -219,6 +220,7 @@ class TransformerEngine:
         self.vocabulary_size = output.shape[0]
         self.device = output.device
         self.dtype = output.dtype
+        self.rooms: list[Any] = []  # what decoding keeps with the engine on a GPU; see knnmt.decoding.room
         self._require_fit(output.shape[1])
 
     def _require_fit(self, dim: int) -> None:
@@ -252,41 +254,55 @@ class TransformerEngine:
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
         with timing.stage("encoder"), torch.inference_mode():
             lengths = tuple(len(source) for source in sources)
-            tokens = self._padded(sources)
-            sentences, longest = tokens.shape
-            positions = torch.arange(longest, device=self.device).expand(sentences, -1)
-            x = self._source_embedding(tokens, positions).view(-1, self.dim)
-            mask = self._padding_mask(lengths)
-            for layer in self._encoder:
-                x = layer(x, sentences, mask)
-            if self._encoder_norm is not None:
-                x = self._encoder_norm(x)
-            return EncodedSources(x.view(sentences, longest, self.dim), lengths)
+            return EncodedSources(self.encode_padded(self._padded(sources), self._padding_mask(lengths)), lengths)
+
+    def encode_padded(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
+        """tokens (sentences, source) -> states (sentences, source, dim), without host synchronisation.
+
+        mask (sentences, 1, 1, source): -inf where a token is padding, else 0; None where none is
+        """
+        sentences, longest = tokens.shape
+        positions = torch.arange(longest, device=self.device).expand(sentences, -1)
+        x = self._source_embedding(tokens, positions).view(-1, self.dim)
+        for layer in self._encoder:
+            x = layer(x, sentences, mask)
+        if self._encoder_norm is not None:
+            x = self._encoder_norm(x)
+        return x.view(sentences, longest, self.dim)
 
     def start(self, encoded: EncodedSources) -> TransformerState:
         with timing.stage("encoder"), torch.inference_mode():
-            sentences, longest, dim = encoded.states.shape
-            heads = self._shape.decoder_heads
-            x = encoded.states.view(-1, dim)
-            cross = [
-                layer.cross_key_value(x).view(sentences, longest, 2, heads, dim // heads) for layer in self._decoder
-            ]
             return TransformerState(
-                cross, self._padding_mask(encoded.lengths), (len(self._decoder), heads, dim // heads)
+                self.source_attention(encoded.states), self._padding_mask(encoded.lengths), self._layer_heads
             )
 
-    def step(self, state: TransformerState, tokens: Tensor, cross_attention: list[Tensor] | None = None) -> Tensor:
+    def source_attention(self, states: Tensor) -> list[Tensor]:
+        """Each layer's keys and values of the source, (sentences, source, 2, heads, head_dim), from encoder states."""
+        sentences, longest, dim = states.shape
+        _, heads, head_dim = self._layer_heads
+        x = states.view(-1, dim)
+        return [layer.cross_key_value(x).view(sentences, longest, 2, heads, head_dim) for layer in self._decoder]
+
+    def fixed_memory(self, sentences: int, width: int, capacity: int, source: int) -> FixedMemory:
+        """Room for decoder states whose steps can be recorded."""
+        return FixedMemory(self._layer_heads, sentences, width, capacity, source, self._target_embedding.tokens)
+
+    @property
+    def _layer_heads(self) -> tuple[int, int, int]:
+        heads = self._shape.decoder_heads
+        return len(self._decoder), heads, self.dim // heads
+
+    def step(
+        self, state: TransformerState | FixedState, tokens: Tensor, cross_attention: list[Tensor] | None = None
+    ) -> Tensor:
         with timing.stage("decoder"), torch.inference_mode():
             if cross_attention is not None:
                 cross_attention.clear()
             sentences, width, m = tokens.shape
-            positions = state.lengths[..., None]
-            if m > 1:
-                positions = positions + torch.arange(m, device=self.device)
-            mask = state.admit(m)
-            x = self._target_embedding(tokens, positions).view(-1, self.dim)
+            new = state.admit(m)
+            x = self._target_embedding(tokens, new.positions).view(-1, self.dim)
             for layer, slots, cross in zip(self._decoder, state.slots, state.cross, strict=True):
-                x = layer(x, slots[:, : state.used], width * m, mask, cross, state.cross_mask, cross_attention)
+                x = layer(x, slots[:, : new.mask.shape[-1]], new, cross, state.cross_mask, cross_attention)
             if self._decoder_norm is not None:
                 x = self._decoder_norm(x)
             if cross_attention is not None:
@@ -295,8 +311,8 @@ class TransformerEngine:
 
     def log_probabilities(self, representations: Tensor) -> Tensor:
         with timing.stage("output"), torch.inference_mode():
-            logits = self._output(representations.reshape(-1, self.dim)).float()
-            return torch.log_softmax(logits, dim=-1).view(*representations.shape[:-1], -1)
+            logits = self._output(representations.reshape(-1, self.dim))
+            return torch.log_softmax(logits, dim=-1, dtype=torch.float32).view(*representations.shape[:-1], -1)
 
     def _padded(self, sources: Sequence[Sequence[int]]) -> Tensor:
         longest = max(len(source) for source in sources)

@@ -42,10 +42,14 @@ class StoreIndex:
 
     def search(self, queries: Tensor, k: int) -> Found:
         """As in `base.Index`; the results are where the queries are."""
-        parts: list[Index] = [*([self._index] if self._index else []), *self._tail]
-        found = [part.search(queries, k) for part in parts]
+        found = [part.search(queries, k) for part in self.parts]
         distances_sq, ids = found[0] if len(found) == 1 else merge_top_k(found or [nothing(queries)], k)
         return distances_sq.to(queries.device), ids.to(queries.device)
+
+    @property
+    def parts(self) -> list[Index]:
+        """What is searched; no entry is in two of them."""
+        return [*([self._index] if self._index else []), *self._tail]
 
     def refresh(self) -> bool:
         """Move to the store's newest generation and index; True if anything changed. What stays is not read again."""

@@ -74,11 +74,21 @@ class SentenceDistances:
         distances = nearest_sq.view(len(self._sums), -1).sqrt()
         found = ~distances.isinf()
         rows = found.sum(1)
-        self._sums = self._sums + distances.masked_fill(~found, 0).sum(1) / rows.clamp(min=1)
-        self._steps = self._steps + (rows > 0)
+        self._sums += distances.masked_fill(~found, 0).sum(1) / rows.clamp(min=1)  # in place: steps may be replayed
+        self._steps += rows > 0
         steps = self._steps.clamp(min=1)
         width = distances.shape[1]
         return SentenceSoFar((self._sums / steps).repeat_interleave(width), steps.repeat_interleave(width))
+
+    def forget(self) -> None:
+        """Start anew."""
+        self._sums.zero_()
+        self._steps.zero_()
+
+    def take(self, earlier: SentenceDistances, rows: Tensor) -> None:
+        """Sentence i goes on as rows[i] was among others."""
+        self._sums.copy_(earlier._sums[rows])
+        self._steps.copy_(earlier._steps[rows])
 
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i goes on as sentences[i] was."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
 
 import torch
 from torch import Tensor
@@ -17,6 +19,16 @@ from knnmt.retrieval.duplicates import distinct_rows
 from knnmt.retrieval.fast import SentenceStores
 from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.occurrences import SourceOccurrences
+
+_numbers = count()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """What of a store is in memory at a time. Whoever holds it keeps that there; no two have the same number."""
+
+    number: int
+    held: tuple[object, ...]
 
 
 class OpenStore:
@@ -39,6 +51,7 @@ class OpenStore:
         self._occurrences: SourceOccurrences | None = None
         self.values = entries.values.to(self.device)
         self.all_counts = None if entries.counts is None or not len(entries.counts) else entries.counts.to(self.device)
+        self.snapshot = Snapshot(next(_numbers), (self.values, self.all_counts, self._projection, *self.index.parts))
 
     def signature(self) -> str:
         """What a published score must say of the store."""

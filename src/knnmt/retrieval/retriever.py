@@ -133,6 +133,16 @@ class BatchRetrieval:
             return None
         return CompiledSteps.of(retrieval.store, retrieval.config, self._sentences)
 
+    @property
+    def plain(self) -> Retrieval | None:
+        """How all sentences retrieve, where they do so alike, with a search at every step and nothing recorded."""
+        if len(self._groups) != 1 or len(self._groups[0].sentences) != self._sentences or self.steps is not None:
+            return None
+        retrieval = self._groups[0].retrieval
+        config = retrieval.config
+        every_step = retrieval.gate is None and config.cache is None and config.fast is None
+        return retrieval if every_step and retrieval.combiner is None else None
+
     def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:
         """Before the first step: sentences with Fast kNN-MT get their stores. sources: token ids of the batch."""
         for group in self._groups:

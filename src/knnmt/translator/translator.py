@@ -16,9 +16,8 @@ import torch
 
 from knnmt import timing
 from knnmt.config import BatchingConfig, DecodingConfig, check
-from knnmt.decoding.beam import beam_search
-from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.search import search
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.loading import load_engine
 from knnmt.errors import CutTranslationWarning, InputError, LongSegmentWarning
@@ -270,7 +269,6 @@ class Translator:
         self, sources: list[list[int]], retrievals: list[Retrieval | None], call: _Call
     ) -> tuple[list[list[Hypothesis]], list[list[list[Evidence]]]]:
         """Hypotheses of a batch, and where it was asked for the evidence of each."""
-        search = greedy_search if call.decoding.beam == 1 else beam_search
         if all(retrieval is None for retrieval in retrievals):
             return search(self.engine, sources, call.decoding), [[] for _ in sources]
         batch = BatchRetrieval(retrievals, self.statistics, record=call.evidence)

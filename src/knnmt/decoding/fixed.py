@@ -1,0 +1,205 @@
+"""Beam search on a GPU: the same search as `knnmt.decoding.beam`, in steps of fixed shape that can be replayed.
+
+All sentences keep their beams from the first step on; where only one hypothesis is possible, the others have a score of
+-inf. A sentence that is done goes on as a blank until enough are done to go on with fewer. The host looks at what a
+step chose while the device is at the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from knnmt import timing
+from knnmt.config import DecodingConfig
+from knnmt.decoding import fixed_work
+from knnmt.decoding.beam import Finished
+from knnmt.decoding.constraints import Constraints
+from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.room import Recorded, Room, room_for, size_for
+from knnmt.engine.fixed_state import FixedState
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.retrieval.open_store import Snapshot
+from knnmt.retrieval.plain import PlainSteps
+from knnmt.retrieval.retriever import BatchRetrieval
+
+_LEAST_SLOTS = 128
+_SOURCE_STEP = 32
+
+
+def fixed_search(
+    engine: TransformerEngine,
+    sources: Sequence[Sequence[int]],
+    config: DecodingConfig,
+    retrieval: BatchRetrieval | None = None,
+) -> list[list[Hypothesis]]:
+    """The `config.n_best` best hypotheses for each source, best first. A beam of 1 is greedy search."""
+    if config.beam == 1:
+        config = replace(config, early_stopping=True)
+    longest = max(len(source) for source in sources)
+    with torch.inference_mode(), room_for(engine, len(sources), config.beam, _LEAST_SLOTS, longest) as room:
+        batch = _FixedBatch(engine, room, sources, config, retrieval)
+        return [each.hypotheses[: config.n_best] for each in batch.search()]
+
+
+class _FixedBatch:
+    """A batch in a room.
+
+    size: sentences of a step, blanks counted; extent: slots that a step looks at; source: source positions
+    used: slots taken
+    open: which source each sentence is, None where it is done or there never was one
+    history: (size, width, chosen so far), on the host
+    """
+
+    def __init__(
+        self,
+        engine: TransformerEngine,
+        room: Room,
+        sources: Sequence[Sequence[int]],
+        config: DecodingConfig,
+        retrieval: BatchRetrieval | None,
+    ) -> None:
+        self._engine, self._room, self._config, self._retrieval = engine, room, config, retrieval
+        self._constraints = Constraints(config, engine.special_tokens.end, engine.device)
+        self._size = size_for(len(sources))
+        self._source = -(-max(len(source) for source in sources) // _SOURCE_STEP) * _SOURCE_STEP
+        self._extent, self._used = _LEAST_SLOTS, 0
+        self._make_extent(2 * config.beam)
+        self._open: list[int | None] = [*range(len(sources)), *[None] * (self._size - len(sources))]
+        self._history = np.zeros((self._size, config.beam, 0), dtype=np.int32)
+        self._finished = [Finished(config) for _ in sources]
+        self._plain = retrieval.plain if retrieval is not None else None
+        self._steps: PlainSteps | None = None
+        self._snapshots: list[Snapshot] = []  # held until the batch is done: what is replayed reads them
+        self._begin(sources)
+        self._take_up_retrieval()
+
+    def search(self) -> list[Finished]:
+        """Decode to the end."""
+        last = self._config.max_tokens
+        under_way = None
+        for length in range(1, last + 1):
+            with timing.stage("step"):
+                self._step(length - 1)
+                newest = self._room.send(self._size, length)
+            if under_way is not None:
+                self._look_at(under_way.wait(), length - 1)
+            under_way = newest
+            few = 4 * self._running <= self._size
+            if self._running and (few or length == last):
+                self._look_at(under_way.wait(), length)
+                under_way = None
+                self._keep_running()
+            if not self._running:
+                break
+        return self._finished
+
+    @property
+    def _running(self) -> int:
+        return sum(source is not None for source in self._open)
+
+    def _begin(self, sources: Sequence[Sequence[int]]) -> None:
+        """Run the encoder. Blanks are sources of one token, so that nothing in them is undefined."""
+        engine, room, size, source = self._engine, self._room, self._size, self._source
+        padded = np.full((size, source), engine.special_tokens.padding)
+        lengths = np.ones(size, dtype=np.int64)
+        for row, tokens in enumerate(sources):
+            padded[row, : len(tokens)] = tokens
+            lengths[row] = len(tokens)
+        with timing.stage("encoder"):
+            room.sources[:size, :source] = torch.from_numpy(padded)
+            room.lengths[:size] = torch.from_numpy(lengths)
+            key = ("begin", size, source)
+            room.kept(key, lambda: Recorded(lambda: fixed_work.begin(engine, room, size, source), room))()
+
+    def _step(self, generated: int) -> None:
+        """One step for all sentences of the room."""
+        self._make_extent(self._config.beam)
+        if self._plain is not None and self._plain.store.snapshot is not self._snapshots[-1]:
+            self._take_up_retrieval(torch.arange(self._size, device=self._engine.device))
+        engine, room, constraints = self._engine, self._room, self._constraints
+        forced = constraints.forces(generated)
+        steps = None if forced else self._steps
+        shape = (self._size, self._extent, self._source)
+
+        def recorded() -> Recorded:
+            state = FixedState(room.memory, *shape)
+            return Recorded(lambda: fixed_work.advance(engine, room, state, constraints, generated, steps), room)
+
+        room.kept((shape, self._config, constraints.at(generated), steps), recorded)()
+        self._used += self._config.beam
+        if forced and generated == 0:
+            # One hypothesis is possible; the others become like it, so that they say nothing else of the sentence.
+            tokens = room.tokens[: self._size]
+            tokens.copy_(tokens[:, :1].clone().expand_as(tokens))
+
+    def _make_extent(self, slots: int) -> None:
+        """See to it that so many more slots can be written to."""
+        if self._used + slots <= self._extent <= self._room.memory.capacity:
+            return
+        if self._used:
+            self._used = self._room.memory.compact(self._size, self._used)
+        while self._used + 8 * slots > self._extent:  # not too full, or the next time would come soon
+            self._extent *= 2
+        if self._extent > self._room.memory.capacity:
+            self._room.grow(self._extent)
+
+    def _look_at(self, chosen: npt.NDArray[np.int32], length: int) -> None:
+        """Take in on the host what a step chose: hypotheses that ended, sentences that are done."""
+        width, last = self._config.beam, length == self._config.max_tokens
+        best = chosen[:, : 2 * width].view(np.float32)
+        parents, tokens = chosen[:, 2 * width : 4 * width], chosen[:, 4 * width : 6 * width]
+        going = chosen[:, 6 * width :].astype(np.int64)
+        running = np.array([source is not None for source in self._open])
+        if self._retrieval is not None and not self._constraints.forces(length - 1):
+            rows = int(running.sum()) * (1 if length == 1 else width)
+            self._retrieval.statistics.count(rows, rows, 0, length == 1)
+        ends = (tokens[:, :width] == self._engine.special_tokens.end) | last
+        for row, place in np.argwhere(ends & running[:, None]).tolist():
+            prefix = self._history[row, parents[row, place]].tolist()
+            self._of(row).add(Hypothesis((*prefix, int(tokens[row, place])), float(best[row, place])))
+        leaders = np.take_along_axis(best, going[:, :1], 1)[:, 0].tolist()
+        for row in np.flatnonzero(running).tolist():
+            if last or self._of(row).closed(leaders[row], length):
+                self._open[row] = None
+        parents, tokens = np.take_along_axis(parents, going, 1), np.take_along_axis(tokens, going, 1)
+        before = np.take_along_axis(self._history, parents[..., None].astype(np.int64), 1)
+        self._history = np.concatenate([before, tokens[..., None]], axis=2)
+
+    def _of(self, row: int) -> Finished:
+        """What has ended of a sentence that is running."""
+        source = self._open[row]
+        assert source is not None  # noqa: S101
+        return self._finished[source]
+
+    def _keep_running(self) -> None:
+        """Go on with the sentences that are not done, and as few blanks as there can be."""
+        running = [row for row, source in enumerate(self._open) if source is not None]
+        if not running or size_for(len(running)) == self._size:
+            return
+        self._size = size = size_for(len(running))
+        rows = running + running[:1] * (size - len(running))
+        self._open = [*(self._open[row] for row in running), *[None] * (size - len(running))]
+        self._history = self._history[rows]
+        moved = torch.tensor(rows, device=self._engine.device)
+        self._room.keep(moved, self._source, self._used)
+        self._take_up_retrieval(moved)
+
+    def _take_up_retrieval(self, moved: Tensor | None = None) -> None:
+        """The retrieval of the sentences in the room: anew, or sentence i going on as moved[i] was."""
+        if self._plain is None:
+            return
+        store, config, size, before = self._plain.store, self._plain.config, self._size, self._steps
+        self._snapshots.append(store.snapshot)
+        key = (store.snapshot.number, config, size)
+        steps: PlainSteps = self._room.kept(key, lambda: PlainSteps(store, config, size))
+        if moved is None or before is None:
+            steps.begin()
+        else:
+            steps.go_on(before, moved)
+        self._steps = steps

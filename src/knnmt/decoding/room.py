@@ -1,0 +1,180 @@
+"""Where batches are decoded on a GPU: memory that stays, and the steps recorded over it.
+
+A step of a small model is some hundred small operations, which a GPU finishes faster than a host can ask for them one
+by one. Shapes and addresses are the same for many steps, so the operations are recorded once as a CUDA graph and
+replayed as one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from knnmt.engine.transformer import TransformerEngine
+
+_USES_BEFORE_RECORDING = 8  # a recording costs about as much time as that many steps
+_MOST_RECORDINGS = 64
+_SOURCE_STEP = 128  # rooms grow by so many source positions, so that they seldom have to
+
+
+def size_for(sentences: int) -> int:
+    """The sentences of a step that decodes so many: few different sizes, at most half as many again as needed."""
+    size = 1
+    while size < sentences:
+        if size % 2 == 0 and 3 * size // 2 >= sentences:
+            return 3 * size // 2
+        size *= 2
+    return size
+
+
+class Recorded:
+    """Work on a device that is replayed once it has been done a few times. It must always be the same work."""
+
+    def __init__(self, work: Callable[[], None], room: Room) -> None:
+        self._work = work
+        self._room = room
+        self._uses = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        self._uses += 1
+        if self._graph is None and self._room.cuda and self._uses > _USES_BEFORE_RECORDING:
+            self._graph = torch.cuda.CUDAGraph()
+            # Other threads may go on using the device meanwhile.
+            self._graph.capture_begin(pool=self._room.pool, capture_error_mode="thread_local")
+            try:
+                self._work()
+            finally:
+                self._graph.capture_end()
+        if self._graph is None:
+            self._work()
+        else:
+            self._graph.replay()
+
+
+class Room:
+    """Memory for the decoding of one batch after another, with the steps recorded over it.
+
+    sources, lengths: (sentences, source) and (sentences,), token ids of what is translated, and how many are real
+    tokens, scores: (sentences, width), the newest token and the score of each running hypothesis
+    chosen: (sentences, 7 * width), what a step found, for the host: see `knnmt.decoding.fixed`
+    """
+
+    def __init__(self, engine: TransformerEngine, sentences: int, width: int, capacity: int, source: int) -> None:
+        self.memory = engine.fixed_memory(sentences, width, capacity, source)
+        self.sources = torch.zeros((sentences, source), dtype=torch.long, device=engine.device)
+        self.lengths = torch.ones(sentences, dtype=torch.long, device=engine.device)
+        self.tokens = torch.zeros((sentences, width), dtype=torch.long, device=engine.device)
+        self.scores = torch.zeros((sentences, width), device=engine.device)
+        self.chosen = torch.zeros((sentences, 7 * width), dtype=torch.int32, device=engine.device)
+        self.cuda = engine.device.type == "cuda"
+        self._on_host = [torch.empty(self.chosen.shape, dtype=torch.int32, pin_memory=self.cuda) for _ in range(2)]
+        self._recorded: dict[Hashable, Any] = {}
+        self.stream = torch.cuda.Stream(engine.device) if self.cuda else None  # type: ignore[no-untyped-call]
+        self.beside = torch.cuda.Stream(engine.device) if self.cuda else None  # type: ignore[no-untyped-call]
+        self.pool = torch.cuda.graph_pool_handle() if self.cuda else None
+
+    def fits(self, sentences: int, source: int) -> bool:
+        """Whether a batch of so many sentences of at most `source` tokens finds room."""
+        return self.memory.sentences >= size_for(sentences) and self.memory.source >= source
+
+    def grow(self, capacity: int) -> None:
+        """Room for more slots. What was recorded is of other memory, and goes, and with it its pool."""
+        self.memory = self.memory.larger(capacity)
+        self._recorded.clear()
+        self.pool = torch.cuda.graph_pool_handle() if self.cuda else None
+
+    def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What was made for a key; the one longest unused makes room for a new one."""
+        if key in self._recorded:
+            self._recorded[key] = self._recorded.pop(key)
+        else:
+            if len(self._recorded) >= _MOST_RECORDINGS:
+                del self._recorded[next(iter(self._recorded))]
+            self._recorded[key] = make()
+        return self._recorded[key]
+
+    def keep(self, rows: Tensor, source: int, used: int) -> None:
+        """Sentence i goes on as rows[i] was."""
+        self.memory.keep(rows, source, used)
+        self.tokens[: len(rows)], self.scores[: len(rows)] = self.tokens[rows], self.scores[rows]
+
+    def send(self, sentences: int, step: int) -> Sent:
+        """Begin to copy what a step chose to the host; two may be under way."""
+        place = self._on_host[step % 2][:sentences]
+        place.copy_(self.chosen[:sentences], non_blocking=True)
+        arrived = torch.cuda.Event() if self.cuda else None  # type: ignore[no-untyped-call]
+        if arrived is not None:
+            arrived.record()
+        return Sent(place, arrived)
+
+    @contextmanager
+    def on_stream(self) -> Iterator[None]:
+        """All work within goes to the room's own stream, after what was asked for before."""
+        if self.stream is None:
+            yield
+            return
+        self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
+        with torch.cuda.stream(self.stream):
+            yield
+        torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Work within may go on beside what comes after it, until `join`."""
+        if self.beside is None:
+            yield
+            return
+        self.beside.wait_stream(torch.cuda.current_stream(self.beside.device))
+        with torch.cuda.stream(self.beside):
+            yield
+
+    def join(self) -> None:
+        """Wait on the device for what went on aside."""
+        if self.beside is not None:
+            torch.cuda.current_stream(self.beside.device).wait_stream(self.beside)
+
+
+class Sent:
+    """Numbers on their way to the host."""
+
+    def __init__(self, place: Tensor, arrived: torch.cuda.Event | None) -> None:
+        self._place = place
+        self._arrived = arrived
+
+    def wait(self) -> npt.NDArray[np.int32]:
+        """Them, once they are there."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._place.numpy()
+
+
+_lock = threading.Lock()
+
+
+@contextmanager
+def room_for(engine: TransformerEngine, sentences: int, width: int, capacity: int, source: int) -> Iterator[Room]:
+    """A room that nobody else is in, kept with the engine for the next batch. A larger one replaces smaller ones."""
+    rooms: list[Room] = engine.rooms
+    with _lock:
+        alike = [room for room in rooms if room.memory.width == width]
+        room = next((room for room in alike if room.fits(sentences, source)), None)
+        for gone in alike if room is None else [room]:
+            rooms.remove(gone)
+    if room is None:
+        sentences = max([size_for(sentences), *(other.memory.sentences for other in alike)])
+        source = max([-(-source // _SOURCE_STEP) * _SOURCE_STEP, *(other.memory.source for other in alike)])
+        room = Room(engine, sentences, width, capacity, source)
+    try:
+        with room.on_stream():
+            yield room
+    finally:
+        with _lock:
+            rooms.append(room)

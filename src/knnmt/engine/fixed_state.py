@@ -1,0 +1,122 @@
+"""A decoder state of fixed shape at fixed addresses, so that a step on a GPU can be recorded once and replayed.
+
+Slots and their mask are those of `knnmt.engine.state`, with every row a step long, and with the place of the newest
+token counted on the device. A replayed step knows neither the batch nor how far it has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from knnmt.engine.state import Admitted, own_slots
+
+
+class FixedMemory:
+    """Room for the decoder states of one batch after another.
+
+    slots: (layers, sentences, capacity, 2, heads, head_dim), zero where nothing is: what nobody sees counts 0 times
+    visible: (sentences, width, capacity), 0 where a row sees a slot and -inf where it does not
+    cross: a layer's keys and values of the source, (sentences, source, 2, heads, head_dim)
+    cross_mask: (sentences, source)
+    newest: (1 + width,), the position of the newest token of all rows, then the slots of the newest tokens
+    """
+
+    def __init__(
+        self, layer_heads: tuple[int, int, int], sentences: int, width: int, capacity: int, source: int, like: Tensor
+    ) -> None:
+        layers, heads, head_dim = layer_heads
+        self.layer_heads = layer_heads
+        self.slots = like.new_zeros((layers, sentences, capacity, 2, heads, head_dim))
+        self.visible = like.new_full((sentences, width, capacity), float("-inf"))
+        self.cross = [like.new_zeros((sentences, source, 2, heads, head_dim)) for _ in range(layers)]
+        self.cross_mask = like.new_zeros((sentences, source))
+        self.newest = torch.zeros(1 + width, dtype=torch.long, device=like.device)
+        self._advance = torch.tensor([1, *[width] * width], device=like.device)
+        self._first = torch.tensor([-1, *range(-width, 0)], device=like.device)
+        self.width = width
+
+    @property
+    def sentences(self) -> int:
+        return self.visible.shape[0]
+
+    @property
+    def capacity(self) -> int:
+        return self.visible.shape[2]
+
+    @property
+    def source(self) -> int:
+        return self.cross_mask.shape[1]
+
+    def begin(self, cross: Sequence[Tensor], mask: Tensor) -> None:
+        """Take in the sources of a batch; mask (sentences, source), as `cross_mask`, of the same sentences."""
+        sentences, source = mask.shape
+        for mine, new in zip(self.cross, cross, strict=True):
+            mine[:sentences, :source] = new
+        self.cross_mask[:sentences, :source] = mask
+        self.visible[:sentences].fill_(float("-inf"))
+        self.newest.copy_(self._first)
+
+    def advance(self) -> None:
+        self.newest += self._advance
+
+    def keep(self, rows: Tensor, source: int, used: int) -> None:
+        """Sentence i goes on as rows[i] was."""
+        count = len(rows)
+        self.slots[:, :count, :used] = self.slots[:, rows, :used]
+        self.visible[:count, :, :used] = self.visible[rows, :, :used]
+        for cross in self.cross:
+            cross[:count, :source] = cross[rows, :source]
+        self.cross_mask[:count] = self.cross_mask[rows]
+
+    def compact(self, sentences: int, used: int) -> int:
+        """Drop the slots that no row sees any more; the number left. Waits for the device."""
+        visible = self.visible[:sentences, :, :used]
+        alive = (visible == 0).any(1)
+        count = int(alive.sum(1).max())
+        order = alive.to(torch.int8).sort(dim=1, descending=True, stable=True).indices[:, :count]
+        rows = torch.arange(sentences, device=order.device)[:, None]
+        self.slots[:, :sentences, :count] = self.slots[:, rows, order]
+        seen = visible.gather(2, order[:, None].expand(-1, self.width, -1))
+        self.visible[:sentences].fill_(float("-inf"))
+        self.visible[:sentences, :, :count] = seen
+        self.newest[1:] = torch.arange(count - self.width, count, device=order.device)
+        return count
+
+    def larger(self, capacity: int) -> FixedMemory:
+        """The same contents with more slots."""
+        like = self.visible
+        more = FixedMemory(self.layer_heads, self.sentences, self.width, capacity, self.source, like)
+        more.slots[:, :, : self.capacity] = self.slots
+        more.visible[:, :, : self.capacity] = self.visible
+        more.cross, more.cross_mask, more.newest = self.cross, self.cross_mask, self.newest
+        return more
+
+
+class FixedState:
+    """What a step sees of a `FixedMemory`: the first `sentences`, `extent` slots and `source` positions."""
+
+    def __init__(self, memory: FixedMemory, sentences: int, extent: int, source: int) -> None:
+        self._memory = memory
+        self.width = memory.width
+        self.sentences = sentences
+        self.slots = memory.slots[:, :sentences, :extent]
+        self.cross = [cross[:sentences, :source] for cross in memory.cross]
+        self.cross_mask = memory.cross_mask[:sentences, None, None, :source]
+        self._visible = memory.visible[:sentences, :, :extent]
+        own = own_slots(self.width, 1, self._visible.device, self._visible.dtype)
+        self._own = own.expand(sentences, -1, -1)
+
+    def admit(self, m: int) -> Admitted:
+        """Make room for a new token of each row and say what it sees."""
+        assert m == 1, "a fixed state takes a token a row"  # noqa: S101
+        self._memory.advance()
+        places = self._memory.newest[1:]
+        self._visible.index_copy_(2, places, self._own)
+        return Admitted(self._memory.newest[:1], self._visible[:, None], places)
+
+    def reorder(self, parents: Tensor) -> None:
+        """parents (sentences, width): row w of a sentence goes on from its row parents[:, w]."""
+        self._visible.copy_(self._visible.gather(1, parents[..., None].expand_as(self._visible)))

@@ -1,0 +1,164 @@
+"""Steps of fixed shape, made to be replayed on a GPU, find what the ordinary loops find. Here they run on the CPU."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datastore_pairs import some_pairs
+
+from conftest import MakeCheckpoint, own_engine
+from knnmt.config import CacheConfig, DecodingConfig, Fading, RetrievalConfig
+from knnmt.datastore.store import Datastore
+from knnmt.decoding.beam import beam_search
+from knnmt.decoding.fixed import fixed_search
+from knnmt.decoding.greedy import greedy_search
+from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.room import room_for, size_for
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from knnmt.retrieval.statistics import Statistics
+
+SOURCES = [
+    [5, 17, 99, 120, 3, 0],
+    [44, 8, 0],
+    [201, 7, 7, 63, 0],
+    [9, 0],
+    [88, 130, 12, 54, 66, 190, 2, 0],
+    *([3 + i, 50 + 7 * i, 0] for i in range(9)),
+]
+FADING = Fading(scale=8.0, width=2.0, sentence_scale=9.0, sentence_width=1.5)
+
+
+def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    assert [[each.tokens for each in best] for best in found] == [[each.tokens for each in best] for best in expected]
+    for mine, other in zip(found, expected, strict=True):
+        assert [each.score for each in mine] == pytest.approx([each.score for each in other], abs=1e-4)
+
+
+def ordinary(engine: TransformerEngine, config: DecodingConfig, *rest: Any) -> list[list[Hypothesis]]:
+    return (greedy_search if config.beam == 1 else beam_search)(engine, SOURCES, config, *rest)
+
+
+@pytest.mark.parametrize("beam", [1, 3, 5])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"max_tokens": 4},
+        {"max_tokens": 1},
+        {"min_tokens": 9},
+        {"length_penalty": 0.2, "early_stopping": "never"},
+        {"early_stopping": True},
+        {"forced_first_token": 77, "max_tokens": 20},
+        {"suppressed_tokens": (3, 44, 90)},
+    ],
+    ids=str,
+)
+def test_what_is_found_is_what_the_ordinary_loops_find(
+    tiny: TransformerEngine, beam: int, settings: dict[str, Any]
+) -> None:
+    config = replace(tiny.generation, beam=beam, n_best=beam, **settings)
+    expected = ordinary(tiny, config)
+    assert_same(fixed_search(tiny, SOURCES, config), expected)
+    assert_same([best for source in SOURCES for best in fixed_search(tiny, [source], config)], expected)
+
+
+def test_long_texts_need_more_slots_than_a_room_has_at_first(make_checkpoint: MakeCheckpoint) -> None:
+    engine = own_engine(make_checkpoint(max_position_embeddings=160))
+    config = replace(engine.generation, beam=5, n_best=5, min_tokens=110, max_tokens=120)
+    found = fixed_search(engine, SOURCES, config)
+    assert engine.rooms[0].memory.capacity > 128
+    assert_same(found, ordinary(engine, config))
+    assert_same(fixed_search(engine, SOURCES, config), found)  # what was recorded before it grew is not used again
+
+
+@pytest.fixture(scope="module")
+def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("stores") / "s"
+    made = Datastore.build(place, some_pairs(25), tiny)
+    made.add(some_pairs(10, start=95), tiny)
+    made.remove(lambda pair: pair.source.startswith("Satz 4"))
+    return place
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("settings", [{}, {"fading": FADING}, {"k": 100}], ids=str)
+def test_retrieval_is_the_ordinary_one(
+    tiny: TransformerEngine, store: Path, beam: int, settings: dict[str, Any]
+) -> None:
+    given: dict[str, Any] = {"k": 4, "interpolation_weight": 0.6, "temperature": 20.0, **settings}
+    retrieval = Retrieval(OpenStore(Datastore.open(store), exact=True), RetrievalConfig(**given))
+    config = replace(tiny.generation, beam=beam, n_best=beam, max_tokens=24)
+    for decoding in (config, replace(config, forced_first_token=77)):
+        counted = [Statistics(), Statistics()]
+        batches = [BatchRetrieval([retrieval] * len(SOURCES), each) for each in counted]
+        assert_same(fixed_search(tiny, SOURCES, decoding, batches[0]), ordinary(tiny, decoding, batches[1]))
+        assert counted[0].searches == counted[1].searches == counted[0].rows == counted[1].rows
+
+
+def test_only_plain_retrieval_can_be_fixed(tiny: TransformerEngine, store: Path) -> None:
+    plain = Retrieval(OpenStore(Datastore.open(store)), RetrievalConfig(k=4, interpolation_weight=0.6, temperature=2))
+    cached = replace(plain, config=replace(plain.config, cache=CacheConfig(2.0)))
+    assert BatchRetrieval([plain, plain]).plain is plain
+    assert BatchRetrieval([plain, None]).plain is None
+    assert BatchRetrieval([plain, plain], record=True).plain is None
+    assert BatchRetrieval([cached, cached]).plain is None
+
+
+def test_a_store_that_changes_is_searched_as_it_is_then(tiny: TransformerEngine, store: Path, tmp_path: Path) -> None:
+    made = Datastore.build(tmp_path / "s", some_pairs(5), tiny)
+    opened = OpenStore(Datastore.open(made.path), exact=True)
+    retrieval = Retrieval(opened, RetrievalConfig(k=4, interpolation_weight=0.9, temperature=2))
+    config = replace(tiny.generation, beam=3, max_tokens=24)
+    before = fixed_search(tiny, SOURCES, config, BatchRetrieval([retrieval] * len(SOURCES)))
+    made.add(some_pairs(30, start=50), tiny)
+    assert opened.refresh()
+    after = fixed_search(tiny, SOURCES, config, BatchRetrieval([retrieval] * len(SOURCES)))
+    assert_same(after, ordinary(tiny, config, BatchRetrieval([retrieval] * len(SOURCES))))
+    assert [best[0].tokens for best in after] != [best[0].tokens for best in before]
+
+
+def test_rooms_are_used_again_and_never_shared(tiny_checkpoint: Path) -> None:
+    engine = own_engine(tiny_checkpoint)
+    with room_for(engine, 4, 2, 128, 10) as first:
+        with room_for(engine, 4, 2, 128, 10) as second:
+            assert second is not first
+        assert engine.rooms == [second]
+    with room_for(engine, 3, 2, 128, 200) as third:
+        assert third.memory.sentences == 4 and third.memory.source == 256
+        assert engine.rooms == []  # the smaller ones are gone
+    with room_for(engine, 1, 2, 128, 3) as again:
+        assert again is third
+
+
+def test_threads_decode_side_by_side(tiny: TransformerEngine) -> None:
+    config = replace(tiny.generation, beam=3, n_best=3)
+    expected = ordinary(tiny, config)
+    found: list[list[list[Hypothesis]]] = []
+    threads = [threading.Thread(target=lambda: found.append(fixed_search(tiny, SOURCES, config))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    for each in found:
+        assert_same(each, expected)
+
+
+def test_sizes_are_few_and_near() -> None:
+    sizes = [size_for(count) for count in range(1, 300)]
+    assert all(size >= count and size <= 1.5 * count for count, size in enumerate(sizes, 1))
+    assert len(set(sizes)) < 20
+
+
+def test_inference_tensors_stay_writable_between_batches(tiny: TransformerEngine) -> None:
+    config = replace(tiny.generation, beam=2)
+    fixed_search(tiny, SOURCES[:2], config)
+    with torch.no_grad():
+        assert_same(fixed_search(tiny, SOURCES[:2], config), beam_search(tiny, SOURCES[:2], config))
