@@ -4,13 +4,16 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test check format soak bench bench-retrieval clean
+.PHONY: demo test test-cuda check format soak bench bench-retrieval clean
 
 demo: $(VENV)/.ready  ## adapt to real message catalogs; translate strings held out without and with the store
 	$(RUN) examples/demo.py
 
 test: check  ## lint, formatting, types and all tests that take seconds, two at a time with a thread each
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile
+
+test-cuda: $(VENV)/.ready-dev  ## all that needs a GPU; where everything is installed already: python -m pytest -m cuda
+	$(RUN) -m pytest -m cuda
 
 check: $(VENV)/.ready-dev
 	$(RUN) -m ruff check

@@ -20,6 +20,14 @@ ROOT = Path(__file__).parent.parent
 MakeCheckpoint = Callable[..., Path]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked `cuda` are skipped by name where there is no GPU."""
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("cuda"):
+                item.add_marker(pytest.mark.skip(reason="needs CUDA"))
+
+
 @pytest.fixture(scope="session")
 def engine() -> TransformerEngine:
     """The shipped model."""

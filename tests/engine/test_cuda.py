@@ -1,4 +1,4 @@
-"""The same engine on a GPU. `pytest tests/engine/test_cuda.py` is all there is to run on a machine that has one."""
+"""The same engine on a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from knnmt.decoding.greedy import greedy_search
 from knnmt.engine.forced import force
 from knnmt.engine.loading import load_engine
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+pytestmark = pytest.mark.cuda
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

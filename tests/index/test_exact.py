@@ -101,7 +101,7 @@ def test_part_of_the_entries(tmp_path: Path) -> None:
     queries = torch.from_numpy(clustered(5, seed=3))
     entries = Entries(store)
     cuts = [0, 20, 55, 110, 180]
-    parts = [ExactIndex(entries, "cpu", a, b).search(queries, 9) for a, b in pairwise(cuts)]
+    parts = [ExactIndex(entries, a, b).search(queries, 9) for a, b in pairwise(cuts)]
     for (_, ids), first, last in zip(parts, cuts, cuts[1:], strict=False):
         assert ((ids >= first) & (ids < last)).all()
     assert_exact(merge_top_k(parts, 9), store, queries, 9)
@@ -183,6 +183,6 @@ def test_values_are_taken_over_from_an_earlier_snapshot(tmp_path: Path) -> None:
 
 def test_an_empty_stretch_gives_nothing(tmp_path: Path) -> None:
     store = write_store(tmp_path / "store", [clustered(50)])
-    distances_sq, ids = ExactIndex(Entries(store), "cpu", 50).search(torch.zeros(2, 32), 3)
+    distances_sq, ids = ExactIndex(Entries(store), 50).search(torch.zeros(2, 32), 3)
     assert ids.tolist() == [[-1] * 3] * 2
     assert distances_sq.isinf().all()

@@ -18,7 +18,7 @@ from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.index.kinds import SearchSettings
 from knnmt.index.saved import build_index, revise_index, update_index
-from knnmt.index.store_index import StoreIndex, extended
+from knnmt.index.store_index import Part, StoreIndex, extended
 
 QUERIES = torch.from_numpy(clustered(20, seed=9))
 EVERYTHING = SearchSettings(probes=4096, candidates=0)
@@ -217,7 +217,7 @@ def test_a_store_without_entries(tmp_path: Path) -> None:
 
 def test_parts_stay_few_and_cover_everything(tmp_path: Path) -> None:
     store = write_store(tmp_path / "store", [clustered(64)])
-    parts: list[ExactIndex] = []
+    parts: list[Part] = []
     most = 0
     for seed in range(100):
         append_keys(store.path, clustered(8, seed=seed))
@@ -228,19 +228,6 @@ def test_parts_stay_few_and_cover_everything(tmp_path: Path) -> None:
         assert parts[-1].last == entries.entries
         most = max(most, len(parts))
     assert most <= 7  # log2 of the additions
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_on_a_gpu_search_is_exact(store: Datastore) -> None:
-    indexed(store)
-    index = StoreIndex(store, "cuda")
-    append_keys(store.path, clustered(100, seed=2))
-    store.remove(even)
-    index.refresh()
-    assert index.description.startswith("exact")
-    distances_sq, ids = index.search(QUERIES.cuda(), 8)
-    assert ids.is_cuda
-    assert_exact((distances_sq.cpu(), ids.cpu()), store, QUERIES, 8)
 
 
 def test_a_damaged_record_leaves_the_store_usable(store: Datastore) -> None:

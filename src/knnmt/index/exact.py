@@ -1,8 +1,8 @@
-"""Exact search in PyTorch: every key is looked at, in blocks, and the best are measured again by direct differences.
+"""Exact search on a CPU: every key is looked at, in blocks, and the best are measured again by direct differences.
 
-On a CPU the keys of a small store are held in float32; those of a large one stay in its memory maps and are widened
-block by block, which takes longer than the products. On a GPU they lie in its memory in the type they are stored in.
-The scan computes |k|² - 2 q·k, whose rounding errors the second look removes.
+The keys of a small store are held in float32; those of a large one stay in its memory maps and are widened block by
+block, which takes longer than the products. The scan computes |k|² - 2 q·k, whose rounding errors the second look
+removes. `knnmt.index.resident` does it on a GPU.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 
 from knnmt import timing
-from knnmt.datastore.arrays import Array
 from knnmt.index.base import Found, merge_top_k, nearest_first, nothing
 from knnmt.index.entries import Entries, shared_tensor
 
 _MORE = 8  # candidates beyond k that the scan hands on, against its rounding errors
 _ROWS = 256
-_BLOCK = {"cpu": 1 << 14, "cuda": 1 << 18}
+_BLOCK = 1 << 14
 _HELD_BYTES = 1 << 30  # of float32 keys that are held in memory
 _RERANKED = 1 << 14  # candidates that are read at once
 _WIDENED = 1 << 18  # numbers that are measured at once: a megabyte
@@ -100,38 +99,28 @@ def _distances_of_stored(queries: Tensor, keys: Tensor) -> Tensor:
     return distances_sq
 
 
-def _distances_sq(queries: Tensor, keys: Tensor) -> Tensor:
-    """(rows, dim) and (rows, candidates, dim) -> (rows, candidates), without cancellation."""
-    return (keys - queries[:, None]).square_().sum(-1)
-
-
 class ExactIndex:
     """Exact search over the entries of a store from `first` to before `last`."""
 
-    def __init__(
-        self, entries: Entries, device: torch.device | str = "cpu", first: int = 0, last: int | None = None
-    ) -> None:
+    def __init__(self, entries: Entries, first: int = 0, last: int | None = None) -> None:
         self._entries = entries
-        self._device = torch.device(device)
         self.first = first
         self.last = entries.entries if last is None else last
         self._blocks: list[tuple[int, Tensor, Tensor]] | None = None
-        self._resident = torch.empty(0)
 
     def at(self, entries: Entries) -> ExactIndex:
         """The same search over a later snapshot: what is loaded is kept, what was removed since is masked.
 
         Entries from `first` to before `last` must be the same ones in both.
         """
-        later = ExactIndex(entries, self._device, self.first, self.last)
+        later = ExactIndex(entries, self.first, self.last)
         if self._blocks is not None:
             later._blocks = [(first, keys, later._masked(first, norms_sq)) for first, keys, norms_sq in self._blocks]
-            later._resident = self._resident
         return later
 
     def search(self, queries: Tensor, k: int) -> Found:
         with timing.stage("search"), torch.no_grad():  # not inference mode: a gate is trained on the distances
-            queries = queries.to(self._device, torch.float32)
+            queries = queries.to("cpu", torch.float32)
             parts = [self._search(rows, k) for rows in torch.split(queries, _ROWS)]
             return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
@@ -143,21 +132,15 @@ class ExactIndex:
             distances_sq = torch.addmm(norms_sq, queries, keys.float().T, alpha=-2)
             best, columns = smallest(distances_sq, k + _MORE)
             rough = merge_top_k([rough, (best, columns + first)], k + _MORE)
-        if self._device.type == "cpu":
-            return rerank(queries, rough[1], self._entries, k)
-        return nearest_first(_distances_sq(queries, self._keys_on_device(rough[1])), rough[1], k)
+        return rerank(queries, rough[1], self._entries, k)
 
     def _load(self) -> list[tuple[int, Tensor, Tensor]]:
         """Blocks of keys with their squared norms, infinite for removed entries, so that those are never near."""
-        on_host = self._device.type == "cpu"
+        held = 4 * self._entries.dim * (self.last - self.first) <= _HELD_BYTES
         blocks = []
-        if not on_host:
-            parts = [torch.from_numpy(keys.copy()) for _, keys in self._stretches()]
-            if parts:
-                self._resident = torch.cat(parts).to(self._device)
-        for first, stretch in self._stretches():
-            keys = shared_tensor(stretch) if on_host else self._resident[first - self.first :][: len(stretch)]
-            if on_host and 4 * self._entries.dim * (self.last - self.first) <= _HELD_BYTES:
+        for first, stretch in self._entries.blocks(_BLOCK, self.first, self.last):
+            keys = shared_tensor(stretch)
+            if held:
                 keys = keys.float()
             blocks.append((first, keys, self._masked(first, keys.float().square().sum(1))))
         return blocks
@@ -165,10 +148,4 @@ class ExactIndex:
     def _masked(self, first: int, norms_sq: Tensor) -> Tensor:
         if (live := self._entries.live) is None:
             return norms_sq
-        return norms_sq.masked_fill(~live[first : first + len(norms_sq)].to(self._device), float("inf"))
-
-    def _stretches(self) -> list[tuple[int, Array]]:
-        return list(self._entries.blocks(_BLOCK[self._device.type], self.first, self.last))
-
-    def _keys_on_device(self, ids: Tensor) -> Tensor:
-        return self._resident[(ids.clamp(min=self.first) - self.first)].float()
+        return norms_sq.masked_fill(~live[first : first + len(norms_sq)], float("inf"))

@@ -14,8 +14,10 @@ from knnmt.index.base import Found, Index, merge_top_k, nothing
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.index.faiss_index import FaissIndex
+from knnmt.index.resident import ResidentIndex
 from knnmt.index.saved import SavedIndex, open_saved, read_saved
 
+Part = ExactIndex | ResidentIndex
 Taken = tuple[SavedIndex | None, FaissIndex | None, MissingDependencyError | None]
 _MANY = 20_000  # entries from which exact search is felt
 
@@ -37,7 +39,7 @@ class StoreIndex:
         self._index: FaissIndex | None = None
         self._missing: MissingDependencyError | None = None
         self._damaged: DatastoreError | None = None
-        self._tail: list[ExactIndex] = []
+        self._tail: list[Part] = []
         self._show(self.entries)
 
     def search(self, queries: Tensor, k: int) -> Found:
@@ -146,7 +148,7 @@ class StoreIndex:
         return f"entries newer than the index are searched exactly; {command} takes them in"
 
 
-def extended(parts: list[ExactIndex], entries: Entries, first: int, device: torch.device) -> list[ExactIndex]:
+def extended(parts: list[Part], entries: Entries, first: int, device: torch.device) -> list[Part]:
     """Exact searches over all entries from `first` on, made from earlier ones that begin there.
 
     New entries become a part of their own, and a part is joined with the one before once it is half as large: so small
@@ -155,11 +157,17 @@ def extended(parts: list[ExactIndex], entries: Entries, first: int, device: torc
     parts = [part.at(entries) for part in parts]
     last = parts[-1].last if parts else first
     if last < entries.entries:
-        parts.append(ExactIndex(entries, device, last))
+        parts.append(_exact(entries, device, last, entries.entries))
     while len(parts) > 1 and 2 * _size(parts[-1]) >= _size(parts[-2]):
-        parts[-2:] = [ExactIndex(entries, device, parts[-2].first, parts[-1].last)]
+        parts[-2:] = [_exact(entries, device, parts[-2].first, parts[-1].last)]
     return parts
 
 
-def _size(part: ExactIndex) -> int:
+def _exact(entries: Entries, device: torch.device, first: int, last: int) -> Part:
+    if device.type == "cpu":
+        return ExactIndex(entries, first, last)
+    return ResidentIndex(entries, device, first, last)
+
+
+def _size(part: Part) -> int:
     return part.last - part.first

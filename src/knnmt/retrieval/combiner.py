@@ -63,22 +63,30 @@ def log_fading(fading: Fading, distance: Tensor, sentence: SentenceSoFar) -> Ten
 
 
 class SentenceDistances:
-    """The mean distance to the nearest entry over the steps of each sentence, its beams taken together."""
+    """The mean distance to the nearest entry over the steps of each sentence, its beams taken together.
+
+    Steps are added in place: a step that was captured in a CUDA graph goes on adding.
+    """
 
     def __init__(self, sentences: int, device: torch.device) -> None:
-        self._sums = torch.zeros(sentences, device=device)
-        self._steps = torch.zeros(sentences, device=device)
+        with torch.inference_mode(False):  # or a step outside that mode could not add to them
+            self._sums, self._steps = (torch.zeros(sentences, device=device) for _ in range(2))
+
+    def restart(self) -> None:
+        """Forget all steps, in place: as many other sentences begin, with the step that was captured."""
+        self._sums.zero_()
+        self._steps.zero_()
 
     def add(self, nearest_sq: Tensor) -> SentenceSoFar:
         """Take in a step, (sentences * width,) squared distances; rows that found nothing are left out."""
         distances = nearest_sq.view(len(self._sums), -1).sqrt()
         found = ~distances.isinf()
         rows = found.sum(1)
-        self._sums += distances.masked_fill(~found, 0).sum(1) / rows.clamp(min=1)  # in place: steps may be replayed
+        self._sums += distances.masked_fill(~found, 0).sum(1) / rows.clamp(min=1)
         self._steps += rows > 0
         steps = self._steps.clamp(min=1)
-        width = distances.shape[1]
-        return SentenceSoFar((self._sums / steps).repeat_interleave(width), steps.repeat_interleave(width))
+        of_rows = [each[:, None].expand_as(distances).flatten() for each in (self._sums / steps, steps)]
+        return SentenceSoFar(*of_rows)
 
     def forget(self) -> None:
         """Start anew."""
@@ -92,5 +100,6 @@ class SentenceDistances:
 
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i goes on as sentences[i] was."""
-        rows = torch.tensor(sentences, dtype=torch.long, device=self._sums.device)
-        self._sums, self._steps = self._sums[rows], self._steps[rows]
+        with torch.inference_mode(False):
+            rows = torch.tensor(sentences, dtype=torch.long, device=self._sums.device)
+            self._sums, self._steps = self._sums[rows], self._steps[rows]

@@ -21,7 +21,7 @@ def distinct_rows(queries: Tensor) -> tuple[Tensor, Tensor] | None:
     """
     if len(queries) < 2:
         return None
-    if queries.device.type == "cpu" and len(set(queries[:, 0].tolist())) == len(queries):
+    if len(set(queries[:, 0].tolist())) == len(queries):
         return None  # mostly the first numbers are different already
     # Not `@`: that adds up the rows of one call in different orders, and equal rows would differ in the last bit.
     products = (queries * _direction(queries.shape[1], queries.device)).sum(1)

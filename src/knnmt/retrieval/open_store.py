@@ -77,8 +77,11 @@ class OpenStore:
         return self.neighbours(*self.nearest(queries, k)) if k else Neighbours.none(len(queries), 1, queries.device)
 
     def nearest(self, queries: Tensor, k: int) -> Found:
-        """The same as squared distances and ids, of a k that there is. Equal rows are searched once."""
-        distinct = distinct_rows(queries)
+        """The same as squared distances and ids, of a k that there is. Equal rows are searched once.
+
+        On a GPU every row is: to know which are equal, the host would have to wait for it.
+        """
+        distinct = distinct_rows(queries) if queries.device.type == "cpu" else None
         if distinct is None:
             return self.index.search(queries, k)
         distances_sq, ids = self.index.search(queries[distinct[0]], k)

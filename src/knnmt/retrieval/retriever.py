@@ -17,7 +17,7 @@ from knnmt import timing
 from knnmt.config import RetrievalConfig
 from knnmt.engine.base import EncodedSources
 from knnmt.retrieval.cache import RetrievalCache
-from knnmt.retrieval.combiner import Combiner, DistanceCombiner, SentenceDistances, SentenceSoFar
+from knnmt.retrieval.combiner import Combiner, DistanceCombiner, SentenceDistances
 from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
 from knnmt.retrieval.fast import SentenceStores
@@ -72,18 +72,13 @@ class _Group:
     retrieval: Retrieval
     sentences: list[int]
     cache: RetrievalCache | None = None
-    distances: SentenceDistances | None = None
     stores: SentenceStores | None = None
+    distances: SentenceDistances = field(init=False)
     combiner: Combiner = field(init=False)
 
     def __post_init__(self) -> None:
+        self.distances = SentenceDistances(len(self.sentences), self.retrieval.store.device)
         self.combiner = self.retrieval.combiner or DistanceCombiner(self.retrieval.config)
-
-    def so_far(self, nearest_sq: Tensor) -> SentenceSoFar:
-        """What is known of each row's sentence, this step counted."""
-        if self.distances is None:
-            self.distances = SentenceDistances(len(self.sentences), nearest_sq.device)
-        return self.distances.add(nearest_sq)
 
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i of the batch goes on as sentences[i] was."""
@@ -92,8 +87,7 @@ class _Group:
         scopes = [before[sentences[new]] for new in self.sentences]
         if self.cache is not None and _by_sentence(self):
             self.cache.keep(scopes)
-        if self.distances is not None:
-            self.distances.keep(scopes)
+        self.distances.keep(scopes)
         if self.stores is not None:
             self.stores.keep(scopes)
 
@@ -111,11 +105,11 @@ class BatchRetrieval:
         statistics: Statistics | None = None,
         record: bool = False,
     ) -> None:
-        numbers: dict[int, _Group] = {}
+        numbers: dict[int, tuple[Retrieval, list[int]]] = {}
         for number, retrieval in enumerate(of_sentences):
             if retrieval is not None:
-                numbers.setdefault(id(retrieval), _Group(retrieval, [])).sentences.append(number)
-        self._groups = list(numbers.values())
+                numbers.setdefault(id(retrieval), (retrieval, []))[1].append(number)
+        self._groups = [_Group(*each) for each in numbers.values()]
         self._sentences = len(of_sentences)
         self._k = max((group.retrieval.config.k for group in self._groups), default=1)
         self.statistics = statistics if statistics is not None else Statistics()
@@ -239,7 +233,7 @@ class BatchRetrieval:
         )
         neighbours, hits = self._neighbours(group, queries, wanted)
         nearest_sq = neighbours.distances_sq[:, 0]
-        so_far = group.so_far(nearest_sq)
+        so_far = group.distances.add(nearest_sq)
         weights, log_lambda = group.combiner(neighbours, store.counts(neighbours.ids), so_far)
         if gates_lambda is not None:
             log_lambda = gates_lambda.masked_fill(nearest_sq.isinf(), float("-inf"))

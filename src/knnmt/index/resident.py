@@ -1,0 +1,201 @@
+"""Exact search over keys in the memory of a GPU: products of halves find candidates, true differences decide.
+
+A search waits for nothing on the host and has shapes that depend on the number of queries alone, so that it can be
+captured in a CUDA graph once the first search has loaded the keys. The same code runs on a CPU, where it is tested.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from knnmt import timing
+from knnmt.index.base import Found, nearest_first, nothing
+from knnmt.index.entries import Entries, shared_tensor
+
+MORE = 8  # candidates beyond k that the scan hands on, against its rounding errors
+GROUP = 64  # keys that the scan looks at together
+_PADDED = 4 * GROUP  # the number of keys is filled up to a multiple: minima are then written four at a time
+_LOADED = 1 << 18  # keys that are brought to the device at once
+_BLOCK = 1 << 13  # the number of keys that are scanned at once is a multiple
+_LOW = 2.0**-11  # what the last digit of a half is worth, beside its first
+BLOCK_BYTES = 1 << 25  # of scores, or of gathered keys, at once: they are read again while the GPU's cache has them
+_MINIMA_BYTES = 1 << 31  # of the groups' minima, which bounds how many queries are searched at once
+_TO_FLOAT32 = hasattr(torch.ops.aten.mm, "dtype")  # from PyTorch 2.8 on, and only on GPUs
+
+
+def product(rows: Tensor, columns: Tensor) -> Tensor:
+    """Matrix products of halves, (a, n) and (n, b) or batches of them, added up and returned in float32."""
+    if not (_TO_FLOAT32 and rows.is_cuda):
+        return rows.float() @ columns.float()
+    multiply = torch.mm if rows.dim() == 2 else torch.bmm
+    return multiply(rows, columns, out_dtype=torch.float32)
+
+
+class Scan:
+    """Keys in half precision, each with what completes its product with a query to a squared distance.
+
+    |k - q|² = |k - m|² - 2 (q - m)·k, up to what is the same for all keys; m is the keys' mean, so that little is lost
+    when q - m is rounded to halves. |k - m|² stands in two columns beside the key, a half and what that leaves, and a
+    query has their worth there: one product does it all. In `rows` (count, dim + 2, both filled up to a multiple).
+
+    rows[:, :dim] may be filled later; `complete` writes the two columns. Keys that are not there are infinitely far.
+    """
+
+    def __init__(self, count: int, dim: int, device: torch.device) -> None:
+        self.dim = dim
+        padded = math.ceil(count / _PADDED) * _PADDED
+        self.rows = torch.zeros((padded, math.ceil((dim + 2) / 8) * 8), dtype=torch.float16, device=device)
+        self.rows[count:, dim] = float("inf")
+
+    def complete(self, norms_sq: Tensor) -> None:
+        """norms_sq (count,) float32: |k - m|²."""
+        count = len(norms_sq)
+        largest = float(norms_sq.max()) if count else 0.0
+        self._worth = 2.0 ** max(-3, math.ceil(math.log2(max(largest, 1e-30))) - 14)
+        scaled = norms_sq / self._worth
+        self._high = scaled.half()
+        self.rows[:count, self.dim] = self._high
+        self.rows[:count, self.dim + 1] = (scaled - self._high.float()) / _LOW
+        ends = torch.tensor([self._worth, self._worth * _LOW], dtype=torch.float16)
+        self._ends = torch.nn.functional.pad(ends, (0, self.rows.shape[1] - self.dim - 2)).to(self.rows.device)
+
+    def mask(self, live: Tensor) -> None:
+        """Put keys that are gone, False in (count,), infinitely far away, and no others."""
+        self.rows[: len(live), self.dim] = self._high.masked_fill(~live.to(self.rows.device), float("inf"))
+
+    def asked(self, queries: Tensor) -> Tensor:
+        """Queries from the mean, (rows, dim) float32, as they are multiplied with: (rows, width) float16."""
+        return torch.cat([(-2 * queries).half(), self._ends.expand(len(queries), -1)], dim=1)
+
+
+class ResidentKeys:
+    """Keys on a device, from blocks of them that make up (count, dim), float16 or float32.
+
+    Keys in float16 are scanned as they are; those in float32 have a copy for it, from their mean and scaled.
+    """
+
+    def __init__(
+        self, blocks: Iterable[Tensor], count: int, dim: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self._count, self._dim = count, dim
+        self._scan = Scan(count, dim, device)
+        as_stored = dtype == torch.float16
+        self._keys = self._scan.rows[:count, :dim] if as_stored else torch.empty((count, dim), device=device)
+        first = 0
+        for block in blocks:
+            self._keys[first : first + len(block)] = block.to(device)
+            first += len(block)
+        parts = torch.split(self._keys, _LOADED)
+        total = sum((part.sum(0, dtype=torch.float64) for part in parts), torch.zeros(dim, device=device).double())
+        self._mean = (total / max(count, 1)).float()
+        farthest = max((float((part.float() - self._mean).abs().max()) for part in parts if count), default=1.0)
+        # By a power of two that leaves room for queries many times as far away as any key.
+        self._scale = 1.0 if as_stored else 2.0 ** (5 - math.ceil(math.log2(max(farthest, 1e-30))))
+        norms_sq = torch.empty(count, device=device)
+        for first in range(0, count, _LOADED):
+            some = slice(first, min(first + _LOADED, count))
+            centred = (self._keys[some].float() - self._mean) * self._scale
+            norms_sq[some] = centred.square().sum(1)
+            if not as_stored:
+                self._scan.rows[some, :dim] = centred
+        self._scan.complete(norms_sq)
+
+    def mask(self, live: Tensor) -> None:
+        """Leave out keys that are gone, False in (count,); in place, so that a captured search does, too."""
+        self._scan.mask(live)
+
+    def search(self, queries: Tensor, k: int) -> Found:
+        """As in `base.Index`; queries (rows, dim) float32 on the keys' device, ids counted from the first key."""
+        if not self._count or not len(queries):
+            return nearest_first(*nothing(queries), k)
+        at_once = max(1, _MINIMA_BYTES * GROUP // (4 * len(self._scan.rows)))
+        parts = [self._search(rows, k) for rows in torch.split(queries, at_once)]
+        return parts[0] if len(parts) == 1 else (torch.cat([a for a, _ in parts]), torch.cat([b for _, b in parts]))
+
+    def _search(self, queries: Tensor, k: int) -> Found:
+        asked = self._scan.asked((queries - self._mean) * self._scale)
+        near = nearest_groups(asked, self._scan.rows, k + MORE)
+        at_once = max(1, BLOCK_BYTES // (2 * near.shape[1] * asked.shape[1]))
+        candidates = [
+            self._best(*some, k + MORE)
+            for some in zip(torch.split(asked, at_once), torch.split(near, at_once), strict=True)
+        ]
+        return self.nearest_of(queries, torch.cat(candidates), k)
+
+    def _best(self, asked: Tensor, near: Tensor, count: int) -> Tensor:
+        """Those of near keys, (rows, keys), that seem nearest, (rows, count); -1 for those that are not there."""
+        rows = self._scan.rows.index_select(0, near.flatten()).view(*near.shape, -1)
+        scores = product(rows, asked[..., None])[..., 0]
+        best, place = scores.topk(min(count, near.shape[1]), dim=1, largest=False, sorted=False)
+        return near.gather(1, place).masked_fill_(best.isinf(), -1)
+
+    def nearest_of(self, queries: Tensor, ids: Tensor, k: int) -> Found:
+        """The k nearest among candidates, (rows, candidates), -1 for none, by true distances."""
+        keys = self._keys[ids.clamp(min=0)].float()
+        return nearest_first((keys - queries[:, None]).square_().sum(-1), ids, k)
+
+
+def nearest_groups(asked: Tensor, keys: Tensor, count: int) -> Tensor:
+    """The keys of the `count` groups whose nearest keys are nearest, (rows, count * GROUP), which have the `count`
+    nearest keys among them.
+
+    asked (rows, width) and keys (padded, width), whose products are the scores. Scores are looked at once and
+    forgotten, in blocks. A group is every so-maniest key of a block, because minima over rows of numbers that lie far
+    apart are read side by side.
+    """
+    rows, groups = len(asked), len(keys) // GROUP
+    block = max(_BLOCK, BLOCK_BYTES // (4 * rows) // _BLOCK * _BLOCK)
+    minima = torch.empty((rows, groups), device=keys.device)
+    for first in range(0, len(keys), block):
+        scores = product(asked, keys[first : first + block].T)
+        some = minima[:, first // GROUP : (first + block) // GROUP]
+        torch.amin(scores.view(rows, GROUP, -1), 1, out=some)
+    numbers = minima.topk(min(count, groups), dim=1, largest=False, sorted=False).indices
+    begins = numbers // (block // GROUP) * (block // GROUP)  # of the group's block, in groups
+    apart = (groups - begins).clamp_(max=block // GROUP)
+    members = torch.arange(GROUP, device=keys.device) * apart[..., None]
+    return (members + (begins * (GROUP - 1) + numbers)[..., None]).flatten(1)
+
+
+class ResidentIndex:
+    """Exact search on a device over the entries of a store from `first` to before `last`."""
+
+    def __init__(self, entries: Entries, device: torch.device | str, first: int = 0, last: int | None = None) -> None:
+        self._entries = entries
+        self._device = torch.device(device)
+        self.first = first
+        self.last = entries.entries if last is None else last
+        self._keys: ResidentKeys | None = None
+
+    def at(self, entries: Entries) -> ResidentIndex:
+        """The same search over a later snapshot, with the same keys: what was removed since is gone from both.
+
+        Entries from `first` to before `last` must be the same ones in both.
+        """
+        later = ResidentIndex(entries, self._device, self.first, self.last)
+        later._keys = self._keys
+        later._mask()
+        return later
+
+    def search(self, queries: Tensor, k: int) -> Found:
+        with timing.stage("search"), torch.no_grad():  # not inference mode: a gate is trained on the distances
+            if self._keys is None:
+                self._keys = self._load()
+                self._mask()
+            distances_sq, ids = self._keys.search(queries.to(self._device, torch.float32), k)
+            return distances_sq, torch.where(ids < 0, ids, ids + self.first) if self.first else ids
+
+    def _load(self) -> ResidentKeys:
+        entries = self._entries
+        blocks = (shared_tensor(keys) for _, keys in entries.blocks(_LOADED, self.first, self.last))
+        with torch.inference_mode(False):  # or what was removed could not be masked afterwards
+            count = max(0, self.last - self.first)
+            return ResidentKeys(blocks, count, entries.dim, entries.key_dtype, self._device)
+
+    def _mask(self) -> None:
+        if self._keys is not None and self._entries.live is not None:
+            self._keys.mask(self._entries.live[self.first : self.last])

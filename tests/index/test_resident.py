@@ -1,0 +1,188 @@
+"""Exact search as a GPU does it, on the CPU and on a GPU if there is one, beside numpy that looks at everything."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from index_stores import all_keys, append_keys, assert_exact, brute_force, clustered, write_store
+from torch import Tensor
+
+from devices import DEVICES, captured, without_waiting
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.store import Datastore
+from knnmt.index import resident
+from knnmt.index.base import Found
+from knnmt.index.entries import Entries
+from knnmt.index.resident import GROUP, ResidentIndex, nearest_groups
+from knnmt.index.store_index import StoreIndex
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_blocks() -> Iterator[None]:
+    """So that small stores have several."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resident, "_BLOCK", 2 * resident._PADDED)
+        patch.setattr(resident, "BLOCK_BYTES", 1 << 16)
+        patch.setattr(resident, "_LOADED", 300)
+        yield
+
+
+def even(pair: SegmentPair) -> bool:
+    return int(pair.origin.partition("#")[2]) % 2 == 0
+
+
+def search(store: Datastore, queries: Tensor, k: int, device: str, first: int = 0, last: int | None = None) -> Found:
+    distances_sq, ids = ResidentIndex(Entries(store), device, first, last).search(queries.to(device), k)
+    assert distances_sq.device.type == ids.device.type == device
+    return distances_sq.cpu(), ids.cpu()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@settings(max_examples=25, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 700), min_size=1, max_size=5),
+    dim=st.sampled_from([1, 5, 6, 32]),
+    k=st.integers(1, 12),
+    key_dtype=st.sampled_from(["float16", "float32"]),
+    gone=st.sampled_from([0, 3, 100]),
+    seed=st.integers(0, 99),
+)
+def test_it_is_exact(device: str, sizes: list[int], dim: int, k: int, key_dtype: str, gone: int, seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    keys = np.round(chance.normal(size=(sum(sizes), dim)), 1).astype(np.float32)  # coarse: duplicates and ties
+    with tempfile.TemporaryDirectory() as directory:
+        store = write_store(Path(directory) / "store", np.split(keys, np.cumsum(sizes)[:-1]), key_dtype)
+        store.remove(lambda pair: bool(chance.integers(100) < gone))
+        queries = torch.from_numpy(chance.normal(size=(3, dim)).astype(np.float32))
+        queries[0] = torch.from_numpy(all_keys(store)[0])
+        assert_exact(search(store, queries, k, device), store, queries, k)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("key_dtype", ["float16", "float32"])
+@pytest.mark.parametrize(("offset", "scale"), [(0, 1), (30, 1), (1000, 1), (0, 1e-3), (-5, 100)])
+def test_wherever_the_keys_lie(tmp_path: Path, device: str, key_dtype: str, offset: float, scale: float) -> None:
+    """Were the mean not taken off the queries, halves of them would tell nothing apart at an offset of 1000."""
+    store = write_store(tmp_path / "store", [scale * clustered(3000) + offset], key_dtype)
+    queries = torch.from_numpy(scale * clustered(70, seed=3) + offset).float()
+    expected_sq, _ = brute_force(store, queries, 8)
+    _, ids = search(store, queries, 8, device)
+    own_sq = ((queries.double().numpy()[:, None] - all_keys(store)[ids].astype(np.float64)) ** 2).sum(-1)
+    np.testing.assert_allclose(own_sq, expected_sq, rtol=1e-4)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_large_keys_close_together_are_told_apart(tmp_path: Path, device: str) -> None:
+    """The scan has lost all the digits that matter here; the candidates beyond k make up for it."""
+    chance = np.random.default_rng(0)
+    keys = (200 + 0.01 * chance.normal(size=(10, 32))).astype(np.float32)
+    far = chance.normal(size=(3000, 32)).astype(np.float32)
+    store = write_store(tmp_path / "store", [np.concatenate([keys, far])], "float32")
+    queries = torch.from_numpy(keys[:5])
+    distances_sq, ids = search(store, queries, 4, device)
+    assert ids[:, 0].tolist() == [0, 1, 2, 3, 4]
+    assert (distances_sq[:, 0] == 0).all()
+    assert_exact((distances_sq, ids), store, queries, 4)
+
+
+@given(
+    rows=st.integers(1, 9),
+    padded=st.integers(1, 12),
+    block=st.integers(1, 4),
+    count=st.integers(1, 30),
+    seed=st.integers(0, 99),
+)
+@settings(deadline=None)
+def test_the_nearest_groups_hold_the_nearest_keys(rows: int, padded: int, block: int, count: int, seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    keys = chance.integers(-4, 5, (256 * padded, 8)).astype(np.float16)
+    asked = chance.integers(-4, 5, (rows, 8)).astype(np.float16)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resident, "_BLOCK", 256 * block)
+        patch.setattr(resident, "BLOCK_BYTES", 1)
+        members = nearest_groups(torch.from_numpy(asked), torch.from_numpy(keys), count).numpy()
+    scores = asked.astype(np.float32) @ keys.astype(np.float32).T
+    assert members.shape == (rows, GROUP * min(count, len(keys) // GROUP))
+    for mine, all_scores in zip(members, scores, strict=True):
+        assert len(set(mine.tolist())) == len(mine)
+        assert sorted(all_scores[mine])[:count] == sorted(all_scores)[:count]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_part_of_the_entries_and_none(tmp_path: Path, device: str) -> None:
+    store = write_store(tmp_path / "store", [clustered(50), clustered(600, seed=1)])
+    queries = torch.from_numpy(clustered(5, seed=3))
+    _, ids = search(store, queries, 9, device, 40, 60)
+    assert ((ids >= 40) & (ids < 60)).all()
+    _, ids = search(store, queries, 30, device, 40, 60)
+    assert (ids[:, 20:] == -1).all()
+    distances_sq, ids = search(store, queries, 3, device, 650)
+    assert (ids == -1).all()
+    assert distances_sq.isinf().all()
+    assert search(store, queries[:0], 3, device)[1].shape == (0, 3)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_many_rows_are_searched_some_at_a_time(tmp_path: Path, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = write_store(tmp_path / "store", [clustered(700)])
+    queries = torch.from_numpy(clustered(70, seed=3))
+    monkeypatch.setattr(resident, "_MINIMA_BYTES", 1 << 10)
+    assert_exact(search(store, queries, 8, device), store, queries, 8)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_later_snapshot_keeps_what_is_loaded_and_forgets_what_was_removed(
+    tmp_path: Path, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = write_store(tmp_path / "store", [clustered(400)])
+    queries = torch.from_numpy(clustered(5, seed=3))
+    index = ResidentIndex(Entries(store), device)
+    with torch.inference_mode():
+        index.search(queries.to(device), 9)
+    store.remove(even)
+    later = index.at(Entries(store))
+    monkeypatch.setattr(ResidentIndex, "_load", lambda self: pytest.fail("loaded again"))
+    found = later.search(queries.to(device), 9)
+    assert_exact((found[0].cpu(), found[1].cpu()), store, queries, 9)
+
+
+@pytest.mark.cuda
+def test_a_living_store_on_a_gpu(tmp_path: Path) -> None:
+    store = write_store(tmp_path / "store", [clustered(1500), clustered(500, seed=1)])
+    queries = torch.from_numpy(clustered(20, seed=9))
+    index = StoreIndex(store, "cuda")
+    index.search(queries.cuda(), 8)
+    append_keys(store.path, clustered(100, seed=2))
+    store.remove(even)
+    index.refresh()
+    assert index.description.startswith("exact")
+    distances_sq, ids = index.search(queries.cuda(), 8)
+    assert_exact((distances_sq.cpu(), ids.cpu()), store, queries, 8)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("key_dtype", ["float16", "float32"])
+def test_a_search_never_waits_and_can_be_captured(tmp_path: Path, key_dtype: str) -> None:
+    store = write_store(tmp_path / "store", [clustered(3000)], key_dtype)
+    index = ResidentIndex(Entries(store), "cuda")
+    asked = torch.from_numpy(clustered(20, seed=9)).cuda()
+    index.search(asked, 8)
+    with without_waiting():
+        index.search(asked, 8)
+    replay, (distances_sq, ids) = captured(lambda: index.search(asked, 8))
+    for seed in (10, 11):
+        queries = torch.from_numpy(clustered(20, seed=seed))
+        asked.copy_(queries)
+        replay()
+        assert_exact((distances_sq.cpu(), ids.cpu()), store, queries, 8)
+    store.remove(even)
+    index.at(Entries(store))
+    replay()
+    assert_exact((distances_sq.cpu(), ids.cpu()), store, queries, 8)
