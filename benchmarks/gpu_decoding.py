@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -129,17 +128,6 @@ def step_bytes(engine: TransformerEngine) -> int:
         walk(part)
     cross = sum(layer.cross_key_value.weight.numel() * 2 for layer in engine._decoder)
     return sum(seen.values()) - cross
-
-
-def synthetic_store(entries: int, engine: TransformerEngine, clustered: bool) -> Any:
-    """Something to search that was never text."""
-    from gpu_search import synthetic_index
-
-    values = torch.randint(0, engine.vocabulary_size, (entries,), dtype=torch.int32, device="cuda")
-    index = synthetic_index(entries, engine.dim, clustered)
-    neighbours = OpenStore.neighbours
-    store = SimpleNamespace(index=index, values=values, all_counts=None, device=engine.device)
-    return neighbours, store
 
 
 def main() -> None:

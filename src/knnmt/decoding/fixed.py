@@ -157,8 +157,9 @@ class _FixedBatch:
         going = chosen[:, 6 * width :].astype(np.int64)
         running = np.array([source is not None for source in self._open])
         if self._retrieval is not None and not self._constraints.forces(length - 1):
-            rows = int(running.sum()) * (1 if length == 1 else width)
-            self._retrieval.statistics.count(rows, rows, 0, length == 1)
+            first = length == 1 + self._constraints.forces(0)  # with one hypothesis a sentence
+            rows = int(running.sum()) * (1 if first else width)
+            self._retrieval.statistics.count(rows, rows, 0, first)
         ends = (tokens[:, :width] == self._engine.special_tokens.end) | last
         for row, place in np.argwhere(ends & running[:, None]).tolist():
             prefix = self._history[row, parents[row, place]].tolist()

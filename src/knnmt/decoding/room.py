@@ -41,22 +41,25 @@ class Recorded:
         self._work = work
         self._room = room
         self._uses = 0
+        self.replays = 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:
         self._uses += 1
         if self._graph is None and self._room.cuda and self._uses > _USES_BEFORE_RECORDING:
-            self._graph = torch.cuda.CUDAGraph()
-            # Other threads may go on using the device meanwhile.
-            self._graph.capture_begin(pool=self._room.pool, capture_error_mode="thread_local")
+            graph = torch.cuda.CUDAGraph()
+            # Not torch.cuda.graph, which collects garbage first; and other threads may go on using the device.
+            graph.capture_begin(pool=self._room.pool, capture_error_mode="thread_local")
             try:
                 self._work()
             finally:
-                self._graph.capture_end()
+                graph.capture_end()
+            self._graph = graph
         if self._graph is None:
             self._work()
         else:
             self._graph.replay()
+            self.replays += 1
 
 
 class Room:
@@ -76,7 +79,7 @@ class Room:
         self.chosen = torch.zeros((sentences, 7 * width), dtype=torch.int32, device=engine.device)
         self.cuda = engine.device.type == "cuda"
         self._on_host = [torch.empty(self.chosen.shape, dtype=torch.int32, pin_memory=self.cuda) for _ in range(2)]
-        self._recorded: dict[Hashable, Any] = {}
+        self._kept: dict[Hashable, Any] = {}
         self.stream = torch.cuda.Stream(engine.device) if self.cuda else None  # type: ignore[no-untyped-call]
         self.beside = torch.cuda.Stream(engine.device) if self.cuda else None  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle() if self.cuda else None
@@ -88,18 +91,18 @@ class Room:
     def grow(self, capacity: int) -> None:
         """Room for more slots. What was recorded is of other memory, and goes, and with it its pool."""
         self.memory = self.memory.larger(capacity)
-        self._recorded.clear()
+        self._kept.clear()
         self.pool = torch.cuda.graph_pool_handle() if self.cuda else None
 
     def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What was made for a key; the one longest unused makes room for a new one."""
-        if key in self._recorded:
-            self._recorded[key] = self._recorded.pop(key)
+        if key in self._kept:
+            self._kept[key] = self._kept.pop(key)
         else:
-            if len(self._recorded) >= _MOST_RECORDINGS:
-                del self._recorded[next(iter(self._recorded))]
-            self._recorded[key] = make()
-        return self._recorded[key]
+            if len(self._kept) >= _MOST_RECORDINGS:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = make()
+        return self._kept[key]
 
     def keep(self, rows: Tensor, source: int, used: int) -> None:
         """Sentence i goes on as rows[i] was."""

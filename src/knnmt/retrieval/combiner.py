@@ -88,11 +88,6 @@ class SentenceDistances:
         of_rows = [each[:, None].expand_as(distances).flatten() for each in (self._sums / steps, steps)]
         return SentenceSoFar(*of_rows)
 
-    def forget(self) -> None:
-        """Start anew."""
-        self._sums.zero_()
-        self._steps.zero_()
-
     def take(self, earlier: SentenceDistances, rows: Tensor) -> None:
         """Sentence i goes on as rows[i] was among others."""
         self._sums.copy_(earlier._sums[rows])

@@ -38,7 +38,7 @@ class PlainSteps:
 
     def begin(self) -> None:
         """Sentences that have retrieved nothing yet."""
-        self._distances.forget()
+        self._distances.restart()
 
     def go_on(self, earlier: PlainSteps, rows: Tensor) -> None:
         """Sentence i goes on as sentence rows[i] of others."""
