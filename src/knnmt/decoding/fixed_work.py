@@ -45,10 +45,10 @@ def advance(
         before = scores
     else:
         with room.aside():
-            looked = retrieval.look(representations)
+            found = retrieval.look(representations)
         log_probabilities = engine.log_probabilities(representations)
         room.join()
-        before = scores + retrieval.mix(looked, log_probabilities)
+        before = retrieval.mix(found, log_probabilities, scores)
     constraints.apply(log_probabilities, generated, None)
     best, parents, candidates = best_continuations(before, log_probabilities, 2 * beam)
     going = best.masked_fill(candidates == engine.special_tokens.end, _NEVER).topk(beam).indices

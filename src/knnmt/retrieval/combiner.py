@@ -66,35 +66,37 @@ class SentenceDistances:
     """The mean distance to the nearest entry over the steps of each sentence, its beams taken together.
 
     Steps are added in place: a step that was captured in a CUDA graph goes on adding.
+
+    sums, steps: (sentences,), of those means, and how many steps found something
     """
 
     def __init__(self, sentences: int, device: torch.device) -> None:
         with torch.inference_mode(False):  # or a step outside that mode could not add to them
-            self._sums, self._steps = (torch.zeros(sentences, device=device) for _ in range(2))
+            self.sums, self.steps = (torch.zeros(sentences, device=device) for _ in range(2))
 
     def restart(self) -> None:
         """Forget all steps, in place: as many other sentences begin, with the step that was captured."""
-        self._sums.zero_()
-        self._steps.zero_()
+        self.sums.zero_()
+        self.steps.zero_()
 
     def add(self, nearest_sq: Tensor) -> SentenceSoFar:
         """Take in a step, (sentences * width,) squared distances; rows that found nothing are left out."""
-        distances = nearest_sq.view(len(self._sums), -1).sqrt()
+        distances = nearest_sq.view(len(self.sums), -1).sqrt()
         found = ~distances.isinf()
         rows = found.sum(1)
-        self._sums += distances.masked_fill(~found, 0).sum(1) / rows.clamp(min=1)
-        self._steps += rows > 0
-        steps = self._steps.clamp(min=1)
-        of_rows = [each[:, None].expand_as(distances).flatten() for each in (self._sums / steps, steps)]
+        self.sums += distances.masked_fill(~found, 0).sum(1) / rows.clamp(min=1)
+        self.steps += rows > 0
+        steps = self.steps.clamp(min=1)
+        of_rows = [each[:, None].expand_as(distances).flatten() for each in (self.sums / steps, steps)]
         return SentenceSoFar(*of_rows)
 
     def take(self, earlier: SentenceDistances, rows: Tensor) -> None:
         """Sentence i goes on as rows[i] was among others."""
-        self._sums.copy_(earlier._sums[rows])
-        self._steps.copy_(earlier._steps[rows])
+        self.sums.copy_(earlier.sums[rows])
+        self.steps.copy_(earlier.steps[rows])
 
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i goes on as sentences[i] was."""
         with torch.inference_mode(False):
-            rows = torch.tensor(sentences, dtype=torch.long, device=self._sums.device)
-            self._sums, self._steps = self._sums[rows], self._steps[rows]
+            rows = torch.tensor(sentences, dtype=torch.long, device=self.sums.device)
+            self.sums, self.steps = self.sums[rows], self.steps[rows]

@@ -6,35 +6,51 @@ replayed. What it keeps from step to step stands at addresses that stay.
 
 from __future__ import annotations
 
+import math
 import weakref
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from knnmt import timing
 from knnmt.config import RetrievalConfig
+from knnmt.index.base import Found
+from knnmt.native.gpu import kernel
 from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances
 from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
 from knnmt.retrieval.open_store import OpenStore
 
-
-@dataclass(frozen=True, slots=True)
-class Looked:
-    """What rows found: tokens and log p_kNN of them, (rows, k) each, and log λ, (rows,)."""
-
-    tokens: Tensor
-    log_p_knn: Tensor
-    log_lambda: Tensor
+_MOST_ROWS = 32  # of a sentence, with a warp for each
+_MOST_SHARED = 6000  # neighbours of a sentence's rows: their weights and tokens are held where its threads share them
 
 
 class PlainSteps:
     """The retrieval of a number of sentences. It does not keep the store open: whoever decodes does."""
 
     def __init__(self, store: OpenStore, config: RetrievalConfig, sentences: int) -> None:
-        self._store = weakref.ref(store)
+        self._open_store = weakref.ref(store)
         self._config = config
         self._combiner = DistanceCombiner(config)
         self._distances = SentenceDistances(sentences, store.device)
+        self._kernel = kernel("mix", store.device)
+        fading = config.fading
+        of_fading = (
+            (1, 1, 1, 1)
+            if fading is None
+            else (fading.scale, fading.width, fading.sentence_scale, fading.sentence_width)
+        )
+        log_weight = math.log(config.interpolation_weight) if config.interpolation_weight else -math.inf
+        mixture = [log_weight, float(fading is not None), *of_fading, config.squared_temperature]
+        with torch.inference_mode(False):
+            self._mixture = torch.tensor(mixture, device=store.device)
+
+    @property
+    def _store(self) -> OpenStore:
+        store = self._open_store()
+        assert store is not None, "the store is open while its sentences are decoded"  # noqa: S101
+        return store
 
     def begin(self) -> None:
         """Sentences that have retrieved nothing yet."""
@@ -44,20 +60,54 @@ class PlainSteps:
         """Sentence i goes on as sentence rows[i] of others."""
         self._distances.take(earlier._distances, rows)
 
-    def look(self, representations: Tensor) -> Looked:
-        """representations (sentences, width, dim)."""
+    def look(self, representations: Tensor) -> Found:
+        """What the rows find, of a store with entries; representations (sentences, width, dim)."""
         with timing.stage("retrieval"):
-            store = self._store()
-            assert store is not None, "the store is open while its sentences are decoded"  # noqa: S101
-            neighbours = store.search(store.project(representations.flatten(0, 1)), self._config.k)
-            so_far = self._distances.add(neighbours.distances_sq[:, 0])
-            weights, log_lambda = self._combiner(neighbours, store.counts(neighbours.ids), so_far)
-            return Looked(neighbours.tokens, token_log_probabilities(neighbours.tokens, weights), log_lambda)
+            store = self._store
+            queries = store.project(representations.flatten(0, 1))
+            return store.nearest(queries, min(self._config.k, len(store.values)))
 
-    @staticmethod
-    def mix(looked: Looked, log_probabilities: Tensor) -> Tensor:
-        """Equation 3 in place, as `BatchRetrieval.mix`; log_probabilities (sentences, width, vocabulary)."""
+    def mix(self, found: Found, log_probabilities: Tensor, scores: Tensor) -> Tensor:
+        """Equation 3 in place; returns the scores, (sentences, width), with what is to be added to all of a row.
+
+        log_probabilities (sentences, width, vocabulary)
+        """
         with timing.stage("interpolation"):
-            rows = log_probabilities.flatten(0, 1)
-            offset = interpolate_(rows, looked.tokens, looked.log_p_knn, looked.log_lambda)
-            return offset.view(log_probabilities.shape[:2])
+            width, k = scores.shape[1], found[1].shape[1]
+            if self._kernel is not None and width <= _MOST_ROWS and width * k <= _MOST_SHARED:
+                return self._mix_in_one(self._kernel, found, log_probabilities, scores)
+            neighbours = self._store.neighbours(*found)
+            so_far = self._distances.add(neighbours.distances_sq[:, 0])
+            weights, log_lambda = self._combiner(neighbours, self._store.counts(neighbours.ids), so_far)
+            log_p_knn = token_log_probabilities(neighbours.tokens, weights)
+            offset = interpolate_(log_probabilities.flatten(0, 1), neighbours.tokens, log_p_knn, log_lambda)
+            return scores + offset.view(scores.shape)
+
+    def _mix_in_one(self, mix: Callable[..., Any], found: Found, log_probabilities: Tensor, scores: Tensor) -> Tensor:
+        """The same in compiled code."""
+        store, (sentences, width), k = self._store, scores.shape, found[1].shape[1]
+        counts = store.all_counts if self._config.use_counts else None
+        after = torch.empty_like(scores)
+        distances_sq, ids = (each.contiguous() for each in found)
+        mix(
+            grid=(sentences, 1, 1),
+            block=(32 * width, 1, 1),
+            shared_mem=8 * width * k,
+            args=[
+                self._mixture,
+                width,
+                k,
+                log_probabilities.shape[2],
+                distances_sq,
+                ids,
+                store.values,
+                self._mixture if counts is None else counts,
+                int(counts is not None),
+                self._distances.sums,
+                self._distances.steps,
+                log_probabilities,
+                scores,
+                after,
+            ],
+        )
+        return after

@@ -135,7 +135,7 @@ class BatchRetrieval:
         retrieval = self._groups[0].retrieval
         config = retrieval.config
         every_step = retrieval.gate is None and config.cache is None and config.fast is None
-        return retrieval if every_step and retrieval.combiner is None else None
+        return retrieval if every_step and retrieval.combiner is None and len(retrieval.store.values) else None
 
     def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:
         """Before the first step: sentences with Fast kNN-MT get their stores. sources: token ids of the batch."""

@@ -1,0 +1,77 @@
+// Equations 2 and 3 on a GPU, with λ fixed or fading: what some sixty operations of PyTorch do, in one.
+//
+// A block is a sentence, a warp one of its rows. As knnmt_mix of ../step.cpp, but for the parts of `mixture`: log λ,
+// whether it fades, then scale, width, sentence_scale and sentence_width of fading, then T.
+
+__device__ float log_sigmoid(float x) { return fminf(x, 0.0f) - log1pf(expf(-fabsf(x))); }
+
+extern "C" __global__ void knnmt_mix(const float* mixture, int width, int k, int vocabulary, const float* distances_sq,
+                                     const long long* ids, const int* values, const float* counts, int use_counts,
+                                     float* sums, float* steps, float* scores, const float* before, float* after) {
+    extern __shared__ float weights[];  // of all rows, then the tokens of them
+    __shared__ float mean, known;
+    const float most = 1.0f - 5.9604644775390625e-8f;  // the largest λ below 1
+    const int sentence = blockIdx.x, place = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int row = sentence * width + place;
+    if (threadIdx.x == 0) {
+        float sum = 0.0f;
+        int found = 0;
+        for (int each = sentence * width; each < (sentence + 1) * width; ++each) {
+            const float nearest_sq = distances_sq[(long long)each * k];
+            if (ids[(long long)each * k] >= 0 && !isinf(nearest_sq)) {
+                sum += sqrtf(nearest_sq);
+                ++found;
+            }
+        }
+        if (found) {
+            sums[sentence] += sum / found;
+            steps[sentence] += 1.0f;
+        }
+        known = fmaxf(steps[sentence], 1.0f);
+        mean = sums[sentence] / known;
+    }
+    __syncthreads();
+    const float* near_sq = distances_sq + (long long)row * k;
+    const long long* near = ids + (long long)row * k;
+    if (near[0] < 0 || isinf(near_sq[0])) {
+        if (lane == 0) after[row] = before[row];
+        return;
+    }
+    const float distance = sqrtf(near_sq[0]);
+    float log_lambda = mixture[0];
+    if (mixture[1] > 0.0f)
+        log_lambda += log_sigmoid((mixture[2] - distance) / mixture[3]) + log_sigmoid((mixture[4] - mean) / mixture[5]) +
+                      log1pf(-fminf(distance / mixture[2], 1.0f) / (known + 1.0f));
+    const float offset = log1pf(-fminf(expf(log_lambda), most));
+    if (lane == 0) after[row] = before[row] + offset;
+    if (isinf(log_lambda)) return;
+
+    float* mine = weights + place * k;
+    int* tokens = (int*)(weights + width * k) + place * k;
+    float total = 0.0f;
+    for (int i = lane; i < k; i += 32) {
+        const bool there = near[i] >= 0 && !isinf(near_sq[i]);
+        float weight = there ? expf((near_sq[0] - near_sq[i]) / mixture[6]) : 0.0f;
+        if (there && use_counts) weight *= counts[near[i]];
+        mine[i] = weight;
+        tokens[i] = there ? values[near[i]] : -1;
+        total += weight;
+    }
+    for (int apart = 16; apart; apart /= 2) total += __shfl_xor_sync(0xffffffffu, total, apart);
+    __syncwarp();
+    const float log_share = log_lambda - offset - logf(total);
+    for (int i = lane; i < k; i += 32) {
+        if (tokens[i] < 0 || tokens[i] >= vocabulary) continue;
+        float weight = 0.0f;
+        bool earlier = false;
+        for (int j = 0; j < k; ++j)
+            if (tokens[j] == tokens[i]) {
+                earlier |= j < i;
+                weight += mine[j];
+            }
+        if (earlier || !(weight > 0.0f)) continue;  // changed by the thread of that one, or not at all
+        float* score = scores + (long long)row * vocabulary + tokens[i];
+        const float added = log_share + logf(weight);
+        *score = fmaxf(*score, added) + log1pf(expf(-fabsf(*score - added)));
+    }
+}
