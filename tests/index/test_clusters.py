@@ -77,25 +77,25 @@ def test_sharing_copies_of_tiles_changes_nothing(
     near = torch.randint(index.tiles, (rows, probes), generator=torch.Generator().manual_seed(rows))
     near[: rows // 2, 0] = 1  # a tile that many look into
     near = near.to(device)
-    asked = index._scan.asked(index.keys.centred(torch.from_numpy(clustered(rows, seed=1)).to(device)) @ index._axes)
+    asked = torch.randn((rows, index._scan.rows.shape[1]), generator=torch.Generator().manual_seed(1)).half().to(device)
     keys = index._scan.rows.view(-1, TILE, asked.shape[1]).float()
     expected = torch.stack([keys[tile] @ asked[i].float() for i, row in enumerate(near.tolist()) for tile in row])
     for shared, at_once in ((1, 7), (4, 10), (16, 1 << 14)):
         monkeypatch.setattr(clusters, "_SHARED", shared)
         monkeypatch.setattr(clusters, "_AT_ONCE", at_once)
-        torch.testing.assert_close(index._scores(asked, near), expected, rtol=1e-3, atol=1e-2)
+        torch.testing.assert_close(index._scores(asked, near).view(-1, TILE), expected, rtol=1e-3, atol=1e-2)
 
 
 def test_a_popular_tile_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     index = Clusters(resident(torch.from_numpy(clustered(600)).half()))
     copied: list[int] = []
-    products = Clusters._products
+    copy = Clusters._copied
 
-    def noted(self: Clusters, asked: torch.Tensor, tiles: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    def noted(self: Clusters, tiles: torch.Tensor, batches: int) -> torch.Tensor:
         copied.append(len(tiles))
-        return products(self, asked, tiles, rows)
+        return copy(self, tiles, batches)
 
-    monkeypatch.setattr(Clusters, "_products", noted)
+    monkeypatch.setattr(Clusters, "_copied", noted)
     index.settings = replace(index.settings, probes=4)
     index.search(torch.from_numpy(clustered(3, seed=1)), 4)
     index.search(torch.from_numpy(clustered(400, seed=1)), 4)

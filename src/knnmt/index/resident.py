@@ -23,9 +23,10 @@ GROUP = 64  # keys that the scan looks at together
 _PADDED = 4 * GROUP  # the number of keys is filled up to a multiple: minima are then written four at a time
 LOADED = 1 << 18  # keys that are brought to the device, or looked at before a search, at once
 _BLOCK = 1 << 13  # the number of keys that are scanned at once is a multiple
-_LARGEST = 2.0**15  # of a query's numbers, lest products become infinite; one so far away has no near keys
+LARGEST = 2.0**15  # of a query's numbers, lest products become infinite; one so far away has no near keys
 _LOW = 2.0**-11  # what the last digit of a half is worth, beside its first
-BLOCK_BYTES = 1 << 25  # of scores, or of gathered keys, at once: they are read again while the GPU's cache has them
+BLOCK_BYTES = 1 << 25  # of scores at once: they are read again while the GPU's cache has them
+_COPIED_BYTES = 1 << 27  # of keys that are copied at once to be looked at again
 _MINIMA_BYTES = 1 << 31  # of the groups' minima, which bounds how many queries are searched at once
 _TO_FLOAT32 = hasattr(torch.ops.aten.mm, "dtype")  # from PyTorch 2.8 on, and only on GPUs
 
@@ -64,7 +65,7 @@ class Scan:
         self.rows[:count, self.dim] = self._high
         self.rows[:count, self.dim + 1] = (scaled - self._high.float()) / _LOW
         ends = torch.tensor([self.worth, self.worth * _LOW], dtype=torch.float16)
-        self._ends = torch.nn.functional.pad(ends, (0, self.rows.shape[1] - self.dim - 2)).to(self.rows.device)
+        self.ends = torch.nn.functional.pad(ends, (0, self.rows.shape[1] - self.dim - 2)).to(self.rows.device)
 
     def mask(self, live: Tensor) -> None:
         """Put keys that are gone, False in (count,), infinitely far away, and no others."""
@@ -72,8 +73,8 @@ class Scan:
 
     def asked(self, queries: Tensor) -> Tensor:
         """Queries from the mean, (rows, dim) float32, as they are multiplied with: (rows, width) float16."""
-        halves = (-2 * queries).clamp_(-_LARGEST, _LARGEST).half()
-        return torch.cat([halves, self._ends.expand(len(queries), -1)], dim=1)
+        halves = (-2 * queries).clamp_(-LARGEST, LARGEST).half()
+        return torch.cat([halves, self.ends.expand(len(queries), -1)], dim=1)
 
 
 class ResidentKeys:
@@ -95,10 +96,10 @@ class ResidentKeys:
             first += len(block)
         parts = torch.split(self._keys, LOADED)
         total = sum((part.sum(0, dtype=torch.float64) for part in parts), torch.zeros(dim, device=device).double())
-        self._mean = (total / max(count, 1)).float()
-        farthest = max((float((part.float() - self._mean).abs().max()) for part in parts if count), default=1.0)
+        self.mean = (total / max(count, 1)).float()
+        farthest = max((float((part.float() - self.mean).abs().max()) for part in parts if count), default=1.0)
         # By a power of two that leaves room for queries many times as far away as any key.
-        self._scale = 1.0 if as_stored else 2.0 ** min(10, 5 - math.ceil(math.log2(max(farthest, 1e-30))))
+        self.scale = 1.0 if as_stored else 2.0 ** min(10, 5 - math.ceil(math.log2(max(farthest, 1e-30))))
         norms_sq = torch.empty(count, device=device)
         for some, centred in self.blocks():
             norms_sq[some] = centred.square().sum(1)
@@ -112,7 +113,8 @@ class ResidentKeys:
 
     def centred(self, vectors: Tensor) -> Tensor:
         """Keys or queries from the keys' mean and scaled, in float32: what all scans are of."""
-        return (vectors.float() - self._mean) * self._scale
+        centred = vectors.float() - self.mean
+        return centred if self.scale == 1 else centred.mul_(self.scale)
 
     def some(self, ids: Tensor) -> Tensor:
         """Keys by their numbers, (n,), centred: (n, dim)."""
@@ -135,24 +137,19 @@ class ResidentKeys:
     def _search(self, queries: Tensor, k: int) -> Found:
         asked = self._scan.asked(self.centred(queries))
         near = nearest_groups(asked, self._scan.rows, k + MORE)
-        at_once = max(1, BLOCK_BYTES // (2 * near.shape[1] * asked.shape[1]))
-        candidates = [
-            self._best(*some, k + MORE)
-            for some in zip(torch.split(asked, at_once), torch.split(near, at_once), strict=True)
+        at_once = max(1, _COPIED_BYTES // (2 * near.shape[1] * asked.shape[1]))
+        parts = [
+            product(self._scan.rows.index_select(0, ids.flatten()).view(*ids.shape, -1), some[..., None])
+            for ids, some in zip(torch.split(near, at_once), torch.split(asked, at_once), strict=True)
         ]
-        return self.nearest_of(queries, torch.cat(candidates), k)
-
-    def _best(self, asked: Tensor, near: Tensor, count: int) -> Tensor:
-        """Those of near keys, (rows, keys), that seem nearest, (rows, count); -1 for those that are not there."""
-        rows = self._scan.rows.index_select(0, near.flatten()).view(*near.shape, -1)
-        scores = product(rows, asked[..., None])[..., 0]
-        best, place = scores.topk(min(count, near.shape[1]), dim=1, largest=False, sorted=False)
-        return near.gather(1, place).masked_fill_(best.isinf(), -1)
+        scores = (parts[0] if len(parts) == 1 else torch.cat(parts))[..., 0]
+        best, place = scores.topk(min(k + MORE, near.shape[1]), dim=1, largest=False, sorted=False)
+        return self.nearest_of(queries, near.gather(1, place).masked_fill_(best.isinf(), -1), k)
 
     def nearest_of(self, queries: Tensor, ids: Tensor, k: int) -> Found:
         """The k nearest among candidates, (rows, candidates), -1 for none, by true distances."""
-        keys = self._keys[ids.clamp(min=0)].float()
-        return nearest_first((keys - queries[:, None]).square_().sum(-1), ids, k)
+        differences = self._keys[ids] - queries[:, None]  # what -1 gives, the last key, is passed over
+        return nearest_first(torch.linalg.vector_norm(differences, dim=-1).square_(), ids, k)
 
 
 def nearest_groups(asked: Tensor, keys: Tensor, count: int) -> Tensor:
@@ -171,7 +168,9 @@ def nearest_groups(asked: Tensor, keys: Tensor, count: int) -> Tensor:
         some = minima[:, first // GROUP : (first + block) // GROUP]
         torch.amin(scores.view(rows, GROUP, -1), 1, out=some)
     numbers = minima.topk(min(count, groups), dim=1, largest=False, sorted=False).indices
+    members = torch.arange(GROUP, device=keys.device)
+    if block >= len(keys):
+        return (members * groups + numbers[..., None]).flatten(1)
     begins = numbers // (block // GROUP) * (block // GROUP)  # of the group's block, in groups
     apart = (groups - begins).clamp_(max=block // GROUP)
-    members = torch.arange(GROUP, device=keys.device) * apart[..., None]
-    return (members + (begins * (GROUP - 1) + numbers)[..., None]).flatten(1)
+    return (members * apart[..., None] + (begins * (GROUP - 1) + numbers)[..., None]).flatten(1)
