@@ -19,7 +19,7 @@ def train_centres(keys: Tensor, count: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     centres = keys[torch.randperm(len(keys), generator=generator)[:count]].clone()
     for _ in range(_ITERATIONS):
-        sums, sizes = torch.zeros_like(centres), torch.zeros(count)
+        sums, sizes = torch.zeros_like(centres), torch.zeros(count, device=keys.device)
         for block in torch.split(keys, _BLOCK):
             nearest = torch.addmm(centres.square().sum(1), block, centres.T, alpha=-2).argmin(1)
             sums.index_add_(0, nearest, block)

@@ -1,5 +1,9 @@
 """Exact search over keys in the memory of a GPU: products of halves find candidates, true differences decide.
 
+What is found is at its true distance. With m for the keys' mean, a key k can be missed only if more than `MORE` others
+are found whose squared distances exceed its own by less than |q - m| |k - m| / 512, twice that for keys in float32:
+rounding q - m to halves, and such keys, does no more. Of real states none was missed even without those others.
+
 A search waits for nothing on the host and has shapes that depend on the number of queries alone, so that it can be
 captured in a CUDA graph once the first search has loaded the keys. The same code runs on a CPU, where it is tested.
 """
@@ -7,22 +11,22 @@ captured in a CUDA graph once the first search has loaded the keys. The same cod
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
 
-from knnmt import timing
 from knnmt.index.base import Found, nearest_first, nothing
-from knnmt.index.entries import Entries, shared_tensor
 
 MORE = 8  # candidates beyond k that the scan hands on, against its rounding errors
 GROUP = 64  # keys that the scan looks at together
 _PADDED = 4 * GROUP  # the number of keys is filled up to a multiple: minima are then written four at a time
-_LOADED = 1 << 18  # keys that are brought to the device at once
+LOADED = 1 << 18  # keys that are brought to the device, or looked at before a search, at once
 _BLOCK = 1 << 13  # the number of keys that are scanned at once is a multiple
+LARGEST = 2.0**15  # of a query's numbers, lest products become infinite; one so far away has no near keys
 _LOW = 2.0**-11  # what the last digit of a half is worth, beside its first
-BLOCK_BYTES = 1 << 25  # of scores, or of gathered keys, at once: they are read again while the GPU's cache has them
+BLOCK_BYTES = 1 << 25  # of scores at once: they are read again while the GPU's cache has them
+_COPIED_BYTES = 1 << 27  # of keys that are copied at once to be looked at again
 _MINIMA_BYTES = 1 << 31  # of the groups' minima, which bounds how many queries are searched at once
 _TO_FLOAT32 = hasattr(torch.ops.aten.mm, "dtype")  # from PyTorch 2.8 on, and only on GPUs
 
@@ -51,17 +55,17 @@ class Scan:
         self.rows = torch.zeros((padded, math.ceil((dim + 2) / 8) * 8), dtype=torch.float16, device=device)
         self.rows[count:, dim] = float("inf")
 
-    def complete(self, norms_sq: Tensor) -> None:
-        """norms_sq (count,) float32: |k - m|²."""
+    def complete(self, norms_sq: Tensor, worth: float | None = None) -> None:
+        """norms_sq (count,) float32: |k - m|²; worth: of the columns of another scan, if both are asked alike."""
         count = len(norms_sq)
         largest = float(norms_sq.max()) if count else 0.0
-        self._worth = 2.0 ** max(-3, math.ceil(math.log2(max(largest, 1e-30))) - 14)
-        scaled = norms_sq / self._worth
+        self.worth = worth or 2.0 ** max(-3, math.ceil(math.log2(max(largest, 1e-30))) - 14)
+        scaled = norms_sq / self.worth
         self._high = scaled.half()
         self.rows[:count, self.dim] = self._high
         self.rows[:count, self.dim + 1] = (scaled - self._high.float()) / _LOW
-        ends = torch.tensor([self._worth, self._worth * _LOW], dtype=torch.float16)
-        self._ends = torch.nn.functional.pad(ends, (0, self.rows.shape[1] - self.dim - 2)).to(self.rows.device)
+        ends = torch.tensor([self.worth, self.worth * _LOW], dtype=torch.float16)
+        self.ends = torch.nn.functional.pad(ends, (0, self.rows.shape[1] - self.dim - 2)).to(self.rows.device)
 
     def mask(self, live: Tensor) -> None:
         """Put keys that are gone, False in (count,), infinitely far away, and no others."""
@@ -69,7 +73,8 @@ class Scan:
 
     def asked(self, queries: Tensor) -> Tensor:
         """Queries from the mean, (rows, dim) float32, as they are multiplied with: (rows, width) float16."""
-        return torch.cat([(-2 * queries).half(), self._ends.expand(len(queries), -1)], dim=1)
+        halves = (-2 * queries).clamp_(-LARGEST, LARGEST).half()
+        return torch.cat([halves, self.ends.expand(len(queries), -1)], dim=1)
 
 
 class ResidentKeys:
@@ -81,7 +86,7 @@ class ResidentKeys:
     def __init__(
         self, blocks: Iterable[Tensor], count: int, dim: int, dtype: torch.dtype, device: torch.device
     ) -> None:
-        self._count, self._dim = count, dim
+        self.count, self.dim, self.device = count, dim, device
         self._scan = Scan(count, dim, device)
         as_stored = dtype == torch.float16
         self._keys = self._scan.rows[:count, :dim] if as_stored else torch.empty((count, dim), device=device)
@@ -89,16 +94,14 @@ class ResidentKeys:
         for block in blocks:
             self._keys[first : first + len(block)] = block.to(device)
             first += len(block)
-        parts = torch.split(self._keys, _LOADED)
+        parts = torch.split(self._keys, LOADED)
         total = sum((part.sum(0, dtype=torch.float64) for part in parts), torch.zeros(dim, device=device).double())
-        self._mean = (total / max(count, 1)).float()
-        farthest = max((float((part.float() - self._mean).abs().max()) for part in parts if count), default=1.0)
+        self.mean = (total / max(count, 1)).float()
+        farthest = max((float((part.float() - self.mean).abs().max()) for part in parts if count), default=1.0)
         # By a power of two that leaves room for queries many times as far away as any key.
-        self._scale = 1.0 if as_stored else 2.0 ** (5 - math.ceil(math.log2(max(farthest, 1e-30))))
+        self.scale = 1.0 if as_stored else 2.0 ** min(10, 5 - math.ceil(math.log2(max(farthest, 1e-30))))
         norms_sq = torch.empty(count, device=device)
-        for first in range(0, count, _LOADED):
-            some = slice(first, min(first + _LOADED, count))
-            centred = (self._keys[some].float() - self._mean) * self._scale
+        for some, centred in self.blocks():
             norms_sq[some] = centred.square().sum(1)
             if not as_stored:
                 self._scan.rows[some, :dim] = centred
@@ -108,35 +111,45 @@ class ResidentKeys:
         """Leave out keys that are gone, False in (count,); in place, so that a captured search does, too."""
         self._scan.mask(live)
 
+    def centred(self, vectors: Tensor) -> Tensor:
+        """Keys or queries from the keys' mean and scaled, in float32: what all scans are of."""
+        centred = vectors.float() - self.mean
+        return centred if self.scale == 1 else centred.mul_(self.scale)
+
+    def some(self, ids: Tensor) -> Tensor:
+        """Keys by their numbers, (n,), centred: (n, dim)."""
+        return self.centred(self._keys[ids])
+
+    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """All keys, centred, in blocks: which they are, and they."""
+        for first in range(0, self.count, LOADED):
+            some = slice(first, min(first + LOADED, self.count))
+            yield some, self.centred(self._keys[some])
+
     def search(self, queries: Tensor, k: int) -> Found:
         """As in `base.Index`; queries (rows, dim) float32 on the keys' device, ids counted from the first key."""
-        if not self._count or not len(queries):
+        if not self.count or not len(queries):
             return nearest_first(*nothing(queries), k)
         at_once = max(1, _MINIMA_BYTES * GROUP // (4 * len(self._scan.rows)))
         parts = [self._search(rows, k) for rows in torch.split(queries, at_once)]
         return parts[0] if len(parts) == 1 else (torch.cat([a for a, _ in parts]), torch.cat([b for _, b in parts]))
 
     def _search(self, queries: Tensor, k: int) -> Found:
-        asked = self._scan.asked((queries - self._mean) * self._scale)
+        asked = self._scan.asked(self.centred(queries))
         near = nearest_groups(asked, self._scan.rows, k + MORE)
-        at_once = max(1, BLOCK_BYTES // (2 * near.shape[1] * asked.shape[1]))
-        candidates = [
-            self._best(*some, k + MORE)
-            for some in zip(torch.split(asked, at_once), torch.split(near, at_once), strict=True)
+        at_once = max(1, _COPIED_BYTES // (2 * near.shape[1] * asked.shape[1]))
+        parts = [
+            product(self._scan.rows.index_select(0, ids.flatten()).view(*ids.shape, -1), some[..., None])
+            for ids, some in zip(torch.split(near, at_once), torch.split(asked, at_once), strict=True)
         ]
-        return self.nearest_of(queries, torch.cat(candidates), k)
-
-    def _best(self, asked: Tensor, near: Tensor, count: int) -> Tensor:
-        """Those of near keys, (rows, keys), that seem nearest, (rows, count); -1 for those that are not there."""
-        rows = self._scan.rows.index_select(0, near.flatten()).view(*near.shape, -1)
-        scores = product(rows, asked[..., None])[..., 0]
-        best, place = scores.topk(min(count, near.shape[1]), dim=1, largest=False, sorted=False)
-        return near.gather(1, place).masked_fill_(best.isinf(), -1)
+        scores = (parts[0] if len(parts) == 1 else torch.cat(parts))[..., 0]
+        best, place = scores.topk(min(k + MORE, near.shape[1]), dim=1, largest=False, sorted=False)
+        return self.nearest_of(queries, near.gather(1, place).masked_fill_(best.isinf(), -1), k)
 
     def nearest_of(self, queries: Tensor, ids: Tensor, k: int) -> Found:
         """The k nearest among candidates, (rows, candidates), -1 for none, by true distances."""
-        keys = self._keys[ids.clamp(min=0)].float()
-        return nearest_first((keys - queries[:, None]).square_().sum(-1), ids, k)
+        differences = self._keys[ids] - queries[:, None]  # what -1 gives, the last key, is passed over
+        return nearest_first(torch.linalg.vector_norm(differences, dim=-1).square_(), ids, k)
 
 
 def nearest_groups(asked: Tensor, keys: Tensor, count: int) -> Tensor:
@@ -155,47 +168,9 @@ def nearest_groups(asked: Tensor, keys: Tensor, count: int) -> Tensor:
         some = minima[:, first // GROUP : (first + block) // GROUP]
         torch.amin(scores.view(rows, GROUP, -1), 1, out=some)
     numbers = minima.topk(min(count, groups), dim=1, largest=False, sorted=False).indices
+    members = torch.arange(GROUP, device=keys.device)
+    if block >= len(keys):
+        return (members * groups + numbers[..., None]).flatten(1)
     begins = numbers // (block // GROUP) * (block // GROUP)  # of the group's block, in groups
     apart = (groups - begins).clamp_(max=block // GROUP)
-    members = torch.arange(GROUP, device=keys.device) * apart[..., None]
-    return (members + (begins * (GROUP - 1) + numbers)[..., None]).flatten(1)
-
-
-class ResidentIndex:
-    """Exact search on a device over the entries of a store from `first` to before `last`."""
-
-    def __init__(self, entries: Entries, device: torch.device | str, first: int = 0, last: int | None = None) -> None:
-        self._entries = entries
-        self._device = torch.device(device)
-        self.first = first
-        self.last = entries.entries if last is None else last
-        self._keys: ResidentKeys | None = None
-
-    def at(self, entries: Entries) -> ResidentIndex:
-        """The same search over a later snapshot, with the same keys: what was removed since is gone from both.
-
-        Entries from `first` to before `last` must be the same ones in both.
-        """
-        later = ResidentIndex(entries, self._device, self.first, self.last)
-        later._keys = self._keys
-        later._mask()
-        return later
-
-    def search(self, queries: Tensor, k: int) -> Found:
-        with timing.stage("search"), torch.no_grad():  # not inference mode: a gate is trained on the distances
-            if self._keys is None:
-                self._keys = self._load()
-                self._mask()
-            distances_sq, ids = self._keys.search(queries.to(self._device, torch.float32), k)
-            return distances_sq, torch.where(ids < 0, ids, ids + self.first) if self.first else ids
-
-    def _load(self) -> ResidentKeys:
-        entries = self._entries
-        blocks = (shared_tensor(keys) for _, keys in entries.blocks(_LOADED, self.first, self.last))
-        with torch.inference_mode(False):  # or what was removed could not be masked afterwards
-            count = max(0, self.last - self.first)
-            return ResidentKeys(blocks, count, entries.dim, entries.key_dtype, self._device)
-
-    def _mask(self) -> None:
-        if self._keys is not None and self._entries.live is not None:
-            self._keys.mask(self._entries.live[self.first : self.last])
+    return (members * apart[..., None] + (begins * (GROUP - 1) + numbers)[..., None]).flatten(1)

@@ -14,18 +14,19 @@ from knnmt.index.base import Found, Index, merge_top_k, nothing
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.index.faiss_index import FaissIndex
-from knnmt.index.resident import ResidentIndex
+from knnmt.index.on_device import DeviceIndex
 from knnmt.index.saved import SavedIndex, open_saved, read_saved
 
-Part = ExactIndex | ResidentIndex
+Part = ExactIndex | DeviceIndex
 Taken = tuple[SavedIndex | None, FaissIndex | None, MissingDependencyError | None]
 _MANY = 20_000  # entries from which exact search is felt
+_CLUSTERED_FROM = 500_000  # entries from which clustered search on a GPU is faster than exact search
 
 
 class StoreIndex:
     """Search over what a store holds, removed entries left out. It shows one generation until `refresh`.
 
-    exact: pass over a saved index; on a GPU search is always exact
+    exact: pass over a saved index, and on a GPU search large stores exactly, too
     entries: the snapshot that entry ids belong to
     saved: the record of the store's index, used or not
     """
@@ -33,7 +34,7 @@ class StoreIndex:
     def __init__(self, store: Datastore, device: torch.device | str = "cpu", exact: bool = False) -> None:
         self._store = store
         self._device = torch.device(device)
-        self._always_exact = exact or self._device.type != "cpu"
+        self._exact = exact
         self.entries = Entries(store)
         self.saved: SavedIndex | None = None
         self._index: FaissIndex | None = None
@@ -75,14 +76,14 @@ class StoreIndex:
         kept = [part for part in self._tail if covered == self._covered and part.last <= same]
         if index is not None and saved is not None:
             index.entries, index.settings = entries, saved.settings
-        self._tail = extended(kept, entries, covered, self._device)
+        self._tail = extended(kept, entries, covered, self._device, not self._exact)
         self.entries, self.saved, self._index, self._missing = entries, saved, index, missing
 
     def _newest_index(self, entries: Entries) -> Taken:
         """The record of the store's index, the index if it can be used, and the package it lacks."""
         self._damaged = None
         try:
-            saved = None if self._always_exact else read_saved(self._store)
+            saved = None if self._exact or self._device.type != "cpu" else read_saved(self._store)
         except (DatastoreDamagedError, DatastoreVersionError) as error:  # the store itself is sound
             self._damaged = error
             saved = None
@@ -113,8 +114,18 @@ class StoreIndex:
         return self._index
 
     @property
+    def clustered(self) -> DeviceIndex | None:
+        """The part of the entries that is searched in clusters on a GPU, if there is one."""
+        first = self._tail[0] if self._tail else None
+        return first if isinstance(first, DeviceIndex) and first.clustered else None
+
+    @property
     def description(self) -> str:
         """One line for people: how it searches, and how much."""
+        if (part := self.clustered) is not None:
+            newer = self.entries.entries - part.last
+            tail = f"; exact for {newer:,} newer ones" if newer else ""
+            return f"clusters, {part.clusters.settings.in_words}, {part.last:,} entries{tail}"
         if self._index is None or self.saved is None:
             return f"exact, {self.entries.entries:,} entries"
         newer = self.entries.entries - self._covered
@@ -124,6 +135,8 @@ class StoreIndex:
     @property
     def signature(self) -> str:
         """What a published score must say of the search."""
+        if (part := self.clustered) is not None:
+            return f"clusters/{part.clusters.settings.signature}"
         if self._index is None or self.saved is None:
             return "exact"
         return f"{self.saved.kind}/{self._index.settings.signature}"
@@ -131,7 +144,7 @@ class StoreIndex:
     @property
     def hint(self) -> str | None:
         """What would make the search better, or None."""
-        if self._always_exact:
+        if self._exact or self._device.type != "cpu":
             return None
         command = f"`knnmt index {self._store.path}`"
         if self._damaged is not None:
@@ -148,8 +161,11 @@ class StoreIndex:
         return f"entries newer than the index are searched exactly; {command} takes them in"
 
 
-def extended(parts: list[Part], entries: Entries, first: int, device: torch.device) -> list[Part]:
-    """Exact searches over all entries from `first` on, made from earlier ones that begin there.
+def extended(
+    parts: list[Part], entries: Entries, first: int, device: torch.device, may_cluster: bool = True
+) -> list[Part]:
+    """Searches over all entries from `first` on, made from earlier ones that begin there: exact, but on a GPU clustered
+    where there are many.
 
     New entries become a part of their own, and a part is joined with the one before once it is half as large: so small
     additions to a large store are cheap, and there are few parts.
@@ -157,16 +173,16 @@ def extended(parts: list[Part], entries: Entries, first: int, device: torch.devi
     parts = [part.at(entries) for part in parts]
     last = parts[-1].last if parts else first
     if last < entries.entries:
-        parts.append(_exact(entries, device, last, entries.entries))
+        parts.append(_part(entries, device, last, entries.entries, may_cluster))
     while len(parts) > 1 and 2 * _size(parts[-1]) >= _size(parts[-2]):
-        parts[-2:] = [_exact(entries, device, parts[-2].first, parts[-1].last)]
+        parts[-2:] = [_part(entries, device, parts[-2].first, parts[-1].last, may_cluster)]
     return parts
 
 
-def _exact(entries: Entries, device: torch.device, first: int, last: int) -> Part:
+def _part(entries: Entries, device: torch.device, first: int, last: int, may_cluster: bool) -> Part:
     if device.type == "cpu":
         return ExactIndex(entries, first, last)
-    return ResidentIndex(entries, device, first, last)
+    return DeviceIndex(entries, device, first, last, clustered=may_cluster and last - first >= _CLUSTERED_FROM)
 
 
 def _size(part: Part) -> int:

@@ -15,10 +15,12 @@ from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 from knnmt.index.base import Found
 from knnmt.index.store_index import StoreIndex
+from knnmt.retrieval.calibration import Calibration
 from knnmt.retrieval.duplicates import distinct_rows
 from knnmt.retrieval.fast import SentenceStores
 from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.occurrences import SourceOccurrences
+from knnmt.retrieval.settling import settle
 
 _numbers = count()
 
@@ -46,6 +48,9 @@ class OpenStore:
 
     def _take_arrays(self) -> None:
         entries = self.index.entries
+        if (part := self.index.clustered) is not None and not part.clusters.settled:
+            known = Calibration.of(self.store.path)
+            settle(part, entries, None if known is None else known.temperature)
         projection = Projection.of(self.store)
         self._projection = None if projection is None else projection.to(self.device)
         self._occurrences: SourceOccurrences | None = None

@@ -1,0 +1,131 @@
+"""Clustered search on a GPU: near tiles of shortened keys propose, the store's whole keys decide.
+
+k-means puts keys into lists; a list is cut into tiles of the same size, each with a centre of its own. A query looks
+into the tiles whose centres are nearest. There keys lie with fewer dimensions (PCA) but the norm of all of them, and
+the best are measured again whole. Shapes depend on the number of queries alone, and the host waits for nothing, as in
+`knnmt.index.resident`. `knnmt.index.tiles` makes the tiles.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from knnmt.index.base import Found, nearest_first, nothing
+from knnmt.index.kinds import SearchSettings
+from knnmt.index.resident import LARGEST, ResidentKeys, Scan, product
+from knnmt.index.tiles import TILE, principal_axes, shortened, tile_centres, tiled
+
+_KEPT = 0.4  # of the dimensions
+_SHARED = 16  # queries that look into one copy of a tile
+_AT_ONCE = 1 << 14  # tiles that are copied at once: 256 MiB of shortened keys
+_ROWS = 1 << 11
+
+
+def kept_dimensions(dim: int) -> int:
+    """Of shortened keys: as many as make, with two columns for the norm, a multiple of 64 numbers."""
+    return min(dim, 64 * math.ceil(_KEPT * dim / 64) - 2)
+
+
+def usual_settings(count: int) -> SearchSettings:
+    """Before anything is measured: some 10 √count keys are looked at, as faithful searches of real stores did."""
+    return SearchSettings(probes=8 + round(10 * math.sqrt(count) / TILE), candidates=96)
+
+
+class Clusters:
+    """Tiles over resident keys, and the search in them.
+
+    settings: probes: tiles that a query looks into; candidates: how many of their keys are measured whole
+    settled: whether somebody has measured that these settings are faithful enough
+    """
+
+    def __init__(self, keys: ResidentKeys, seed: int = 0) -> None:
+        self.keys = keys
+        self.settings, self.settled = usual_settings(keys.count), False
+        axes = principal_axes(keys, kept_dimensions(keys.dim))
+        short, norms_sq = shortened(keys, axes)
+        self._ids = tiled(keys, short, seed)
+        self._live_ids = self._ids.clone()
+        self.tiles = len(self._ids) // TILE
+        there = self._ids.clamp(min=0)
+        self._scan = Scan(len(there), short.shape[1], keys.device)
+        self._scan.rows[: len(there), : short.shape[1]] = short[there]
+        self._scan.complete(norms_sq[there])
+        self.mask(torch.ones(keys.count, dtype=torch.bool))
+        centres = tile_centres(keys, self._ids)
+        self._centres = Scan(self.tiles, keys.dim, keys.device)
+        self._centres.rows[: self.tiles, : keys.dim] = centres
+        self._centres.complete(centres.square().sum(1))
+        self._asking, self._bias = self._how_to_ask(axes)
+
+    def _how_to_ask(self, axes: Tensor) -> tuple[Tensor, Tensor]:
+        """A matrix and what is added, that make of queries at once what centres and keys are multiplied with."""
+        dim, width = self.keys.dim, self._centres.rows.shape[1]
+        matrix = torch.zeros((dim, width + self._scan.rows.shape[1]), device=self.keys.device)
+        matrix[:, :dim] = torch.eye(dim, device=self.keys.device)
+        matrix[:, width : width + axes.shape[1]] = axes
+        matrix *= -2 * self.keys.scale
+        bias = -self.keys.mean @ matrix
+        bias[dim:width] = self._centres.ends
+        bias[width + axes.shape[1] :] = self._scan.ends
+        return matrix, bias
+
+    def mask(self, live: Tensor) -> None:
+        """Leave out keys that are gone, False in (count,); in place, so that a captured search does, too."""
+        there = live.to(self._ids.device)[self._ids.clamp(min=0)] & (self._ids >= 0)
+        self._scan.mask(there)
+        self._live_ids.copy_(self._ids.masked_fill(~there, -1))
+
+    def search(self, queries: Tensor, k: int) -> Found:
+        """As in `base.Index`; queries (rows, dim) float32 on the keys' device, ids counted from the first key."""
+        if not self.keys.count or not len(queries):
+            return nearest_first(*nothing(queries), k)
+        parts = [self._search(rows, k) for rows in torch.split(queries, _ROWS)]
+        return parts[0] if len(parts) == 1 else (torch.cat([a for a, _ in parts]), torch.cat([b for _, b in parts]))
+
+    def _search(self, queries: Tensor, k: int) -> Found:
+        asked = torch.addmm(self._bias, queries, self._asking).clamp_(-LARGEST, LARGEST).half()
+        of_centres, of_keys = torch.split(asked, [each.rows.shape[1] for each in (self._centres, self._scan)], dim=1)
+        probes = min(self.settings.probes, self.tiles)
+        to_centres = product(of_centres, self._centres.rows.T)
+        near = to_centres.topk(probes, dim=1, largest=False, sorted=False).indices
+        scores = self._scores(of_keys, near).view(len(queries), -1)
+        candidates = min(max(2 * k, self.settings.candidates), scores.shape[1])
+        place = scores.topk(candidates, dim=1, largest=False, sorted=False).indices
+        slots = torch.add(place % TILE, near.gather(1, place // TILE), alpha=TILE)
+        return self.keys.nearest_of(queries, self._live_ids[slots], k)
+
+    def _scores(self, asked: Tensor, near: Tensor) -> Tensor:
+        """The scores of the keys in each query's tiles, (rows * probes, TILE).
+
+        Tiles are copied for the products. With many queries to a tile, one copy serves up to _SHARED of them.
+        """
+        pairs, probes = near.numel(), near.shape[1]
+        most = pairs // _SHARED + min(pairs, self.tiles)  # copies, if they are shared
+        if 2 * most > pairs:
+            at_once = max(1, _AT_ONCE // probes)
+            parts = zip(torch.split(near, at_once), torch.split(asked, at_once), strict=True)
+            return _joined(
+                [product(self._copied(tiles.flatten(), len(tiles)), some[..., None]) for tiles, some in parts]
+            )
+        tiles, order = near.flatten().sort()
+        rank = torch.arange(pairs, device=near.device) - torch.searchsorted(tiles, tiles)  # among a tile's queries
+        copies = (rank % _SHARED == 0).cumsum(0) - 1
+        places = copies * _SHARED + rank % _SHARED
+        copied = torch.zeros(most, dtype=torch.long, device=near.device).scatter_(0, copies, tiles)
+        rows = torch.zeros(most * _SHARED, dtype=torch.long, device=near.device)
+        rows.scatter_(0, places, order // probes)
+        parts = zip(torch.split(copied, _AT_ONCE), torch.split(rows.view(-1, _SHARED), _AT_ONCE), strict=True)
+        scores = _joined([product(asked[mine], self._copied(some, len(some)).transpose(1, 2)) for some, mine in parts])
+        return scores.view(-1, TILE)[torch.empty_like(places).scatter_(0, order, places)]
+
+    def _copied(self, tiles: Tensor, batches: int) -> Tensor:
+        """The keys of tiles, (batches, keys, width)."""
+        keys = self._scan.rows[: len(self._ids)].view(self.tiles, -1)
+        return keys.index_select(0, tiles).view(batches, -1, self._scan.rows.shape[1])
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

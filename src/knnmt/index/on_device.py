@@ -1,0 +1,88 @@
+"""`DeviceIndex`: search on a GPU over entries of a store, exact or clustered."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from knnmt import timing
+from knnmt.index.base import Found
+from knnmt.index.clusters import Clusters
+from knnmt.index.entries import Entries, shared_tensor
+from knnmt.index.resident import LOADED, ResidentKeys
+
+
+class DeviceIndex:
+    """Search on a device over the entries of a store from `first` to before `last`. The first search loads them.
+
+    clustered: in tiles, with the settings of `clusters`; else every key is looked at
+    """
+
+    def __init__(
+        self,
+        entries: Entries,
+        device: torch.device | str,
+        first: int = 0,
+        last: int | None = None,
+        clustered: bool = False,
+    ) -> None:
+        self._entries = entries
+        self._device = torch.device(device)
+        self.first = first
+        self.last = entries.entries if last is None else last
+        self.clustered = clustered
+        self._keys: ResidentKeys | None = None
+        self._clusters: Clusters | None = None
+
+    def at(self, entries: Entries) -> DeviceIndex:
+        """The same search over a later snapshot, with the same keys: what was removed since is gone from both.
+
+        Entries from `first` to before `last` must be the same ones in both.
+        """
+        later = DeviceIndex(entries, self._device, self.first, self.last, self.clustered)
+        later._keys, later._clusters = self._keys, self._clusters
+        later._mask()
+        return later
+
+    @property
+    def keys(self) -> ResidentKeys:
+        """The keys on the device, with which search is exact."""
+        if self._keys is None:
+            blocks = (shared_tensor(keys) for _, keys in self._entries.blocks(LOADED, self.first, self.last))
+            count = max(0, self.last - self.first)
+            with torch.inference_mode(False), torch.no_grad():  # or removed keys could not be masked afterwards
+                self._keys = ResidentKeys(blocks, count, self._entries.dim, self._entries.key_dtype, self._device)
+            self._mask()
+        return self._keys
+
+    @property
+    def clusters(self) -> Clusters:
+        """Their tiles."""
+        if self._clusters is None:
+            with torch.inference_mode(False), torch.no_grad():
+                self._clusters = Clusters(self.keys)
+            self._mask()
+        return self._clusters
+
+    def exactly(self) -> DeviceIndex:
+        """The same keys, all of which are looked at."""
+        exact = DeviceIndex(self._entries, self._device, self.first, self.last)
+        exact._keys = self.keys
+        return exact
+
+    def give_clusters_up(self) -> None:
+        """Look at every key from now on."""
+        self.clustered, self._clusters = False, None
+
+    def search(self, queries: Tensor, k: int) -> Found:
+        """As in `base.Index`, on the device."""
+        with timing.stage("search"), torch.no_grad():  # not inference mode: a gate is trained on the distances
+            searched = self.clusters if self.clustered else self.keys
+            distances_sq, ids = searched.search(queries.to(self._device, torch.float32), k)
+            return distances_sq, torch.where(ids < 0, ids, ids + self.first) if self.first else ids
+
+    def _mask(self) -> None:
+        if self._entries.live is not None:
+            for each in (self._keys, self._clusters):
+                if each is not None:
+                    each.mask(self._entries.live[self.first : self.last])
