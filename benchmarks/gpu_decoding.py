@@ -177,9 +177,8 @@ def run(arguments: argparse.Namespace, directory: Path, scratch: Path) -> None:
     sources = sorted(engine.tokenizer.encode_sources(default_text(SENTENCES)), key=len)
     speed = 1e9 * gpu_search.limits(engine.device)[0]
     read = step_bytes(engine)
-    print(
-        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {engine.dtype}; a copy moves {speed / 1e12:.2f} TB/s"
-    )
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {engine.dtype}")
+    print(f"a copy moves {speed / 1e12:.2f} TB/s")
     print(f"a step reads {read / 1e6:.1f} MB of weights: {read / speed * 1e6:.1f} µs at least\n")
     print("| batch, beam | system | tokens/s | to knnmt | ms a step | of the limit |\n|---|---|---|---|---|---|")
     for beam in arguments.beams:

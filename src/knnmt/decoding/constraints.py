@@ -32,8 +32,8 @@ class Constraints:
 
     def at(self, generated: int) -> tuple[bool, bool, bool]:
         """All that the number of tokens before has to do with what is forbidden: steps alike in this are alike."""
-        config = self._config
-        return generated == 0, generated < config.min_tokens, generated == config.max_tokens - 1
+        last = self._config.forced_last_token is not None and generated == self._config.max_tokens - 1
+        return self.forces(generated), last, generated < self._config.min_tokens
 
     def apply(self, log_probabilities: Tensor, generated: int, history: Tensor | None) -> None:
         """log_probabilities (sentences, width, vocabulary); history (sentences, width, generated so far), which only
@@ -47,7 +47,7 @@ class Constraints:
         if generated < config.min_tokens:
             log_probabilities[..., self._end] = _NEVER
         if len(self._suppressed):
-            log_probabilities[..., self._suppressed] = _NEVER
+            log_probabilities.index_fill_(-1, self._suppressed, _NEVER)
         if generated == 0 and config.forced_first_token is not None:
             _force(log_probabilities, config.forced_first_token)
         if generated == config.max_tokens - 1 and config.forced_last_token is not None:

@@ -30,6 +30,7 @@ from knnmt.retrieval.retriever import BatchRetrieval
 
 _LEAST_SLOTS = 128
 _SOURCE_STEP = 32
+_SHRINKING = 4  # a step becomes smaller by this factor once so many sentences are done: few sizes, recorded soon
 
 
 def fixed_search(
@@ -52,7 +53,7 @@ class _FixedBatch:
 
     size: sentences of a step, blanks counted; extent: slots that a step looks at; source: source positions
     used: slots taken
-    open: which source each sentence is, None where it is done or there never was one
+    source_of: (size,), which source each sentence is, -1 where it is done or there never was one
     history: (size, width, chosen so far), on the host
     """
 
@@ -70,7 +71,8 @@ class _FixedBatch:
         self._source = -(-max(len(source) for source in sources) // _SOURCE_STEP) * _SOURCE_STEP
         self._extent, self._used = _LEAST_SLOTS, 0
         self._make_extent(2 * config.beam)
-        self._open: list[int | None] = [*range(len(sources)), *[None] * (self._size - len(sources))]
+        self._source_of = np.full(self._size, -1)
+        self._source_of[: len(sources)] = np.arange(len(sources))
         self._history = np.zeros((self._size, config.beam, 0), dtype=np.int32)
         self._finished = [Finished(config) for _ in sources]
         self._plain = retrieval.plain if retrieval is not None else None
@@ -90,18 +92,14 @@ class _FixedBatch:
             if under_way is not None:
                 self._look_at(under_way.wait(), length - 1)
             under_way = newest
-            few = 4 * self._running <= self._size
-            if self._running and (few or length == last):
+            running = int(np.count_nonzero(self._source_of >= 0))
+            if running and (running <= self._size // _SHRINKING or length == last):
                 self._look_at(under_way.wait(), length)
                 under_way = None
-                self._keep_running()
-            if not self._running:
+                running = self._keep_running()
+            if not running:
                 break
         return self._finished
-
-    @property
-    def _running(self) -> int:
-        return sum(source is not None for source in self._open)
 
     def _begin(self, sources: Sequence[Sequence[int]]) -> None:
         """Run the encoder. Blanks are sources of one token, so that nothing in them is undefined."""
@@ -155,7 +153,7 @@ class _FixedBatch:
         best = chosen[:, : 2 * width].view(np.float32)
         parents, tokens = chosen[:, 2 * width : 4 * width], chosen[:, 4 * width : 6 * width]
         going = chosen[:, 6 * width :].astype(np.int64)
-        running = np.array([source is not None for source in self._open])
+        running = self._source_of >= 0
         if self._retrieval is not None and not self._constraints.forces(length - 1):
             first = length == 1 + self._constraints.forces(0)  # with one hypothesis a sentence
             rows = int(running.sum()) * (1 if first else width)
@@ -163,33 +161,29 @@ class _FixedBatch:
         ends = (tokens[:, :width] == self._engine.special_tokens.end) | last
         for row, place in np.argwhere(ends & running[:, None]).tolist():
             prefix = self._history[row, parents[row, place]].tolist()
-            self._of(row).add(Hypothesis((*prefix, int(tokens[row, place])), float(best[row, place])))
+            ended = Hypothesis((*prefix, int(tokens[row, place])), float(best[row, place]))
+            self._finished[self._source_of[row]].add(ended)
         leaders = np.take_along_axis(best, going[:, :1], 1)[:, 0].tolist()
-        for row in np.flatnonzero(running).tolist():
-            if last or self._of(row).closed(leaders[row], length):
-                self._open[row] = None
+        for row, source in enumerate(self._source_of.tolist()):
+            if source >= 0 and (last or self._finished[source].closed(leaders[row], length)):
+                self._source_of[row] = -1
         parents, tokens = np.take_along_axis(parents, going, 1), np.take_along_axis(tokens, going, 1)
         before = np.take_along_axis(self._history, parents[..., None].astype(np.int64), 1)
         self._history = np.concatenate([before, tokens[..., None]], axis=2)
 
-    def _of(self, row: int) -> Finished:
-        """What has ended of a sentence that is running."""
-        source = self._open[row]
-        assert source is not None  # noqa: S101
-        return self._finished[source]
-
-    def _keep_running(self) -> None:
-        """Go on with the sentences that are not done, and as few blanks as there can be."""
-        running = [row for row, source in enumerate(self._open) if source is not None]
-        if not running or size_for(len(running)) == self._size:
-            return
-        self._size = size = size_for(len(running))
-        rows = running + running[:1] * (size - len(running))
-        self._open = [*(self._open[row] for row in running), *[None] * (size - len(running))]
-        self._history = self._history[rows]
-        moved = torch.tensor(rows, device=self._engine.device)
-        self._room.keep(moved, self._source, self._used)
-        self._take_up_retrieval(moved)
+    def _keep_running(self) -> int:
+        """Go on with the sentences that are not done, the rest of a smaller step blanks; how many there are."""
+        rows = np.flatnonzero(self._source_of >= 0)
+        size = self._size // _SHRINKING
+        if 0 < len(rows) <= size:
+            self._size = size
+            self._source_of = np.concatenate([self._source_of[rows], np.full(size - len(rows), -1)])
+            kept = np.concatenate([rows, np.repeat(rows[:1], size - len(rows))])
+            self._history = self._history[kept]
+            moved = torch.from_numpy(kept).to(self._engine.device)
+            self._room.keep(moved, self._source, self._used)
+            self._take_up_retrieval(moved)
+        return len(rows)
 
     def _take_up_retrieval(self, moved: Tensor | None = None) -> None:
         """The retrieval of the sentences in the room: anew, or sentence i going on as moved[i] was."""

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from knnmt.engine.transformer import TransformerEngine
 
-_USES_BEFORE_RECORDING = 8  # a recording costs about as much time as that many steps
-_MOST_RECORDINGS = 64
+_USES_BEFORE_RECORDING = 2  # by then everything has been loaded that a recording must not load
+_MOST_RECORDINGS = 256
 _SOURCE_STEP = 128  # rooms grow by so many source positions, so that they seldom have to
 
 
@@ -175,9 +175,7 @@ def room_for(engine: TransformerEngine, sentences: int, width: int, capacity: in
         sentences = max([size_for(sentences), *(other.memory.sentences for other in alike)])
         source = max([-(-source // _SOURCE_STEP) * _SOURCE_STEP, *(other.memory.source for other in alike)])
         room = Room(engine, sentences, width, capacity, source)
-    try:
-        with room.on_stream():
-            yield room
-    finally:
-        with _lock:
-            rooms.append(room)
+    with room.on_stream():
+        yield room
+    with _lock:  # not after an error: what was being recorded then is lost, and its memory with it
+        rooms.append(room)
