@@ -46,7 +46,7 @@ class Scan:
     when q - m is rounded to halves. |k - m|² stands in two columns beside the key, a half and what that leaves, and a
     query has their worth there: one product does it all. Keys that are not there are infinitely far.
 
-    rows: (count, dim + 2), both filled up to a multiple; keys are written to the first columns, then `complete` is called
+    rows: (count, dim + 2), both filled up to a multiple; keys are written into the first columns, then comes `complete`
     ends: what a query has behind its own numbers
     """
 
