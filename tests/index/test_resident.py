@@ -192,3 +192,16 @@ def test_a_search_never_waits_and_can_be_captured(tmp_path: Path, key_dtype: str
     index.at(Entries(store))
     replay()
     assert_exact((distances_sq.cpu(), ids.cpu()), store, queries, 8)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_store_in_which_what_was_removed_is_back(tmp_path: Path, device: str) -> None:
+    """As from a backup: the same segments, of which fewer entries are gone."""
+    queries = torch.from_numpy(clustered(5, seed=3))
+    whole, less = (write_store(tmp_path / name, [clustered(400)]) for name in ("whole", "less"))
+    less.remove(even)
+    for clustering in (False, True):
+        index = DeviceIndex(Entries(less), device, clustered=clustering)
+        index.search(queries.to(device), 9)
+        distances_sq, ids = index.at(Entries(whole)).search(queries.to(device), 9)
+        assert_exact((distances_sq.cpu(), ids.cpu()), whole, queries, 9)

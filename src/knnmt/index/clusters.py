@@ -42,7 +42,7 @@ class Clusters:
     """
 
     def __init__(self, keys: ResidentKeys, seed: int = 0) -> None:
-        self.keys = keys
+        self.keys, self.count = keys, keys.count
         self.settings, self.settled = usual_settings(keys.count), False
         axes = principal_axes(keys, kept_dimensions(keys.dim))
         short, norms_sq = shortened(keys, axes)
@@ -53,7 +53,7 @@ class Clusters:
         self._scan = Scan(len(there), short.shape[1], keys.device)
         self._scan.rows[: len(there), : short.shape[1]] = short[there]
         self._scan.complete(norms_sq[there])
-        self.mask(torch.ones(keys.count, dtype=torch.bool))
+        self.mask(torch.ones(keys.count, dtype=torch.bool))  # for the places that are left
         centres = tile_centres(keys, self._ids)
         self._centres = Scan(self.tiles, keys.dim, keys.device)
         self._centres.rows[: self.tiles, : keys.dim] = centres
@@ -80,7 +80,7 @@ class Clusters:
 
     def search(self, queries: Tensor, k: int) -> Found:
         """As in `base.Index`; queries (rows, dim) float32 on the keys' device, ids counted from the first key."""
-        if not self.keys.count or not len(queries):
+        if not self.count or not len(queries):
             return nearest_first(*nothing(queries), k)
         parts = [self._search(rows, k) for rows in torch.split(queries, _ROWS)]
         return parts[0] if len(parts) == 1 else (torch.cat([a for a, _ in parts]), torch.cat([b for _, b in parts]))

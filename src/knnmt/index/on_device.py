@@ -41,7 +41,8 @@ class DeviceIndex:
         """
         later = DeviceIndex(entries, self._device, self.first, self.last, self.clustered)
         later._keys, later._clusters = self._keys, self._clusters
-        later._mask()
+        if entries.live is not None or self._entries.live is not None:
+            later._mask()
         return later
 
     @property
@@ -82,7 +83,7 @@ class DeviceIndex:
             return distances_sq, torch.where(ids < 0, ids, ids + self.first) if self.first else ids
 
     def _mask(self) -> None:
-        if self._entries.live is not None:
-            for each in (self._keys, self._clusters):
-                if each is not None:
-                    each.mask(self._entries.live[self.first : self.last])
+        live = self._entries.live
+        for each in (self._keys, self._clusters):
+            if each is not None:
+                each.mask(torch.ones(each.count, dtype=torch.bool) if live is None else live[self.first : self.last])

@@ -44,9 +44,10 @@ class Scan:
 
     |k - q|² = |k - m|² - 2 (q - m)·k, up to what is the same for all keys; m is the keys' mean, so that little is lost
     when q - m is rounded to halves. |k - m|² stands in two columns beside the key, a half and what that leaves, and a
-    query has their worth there: one product does it all. In `rows` (count, dim + 2, both filled up to a multiple).
+    query has their worth there: one product does it all. Keys that are not there are infinitely far.
 
-    rows[:, :dim] may be filled later; `complete` writes the two columns. Keys that are not there are infinitely far.
+    rows: (count, dim + 2), both filled up to a multiple; keys are written into the first columns, then comes `complete`
+    ends: what a query has behind its own numbers
     """
 
     def __init__(self, count: int, dim: int, device: torch.device) -> None:
@@ -55,16 +56,16 @@ class Scan:
         self.rows = torch.zeros((padded, math.ceil((dim + 2) / 8) * 8), dtype=torch.float16, device=device)
         self.rows[count:, dim] = float("inf")
 
-    def complete(self, norms_sq: Tensor, worth: float | None = None) -> None:
-        """norms_sq (count,) float32: |k - m|²; worth: of the columns of another scan, if both are asked alike."""
+    def complete(self, norms_sq: Tensor) -> None:
+        """norms_sq (count,) float32: |k - m|²."""
         count = len(norms_sq)
         largest = float(norms_sq.max()) if count else 0.0
-        self.worth = worth or 2.0 ** max(-3, math.ceil(math.log2(max(largest, 1e-30))) - 14)
-        scaled = norms_sq / self.worth
+        worth = 2.0 ** max(-3, math.ceil(math.log2(max(largest, 1e-30))) - 14)
+        scaled = norms_sq / worth
         self._high = scaled.half()
         self.rows[:count, self.dim] = self._high
         self.rows[:count, self.dim + 1] = (scaled - self._high.float()) / _LOW
-        ends = torch.tensor([self.worth, self.worth * _LOW], dtype=torch.float16)
+        ends = torch.tensor([worth, worth * _LOW], dtype=torch.float16)
         self.ends = torch.nn.functional.pad(ends, (0, self.rows.shape[1] - self.dim - 2)).to(self.rows.device)
 
     def mask(self, live: Tensor) -> None:
