@@ -9,20 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from knnmt.errors import KnnmtError
-from knnmt.reproduction.config import ReproductionConfig
+from knnmt.reproduction.config import ReproductionConfig, names_in, numbers_in
 from knnmt.reproduction.producing import produce
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Produce what is left to produce; reporting is for `knnmt reproduce --report`."""
-    usual = {field.name: field.default for field in fields(ReproductionConfig)}
+    """Produce what is left to produce; reporting is for `knnmt reproduce --report-only`."""
+    usual: dict[str, Any] = {field.name: field.default for field in fields(ReproductionConfig)}
     parser = argparse.ArgumentParser("python -m knnmt.reproduction", description=main.__doc__)
     for name in ("data", "output"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--stores", type=Path)
-    for name in ("domains", "blocks", "systems", "without"):
-        parser.add_argument(f"--{name}", nargs="+", default=usual[name])
-    parser.add_argument("--batch-sizes", nargs="+", type=int, default=usual["batch_sizes"])
+    for name in ("domains", "blocks", "systems", "without", "batch_sizes"):
+        parser.add_argument(f"--{name.replace('_', '-')}", nargs="+", default=list(map(str, usual[name])))
     for name in ("train_pairs", "sentences", "speed_sentences", "rounds", "threads"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=usual[name])
     for name in ("model", "source_language", "target_language", "device"):
@@ -31,11 +30,11 @@ def main(arguments: list[str] | None = None) -> None:
     for name in ("quality", "speed"):
         parser.add_argument(f"--no-{name}", dest=name, action="store_false")
     parser.add_argument("--minutes", type=float)
-    given: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in vars(parser.parse_args(arguments)).items()
-    }
+    given: dict[str, Any] = vars(parser.parse_args(arguments))
     try:
+        for name in ("domains", "blocks", "systems", "without"):
+            given[name] = names_in(" ".join(given[name]))
+        given["batch_sizes"] = numbers_in(" ".join(given["batch_sizes"]))
         produce(ReproductionConfig(**given), lambda line: print(line, flush=True))
     except KnnmtError as error:
         sys.exit(f"knnmt: error: {error}")

@@ -65,7 +65,20 @@ class ReproductionConfig:
         return self.stores or self.output / "stores"
 
 
-def hold_to_plan(config: ReproductionConfig, fingerprint: str, searches: str) -> None:
+def names_in(text: str) -> tuple[str, ...]:
+    """Names with commas or spaces between, as the command line gives them."""
+    return tuple(text.replace(",", " ").split())
+
+
+def numbers_in(text: str) -> tuple[int, ...]:
+    """The same of numbers."""
+    try:
+        return tuple(map(int, names_in(text)))
+    except ValueError:
+        raise SettingError(f"expected numbers with commas between, such as 1,8,16, got {text!r}") from None
+
+
+def hold_to_plan(config: ReproductionConfig, fingerprint: str, searches: str, target_language: str) -> None:
     """Write down what every result depends on, or refuse to go on with something else.
 
     Domains, rows, blocks and batch sizes may be added to an earlier run; the rest may not change.
@@ -78,6 +91,7 @@ def hold_to_plan(config: ReproductionConfig, fingerprint: str, searches: str) ->
         "sentences": config.sentences,
         "block B searches": searches,
         "version": __version__,
+        "target language": target_language,
     }
     begun = read_record(path)
     if begun is None:

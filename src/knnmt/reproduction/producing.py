@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.publication import storage_errors
@@ -39,11 +40,14 @@ def produce(config: ReproductionConfig, tell: Callable[[str], None] = print, bar
     exact = config.exact or engine.device.type != "cpu"
     if "A" in config.blocks or not exact:
         _require_faiss()
-    with storage_errors(config.output):
-        config.output.mkdir(parents=True, exist_ok=True)
-    with writer_lock(config.output):
-        hold_to_plan(config, engine.fingerprint.model, "exact" if exact else "index")
-        rows = chosen_rows(all_rows(engine.dim, config.blocks), config.systems, config.without)
+    rows = chosen_rows(all_rows(engine.dim, config.blocks), config.systems, config.without)
+    target_language = config.target_language or engine.languages.target or "en"
+    hold_to_plan(config, engine.fingerprint.model, "exact" if exact else "index", target_language)
+    with ExitStack() as locks:
+        for name in domains:  # one by one, so that several processes can share the domains of one output
+            with storage_errors(config.output):
+                (config.output / name).mkdir(parents=True, exist_ok=True)
+            locks.enter_context(writer_lock(config.output / name))
         stages = [
             stage
             for name in domains

@@ -171,7 +171,8 @@ class DomainStages:
         pairs = read_training(self._config.data / self._name, self._languages, self._config.train_pairs)
         if not self._stores.exists(()):
             with self._bars(f"{self._name}: building", "pairs") as progress:
-                self._stores.build(pairs, self._engine, self._languages, progress)
+                for_fast = any(row.fast for row in self._rows)
+                self._stores.build(pairs, self._engine, self._languages, for_fast, progress)
         store = Datastore.open(self._stores.path(()))
         return {
             "pairs": len(pairs),

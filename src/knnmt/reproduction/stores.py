@@ -56,12 +56,13 @@ class DomainStores:
         pairs: Sequence[SegmentPair],
         engine: Engine[State],
         languages: tuple[str, str],
+        for_fast: bool,
         progress: Callable[[int, int], None],
     ) -> None:
-        """The full store, with what Fast kNN-MT needs; killed, it goes on from the slices that are done."""
+        """The full store; killed, it goes on from the slices that are done."""
         with storage_errors(self._directory):
             self._directory.mkdir(parents=True, exist_ok=True)
-        config = BuildConfig(*languages, for_fast=True)
+        config = BuildConfig(*languages, for_fast=for_fast)
         build(self.path(()), pairs, engine, config, lambda done, _entries: progress(done, len(pairs)))
 
     def reduce(self, steps: Sequence[str]) -> None:

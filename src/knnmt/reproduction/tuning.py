@@ -29,6 +29,7 @@ from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.tuning import tune
 
 TUNING_PAIRS = 400  # enough for three numbers; a gate is trained on all there are
+_MOST_OF_IT = 0.95  # of the gain on the model alone, as `tune` has it: likelihood always asks for a little more
 _TEMPERATURES = tuple(np.geomspace(0.1, 10, 21).tolist())  # times the spread of the neighbours' distances
 
 
@@ -52,7 +53,7 @@ def tuned_settings(
 
 
 def as_published(positions: Positions, fast: FastConfig | None = None) -> tuple[float, RetrievalConfig]:
-    """The likeliest of the paper's grid of k and λ, with the T that fits each k, and its loss.
+    """Of the paper's grid the smallest k that has nearly all of the best one's gain, with the T and λ that fit it.
 
     After pruning an entry weighs as much as any other: the paper's code counts what was merged, and never asks.
     """
@@ -66,7 +67,9 @@ def as_published(positions: Positions, fast: FastConfig | None = None) -> tuple[
             best_fixed(positions.first(k), [scale * each for each in _TEMPERATURES], WEIGHTS)
         )
         found.append((loss, k, weight, temperature / plain.squared_temperature))
-    loss, k, weight, temperature = min(found)
+    best = min(found)[0]
+    enough = best + (1 - _MOST_OF_IT) * max(0.0, positions.loss(None) - best)
+    loss, k, weight, temperature = next(each for each in found if each[0] <= enough)
     return loss, replace(plain, k=k, interpolation_weight=weight, temperature=temperature)
 
 
