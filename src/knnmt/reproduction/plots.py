@@ -117,11 +117,13 @@ def _searches(results: Results) -> Any:
     drawn = 0
     for number, (label, names) in enumerate(lines):
         drawn += _curve(axes, results, label, [*names, f"{label[0]}/knn"], number)
+    if not drawn:
+        return None
     axes.set_xlabel("steps that search (%)")
     axes.set_ylabel("BLEU, mean of the domains")
     _plain(axes)
     figure.legend(loc="outside right upper", frameon=False, fontsize="small")
-    return figure if drawn else None
+    return figure
 
 
 def _curve(axes: Any, results: Results, label: str, names: Sequence[str], number: int) -> bool:
@@ -156,11 +158,13 @@ def _pruning(results: Results) -> Any:
                     **_style(number),
                 )
                 drawn += 1
+    if not drawn:
+        return None
     axes.set_xlabel("entries kept (%)")
     axes.set_ylabel("BLEU against all entries")
     _plain(axes)
     figure.legend(loc="outside right upper", frameon=False, fontsize="small")
-    return figure if drawn else None
+    return figure
 
 
 def _style(number: int) -> dict[str, Any]:

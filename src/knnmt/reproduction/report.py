@@ -53,7 +53,7 @@ def _parts(results: Results, tables: Tables, plots: list[str]) -> Iterator[str]:
     yield "# The paper's tables and figures, reproduced"
     yield _conditions(results)
     yield _BLOCKS
-    yield 'In brackets: the paper\'s number. "not run": nothing was produced for it. Averages are over the domains shown.'
+    yield "In brackets: the paper's number. Averages are over the domains shown. Not run: nothing was produced for it."
     for title, lines in (
         ("Main results, BLEU", tables.main()),
         ("Main results, chrF", tables.main_chrf()),
