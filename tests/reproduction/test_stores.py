@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import torch
 from datastore_pairs import some_pairs
 from index_stores import faiss_or_skip
 
@@ -42,6 +43,14 @@ def test_stores_of_a_domain(tmp_path: Path, tiny: TransformerEngine) -> None:
         assert found.manifest.transforms == alone.manifest.transforms
         for one, other in zip(found.segments, alone.segments, strict=True):
             assert all(np.array_equal(one.arrays[name], other.arrays[name]) for name in other.arrays)
+    stores.index((), "A", silent)
+    stores.index(("prune2",), "A", silent)
+    pruned = StoreIndex(Datastore.open(stores.path(("prune2",), "A")))
+    assert pruned.approximate is not None
+    assert pruned.approximate.covered == pruned.entries.entries < full.entries
+    keys = torch.from_numpy(pruned.entries.keys_of(np.arange(pruned.entries.entries)).astype(np.float32))
+    nearest = pruned.search(keys, 1)[1][:, 0]
+    assert float((nearest == torch.arange(len(keys))).float().mean()) > 0.8  # codes are approximate
     for block in ("A", "B"):
         stores.index(("pca16",), block, silent)
         assert stores.exists(("pca16",), block)

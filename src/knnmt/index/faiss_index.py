@@ -126,6 +126,11 @@ class FaissIndex:
             self._add(_float32(keys))
             progress(first + len(keys), entries.entries)
 
+    def fill(self, entries: Entries, progress: Progress = unheard) -> None:
+        """Hold these entries instead, of keys of the same kind: what was trained stays."""
+        self._index.reset()
+        self.add(entries, progress)
+
     def _add(self, keys: Array) -> None:
         faiss = load_faiss()
         if not isinstance(self._lists, faiss.IndexIVFPQ):

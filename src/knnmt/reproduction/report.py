@@ -31,8 +31,9 @@ What differs from the paper in both: settings are chosen by the likelihood of te
 and T with them, for T belongs to a model's keys. The cache compares the keys that are searched, reduced ones where
 there is a PCA, which is applied to the store's keys. A step is searched where the gate's λ is *above* α, as the paper's
 text says; its table searches more as α grows, which contradicts that. The centres of IVFPQ are trained on 39 keys a
-list in 4 rounds, which keeps a store's training to a minute or two. The combinations have d = 256 where keys are
-longer, pruning with k = 2, and τ = 6 in A, as published, τ = 4 in B."""
+list in 4 rounds, which keeps a store's training to a minute or two; pruned stores take over what was trained before
+pruning. The combinations have d = 256 where keys are longer, pruning with k = 2, and τ = 6 in A, as published, τ = 4 in
+B."""
 
 
 def write_report(output: Path, tell: Callable[[str], None] = lambda _: None) -> Path:

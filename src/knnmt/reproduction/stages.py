@@ -137,6 +137,7 @@ class DomainStages:
                 yield self._made("store", steps, "", lambda: stores.reduce(steps))
             else:
                 yield from self._store(before, self._searching)
+                yield from self._store(before, block)
                 yield self._made("store", steps, "", lambda: self._prune(before))
         yield self._made("index", steps, block, lambda: self._index(steps, block))
 

@@ -23,7 +23,9 @@ from knnmt.datastore.manifest import MANIFEST
 from knnmt.datastore.publication import storage_errors, sync_directory
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
-from knnmt.index.saved import build_index
+from knnmt.index.entries import Entries
+from knnmt.index.saved import build_index, save_index
+from knnmt.index.store_index import StoreIndex
 
 KINDS = {"A": "ivfpq", "B": "pq4"}
 _SCRATCH = ".making-twin"
@@ -81,7 +83,10 @@ class DomainStores:
                 prune(store, self.path(steps), _recalled(blocks), k)
 
     def index(self, steps: Sequence[str], block: str, progress: Callable[[int, int], None]) -> None:
-        """Make a block's twin of a store: its segments linked, its index its own."""
+        """Make a block's twin of a store: its segments linked, its index its own.
+
+        After pruning, which only leaves keys out, it is the index of before with fewer entries: training takes longest.
+        """
         place = self.path(steps, block)
         scratch = self._directory / _SCRATCH
         with storage_errors(scratch):
@@ -90,7 +95,14 @@ class DomainStores:
             for name in _LINKED:
                 _link(self.path(steps) / name, scratch / name)
         if not self.is_exact(block):
-            build_index(Datastore.open(scratch), KINDS[block], progress=progress)
+            store = Datastore.open(scratch)
+            if steps and steps[-1].startswith("prune"):
+                trained = StoreIndex(Datastore.open(self.path(steps[:-1], block))).approximate
+                assert trained is not None, "the index of the store before comes first"  # noqa: S101
+                trained.fill(Entries(store), progress)
+                save_index(store, trained, KINDS[block], {})
+            else:
+                build_index(store, KINDS[block], progress=progress)
         with storage_errors(place):
             scratch.rename(place)
             sync_directory(self._directory)

@@ -28,7 +28,7 @@ from knnmt.retrieval.likelihood import spread as spread_of
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.tuning import tune
 
-TUNING_PAIRS = 400  # enough for three numbers; a gate is trained on all there are
+TUNING_PAIRS = 300  # enough for three numbers; a gate is trained on all there are
 _MOST_OF_IT = 0.95  # of the gain on the model alone, as `tune` has it: likelihood always asks for a little more
 _TEMPERATURES = tuple(np.geomspace(0.1, 10, 21).tolist())  # times the spread of the neighbours' distances
 
