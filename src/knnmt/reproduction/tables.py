@@ -68,7 +68,7 @@ class Tables:
 
     def reduction(self) -> Lines:
         """BLEU with shorter keys; the paper's own dimensions as lines of their own, for its keys are longer."""
-        names = [name.partition("/")[2] for name in self._names if name.startswith(f"{self._blocks[0]}/pca-")]
+        names = [name.removeprefix("B/") for name in self._names if name.startswith("B/pca-")]
         lines = self._of_blocks([], lambda _: ["knn", *names], lambda name: self._line(name, _bleu_of, {}))
         for name in (paper.KNN, *(each for each in paper.BLEU if each.startswith("pca-"))):
             label = "kNN-MT" if name == paper.KNN else f"PCA d = {name.removeprefix('pca-')}"
