@@ -17,6 +17,7 @@ FLOW = [
     "translator",
     "huggingface",
     "evaluation",
+    "reproduction",
     "serve",
     "cli",
 ]

@@ -25,7 +25,8 @@ def test_codes_divide_the_dimensions() -> None:
 
 def test_the_papers_index() -> None:
     assert KINDS["ivfpq"].factory(1_000_000, 320) == "IVF4096,PQ64x8np"
-    assert KINDS["ivfpq"].factory(100_000, 128) == "IVF1000,PQ64x8np"
+    assert KINDS["ivfpq"].factory(39 * 4096, 320) == "IVF4096,PQ64x8np"
+    assert KINDS["ivfpq"].factory(39 * 4096 - 1, 128) == "IVF512,PQ64x8np"
     assert KINDS["ivfpq"].settings == SearchSettings(probes=32, candidates=0)
 
 

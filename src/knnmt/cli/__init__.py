@@ -21,6 +21,7 @@ from knnmt.cli import (
     index,
     look,
     models,
+    reproduce,
     train_gate,
     translate,
     tune,
@@ -54,6 +55,7 @@ app.command("verify")(look.verify)
 app.command("export")(look.export)
 app.command("evaluate")(evaluate.evaluate)
 app.command("bench")(bench.bench)
+app.command("reproduce")(reproduce.reproduce)
 app.command("models")(models.models)
 
 

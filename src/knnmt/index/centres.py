@@ -10,15 +10,14 @@ from torch import Tensor
 
 from knnmt.index.base import Found
 
-_ITERATIONS = 10
 _BLOCK = 1 << 13
 
 
-def train_centres(keys: Tensor, count: int, seed: int) -> Tensor:
+def train_centres(keys: Tensor, count: int, seed: int, rounds: int = 10) -> Tensor:
     """k-means from `count` keys chosen by chance: (keys, dim) -> (count, dim). A centre left alone moves to a key."""
     generator = torch.Generator().manual_seed(seed)
     centres = keys[torch.randperm(len(keys), generator=generator)[:count]].clone()
-    for _ in range(_ITERATIONS):
+    for _ in range(rounds):
         sums, sizes = torch.zeros_like(centres), torch.zeros(count, device=keys.device)
         for block in torch.split(keys, _BLOCK):
             nearest = torch.addmm(centres.square().sum(1), block, centres.T, alpha=-2).argmin(1)

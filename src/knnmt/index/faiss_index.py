@@ -30,7 +30,6 @@ from knnmt.threads import FAISS_SPINS, loading
 
 Progress = Callable[[int, int], None]
 _BLOCK = 1 << 16
-_TRAIN_PER_LIST = 64
 _TRAIN_AT_LEAST = 1 << 16
 _PER_NEIGHBOUR = 2  # candidates that are measured again for each neighbour asked for, or more
 _BLAS_FROM = 20  # queries; FAISS 1.15 would never use BLAS for fewer than 128,000, and is four times slower for it
@@ -87,18 +86,19 @@ class FaissIndex:
         made = cls(index, entries, kind.settings)
         progress(0, entries.entries)
         if not index.is_trained:
-            made._train(entries, seed)
+            made._train(entries, kind, seed)
         made.add(entries, progress)
         return made
 
-    def _train(self, entries: Entries, seed: int) -> None:
+    def _train(self, entries: Entries, kind: Kind, seed: int) -> None:
         """Train the transforms, the centres and the codes on keys chosen by chance."""
         lists = self._lists
-        keys = _sample(entries, max(_TRAIN_AT_LEAST, _TRAIN_PER_LIST * lists.nlist), seed)
+        keys = _sample(entries, max(_TRAIN_AT_LEAST, kind.training_per_list * lists.nlist), seed)
         for transform in self._transforms:
             transform.train(keys)
             keys = transform.apply(keys)
-        lists.quantizer.add(train_centres(torch.from_numpy(keys), lists.nlist, seed).numpy())
+        centres = train_centres(torch.from_numpy(keys), lists.nlist, seed, kind.training_rounds)
+        lists.quantizer.add(centres.numpy())
         if hasattr(lists, "pq"):
             lists.pq.cp.seed = seed
             lists.pq.cp.min_points_per_centroid = 1  # a small store is coded finely; no warning is due
@@ -123,8 +123,24 @@ class FaissIndex:
         # First, so that what is in it is known if this is interrupted; lists that grow move to other places in memory.
         self.entries, self._compiled = entries, None
         for first, keys in entries.blocks(_BLOCK, self.covered):
-            self._index.add(_float32(keys))
+            self._add(_float32(keys))
             progress(first + len(keys), entries.entries)
+
+    def fill(self, entries: Entries, progress: Progress = unheard) -> None:
+        """Hold these entries instead, of keys of the same kind: what was trained stays."""
+        self._index.reset()
+        self.add(entries, progress)
+
+    def _add(self, keys: Array) -> None:
+        faiss = load_faiss()
+        if not isinstance(self._lists, faiss.IndexIVFPQ):
+            self._index.add(keys)
+            return
+        # FAISS's own way to the lists takes as long as all the rest of building, with thousands of them.
+        queries = torch.from_numpy(keys)
+        parts = [nearest_centres(some, self._centres, self._centres_sq, 1)[1] for some in torch.split(queries, 8192)]
+        numbers = np.ascontiguousarray(torch.cat(parts)[:, 0].numpy())
+        self._lists.add_core(len(keys), faiss.swig_ptr(keys), None, faiss.swig_ptr(numbers))
 
     @property
     def covered(self) -> int:

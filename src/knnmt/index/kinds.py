@@ -56,6 +56,7 @@ class Kind:
 
     recipe: (entries, dim) -> the string FAISS's index factory makes it from
     bytes_per_entry: dim -> about how much memory and disk an entry takes
+    training_per_list: keys that a list's centre is trained on; training_rounds: how often each is looked at
     """
 
     name: str
@@ -63,6 +64,8 @@ class Kind:
     recipe: Callable[[int, int], str]
     settings: SearchSettings
     bytes_per_entry: Callable[[int], int]
+    training_per_list: int = 64
+    training_rounds: int = 10
 
     def factory(self, entries: int, dim: int) -> str:
         """The factory string for a store; too few entries to train anything on are searched flat by every kind."""
@@ -73,6 +76,11 @@ def lists_for(entries: int) -> int:
     """About 2√entries lists, a power of two, few enough that each can be trained."""
     most = min(2 * math.sqrt(entries), _MOST_LISTS, entries / _LEAST_PER_LIST)
     return 1 << int(math.log2(max(most, 1)))
+
+
+def _papers_lists(entries: int) -> int:
+    """4096, as the paper has for stores of any size, where each can be trained."""
+    return _MOST_LISTS if entries >= _LEAST_PER_LIST * _MOST_LISTS else lists_for(entries)
 
 
 def codes_for(dim: int, most: int = 64) -> int:
@@ -124,9 +132,11 @@ KINDS = {
         Kind(
             "ivfpq",
             "the paper's: product quantisation, distances approximate",
-            lambda entries, dim: f"IVF{max(1, min(_MOST_LISTS, entries // 100))},PQ{codes_for(dim)}x8np",
+            lambda entries, dim: f"IVF{_papers_lists(entries)},PQ{codes_for(dim)}x8np",
             SearchSettings(probes=32, candidates=0),
             lambda dim: codes_for(dim) + 8,
+            training_per_list=_LEAST_PER_LIST,  # so many lists take minutes else
+            training_rounds=4,
         ),
         Kind(
             "hnsw",

@@ -1,0 +1,113 @@
+"""`knnmt reproduce`: every table and figure of the paper, from text to report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from knnmt.cli.interrupt import ends_with
+from knnmt.cli.languages import SourceLanguage, TargetLanguage
+from knnmt.cli.options import Device, Threads
+from knnmt.cli.progress import passing_bars
+from knnmt.cli.start import heavy_imports
+from knnmt.config import check
+from knnmt.engine.shipped import DEFAULT_MODEL
+
+
+def reproduce(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="A directory for all that is produced, and report.md.")
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Holds a directory for each domain, with train.*, dev.* and, if there is one, test.*, in any format "
+            "that `knnmt build` reads.",
+            show_default=False,
+        ),
+    ] = None,
+    domains: Annotated[
+        str | None, typer.Option(help="Names with commas between.  [default: all there are]", show_default=False)
+    ] = None,
+    train_pairs: Annotated[int, typer.Option(min=0, help="Training pairs of each domain; 0 for all.")] = 0,
+    sentences: Annotated[int, typer.Option(min=0, help="Sentences of each domain that are reported; 0 for all.")] = 0,
+    blocks: Annotated[str, typer.Option(help="A: as published. B: ours.")] = "A,B",
+    systems: Annotated[
+        str | None,
+        typer.Option(help="Rows, as patterns such as 'A/*,B/knn'.  [default: all]", show_default=False),
+    ] = None,
+    without: Annotated[str | None, typer.Option(help="Rows to leave out, in the same way.", show_default=False)] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Block B searches every key, which needs no FAISS.")] = False,
+    quality: Annotated[bool, typer.Option("--quality/--no-quality", help="Translate what is scored.")] = True,
+    speed: Annotated[bool, typer.Option("--speed/--no-speed", help="Measure speed; on a quiet machine.")] = True,
+    speed_sentences: Annotated[int, typer.Option(min=1, help="Sentences that speed is measured on.")] = 64,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of it, in which systems take turns.")] = 3,
+    batch_sizes: Annotated[str, typer.Option(help="Sentences decoded together, with commas between.")] = "1,8,16",
+    minutes: Annotated[
+        float | None, typer.Option(help="Begin no other stage after so long.", show_default=False)
+    ] = None,
+    stores: Annotated[
+        Path | None, typer.Option(help="Where the stores go.  [default: OUTPUT/stores]", show_default=False)
+    ] = None,
+    produce_only: Annotated[bool, typer.Option("--produce-only", help="Make no report.")] = False,
+    report_only: Annotated[
+        bool, typer.Option("--report-only", help="Report what was produced, here or on another machine.")
+    ] = False,
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
+    ] = DEFAULT_MODEL,
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
+    device: Device = None,
+    threads: Threads = None,
+) -> None:
+    """Reproduce every table and figure of the paper, its numbers beside ours.
+
+    Builds the stores of each domain, tunes each system on text that is not reported (a half of dev where there is no
+    test.*), translates with each, measures speed, and writes report.md with plots. Interrupted or killed, the same
+    command goes on; what is done is not done again. Producing and reporting can run on different machines.
+
+    Examples:
+
+        knnmt reproduce --data corpora/ -o reproduced/ --train-pairs 15000 --sentences 500 --no-speed
+
+        knnmt reproduce --data corpora/ -o reproduced/ -m facebook/wmt19-de-en --blocks A
+
+        knnmt reproduce -o reproduced/ --report-only
+    """
+    check(not (produce_only and report_only), "give one of --produce-only and --report-only, or neither for both")
+    left = 0
+    if not report_only:
+        check(data is not None, "--data is missing: a directory with a directory for each domain")
+        with heavy_imports():
+            from knnmt.reproduction.config import ReproductionConfig, names_in, numbers_in
+            from knnmt.reproduction.producing import produce
+        given: dict[str, Any] = {"domains": domains, "blocks": blocks, "systems": systems, "without": without}
+        config = ReproductionConfig(
+            data or Path(),
+            output,
+            stores,
+            **{name: names_in(text or "") for name, text in given.items()},
+            train_pairs=train_pairs,
+            sentences=sentences,
+            model=model,
+            source_language=source_language,
+            target_language=target_language,
+            device=device,
+            threads=threads,
+            exact=exact,
+            quality=quality,
+            speed=speed,
+            speed_sentences=speed_sentences,
+            rounds=rounds,
+            batch_sizes=numbers_in(batch_sizes),
+            minutes=minutes,
+        )
+        with ends_with("run the same command again to go on"):
+            left = produce(config, typer.echo, passing_bars)
+    if not produce_only and not left:
+        from knnmt.reproduction.report import write_report
+
+        typer.echo(f"report     {write_report(output, tell=typer.echo)}")

@@ -1,0 +1,54 @@
+"""What each choice changes: differences of BLEU between rows that differ in one thing, for the discussion."""
+
+from __future__ import annotations
+
+import statistics
+
+from knnmt.reproduction.plan import ALPHAS
+from knnmt.reproduction.results import Results
+from knnmt.reproduction.tables import NOT_RUN, Lines
+
+# What is asked, the row with it, the row without it.
+_ASKED = (
+    ("a memory, as published", "A/knn", "base"),
+    ("a memory, ours", "B/knn", "base"),
+    ("our search and fading λ instead of IVFPQ and fixed λ", "B/knn", "A/knn"),
+    ("Fast kNN-MT, c = 512, instead of kNN-MT as published", "fast-512", "A/knn"),
+    ("PCA to 256 dimensions, as published", "A/pca-256", "A/knn"),
+    ("PCA to 256 dimensions, ours", "B/pca-256", "B/knn"),
+    ("pruning with k = 2, as published", "A/pruning-2", "A/knn"),
+    ("pruning with k = 2, ours", "B/pruning-2", "B/knn"),
+    ("the cache τ = 6, as published", "A/cache-6", "A/knn"),
+    ("the same, hits not stored", "A/cache-6-misses", "A/knn"),
+    ("the same, one for each sentence, hits stored", "A/cache-6-sentence-hits", "A/knn"),
+    ("the same, one for each sentence, hits not stored", "A/cache-6-sentence", "A/knn"),
+    ("the cache τ = 8, as published", "A/cache-8", "A/knn"),
+    ("the same, hits not stored", "A/cache-8-misses", "A/knn"),
+    ("the same, one for each sentence, hits stored", "A/cache-8-sentence-hits", "A/knn"),
+    ("the same, one for each sentence, hits not stored", "A/cache-8-sentence", "A/knn"),
+    ("the cache τ = 4, ours", "B/cache-4", "B/knn"),
+    *(
+        (
+            f"a gate, α = {alpha}, instead of as many steps by chance{told}",
+            f"{block}/adaptive-{alpha}",
+            f"{block}/random-{alpha}",
+        )
+        for block, told in (("A", ", as published"), ("B", ", ours"))
+        for alpha in ALPHAS
+    ),
+    ("all three methods together, as published", "A/pca+cache+pruning", "A/knn"),
+    ("all three methods together, ours", "B/pca+cache+pruning", "B/knn"),
+)
+
+
+def choices(results: Results) -> Lines:
+    """BLEU of the one minus BLEU of the other, in each domain and on average; what was run nowhere is left out."""
+    lines = [["choice", *results.domains, "average"]]
+    for asked, one, other in _ASKED:
+        pairs = [(results.bleu(domain, one), results.bleu(domain, other)) for domain in results.domains]
+        differences = [None if a is None or b is None else a - b for a, b in pairs]
+        there = [each for each in differences if each is not None]
+        if there:
+            average = f"{statistics.mean(there):+.2f}" if len(there) == len(differences) else NOT_RUN
+            lines.append([asked, *(NOT_RUN if each is None else f"{each:+.2f}" for each in differences), average])
+    return lines

@@ -1,0 +1,107 @@
+"""What a reproduction is asked to do, and what must not change between two runs of the same one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from knnmt.config import check
+from knnmt.engine.shipped import DEFAULT_MODEL
+from knnmt.errors import SettingError
+from knnmt.reproduction.plan import BLOCKS
+from knnmt.reproduction.records import read_record, write_record
+from knnmt.version import __version__
+
+_PLAN = "plan.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ReproductionConfig:
+    """What is produced.
+
+    data: holds a directory for each domain; output: where everything goes; stores: the large part, by default there too
+    domains: by default all there are; train_pairs, sentences: of each, 0 for all
+    systems, without: patterns of the names of rows; by default all rows
+    exact: block B searches every key, which needs no FAISS; so it always does on a GPU
+    minutes: after which no other stage is begun; None for no end
+    """
+
+    data: Path
+    output: Path
+    stores: Path | None = None
+    domains: tuple[str, ...] = ()
+    blocks: tuple[str, ...] = BLOCKS
+    train_pairs: int = 0
+    sentences: int = 0
+    model: str = DEFAULT_MODEL
+    source_language: str | None = None
+    target_language: str | None = None
+    device: str | None = None
+    threads: int | None = None
+    exact: bool = False
+    systems: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    quality: bool = True
+    speed: bool = True
+    speed_sentences: int = 64
+    rounds: int = 3
+    batch_sizes: tuple[int, ...] = (1, 8, 16)
+    minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        known = bool(self.blocks) and set(self.blocks) <= set(BLOCKS)
+        check(known, f"blocks must be of {' and '.join(BLOCKS)}, got {', '.join(self.blocks) or 'none'}")
+        check(self.quality or self.speed, "nothing is left to do without quality and without speed: ask for one")
+        for name in ("train_pairs", "sentences"):
+            check(getattr(self, name) >= 0, f"{name} must be at least 0, for all, got {getattr(self, name)}")
+        for name in ("speed_sentences", "rounds"):
+            check(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
+        sound = bool(self.batch_sizes) and min(self.batch_sizes) >= 1
+        check(sound, f"batch sizes must be at least 1, got {', '.join(map(str, self.batch_sizes)) or 'none'}")
+
+    @property
+    def store_directory(self) -> Path:
+        return self.stores or self.output / "stores"
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """Names with commas or spaces between, as the command line gives them."""
+    return tuple(text.replace(",", " ").split())
+
+
+def numbers_in(text: str) -> tuple[int, ...]:
+    """The same of numbers."""
+    try:
+        return tuple(map(int, names_in(text)))
+    except ValueError:
+        raise SettingError(f"expected numbers with commas between, such as 1,8,16, got {text!r}") from None
+
+
+def hold_to_plan(config: ReproductionConfig, fingerprint: str, searches: str, target_language: str) -> None:
+    """Write down what every result depends on, or refuse to go on with something else.
+
+    Domains, rows, blocks and batch sizes may be added to an earlier run; the rest may not change.
+    fingerprint: of the model; searches: of block B, "exact" or "index"
+    """
+    path = config.output / _PLAN
+    asked: dict[str, Any] = {
+        "model": fingerprint,
+        "train_pairs": config.train_pairs,
+        "sentences": config.sentences,
+        "block B searches": searches,
+        "version": __version__,
+        "target language": target_language,
+    }
+    begun = read_record(path)
+    if begun is None:
+        write_record(path, asked)
+        return
+    different = [
+        f"{name} was {begun.get(name)}, now {value}" for name, value in asked.items() if begun.get(name) != value
+    ]
+    if different:
+        raise SettingError(
+            f"{config.output}: holds results made otherwise ({'; '.join(different)}), which cannot stand in one "
+            "report. Give the same arguments to go on, or another --output"
+        )

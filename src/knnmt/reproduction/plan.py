@@ -1,0 +1,138 @@
+"""What is reproduced: the rows of the paper's tables in two blocks, so that methods are not confused with indexes.
+
+A, as published: IVFPQ with FAISS's distances, fixed λ, batches of 8, a cache that a batch shares and that keeps hits.
+B, ours: two-stage search or exact search, λ that fades with distance, a cache of each sentence that keeps misses only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from knnmt.config import CacheConfig, check
+
+BLOCKS = ("A", "B")
+KS = (8, 16, 32, 64)  # the paper's grid
+WEIGHTS = (0.5, 0.6, 0.7, 0.8)
+ALPHAS = (0.25, 0.5, 0.75)
+TAUS = (2, 4, 6, 8)
+PRUNING_KS = (1, 2, 5)
+CANDIDATES = (512, 128)  # c of Fast kNN-MT
+_PAPERS_DIMS, _SHORTER_DIMS = (512, 256, 128), (256, 192, 128, 64)
+_TOLD_APART = (6, 8)  # τ where the paper's cache begins to lose: scope and stored hits are told apart there
+_COMBINED_TAU = {"A": 6, "B": 4}  # the paper's, and what loses nothing with a cache of a sentence
+_COMBINED_K = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One system of a block.
+
+    name: of its files, "A/cache-6"; label: in tables
+    steps: what its store was made by from the full one, such as ("pca256", "prune2")
+    alpha: threshold of the gate; chance: search as many steps as that gate does, whichever
+    fast: c of Fast kNN-MT
+    """
+
+    name: str
+    label: str
+    steps: tuple[str, ...] = ()
+    cache: CacheConfig | None = None
+    alpha: float | None = None
+    chance: bool = False
+    fast: int | None = None
+
+    @property
+    def block(self) -> str:
+        """A, B, or "" for what has no index."""
+        return self.name.partition("/")[0] if "/" in self.name else ""
+
+    @property
+    def has_store(self) -> bool:
+        return self.name != BASE.name
+
+    @property
+    def partner(self) -> str:
+        """Of a choice by chance: the row whose rate of searches it has."""
+        return self.name.replace("/random-", "/adaptive-")
+
+
+BASE = Row("base", "Base MT")
+
+
+def dims_for(dim: int) -> tuple[int, ...]:
+    """Dimensions that keys are reduced to: the paper's where they are shorter than the keys, else some that fit."""
+    fitting = _PAPERS_DIMS if dim > _PAPERS_DIMS[0] else tuple(each for each in _SHORTER_DIMS if each < dim)
+    return fitting or tuple(each for each in (dim // 2, dim // 4) if each)
+
+
+def combined_dim(dim: int) -> int:
+    """The dimensions of the combinations: 256, as in the paper, where there are more."""
+    dims = dims_for(dim)
+    return 256 if 256 in dims else dims[0]
+
+
+def all_rows(dim: int, blocks: Sequence[str] = BLOCKS) -> list[Row]:
+    """Every row for keys of `dim` dimensions, those first that others are compared with."""
+    rows = [BASE, *(Row(f"fast-{c}", f"Fast kNN-MT, c = {c}", fast=c) for c in CANDIDATES)]
+    for block in blocks:
+        rows += _block_rows(block, dim)
+    return rows
+
+
+def _block_rows(block: str, dim: int) -> list[Row]:
+    reduced, merged = f"pca{combined_dim(dim)}", f"prune{_COMBINED_K}"
+    cached = _cache(block, _COMBINED_TAU[block])
+    rows = [Row(f"{block}/knn", "kNN-MT")]
+    rows += [Row(f"{block}/cache-{tau}", f"cache τ = {tau}", cache=_cache(block, tau)) for tau in TAUS]
+    rows += [
+        Row(f"{block}/pca+cache", "PCA + cache", (reduced,), cached),
+        Row(f"{block}/pca+pruning", "PCA + pruning", (reduced, merged)),
+        Row(f"{block}/pca+cache+pruning", "PCA + cache + pruning", (reduced, merged), cached),
+    ]
+    rows += [Row(f"{block}/pca-{each}", f"PCA d = {each}", (f"pca{each}",)) for each in dims_for(dim)]
+    rows += [Row(f"{block}/pruning-{k}", f"pruning k = {k}", (f"prune{k}",)) for k in PRUNING_KS]
+    for alpha in ALPHAS:
+        rows.append(Row(f"{block}/adaptive-{alpha}", f"adaptive α = {alpha}", alpha=alpha))
+        rows.append(Row(f"{block}/random-{alpha}", f"as many by chance, α = {alpha}", alpha=alpha, chance=True))
+    if block == "A":
+        rows += [
+            Row(f"A/cache-{tau}-{name}", f"cache τ = {tau}, {label}", cache=CacheConfig(tau, scope, hits))  # type: ignore[arg-type]
+            for tau in _TOLD_APART
+            for name, label, scope, hits in (
+                ("misses", "batch, misses only", "batch", False),
+                ("sentence-hits", "sentence, hits too", "sentence", True),
+                ("sentence", "sentence, misses only", "sentence", False),
+            )
+        ]
+    return rows
+
+
+def _cache(block: str, tau: float) -> CacheConfig:
+    return CacheConfig(tau, "batch", store_hits=True) if block == "A" else CacheConfig(tau)
+
+
+def chosen_rows(rows: Sequence[Row], patterns: Sequence[str], without: Sequence[str] = ()) -> list[Row]:
+    """Rows whose names fit a pattern, all where there are no patterns; with a choice by chance its partner comes."""
+    for pattern in (*patterns, *without):
+        check(
+            any(fnmatchcase(row.name, pattern) for row in rows),
+            f"no system is called {pattern!r}; there are {', '.join(row.name for row in rows)}",
+        )
+    named = [row.name for row in rows if _fits(row, patterns or ["*"]) and not _fits(row, without)]
+    wanted = {*named, *(row.partner for row in rows if row.chance and row.name in named)}
+    return [row for row in rows if row.name in wanted]
+
+
+def _fits(row: Row, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(row.name, pattern) for pattern in patterns)
+
+
+def speed_rows(rows: Sequence[Row]) -> list[Row]:
+    """Those of the paper's two figures of speed: baselines and combinations as published, and the ends of ours."""
+    names = {"base", f"fast-{CANDIDATES[0]}", *(f"{block}/cache-{tau}" for block, tau in _COMBINED_TAU.items())}
+    names |= {f"A/{each}" for each in ("knn", "pca+cache", "pca+pruning", "pca+cache+pruning")}
+    names |= {f"B/{each}" for each in ("knn", "pca+cache+pruning")}
+    reduced = {row.steps for row in rows if row.name == "A/pca+cache"}
+    return [row for row in rows if row.name in names or (row.name.startswith("A/pca-") and row.steps in reduced)]

@@ -1,0 +1,182 @@
+"""The paper's two figures, speed by batch size and the ablation, and two more: BLEU against searches and entries.
+
+Colours are Okabe and Ito's, as in `bench_plots`; marks say the same in grey.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from knnmt.evaluation.plotting import new_figure, save_figure
+from knnmt.reproduction.plan import ALPHAS, PRUNING_KS, TAUS
+from knnmt.reproduction.results import Results
+from knnmt.reproduction.tables import Tables
+
+_COLOURS = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666"]
+_MARKS = "osD^vPX*<"
+_SHADES = ["#08519c", "#6baed6", "#c6dbef", "#969696"]
+_BAR = 0.8
+
+
+def save_plots(results: Results, tables: Tables, directory: Path) -> list[str]:
+    """Write the figures that there are results for, as PNG and SVG; their names without endings."""
+    figures = {
+        "speed": _speed(results, tables) if results.timed else None,
+        "ablation": _ablation(results, tables) if _averaged(results) else None,
+        "searches": _searches(results),
+        "pruning": _pruning(results),
+    }
+    for name, figure in figures.items():
+        if figure is not None:
+            save_figure(figure, directory / name)
+    return [name for name, figure in figures.items() if figure is not None]
+
+
+def _speed(results: Results, tables: Tables) -> Any:
+    """Tokens a second (log axis) against batch size, a panel a domain, bars from the slowest to the fastest round."""
+    columns = 2 if len(results.domains) > 1 else 1
+    rows = math.ceil(len(results.domains) / columns)
+    figure = new_figure(4.2 * columns + 2.6, 3.2 * rows)
+    panels = figure.subplots(rows, columns, squeeze=False).flat
+    for domain, axes in zip(results.domains, panels, strict=False):
+        for number, name in enumerate(results.timed):
+            found = [(size, speeds) for size in results.batch_sizes if (speeds := results.speed(domain, size, name))]
+            medians = [statistics.median(speeds) for _, speeds in found]
+            axes.errorbar(
+                [size for size, _ in found],
+                medians,
+                yerr=[
+                    [median - min(speeds) for median, (_, speeds) in zip(medians, found, strict=True)],
+                    [max(speeds) - median for median, (_, speeds) in zip(medians, found, strict=True)],
+                ],
+                label=tables.titled(name) if domain == results.domains[0] else None,
+                linestyle="--" if name.startswith("B/") else "-",
+                **_style(number),
+            )
+        axes.set_title(domain)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(results.batch_sizes, [str(size) for size in results.batch_sizes])
+        axes.set_yscale("log")
+        axes.set_xlabel("batch size (sentences)")
+        axes.set_ylabel("tokens/s")
+        _plain(axes)
+    for axes in list(panels):
+        axes.set_visible(False)
+    figure.legend(loc="outside right upper", frameon=False, fontsize="small")
+    return figure
+
+
+def _averaged(results: Results) -> list[str]:
+    return [name for name in results.timed if all(results.average_speed(size, name) for size in results.batch_sizes)]
+
+
+def _ablation(results: Results, tables: Tables) -> Any:
+    """Tokens a second averaged over domains, systems under each other, a bar a batch size."""
+    names, sizes = _averaged(results), results.batch_sizes
+    figure = new_figure(7.2, 1.1 + 0.2 * len(names) * max(2, len(sizes)))
+    axes = figure.subplots()
+    height = _BAR / len(sizes)
+    for number, size in enumerate(sizes):
+        bars = axes.barh(
+            [place - _BAR / 2 + (number + 0.5) * height for place in range(len(names))],
+            [results.average_speed(size, name) for name in names],
+            height=height * 0.92,
+            label=f"batch {size}",
+            color=_SHADES[number % len(_SHADES)],
+            edgecolor="#222222",
+            linewidth=0.6,
+        )
+        axes.bar_label(bars, fmt="%.0f", padding=3, fontsize=7)
+    axes.set_yticks(range(len(names)), [tables.titled(name) for name in names])
+    axes.set_ylim(len(names) - 0.45, -0.55)
+    axes.set_xlabel("tokens/s, mean of the domains")
+    _plain(axes, "x")
+    figure.legend(loc="outside right upper", frameon=False)
+    return figure
+
+
+def _searches(results: Results) -> Any:
+    """BLEU against the part of the steps that search, averaged over domains: gates, chance, caches."""
+    lines = [
+        (f"{block}: {label}", [f"{block}/{name}-{value}{end}" for value in values])
+        for block in "AB"
+        for label, name, values, end in (
+            ("gate", "adaptive", ALPHAS, ""),
+            ("chance", "random", ALPHAS, ""),
+            ("cache", "cache", TAUS, ""),
+            ("cache, misses only", "cache", TAUS, "-misses"),
+            ("cache of a sentence, misses only", "cache", TAUS, "-sentence"),
+        )
+    ]
+    figure = new_figure(7.2, 4.2)
+    axes = figure.subplots()
+    drawn = 0
+    for number, (label, names) in enumerate(lines):
+        drawn += _curve(axes, results, label, [*names, f"{label[0]}/knn"], number)
+    if not drawn:
+        return None
+    axes.set_xlabel("steps that search (%)")
+    axes.set_ylabel("BLEU, mean of the domains")
+    _plain(axes)
+    figure.legend(loc="outside right upper", frameon=False, fontsize="small")
+    return figure
+
+
+def _curve(axes: Any, results: Results, label: str, names: Sequence[str], number: int) -> bool:
+    """One line, from the fewest searches to the most; nothing unless two points of it are there."""
+    points = sorted(
+        (searched, bleu)
+        for name in names
+        if (searched := results.average(lambda each: each.searched(), name)) is not None
+        and (bleu := results.average_bleu(name)) is not None
+    )
+    if len(points) > 1:
+        axes.plot(*zip(*points, strict=True), label=label, linestyle="--" if label[0] == "B" else "-", **_style(number))
+    return len(points) > 1
+
+
+def _pruning(results: Results) -> Any:
+    """BLEU against the part of the entries that pruning keeps, a line a domain and block."""
+    figure = new_figure(7.2, 4.2)
+    axes = figure.subplots()
+    drawn = 0
+    for number, domain in enumerate(results.domains):
+        for block in "AB":
+            found = [results.of(domain, f"{block}/{name}") for name in ("knn", *(f"pruning-{k}" for k in PRUNING_KS))]
+            there = [each for each in found if each is not None]
+            if found[0] is not None and len(there) > 1:
+                whole = found[0].record["entries"]
+                axes.plot(
+                    [100 * each.record["entries"] / whole for each in there],
+                    [each.scores.bleu.value - found[0].scores.bleu.value for each in there],
+                    label=f"{block}: {domain}",
+                    linestyle="--" if block == "B" else "-",
+                    **_style(number),
+                )
+                drawn += 1
+    if not drawn:
+        return None
+    axes.set_xlabel("entries kept (%)")
+    axes.set_ylabel("BLEU against all entries")
+    _plain(axes)
+    figure.legend(loc="outside right upper", frameon=False, fontsize="small")
+    return figure
+
+
+def _style(number: int) -> dict[str, Any]:
+    return {
+        "color": _COLOURS[number % len(_COLOURS)],
+        "marker": _MARKS[number % len(_MARKS)],
+        "markersize": 4.5,
+        "linewidth": 1.2,
+    }
+
+
+def _plain(axes: Any, grid: str = "y") -> None:
+    axes.grid(axis=grid, color="#dddddd", linewidth=0.6)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)

@@ -1,0 +1,91 @@
+"""Producing: every stage of every domain in turn. Killed at any moment, the same call goes on; one stage is lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from knnmt.datastore.lock import writer_lock
+from knnmt.datastore.publication import storage_errors
+from knnmt.errors import InputError, MissingDependencyError, SettingError
+from knnmt.evaluation.adapting import Bars, no_bars
+from knnmt.index.faiss_index import load_faiss
+from knnmt.reproduction.config import ReproductionConfig, hold_to_plan
+from knnmt.reproduction.plan import all_rows, chosen_rows
+from knnmt.reproduction.stages import DomainStages, Stage
+from knnmt.reproduction.texts import domains_in, files_of
+from knnmt.translator.translator import Translator
+
+
+def produce(config: ReproductionConfig, tell: Callable[[str], None] = print, bars: Bars = no_bars) -> int:
+    """Do what is left to do; how many stages are left then, where time was short.
+
+    tell: hears of every stage when it is done, a line each
+    bars: as in `adapting`
+    """
+    started = time.perf_counter()
+    domains = _domains(config)
+    translator = Translator(
+        config.model,
+        device=config.device,
+        dtype="float32",
+        threads=config.threads,
+        source_lang=config.source_language,
+        target_lang=config.target_language,
+    )
+    engine = translator.engine
+    if "A" in config.blocks and engine.device.type != "cpu":
+        raise SettingError("block A searches with FAISS, on the CPU: take --device cpu, or --blocks B alone")
+    exact = config.exact or engine.device.type != "cpu"
+    if "A" in config.blocks or not exact:
+        _require_faiss()
+    rows = chosen_rows(all_rows(engine.dim, config.blocks), config.systems, config.without)
+    target_language = config.target_language or engine.languages.target or "en"
+    hold_to_plan(config, engine.fingerprint.model, "exact" if exact else "index", target_language)
+    with ExitStack() as locks:
+        for name in domains:  # one by one, so that several processes can share the domains of one output
+            with storage_errors(config.output):
+                (config.output / name).mkdir(parents=True, exist_ok=True)
+            locks.enter_context(writer_lock(config.output / name))
+        stages = [
+            stage
+            for name in domains
+            for stage in DomainStages(name, config, translator, rows, frozenset("B" if exact else ""), bars).stages()
+        ]
+        return _run(stages, started + 60 * config.minutes if config.minutes is not None else None, tell)
+
+
+def _run(stages: Sequence[Stage], end: float | None, tell: Callable[[str], None]) -> int:
+    left = [stage for stage in stages if not stage.done()]
+    done = len(stages) - len(left)
+    if done:
+        tell(f"{done} of {len(stages)} stages were done before")
+    for number, stage in enumerate(left):
+        begun = time.perf_counter()
+        if end is not None and begun > end:
+            tell(f"time is up: {len(left) - number} stages are left, {stage.name} first; the same command goes on")
+            return len(left) - number
+        if not stage.done():  # one before may have done it, too
+            stage.run()
+        tell(f"[{done + number + 1}/{len(stages)}] {stage.name}: {time.perf_counter() - begun:.1f} s")
+    return 0
+
+
+def _domains(config: ReproductionConfig) -> Sequence[str]:
+    """Those asked for, or all there are; each with enough text."""
+    there = domains_in(config.data)
+    for name in config.domains:
+        if name not in there:
+            raise InputError(f"{config.data}: no domain {name!r} there; it has {', '.join(there)}")
+    for name in config.domains or there:
+        files_of(config.data / name)
+    return config.domains or there
+
+
+def _require_faiss() -> None:
+    """Said before any work, with what can be done without it."""
+    try:
+        load_faiss()
+    except MissingDependencyError as error:
+        raise SettingError(f"{error}; or without it: --blocks B --exact") from error

@@ -1,0 +1,44 @@
+"""Files of a reproduction: JSON that appears whole or not at all, so that what is there is done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from knnmt.config import CacheConfig, Fading, FastConfig, RetrievalConfig
+from knnmt.datastore.publication import publish_file, storage_errors
+from knnmt.errors import InputError
+
+
+def write_record(path: Path, content: Mapping[str, Any]) -> None:
+    """Put it in its place in one step."""
+    text = json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n"
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    publish_file(path, lambda file: file.write(text))
+
+
+def read_record(path: Path) -> dict[str, Any] | None:
+    """What was written there, None where nothing was."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read ({error}). Remove it: the same command makes it again") from error
+    return content
+
+
+def settings_of(config: RetrievalConfig) -> dict[str, Any]:
+    """Settings as a record holds them."""
+    return asdict(config)
+
+
+def config_of(settings: Mapping[str, Any]) -> RetrievalConfig:
+    """The settings that a record holds."""
+    kinds = {"fading": Fading, "cache": CacheConfig, "fast": FastConfig}
+    whole = {name: settings[name] and kind(**settings[name]) for name, kind in kinds.items()}
+    return RetrievalConfig(**{**settings, **whole})

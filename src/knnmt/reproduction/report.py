@@ -1,0 +1,137 @@
+"""The report: one Markdown file with every table of the paper, plots beside it, and no sentence of any text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from knnmt.datastore.publication import publish_file
+from knnmt.errors import MissingDependencyError
+from knnmt.reproduction.choices import choices
+from knnmt.reproduction.paper import CACHE_SAVES_PERCENT, DIM
+from knnmt.reproduction.plan import all_rows
+from knnmt.reproduction.plots import save_plots
+from knnmt.reproduction.results import Results, read_results
+from knnmt.reproduction.tables import Tables, markdown
+
+REPORT = "report.md"
+_SEARCHES = "steps that search (%): all counted · without each batch's first (the paper's way)"
+_BLOCKS = """\
+Rows stand in two blocks, so that methods are not confused with indexes.
+
+- **A, as published**: every search is IVFPQ on the CPU (4096 lists where the store has 39 entries for each, else fewer;
+  64 codes of 8 bits; 32 probes) with FAISS's approximate distances and no second look; λ is fixed; k and λ come from
+  the paper's grid; batches of 8; the cache is one for the whole batch and keeps hits, too; after pruning, an entry
+  counts once, whatever was merged into it.
+- **B, ours**: two-stage search (or exact search: the signatures tell), λ that fades with distance, a cache of each
+  sentence that keeps only what was searched, entries that count as many as were merged into them.
+- The base model has no index, and Fast kNN-MT none of these: they stand once, before both.
+
+What differs from the paper in both: settings are chosen by the likelihood of text that is not reported, not by BLEU,
+and T with them, for T belongs to a model's keys. The cache compares the keys that are searched, reduced ones where
+there is a PCA, which is applied to the store's keys. A step is searched where the gate's λ is *above* α, as the paper's
+text says; its table searches more as α grows, which contradicts that. The centres of IVFPQ are trained on 39 keys a
+list in 4 rounds, which keeps a store's training to a minute or two; pruned stores take over what was trained before
+pruning. The combinations have d = 256 where keys are longer, pruning with k = 2, and τ = 6 in A, as published, τ = 4 in
+B."""
+
+
+def write_report(output: Path, tell: Callable[[str], None] = lambda _: None) -> Path:
+    """Score what was produced and write OUTPUT/report.md, with the plots where matplotlib is there."""
+    results = read_results(output, tell)
+    dims = [store["dim"] for store in results.stores.values() if "dim" in store]
+    tables = Tables(results, all_rows(dims[0] if dims else DIM))
+    try:
+        plots, without = save_plots(results, tables, output), ""
+    except MissingDependencyError as error:
+        plots, without = [], f"No plots: {error}"
+    text = "\n\n".join([*_parts(results, tables, plots), *([without] if without else [])]) + "\n"
+    publish_file(output / REPORT, lambda file: file.write(text.encode()))
+    return output / REPORT
+
+
+def _parts(results: Results, tables: Tables, plots: list[str]) -> Iterator[str]:
+    yield "# The paper's tables and figures, reproduced"
+    yield _conditions(results)
+    yield _BLOCKS
+    yield "In brackets: the paper's number. Averages are over the domains shown. Not run: nothing was produced for it."
+    for title, lines in (
+        ("Main results, BLEU", tables.main()),
+        ("Main results, chrF", tables.main_chrf()),
+        ("What each choice changes, BLEU", choices(results)),
+        ("Pruning, BLEU", tables.pruning()),
+        ("Pruning, entries and the part of all that is kept", tables.sizes()),
+    ):
+        yield f"## {title}"
+        yield markdown(lines)
+    yield from _plot("pruning", plots)
+    for title, lines in (
+        ("PCA, BLEU", tables.reduction()),
+        ("Adaptive retrieval, BLEU", tables.adaptive()),
+        (
+            "Adaptive retrieval, steps that search (%): all counted · without each batch's first",
+            tables.adaptive_searches(),
+        ),
+        ("Cache, BLEU", tables.cache()),
+        (f"Cache, {_SEARCHES}", tables.cache_searches()),
+    ):
+        yield f"## {title}"
+        yield markdown(lines)
+    yield from _plot("searches", plots)
+    yield "## Hyper-parameters: k / λ / T"
+    yield "T is of squared distances, of Fast kNN-MT of cosine distances; where λ fades, its most is given."
+    yield markdown(tables.settings())
+    if results.timed:
+        yield from _speed(results, tables, plots)
+    yield "## Signatures"
+    yield "\n".join(_signatures(results))
+
+
+def _speed(results: Results, tables: Tables, plots: list[str]) -> Iterator[str]:
+    records = list(results.speeds.values())
+    loads = [record["load_before"] for record in records if record["load_before"] is not None]
+    yield "## Speed"
+    sentences = "/".join(f"{count:,}" for count in sorted({record["sentences"] for record in records}))
+    yield (
+        f"Tokens a second on {results.machines(records)}: median, slowest and fastest round, and times "
+        f"{tables.titled(tables.reference)}. {sentences} sentences, systems in turns within every round; load of the "
+        f"machine before: {min(loads, default=0):.1f} to {max(loads, default=0):.1f}. The paper's figures give no "
+        f"numbers; its text says about twice kNN-MT's speed, and {CACHE_SAVES_PERCENT} % of the searches saved by the "
+        "cache."
+    )
+    for domain in results.domains:
+        yield f"### {domain}"
+        yield markdown(tables.speed(domain))
+    yield from _plot("speed", plots)
+    yield "## Ablation: tokens a second, mean of the domains, and the part of the time that searching takes"
+    yield markdown(tables.ablation())
+    yield from _plot("ablation", plots)
+
+
+def _conditions(results: Results) -> str:
+    records = [each.record for each in results.rows.values()]
+    lines = [f"- machine of the scores: {results.machines(records)}"]
+    for domain in results.domains:
+        store, text = results.stores[domain], results.texts[domain]
+        held = store.get("reported sources that it holds", 0)
+        known = f"; the store holds the source of {held:,} of them, which flatters it" if held else ""
+        lines.append(
+            f"- {domain}: {store.get('pairs', 0):,} training pairs, {store.get('entries', 0):,} entries; "
+            f"{len(text.reported):,} sentences reported ({text.reported_from}), {len(text.tuning):,} to tune on{known}"
+        )
+    return "\n".join(lines)
+
+
+def _plot(name: str, plots: list[str]) -> Iterator[str]:
+    if name in plots:
+        yield f"![{name}]({name}.png)"
+
+
+def _signatures(results: Results) -> Iterator[str]:
+    scored = next(iter(results.rows.values()), None)
+    if scored is not None:
+        yield f"- BLEU: `{scored.scores.bleu.signature}`"
+        yield f"- chrF: `{scored.scores.chrf.signature}`"
+    for (domain, name), each in results.rows.items():
+        cut = f"; {each.record['cut']} cut at the most tokens" if each.record["cut"] else ""
+        yield f"- {domain}, {name}: `{each.record['signature']}`{cut}"

@@ -1,0 +1,136 @@
+"""What was produced, read back and scored: BLEU and chrF of every row, searches, settings, speed."""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from knnmt.errors import InputError
+from knnmt.evaluation.scoring import Score, Scores, score
+from knnmt.reproduction import paper
+from knnmt.reproduction.records import read_record, write_record
+from knnmt.reproduction.texts import DomainText
+
+_SCORES = "scores.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RowResult:
+    """A row in one domain, as its file has it, and its scores."""
+
+    record: dict[str, Any]
+    scores: Scores
+
+    def searched(self, with_first_step: bool = True) -> float:
+        """Percent of the rows of all steps that were searched; without first steps as the paper counts."""
+        counted = self.record["searches"]
+        rows, searches = counted["rows"], counted["searches"]
+        if not with_first_step:
+            rows, searches = rows - counted["first_rows"], searches - counted["first_searches"]
+        return 100 * searches / rows if rows else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Everything of an output. rows: by domain and name; speeds: by domain and batch size; stores: of each domain"""
+
+    domains: tuple[str, ...]
+    rows: dict[tuple[str, str], RowResult]
+    speeds: dict[tuple[str, int], dict[str, Any]]
+    texts: dict[str, DomainText]
+    stores: dict[str, dict[str, Any]]
+    plan: dict[str, Any]
+
+    def of(self, domain: str, name: str) -> RowResult | None:
+        return self.rows.get((domain, name))
+
+    def bleu(self, domain: str, name: str) -> float | None:
+        found = self.of(domain, name)
+        return None if found is None else found.scores.bleu.value
+
+    def average(self, measure: Callable[[RowResult], float], name: str) -> float | None:
+        """The mean over all domains, None where one was not run."""
+        found = [self.of(domain, name) for domain in self.domains]
+        there = [measure(each) for each in found if each is not None]
+        return statistics.mean(there) if len(there) == len(found) else None
+
+    def average_bleu(self, name: str) -> float | None:
+        return self.average(lambda each: each.scores.bleu.value, name)
+
+    @property
+    def names(self) -> list[str]:
+        """Of all rows that were run anywhere."""
+        return list(dict.fromkeys(name for _, name in self.rows))
+
+    @property
+    def batch_sizes(self) -> list[int]:
+        return sorted({size for _, size in self.speeds})
+
+    @property
+    def timed(self) -> list[str]:
+        """Names of the systems whose speed was measured."""
+        return list(dict.fromkeys(name for record in self.speeds.values() for name in record["systems"]))
+
+    def speed(self, domain: str, size: int, name: str) -> list[float]:
+        """Tokens a second of every round; none where it was not measured."""
+        record = self.speeds.get((domain, size), {"systems": {}})["systems"].get(name, {"rounds": []})
+        return [each["tokens"] / each["seconds"] for each in record["rounds"]]
+
+    def average_speed(self, size: int, name: str) -> float | None:
+        """The mean over domains of the medians, None where one was not measured."""
+        found = [self.speed(domain, size, name) for domain in self.domains]
+        return statistics.mean(map(statistics.median, found)) if all(found) else None
+
+    def machines(self, records: Sequence[dict[str, Any]]) -> str:
+        return "; ".join(dict.fromkeys(record["machine"] for record in records)) or "nothing"
+
+
+def read_results(output: Path, tell: Callable[[str], None] = lambda _: None) -> Results:
+    """All that is there, scored; scores of hypotheses that were scored before are taken over."""
+    plan = read_record(output / "plan.json")
+    if plan is None:
+        raise InputError(
+            f"{output}: nothing was produced there yet: expected plan.json, which `knnmt reproduce` writes"
+        )
+    domains = _ordered([path.parent.name for path in output.glob("*/text.json")])
+    language = plan["target language"]
+    texts = {each: DomainText.of_record(read_record(output / each / "text.json") or {}) for each in domains}
+    known = read_record(output / _SCORES) or {}
+    scored: dict[str, Any] = {}
+    rows: dict[tuple[str, str], RowResult] = {}
+    speeds: dict[tuple[str, int], dict[str, Any]] = {}
+    for domain in domains:
+        for path in sorted((output / domain).rglob("*.json"), key=lambda each: each.stat().st_mtime_ns):
+            record = read_record(path) or {}
+            if "hypotheses" in record:
+                name = f"{domain}/{record['row']}"
+                scored[name] = _scored(record, texts[domain], language, known.get(name))
+                rows[domain, record["row"]] = RowResult(record, _scores_of(scored[name]))
+            elif "batch_size" in record:
+                speeds[domain, record["batch_size"]] = record
+        tell(f"{domain}: {sum(each == domain for each, _ in rows)} rows scored")
+    write_record(output / _SCORES, scored)
+    stores = {each: read_record(output / each / "store.json") or {} for each in domains}
+    return Results(tuple(domains), rows, speeds, texts, stores, plan)
+
+
+def _ordered(domains: Sequence[str]) -> list[str]:
+    """The paper's first, in its order."""
+    return sorted(
+        domains, key=lambda each: (len(paper.DOMAINS) if paper.place_of(each) is None else paper.place_of(each), each)
+    )
+
+
+def _scored(record: dict[str, Any], text: DomainText, language: str, earlier: dict[str, Any] | None) -> dict[str, Any]:
+    of = hashlib.sha256("\n".join([*record["hypotheses"], *text.references]).encode()).hexdigest()
+    if earlier is not None and earlier["of"] == of:
+        return earlier
+    return {"of": of, **asdict(score(record["hypotheses"], text.references, language))}
+
+
+def _scores_of(content: dict[str, Any]) -> Scores:
+    return Scores(Score(**content["bleu"]), Score(**content["chrf"]))

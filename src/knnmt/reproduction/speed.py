@@ -1,0 +1,33 @@
+"""Speed of systems side by side (the paper's figures): in turns within every round, so that a slow moment hits all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from knnmt.evaluation.bench import load_average
+from knnmt.reproduction.translating import System
+from knnmt.translator.translator import Translator
+
+
+def measure_speed(
+    translator: Translator,
+    systems: Sequence[System],
+    sources: Sequence[str],
+    batch_size: int,
+    rounds: int,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> dict[str, Any]:
+    """Every round of every system: tokens, seconds and where they went. One batch before warms each up."""
+    load = load_average()
+    found: dict[str, dict[str, Any]] = {}
+    for system in systems:
+        _, figures = system.translate(translator, sources[:batch_size], batch_size)
+        found[system.row.name] = {"signature": figures["signature"], "rounds": []}
+    for number in range(rounds):
+        for place, system in enumerate(systems):
+            _, figures = system.translate(translator, sources, batch_size)
+            kept = {name: figures[name] for name in ("tokens", "seconds", "stage_seconds", "searches")}
+            found[system.row.name]["rounds"].append(kept)
+            progress(number * len(systems) + place + 1, rounds * len(systems))
+    return {"batch_size": batch_size, "sentences": len(sources), "load_before": load, "systems": found}

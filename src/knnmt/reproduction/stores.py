@@ -1,0 +1,132 @@
+"""The stores of a domain: the full one, reduced and pruned ones, and for each block a twin of each with its index.
+
+STORES/<domain>/<steps>            made once, without an index
+STORES/<domain>/<block>-<steps>    the same segments (hard links), with the index and the gate of a block
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from knnmt.compression.pca import reduce
+from knnmt.compression.pruning import Search, prune
+from knnmt.compression.transforming import key_blocks
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.building import BuildConfig, build
+from knnmt.datastore.manifest import MANIFEST
+from knnmt.datastore.publication import storage_errors, sync_directory
+from knnmt.datastore.store import Datastore
+from knnmt.engine.base import Engine, State
+from knnmt.index.entries import Entries
+from knnmt.index.saved import build_index, save_index
+from knnmt.index.store_index import StoreIndex
+
+KINDS = {"A": "ivfpq", "B": "pq4"}
+_SCRATCH = ".making-twin"
+_LINKED = (MANIFEST, "settings.json", "segments")
+_BLOCK_ROWS = 1024  # as pruning reads them
+
+
+class DomainStores:
+    """Where the stores of a domain are, and how each is made; what is there already is whole.
+
+    exact: which blocks search every key, and have no index
+    """
+
+    def __init__(self, directory: Path, exact: frozenset[str]) -> None:
+        self._directory = directory
+        self._exact = exact
+
+    def path(self, steps: Sequence[str], block: str = "") -> Path:
+        """Of the store after some steps, or of a block's twin of it."""
+        return self._directory / "-".join([*([block] if block else []), *(steps or ["full"])])
+
+    def exists(self, steps: Sequence[str], block: str = "") -> bool:
+        return (self.path(steps, block) / MANIFEST).exists()
+
+    def is_exact(self, block: str) -> bool:
+        return block in self._exact
+
+    def build(
+        self,
+        pairs: Sequence[SegmentPair],
+        engine: Engine[State],
+        languages: tuple[str, str],
+        for_fast: bool,
+        progress: Callable[[int, int], None],
+    ) -> None:
+        """The full store; killed, it goes on from the slices that are done."""
+        with storage_errors(self._directory):
+            self._directory.mkdir(parents=True, exist_ok=True)
+        config = BuildConfig(*languages, for_fast=for_fast)
+        build(self.path(()), pairs, engine, config, lambda done, _entries: progress(done, len(pairs)))
+
+    def reduce(self, steps: Sequence[str]) -> None:
+        """Make the store whose last step is a PCA."""
+        reduce(Datastore.open(self.path(steps[:-1])), self.path(steps), int(steps[-1].removeprefix("pca")))
+
+    def prune(self, before: Sequence[str], ks: Sequence[int], search: Search) -> None:
+        """Make pruned stores for several k from one search of all entries: fewer nearest are the first of more."""
+        store = Datastore.open(self.path(before))
+        blocks = [
+            search(torch.from_numpy(keys.astype("float32")), max(ks) + 1) for _, keys in key_blocks(store, _BLOCK_ROWS)
+        ]
+        for k in ks:
+            steps = (*before, f"prune{k}")
+            if not self.exists(steps):
+                prune(store, self.path(steps), _recalled(blocks), k)
+
+    def index(self, steps: Sequence[str], block: str, progress: Callable[[int, int], None]) -> None:
+        """Make a block's twin of a store: its segments linked, its index its own.
+
+        After pruning, which only leaves keys out, it is the index of before with fewer entries: training takes longest.
+        """
+        place = self.path(steps, block)
+        scratch = self._directory / _SCRATCH
+        with storage_errors(scratch):
+            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.mkdir()
+            for name in _LINKED:
+                _link(self.path(steps) / name, scratch / name)
+        if not self.is_exact(block):
+            store = Datastore.open(scratch)
+            if steps and steps[-1].startswith("prune"):
+                trained = StoreIndex(Datastore.open(self.path(steps[:-1], block))).approximate
+                assert trained is not None, "the index of the store before comes first"  # noqa: S101
+                trained.fill(Entries(store), progress)
+                save_index(store, trained, KINDS[block], {})
+            else:
+                build_index(store, KINDS[block], progress=progress)
+        with storage_errors(place):
+            scratch.rename(place)
+            sync_directory(self._directory)
+
+
+def _recalled(blocks: Sequence[tuple[Tensor, Tensor]]) -> Search:
+    """A search that answers from what was found before, block after block in the same order."""
+    left = iter(blocks)
+
+    def search(_queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        distances_sq, ids = next(left)
+        return distances_sq[:, :k], ids[:, :k]
+
+    return search
+
+
+def _link(one: Path, other: Path) -> None:
+    """The same file or directory of files at another place, copied where the file system has no links."""
+    if one.is_dir():
+        other.mkdir()
+        for each in one.iterdir():
+            _link(each, other / each.name)
+    elif one.exists():
+        try:
+            os.link(one, other)
+        except OSError:
+            shutil.copyfile(one, other)

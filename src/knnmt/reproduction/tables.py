@@ -1,0 +1,242 @@
+"""The paper's tables from our results, its numbers in brackets behind ours."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+
+from knnmt.reproduction import paper
+from knnmt.reproduction.plan import ALPHAS, CANDIDATES, PRUNING_KS, Row
+from knnmt.reproduction.results import Results, RowResult
+
+NOT_RUN = "not run"
+BLOCK_TITLES = {"A": "A, as published", "B": "B, ours"}
+COMBINATIONS = ("pca+cache", "pca+pruning", "pca+cache+pruning")
+Lines = list[list[str]]
+
+
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+    """A table whose first line is its head."""
+    escaped = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    head, *others = (f"| {' | '.join(line)} |" for line in escaped)
+    return "\n".join([head, "|---" + "|---:" * (len(lines[0]) - 1) + "|", *others])
+
+
+class Tables:
+    """Tables of some results. rows: all that there could be, for their labels and their order"""
+
+    def __init__(self, results: Results, rows: Sequence[Row]) -> None:
+        self._results = results
+        self._labels = {row.name: row.label for row in rows}
+        self._names = [row.name for row in rows]
+        self._blocks = [block for block in BLOCK_TITLES if any(name.startswith(f"{block}/") for name in results.names)]
+
+    # Scores -----------------------------------------------------------------------------------------------------------
+
+    def main(self) -> Lines:
+        """Table 1: BLEU."""
+        return self._of_blocks(["base", *(f"fast-{c}" for c in CANDIDATES)], self._main_names, self._bleu)
+
+    def main_chrf(self) -> Lines:
+        """The same by chrF, which the paper does not give."""
+        first = ["base", *(f"fast-{c}" for c in CANDIDATES)]
+        return self._of_blocks(
+            first, self._main_names, lambda name: self._line(name, lambda each: each.scores.chrf.value, {})
+        )
+
+    def pruning(self) -> Lines:
+        """BLEU with fewer entries."""
+        return self._of_blocks([], lambda _: ["knn", *(f"pruning-{k}" for k in PRUNING_KS)], self._bleu)
+
+    def sizes(self) -> Lines:
+        """Entries, and what part of all is kept; of the paper in brackets."""
+        lines = [["", *self._results.domains]]
+        for name in ("knn", *(f"pruning-{k}" for k in PRUNING_KS)):
+            cells = [self._size(domain, name) for domain in self._results.domains]
+            lines.append([self._label(f"A/{name}"), *cells])
+        return lines
+
+    def _size(self, domain: str, name: str) -> str:
+        place = paper.place_of(domain)
+        theirs = "" if place is None else f" ({paper.ENTRIES[name][place]:,}: {paper.kept_percent(name, place):.0f} %)"
+        there = [found for block in self._blocks if (found := self._results.of(domain, f"{block}/{name}"))]
+        whole = self._results.stores[domain].get("entries")
+        if not there or not whole:
+            return NOT_RUN + theirs
+        entries = there[0].record["entries"]
+        return f"{entries:,}: {100 * entries / whole:.0f} %{theirs}"
+
+    def reduction(self) -> Lines:
+        """BLEU with shorter keys; the paper's own dimensions as lines of their own, for its keys are longer."""
+        names = [name.removeprefix("B/") for name in self._names if name.startswith("B/pca-")]
+        lines = self._of_blocks([], lambda _: ["knn", *names], lambda name: self._line(name, _bleu_of, {}))
+        for name in (paper.KNN, *(each for each in paper.BLEU if each.startswith("pca-"))):
+            label = "kNN-MT" if name == paper.KNN else f"PCA d = {name.removeprefix('pca-')}"
+            values = paper.BLEU[name]
+            cells = [_of_place(values, paper.place_of(domain)) for domain in self._results.domains]
+            lines.append([f"paper, of {paper.DIM:,} dimensions: {label}", *cells, f"{values[-1]:.2f}"])
+        return lines
+
+    def adaptive(self) -> Lines:
+        """BLEU of adaptive retrieval, and of as many steps by chance."""
+        names = [f"{kind}-{alpha}" for alpha in ALPHAS for kind in ("adaptive", "random")]
+        return self._of_blocks([], lambda _: ["knn", *names], self._bleu)
+
+    def cache(self) -> Lines:
+        """BLEU with caches; as published, and with each of its two differences from ours undone."""
+        return self._of_blocks([], lambda block: ["knn", *self._caches(block)], self._bleu)
+
+    def _caches(self, block: str) -> list[str]:
+        all_caches = [name.partition("/")[2] for name in self._names if name.startswith(f"{block}/cache-")]
+        return sorted(all_caches, key=lambda name: (float(name.split("-")[1]), len(name)))
+
+    # Searches ---------------------------------------------------------------------------------------------------------
+
+    def adaptive_searches(self) -> Lines:
+        """Percent of steps that search."""
+        names = [f"{kind}-{alpha}" for alpha in ALPHAS for kind in ("adaptive", "random")]
+        return self._of_blocks([], lambda _: names, self._searched)
+
+    def cache_searches(self) -> Lines:
+        """Percent of steps that search."""
+        return self._of_blocks([], self._caches, self._searched)
+
+    def _searched(self, name: str) -> list[str]:
+        """All steps counted, then without first steps, then the paper's, which leaves those out."""
+        cells = []
+        plain = name.partition("/")[2]
+        theirs = paper.SEARCHED.get(plain) if name.startswith("A/") else None
+        for domain in self._results.domains:
+            found, place = self._results.of(domain, name), paper.place_of(domain)
+            ours = NOT_RUN if found is None else f"{found.searched():.0f} · {found.searched(with_first_step=False):.0f}"
+            cells.append(ours + ("" if theirs is None or place is None else f" ({theirs[place]})"))
+        mean = self._results.average(lambda each: each.searched(), name)
+        after = self._results.average(lambda each: each.searched(with_first_step=False), name)
+        ours = NOT_RUN if mean is None or after is None else f"{mean:.0f} · {after:.0f}"
+        whole = theirs is not None and self._papers_domains
+        return [*cells, ours + (f" ({statistics.mean(theirs):.0f})" if whole and theirs else "")]
+
+    # Settings ---------------------------------------------------------------------------------------------------------
+
+    def settings(self) -> Lines:
+        """k, λ, T of the main rows; λ that fades is given at its most."""
+        lines = self._of_blocks([f"fast-{c}" for c in CANDIDATES], self._main_names, self._settings)
+        return [line[:-1] for line in lines]
+
+    def _settings(self, name: str) -> list[str]:
+        cells = []
+        theirs = paper.SETTINGS.get(name.removeprefix("A/"))
+        for domain in self._results.domains:
+            found, place = self._results.of(domain, name), paper.place_of(domain)
+            settings = found and found.record["settings"]
+            ours = (
+                NOT_RUN
+                if not settings
+                else _three(settings["k"], settings["interpolation_weight"], settings["temperature"])
+            )
+            cells.append(ours + ("" if theirs is None or place is None else f" ({_three(*theirs[place])})"))
+        return [*cells, ""]
+
+    # Speed ------------------------------------------------------------------------------------------------------------
+
+    def speed(self, domain: str) -> Lines:
+        """Median tokens a second, from the slowest to the fastest round, and times the published kNN-MT's."""
+        results = self._results
+        lines = [["system", *(f"batch {size}" for size in results.batch_sizes)]]
+        for name in results.timed:
+            cells = []
+            for size in results.batch_sizes:
+                speeds, first = results.speed(domain, size, name), results.speed(domain, size, self.reference)
+                if not speeds or not first:
+                    cells.append(NOT_RUN)
+                    continue
+                ratio = statistics.median(speeds) / statistics.median(first)
+                cells.append(f"{statistics.median(speeds):,.0f} ({min(speeds):,.0f}–{max(speeds):,.0f}), {ratio:.2f}")
+            lines.append([self.titled(name), *cells])
+        return lines
+
+    def ablation(self) -> Lines:
+        """Tokens a second averaged over domains, times the first kNN-MT's; and where the time went at each size."""
+        results = self._results
+        sizes = results.batch_sizes
+        lines = [["system", *(f"batch {size}" for size in sizes), *(f"search, batch {size}" for size in sizes)]]
+        for name in results.timed:
+            cells, shares = [], []
+            for size in sizes:
+                speed, first = results.average_speed(size, name), results.average_speed(size, self.reference)
+                cells.append(NOT_RUN if speed is None or not first else f"{speed:,.0f}, {speed / first:.2f}")
+                share = self._search_share(size, name)
+                shares.append(NOT_RUN if share is None else f"{share:.0f} %")
+            lines.append([self.titled(name), *cells, *shares])
+        return lines
+
+    def _search_share(self, size: int, name: str) -> float | None:
+        """Percent of the time that searching took."""
+        rounds = [
+            each
+            for domain in self._results.domains
+            for each in self._results.speeds.get((domain, size), {"systems": {}})["systems"].get(name, {"rounds": []})[
+                "rounds"
+            ]
+        ]
+        total = sum(each["seconds"] for each in rounds)
+        return 100 * sum(each["stage_seconds"].get("search", 0.0) for each in rounds) / total if total else None
+
+    @property
+    def reference(self) -> str:
+        """What speeds are compared with: kNN-MT as published, or ours where that was not run."""
+        return next((name for name in ("A/knn", "B/knn") if name in self._results.timed), "base")
+
+    # Parts ------------------------------------------------------------------------------------------------------------
+
+    def _main_names(self, block: str) -> list[str]:
+        return ["knn", "cache-6" if block == "A" else "cache-4", *COMBINATIONS]
+
+    def _of_blocks(
+        self, first: Iterable[str], names: Callable[[str], Sequence[str]], line: Callable[[str], list[str]]
+    ) -> Lines:
+        lines = [["", *self._results.domains, "average"], *([self._label(name), *line(name)] for name in first)]
+        for block in self._blocks:
+            lines.append([f"**{BLOCK_TITLES[block]}**", *[""] * (len(self._results.domains) + 1)])
+            lines += [[self._label(f"{block}/{name}"), *line(f"{block}/{name}")] for name in names(block)]
+        return lines
+
+    def _bleu(self, name: str) -> list[str]:
+        theirs = {} if name.startswith("B/") else paper.BLEU
+        return self._line(name, _bleu_of, theirs)
+
+    def _line(
+        self, name: str, measure: Callable[[RowResult], float], theirs: dict[str, tuple[float, ...]]
+    ) -> list[str]:
+        printed = theirs.get(name.removeprefix("A/"))
+        cells = []
+        for domain in self._results.domains:
+            found, place = self._results.of(domain, name), paper.place_of(domain)
+            ours = NOT_RUN if found is None else f"{measure(found):.2f}"
+            cells.append(ours + ("" if printed is None or place is None else f" ({printed[place]:.2f})"))
+        average = self._results.average(measure, name)
+        ours = NOT_RUN if average is None else f"{average:.2f}"
+        return [*cells, ours + (f" ({printed[-1]:.2f})" if printed and self._papers_domains else "")]
+
+    @property
+    def _papers_domains(self) -> bool:
+        return {each.lower() for each in self._results.domains} == set(paper.DOMAINS)
+
+    def _label(self, name: str) -> str:
+        return self._labels.get(name, name)
+
+    def titled(self, name: str) -> str:
+        """A row's label with its block."""
+        return f"{name[0]}: {self._label(name)}" if "/" in name else self._label(name)
+
+
+def _bleu_of(result: RowResult) -> float:
+    return result.scores.bleu.value
+
+
+def _of_place(values: Sequence[float], place: int | None) -> str:
+    return "" if place is None else f"{values[place]:.2f}"
+
+
+def _three(k: int, weight: float, temperature: float) -> str:
+    return f"{k} / {weight:.2g} / {temperature:.3g}"

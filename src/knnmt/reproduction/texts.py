@@ -1,0 +1,107 @@
+"""The text of a domain: what builds its store, what tunes, and what is reported.
+
+DATA/<domain>/ holds train.*, dev.*, and where there is one test.*, in any format that `corpus` reads, plain text as two
+files. Without test.*, dev is divided by a fixed hash of its sources: one half tunes, the other is reported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.reading import read_memories
+from knnmt.corpus.report import ReadingReport
+from knnmt.corpus.splitting import halves, spread
+from knnmt.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class DomainText:
+    """What tunes and what is reported, apart. reported_from: "test", or "half of dev" """
+
+    tuning: list[SegmentPair]
+    reported: list[SegmentPair]
+    reported_from: str
+
+    @property
+    def sources(self) -> list[str]:
+        return [pair.source for pair in self.reported]
+
+    @property
+    def references(self) -> list[str]:
+        return [pair.target for pair in self.reported]
+
+    def as_record(self) -> dict[str, Any]:
+        """For a file, from which `of_record` makes it again on a machine without the data."""
+        return {
+            "reported_from": self.reported_from,
+            "reported": [[pair.source, pair.target] for pair in self.reported],
+            "tuning": [[pair.source, pair.target] for pair in self.tuning],
+        }
+
+    @classmethod
+    def of_record(cls, record: dict[str, Any]) -> DomainText:
+        tuning, reported = (
+            [SegmentPair(source, target, f"{name}#{number}") for number, (source, target) in enumerate(record[name])]
+            for name in ("tuning", "reported")
+        )
+        return cls(tuning, reported, record["reported_from"])
+
+
+def domains_in(data: Path) -> list[str]:
+    """Directories with text to build a store from."""
+    if not data.is_dir():
+        raise InputError(f"{data}: expected a directory with a directory for each domain")
+    found = sorted(each.name for each in data.iterdir() if each.is_dir() and _files(each, "train"))
+    if not found:
+        raise InputError(f"{data}: expected DOMAIN/train.* and DOMAIN/dev.* in it, found no train.* in any directory")
+    return found
+
+
+def _files(domain: Path, part: str) -> list[Path]:
+    return sorted(path for path in domain.glob(f"{part}.*") if path.is_file())
+
+
+def files_of(domain: Path) -> list[Path]:
+    """All that is read of a domain; refused unless there is enough."""
+    for part in ("train", "dev"):
+        if not _files(domain, part):
+            raise InputError(f"{domain}: expected {part}.* there, in any format of `knnmt build`, and found none")
+    return [path for part in ("train", "dev", "test") for path in _files(domain, part)]
+
+
+def digest(domain: Path) -> str:
+    """Of the bytes of all its files: results of other text are other results."""
+    found = hashlib.sha256()
+    for path in files_of(domain):
+        with path.open("rb") as file:
+            found.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return found.hexdigest()[:16]
+
+
+def read_training(domain: Path, languages: tuple[str, str], pairs: int) -> list[SegmentPair]:
+    """So many pairs from all over the training text, 0 for all of it."""
+    found = _read(domain, "train", languages)
+    return spread(found, pairs) if pairs else found
+
+
+def read_text(domain: Path, languages: tuple[str, str], sentences: int) -> DomainText:
+    """What tunes, and at most so many reported pairs from all over what there is, 0 for all."""
+    development = _read(domain, "dev", languages)
+    if _files(domain, "test"):
+        tuning, reported, origin = development, _read(domain, "test", languages), "test"
+    else:
+        (tuning, reported), origin = halves(development), "half of dev"
+    if not tuning or not reported:
+        raise InputError(f"{domain}: too little text: {len(tuning)} pairs to tune on, {len(reported)} to report")
+    return DomainText(tuning, spread(reported, sentences) if sentences else reported, origin)
+
+
+def _read(domain: Path, part: str, languages: tuple[str, str]) -> list[SegmentPair]:
+    paths: Sequence[Path] = _files(domain, part)
+    return list(read_memories(paths, ReadingConfig(*languages), ReadingReport()))

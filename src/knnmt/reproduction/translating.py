@@ -1,0 +1,110 @@
+"""Translating with one row: its retrieval put together, its searches counted, and what it took."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from knnmt import timing
+from knnmt.config import RetrievalConfig
+from knnmt.errors import KnnmtWarning
+from knnmt.reproduction.plan import Row
+from knnmt.retrieval.gate import RandomGate, ThresholdGate, TrainedGate
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.retriever import Gate, Retrieval
+from knnmt.retrieval.statistics import Statistics
+from knnmt.translator.memories import Memories, Store
+from knnmt.translator.translation import Translation
+from knnmt.translator.translator import Translator
+
+_MOST_TOKENS = 200  # a system that breaks down would go on to the model's last position
+_STORE = Path("the row's")
+
+
+class _OneRetrieval(Memories):
+    """Memories that retrieve in one way, whatever is asked for: gates of chance are none that a call can name."""
+
+    def __init__(self, translator: Translator, retrieval: Retrieval) -> None:
+        super().__init__(translator.engine)
+        self._only = retrieval
+
+    def retrieval(self, datastore: Store, settings: Mapping[str, Any]) -> Retrieval:  # noqa: ARG002
+        return self._only
+
+    def refresh(self, datastores: Iterable[Store]) -> None:
+        """The stores of a reproduction do not change."""
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A row that is ready to translate. retrieval: None for the model alone; rate: of a choice by chance"""
+
+    row: Row
+    retrieval: Retrieval | None
+    rate: float | None = None
+
+    @classmethod
+    def of(cls, row: Row, opened: OpenStore | None, config: RetrievalConfig | None, rate: float | None) -> System:
+        """Put a row together from its store and what was tuned for that."""
+        if opened is None or config is None:
+            return cls(row, None)
+        config = replace(config, cache=row.cache, gate=row.alpha)
+        gate: Gate | None = None
+        if row.alpha is not None:
+            trained = TrainedGate.read(opened.store, opened.device)
+            gate = ThresholdGate(trained, row.alpha) if rate is None else RandomGate(rate, 0, trained)
+        return cls(row, Retrieval(opened, config, gate), rate)
+
+    @property
+    def config(self) -> RetrievalConfig | None:
+        return None if self.retrieval is None else self.retrieval.config
+
+    def translate(
+        self,
+        translator: Translator,
+        sources: Sequence[str],
+        batch_size: int,
+        progress: Any = lambda _done, _total: None,
+    ) -> tuple[list[Translation], dict[str, Any]]:
+        """Translations and figures: seconds, where they went, tokens, and searches as `Statistics` counts them."""
+        before = translator.memories, translator.statistics
+        statistics = translator.statistics = Statistics()
+        if self.retrieval is not None:
+            translator.memories = _OneRetrieval(translator, self.retrieval)
+        try:
+            with warnings.catch_warnings(), timing.record() as timings:
+                warnings.simplefilter("ignore", KnnmtWarning)  # cut translations are counted
+                started = time.perf_counter()
+                found = []
+                for each in translator.stream(
+                    sources, batch_size=batch_size, max_tokens=_longest(translator), datastore=self._store
+                ):
+                    found.append(each)
+                    progress(len(found), len(sources))
+                seconds = time.perf_counter() - started
+            longest = _longest(translator)
+            signature = translator.signature(translator.decoding(max_tokens=longest), datastore=self._store)
+        finally:
+            translator.memories, translator.statistics = before
+        counted = {name: value for name, value in asdict(statistics).items() if isinstance(value, int)}
+        return found, {
+            "seconds": seconds,
+            "stage_seconds": dict(timings.seconds),
+            "tokens": sum(len(each.tokens) for each in found),
+            "cut": sum(not each.complete for each in found),
+            "batch_size": batch_size,
+            "searches": counted,
+            "signature": signature if self.rate is None else f"{signature}|chance:{self.rate:.4f}",
+        }
+
+    @property
+    def _store(self) -> Path | None:
+        return None if self.retrieval is None else _STORE
+
+
+def _longest(translator: Translator) -> int:
+    return min(_MOST_TOKENS, translator.engine.max_positions - 1)

@@ -1,0 +1,95 @@
+"""Settings of the systems, by the likelihood of the half of the development text that is not reported.
+
+The paper chooses k and λ from a grid by BLEU and takes T from others; T belongs to the keys of a model, so here it is
+tuned with them. Stores are tuned one by one; rows that differ in their cache alone share what was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from knnmt.config import FastConfig, RetrievalConfig
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.splitting import divide, spread
+from knnmt.datastore.overlap import overlap
+from knnmt.engine.base import Engine, State
+from knnmt.errors import InputError
+from knnmt.reproduction.plan import ALPHAS, KS, WEIGHTS
+from knnmt.reproduction.records import settings_of
+from knnmt.retrieval.calibration import DEFAULT_K
+from knnmt.retrieval.development import develop
+from knnmt.retrieval.gate_training import GateConfig, gate_text, judge_thresholds, train_gate
+from knnmt.retrieval.likelihood import Positions, best_fixed
+from knnmt.retrieval.likelihood import spread as spread_of
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.tuning import tune
+
+TUNING_PAIRS = 300  # enough for three numbers; a gate is trained on all there are
+_MOST_OF_IT = 0.95  # of the gain on the model alone, as `tune` has it: likelihood always asks for a little more
+_TEMPERATURES = tuple(np.geomspace(0.1, 10, 21).tolist())  # times the spread of the neighbours' distances
+
+
+def tuned_settings(
+    engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], block: str, fast: int | None = None
+) -> dict[str, Any]:
+    """Settings of a store as a block has them, with their loss and the model's alone in nats a token.
+
+    block: "B" lets λ fade with distance; anything else takes the paper's grid with fixed λ
+    fast: c, for Fast kNN-MT
+    """
+    few = spread(_new(opened, pairs), TUNING_PAIRS)
+    config = FastConfig(fast) if fast else None
+    positions = develop(engine, opened, few, max(KS), fast=config).positions()
+    if block == "B":
+        found = tune(positions).fading
+        best, loss = found.fading, found.fading_loss
+    else:
+        loss, best = as_published(positions, config)
+    return {"settings": settings_of(best), "loss": loss, "alone": positions.loss(None), "pairs": len(few)}
+
+
+def as_published(positions: Positions, fast: FastConfig | None = None) -> tuple[float, RetrievalConfig]:
+    """Of the paper's grid the smallest k that has nearly all of the best one's gain, with the T and λ that fit it.
+
+    After pruning an entry weighs as much as any other: the paper's code counts what was merged, and never asks.
+    """
+    positions = replace(positions, log_counts=None)
+    plain = RetrievalConfig(k=1, interpolation_weight=0.0, temperature=1.0, use_counts=False, fast=fast)
+    scale = spread_of(positions.first(DEFAULT_K).distances_sq)
+    width = positions.distances_sq.shape[1]
+    found = []
+    for k in [k for k in KS if k <= width] or [width]:
+        loss, temperature, weight = min(
+            best_fixed(positions.first(k), [scale * each for each in _TEMPERATURES], WEIGHTS)
+        )
+        found.append((loss, k, weight, temperature / plain.squared_temperature))
+    best = min(found)[0]
+    enough = best + (1 - _MOST_OF_IT) * max(0.0, positions.loss(None) - best)
+    loss, k, weight, temperature = next(each for each in found if each[0] <= enough)
+    return loss, replace(plain, k=k, interpolation_weight=weight, temperature=temperature)
+
+
+def trained_gate(
+    engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], config: RetrievalConfig
+) -> dict[str, Any]:
+    """Train the gate of a store for its settings and put it there; what is known of it comes back."""
+    features = GateConfig().features
+    texts = [gate_text(engine, opened, some, config, None, features) for some in divide(_new(opened, pairs), 0.8)]
+    found = train_gate(opened, texts[0], texts[1], config, None)
+    found.gate.write(opened.store.path)
+    judged = [
+        {"alpha": each.threshold, "searched": each.searched, "gate": each.gate, "chance": each.chance}
+        for each in judge_thresholds(found, texts[1], ALPHAS)
+    ]
+    return {"losses": found.gate.record.losses, "epochs": found.gate.record.epochs, "thresholds": judged}
+
+
+def _new(opened: OpenStore, pairs: Sequence[SegmentPair]) -> Sequence[SegmentPair]:
+    new = overlap(opened.store, pairs).new
+    if not new:
+        raise InputError(f"{opened.store.path}: it holds the source of every pair that could tune it")
+    return new

@@ -1,0 +1,48 @@
+"""Reproducing the paper from the command line."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from index_stores import faiss_or_skip
+from made_domains import write_domains
+from test_tune_commands import refused, succeeds
+
+faiss_or_skip()
+pytest.importorskip("sacrebleu")
+
+
+def test_from_text_to_report_in_one_command_or_two(tmp_path: Path, tiny_checkpoint: Path) -> None:
+    data, output = write_domains(tmp_path / "data"), tmp_path / "out"
+    command: list[str | Path] = [
+        "reproduce",
+        "--data",
+        data,
+        "-o",
+        output,
+        "--model",
+        tiny_checkpoint,
+        "--sentences",
+        "2",
+        "--no-speed",
+    ]
+    command += ["--domains", "plain", "--systems", "base,B/knn", "--device", "cpu"]
+    said = succeeds(*command, "--produce-only")
+    assert "] plain/B/knn: " in said
+    assert not (output / "report.md").exists()
+    shutil.rmtree(output / "stores")
+    said = succeeds("reproduce", "-o", output, "--report-only")
+    assert said.splitlines() == ["plain: 2 rows scored", f"report     {output}/report.md"]
+    assert "- plain, B/knn: `model:" in (output / "report.md").read_text(encoding="utf-8")
+    said = succeeds(*command, "--minutes", "0", "--systems", "A/knn")
+    assert said.splitlines()[-1].startswith("time is up: ")
+
+
+def test_mistakes_of_reproducing_are_explained(tmp_path: Path) -> None:
+    data = write_domains(tmp_path / "data")
+    assert "--data is missing" in refused("reproduce", "-o", tmp_path / "out")
+    assert "give one of" in refused("reproduce", "-o", tmp_path / "out", "--produce-only", "--report-only")
+    given = ("reproduce", "--data", data, "-o", tmp_path / "out")
+    assert "expected numbers with commas between" in refused(*given, "--batch-sizes", "1,many")

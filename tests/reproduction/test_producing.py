@@ -1,0 +1,210 @@
+"""Producing and reporting: all of it on a random model, killed and gone on with, refused where it must be."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from index_stores import faiss_or_skip
+from made_domains import ROWS, asked, write_domains
+
+from conftest import ROOT
+from knnmt.errors import InputError, MissingDependencyError, SettingError
+from knnmt.reproduction.producing import produce
+from knnmt.reproduction.report import write_report
+
+faiss_or_skip()
+sacrebleu = pytest.importorskip("sacrebleu")
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> tuple[Path, Path, list[str]]:
+    """The data, the output, and what was told."""
+    directory = tmp_path_factory.mktemp("made")
+    told: list[str] = []
+    data = write_domains(directory / "data", test=True)
+    assert produce(asked(data, directory / "out", tiny_checkpoint), told.append) == 0
+    return data, directory / "out", told
+
+
+def test_every_row_has_what_a_report_needs(made: tuple[Path, Path, list[str]]) -> None:
+    _, output, told = made
+    assert told[-1].startswith(f"[{len(told)}/{len(told)}] plain/speed-2: ")
+    for domain in ("plain", "marked"):
+        for row in (*ROWS, "A/adaptive-0.5"):
+            record = read(output / domain / f"{row}.json")
+            assert len(record["hypotheses"]) == 3
+            assert record["machine"]
+            assert record["versions"]["knnmt"]
+            assert f"|v:{record['versions']['knnmt']}" in record["signature"]
+            assert record["searches"]["searches"] <= record["searches"]["rows"]
+        published, ours = (read(output / domain / f"{block}/knn.json") for block in "AB")
+        assert "|index:ivfpq/32|" in published["signature"]
+        assert "|index:pq4/" in ours["signature"]
+        assert (published["batch_size"], ours["batch_size"]) == (8, 32)
+        assert published["settings"]["fading"] is None
+        assert ours["settings"]["fading"] is not None
+        combined = read(output / domain / "B/pca+cache+pruning.json")
+        assert combined["dim"] == 16
+        assert combined["entries"] < ours["entries"]
+        by_chance = read(output / domain / "A/random-0.5.json")
+        counted = read(output / domain / "A/adaptive-0.5.json")["searches"]
+        assert by_chance["chance"] == counted["searches"] / counted["rows"]
+        assert f"|chance:{by_chance['chance']:.4f}" in by_chance["signature"]
+        timed = read(output / domain / "speed-2.json")["systems"]
+        assert list(timed) == ["base", "A/knn", "A/cache-6", "B/knn", "B/pca+cache+pruning"]
+    assert read(output / "plain/text.json")["reported_from"] == "test"
+
+
+def test_the_report_is_made_elsewhere_and_has_no_text(made: tuple[Path, Path, list[str]], tmp_path: Path) -> None:
+    _, output, _ = made
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(output, elsewhere, ignore=shutil.ignore_patterns("stores"))
+    report = write_report(elsewhere).read_text(encoding="utf-8")
+    again = write_report(elsewhere).read_text(encoding="utf-8")  # from the scores that were kept
+    assert report == again
+    assert "Satz" not in report
+    assert "| **A, as published** |" in report
+    assert "| pruning k = 5 | not run | not run | not run |" in report
+    assert "(34.98)" not in report  # the paper's average is of domains that these are not
+    for name in ("speed", "ablation", "searches"):
+        assert f"![{name}]({name}.png)" in report
+        assert (elsewhere / f"{name}.svg").exists()
+    scored = []
+    for domain in ("marked", "plain"):
+        hypotheses = read(elsewhere / domain / "A/knn.json")["hypotheses"]
+        references = [target for _, target in read(elsewhere / domain / "text.json")["reported"]]
+        scored.append(sacrebleu.corpus_bleu(hypotheses, [references]).score)
+    assert f"| kNN-MT | {scored[0]:.2f} | {scored[1]:.2f} | {sum(scored) / 2:.2f} |" in report
+
+
+def test_a_second_call_does_only_what_is_missing(
+    made: tuple[Path, Path, list[str]], tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    data, output, told = made
+    copy = tmp_path / "copy"
+    shutil.copytree(output, copy)
+    before = read(copy / "plain/A/knn.json")
+    (copy / "plain/A/knn.json").unlink()
+    again: list[str] = []
+    assert produce(asked(data, copy, tiny_checkpoint), again.append) == 0
+    assert len(again) == 2
+    assert "plain/A/knn: " in again[1]
+    assert read(copy / "plain/A/knn.json")["hypotheses"] == before["hypotheses"]
+    (copy / "plain/A/knn.json").unlink()
+    shutil.rmtree(copy / "stores")  # results without their stores: only those of the missing row are made again
+    again.clear()
+    assert produce(asked(data, copy, tiny_checkpoint), again.append) == 0
+    assert [line.split()[1] for line in again[1:]] == ["plain/store:", "plain/index", "plain/A/knn:"]
+    assert len(told) > 30
+
+
+def test_time_that_is_up_leaves_the_rest(
+    made: tuple[Path, Path, list[str]], tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    data, _, told = made
+    said: list[str] = []
+    left = produce(asked(data, tmp_path / "out", tiny_checkpoint, minutes=0.0), said.append)
+    assert 0 < left <= len(told)
+    assert said == [f"time is up: {left} stages are left, marked/text first; the same command goes on"]
+    assert not list(tmp_path.glob("out/*/text.json"))
+
+
+def test_what_differs_is_refused(made: tuple[Path, Path, list[str]], tiny_checkpoint: Path, tmp_path: Path) -> None:
+    data, output, _ = made
+    with pytest.raises(SettingError, match=r"sentences was 3, now 4; block B searches was index, now exact"):
+        produce(asked(data, output, tiny_checkpoint, sentences=4, exact=True))
+    changed = tmp_path / "data"
+    shutil.copytree(data, changed)
+    (changed / "plain" / "train.tsv").write_text("a\tb\n", encoding="utf-8")
+    with pytest.raises(SettingError, match="holds results of other text"):
+        produce(asked(changed, output, tiny_checkpoint))
+    with pytest.raises(InputError, match="no domain 'poems' there; it has marked, plain"):
+        produce(asked(data, output, tiny_checkpoint, domains=("poems",)))
+    with pytest.raises(InputError, match="nothing was produced there yet"):
+        write_report(tmp_path)
+    with pytest.raises(SettingError, match="blocks must be of A and B, got C"):
+        asked(data, output, tiny_checkpoint, blocks=("C",))
+    with pytest.raises(SettingError, match="nothing is left to do"):
+        asked(data, output, tiny_checkpoint, quality=False, speed=False)
+
+
+def test_without_faiss_the_way_out_is_named(
+    made: tuple[Path, Path, list[str]], tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise MissingDependencyError("faiss-cpu", "an index other than exact search", "faiss")
+
+    monkeypatch.setattr("knnmt.reproduction.producing.load_faiss", missing)
+    with pytest.raises(SettingError, match="or without it: --blocks B --exact"):
+        produce(asked(made[0], tmp_path / "out", tiny_checkpoint))
+    assert not (tmp_path / "out").exists()
+
+
+LIGHT = """
+import sys
+allowed = {"torch", "numpy", "safetensors", "tokenizers", "torchgen", "knnmt", "typing_extensions", "sympy", "mpmath",
+           "networkx", "jinja2", "markupsafe", "fsspec", "filelock"}
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top not in allowed and top not in sys.stdlib_module_names and not top.startswith("_"):
+            raise ModuleNotFoundError(f"blocked: {name}", name=name)
+sys.meta_path.insert(0, Block())
+from knnmt.reproduction.__main__ import main
+main(sys.argv[1:])
+"""
+
+
+def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_been(
+    made: tuple[Path, Path, list[str]], tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    """With the light core alone, too: exact search, and no package of the command line."""
+    data, _, _ = made
+    output = tmp_path / "killed"
+    command = [sys.executable, "-c", LIGHT, "--data", data, "--output", output, "--model", tiny_checkpoint]
+    command += ["--domains", "plain", "--blocks", "B", "--exact", "--sentences", "3", "--no-speed", "--device", "cpu"]
+    command += ["--systems", "base", "B/knn", "B/pruning-[12]", "B/random-0.5"]
+
+    def start(*more: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(each) for each in [*command, *more]],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"},
+        )
+
+    first = start()
+    deadline = time.monotonic() + 60
+    while not (output / "plain/B/knn.json").exists() and first.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    assert first.returncode == -signal.SIGKILL
+    assert not (output / "plain/B/random-0.5.json").exists()
+    second = start()
+    said, complaints = second.communicate(timeout=60)
+    assert (second.returncode, complaints) == (0, "")
+    assert " stages were done before" in said.splitlines()[0]
+    whole = tmp_path / "whole"
+    chosen = ("base", "B/knn", "B/pruning-[12]", "B/random-0.5")
+    config = asked(
+        data, whole, tiny_checkpoint, domains=("plain",), blocks=("B",), exact=True, speed=False, systems=chosen
+    )
+    assert produce(config, lambda _: None) == 0
+    for path in sorted(whole.glob("plain/**/*.json")):
+        one, other = read(path), read(output / path.relative_to(whole))
+        assert one.get("hypotheses") == other.get("hypotheses")
+        assert one.get("settings") == other.get("settings")
