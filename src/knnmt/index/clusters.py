@@ -16,6 +16,7 @@ from torch import Tensor
 from knnmt.index.base import Found, nearest_first, nothing
 from knnmt.index.kinds import SearchSettings
 from knnmt.index.resident import LARGEST, ResidentKeys, Scan, product
+from knnmt.index.selecting import columns_of_smallest
 from knnmt.index.tiles import TILE, principal_axes, shortened, tile_centres, tiled
 
 _KEPT = 0.4  # of the dimensions
@@ -90,10 +91,10 @@ class Clusters:
         of_centres, of_keys = torch.split(asked, [each.rows.shape[1] for each in (self._centres, self._scan)], dim=1)
         probes = min(self.settings.probes, self.tiles)
         to_centres = product(of_centres, self._centres.rows.T)
-        near = to_centres.topk(probes, dim=1, largest=False, sorted=False).indices
+        near = columns_of_smallest(to_centres, probes)
         scores = self._scores(of_keys, near).view(len(queries), -1)
         candidates = min(max(2 * k, self.settings.candidates), scores.shape[1])
-        place = scores.topk(candidates, dim=1, largest=False, sorted=False).indices
+        place = columns_of_smallest(scores, candidates)
         slots = torch.add(place % TILE, near.gather(1, place // TILE), alpha=TILE)
         return self.keys.nearest_of(queries, self._live_ids[slots], k)
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from knnmt.index.base import Found, nearest_first, nothing
+from knnmt.index.selecting import columns_of_smallest
 
 MORE = 8  # candidates beyond k that the scan hands on, against its rounding errors
 GROUP = 64  # keys that the scan looks at together
@@ -144,7 +145,8 @@ class ResidentKeys:
             for ids, some in zip(torch.split(near, at_once), torch.split(asked, at_once), strict=True)
         ]
         scores = (parts[0] if len(parts) == 1 else torch.cat(parts))[..., 0]
-        best, place = scores.topk(min(k + MORE, near.shape[1]), dim=1, largest=False, sorted=False)
+        place = columns_of_smallest(scores, min(k + MORE, near.shape[1]))
+        best = scores.gather(1, place)
         return self.nearest_of(queries, near.gather(1, place).masked_fill_(best.isinf(), -1), k)
 
     def nearest_of(self, queries: Tensor, ids: Tensor, k: int) -> Found:
@@ -168,7 +170,7 @@ def nearest_groups(asked: Tensor, keys: Tensor, count: int) -> Tensor:
         scores = product(asked, keys[first : first + block].T)
         some = minima[:, first // GROUP : (first + block) // GROUP]
         torch.amin(scores.view(rows, GROUP, -1), 1, out=some)
-    numbers = minima.topk(min(count, groups), dim=1, largest=False, sorted=False).indices
+    numbers = columns_of_smallest(minima, min(count, groups))
     members = torch.arange(GROUP, device=keys.device)
     if block >= len(keys):
         return (members * groups + numbers[..., None]).flatten(1)

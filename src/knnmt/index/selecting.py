@@ -1,0 +1,19 @@
+"""The k smallest numbers of each row, where their order does not matter."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from knnmt.native.gpu import kernel
+
+
+def columns_of_smallest(values: Tensor, k: int) -> Tensor:
+    """The columns of the k smallest numbers of each row, (rows, k), in no order. values (rows, columns) float32."""
+    rows, columns = values.shape
+    select = kernel("select", values.device) if values.is_contiguous() and 0 < k <= columns and rows else None
+    if select is None:
+        return values.topk(k, dim=1, largest=False, sorted=False).indices
+    chosen = torch.empty((rows, k), dtype=torch.long, device=values.device)
+    select(grid=(rows, 1, 1), block=(1024, 1, 1), args=[values, columns, k, chosen])
+    return chosen
