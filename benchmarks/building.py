@@ -1,6 +1,6 @@
 """Building speed beside the bare forced pass: what everything around the model costs.
 
-    python benchmarks/building.py [--text FILE.tsv] [--pairs 6000] [--rounds 5] [--batch-tokens 1024 ...]
+    python benchmarks/building.py [--text FILE.tsv] [--pairs 6000] [--rounds 5] [--batch-tokens 1024 ...] [--device cuda]
 
 Both sides run the same batches in one process, taking turns. "bare" is encoder and decoder without output projection
 and nothing else; "build" reads, tokenizes, cuts slices, runs the same passes, keeps the keys in float16, hashes and
@@ -32,6 +32,7 @@ from knnmt.datastore.building import BuildConfig, build
 from knnmt.datastore.slices import Slice, cut_slices
 from knnmt.engine.base import Engine
 from knnmt.engine.batching import batches_by_length
+from knnmt.engine.forced import pass_batching
 from knnmt.engine.loading import load_engine
 from knnmt.engine.precision import cpu_name
 
@@ -54,8 +55,12 @@ def bare_seconds(engine: Engine[Any], parts: list[Slice], batch_tokens: int) -> 
         for batch in batches_by_length(longer, BatchingConfig(sentences=None, tokens=batch_tokens)):
             sources, targets = [part.sources[i] for i in batch], [part.targets[i] for i in batch]
             longest = max(map(len, targets))
-            tokens = torch.tensor([[target + [0] * (longest - len(target))] for target in targets])
+            tokens = torch.tensor(
+                [[target + [0] * (longest - len(target))] for target in targets], device=engine.device
+            )
             engine.step(engine.start(engine.encode(sources)), tokens)
+    if engine.device.type == "cuda":
+        torch.cuda.synchronize()
     return time.perf_counter() - started
 
 
@@ -73,19 +78,22 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=6000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--batch-tokens", type=int, nargs="*", default=[BuildConfig().batch_tokens])
+    parser.add_argument("--batch-tokens", type=int, nargs="*", default=[])
+    parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    engine = load_engine(device="cpu")
+    engine = load_engine(device=arguments.device)
+    usual = pass_batching(engine).tokens or 0
+    name = cpu_name() if arguments.device == "cpu" else torch.cuda.get_device_name()
     with tempfile.TemporaryDirectory() as place:
         scratch = Path(place)
         memory = sample(arguments.text, arguments.pairs, scratch)
         pairs = list(read_memories([memory], ReadingConfig(), ReadingReport()))
         parts = list(cut_slices(pairs, engine.tokenizer, engine.max_positions, Counter()))
         entries = sum(part.entries for part in parts)
-        print(f"{cpu_name()}, {arguments.threads} threads, {arguments.rounds} rounds, {entries:,} entries\n")
+        print(f"{name}, {engine.dtype}, {arguments.threads} threads, {arguments.rounds} rounds, {entries:,} entries\n")
         print("| batch tokens | bare entries/s | build entries/s | build / bare |\n|---|---|---|---|")
-        for batch_tokens in arguments.batch_tokens:
+        for batch_tokens in arguments.batch_tokens or [usual]:
             bare, built = [], []
             for turn in range(arguments.rounds + 1):
                 seconds = bare_seconds(engine, parts, batch_tokens)

@@ -38,19 +38,20 @@ class BuildConfig:
 
     source_language, target_language: by default the engine's, and where it does not say, German and English
     key_dtype: "float16" or "float32", what the keys are stored in
-    batch_tokens: most tokens a side, padding counted, in one forced pass
+    batch_tokens: most tokens a side, padding counted, in one forced pass; None for what suits the device
     for_fast: keep what Fast kNN-MT needs besides: source tokens, their encoder states, word alignment
     """
 
     source_language: str | None = None
     target_language: str | None = None
     key_dtype: str = "float16"
-    batch_tokens: int = 1024
+    batch_tokens: int | None = None
     for_fast: bool = False
 
     def __post_init__(self) -> None:
         check(self.key_dtype in KEY_DTYPES, f"dtype must be one of {', '.join(KEY_DTYPES)}, got {self.key_dtype!r}")
-        check(self.batch_tokens >= 1, f"batch_tokens must be at least 1, got {self.batch_tokens}")
+        sound = self.batch_tokens is None or self.batch_tokens >= 1
+        check(sound, f"batch_tokens must be at least 1, got {self.batch_tokens}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def encode_parts(
     parts: Iterable[Slice],
     directory: Path,
     manifest: Manifest,
-    batch_tokens: int,
+    batch_tokens: int | None,
     progress: Progress,
 ) -> tuple[list[SegmentRecord], int]:
     """Turn slices into segments numbered on from the manifest's, and say how many an earlier run had done already.

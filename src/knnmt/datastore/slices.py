@@ -93,15 +93,16 @@ def _require_text(pair: SegmentPair) -> None:
 
 
 def encode_slice(
-    engine: Engine[State], part: Slice, key_dtype: str, batch_tokens: int, for_fast: bool = False
+    engine: Engine[State], part: Slice, key_dtype: str, batch_tokens: int | None, for_fast: bool = False
 ) -> dict[str, Array]:
     """The arrays of a slice's segment: forced passes over batches of similar length, entries in text order.
 
+    batch_tokens: most tokens a side of a pass, padding counted; None for what suits the device
     for_fast: the source side and the word alignment as well
     """
     # Both bring PyTorch, which looking into a store does not need.
     from knnmt.engine.alignment import align
-    from knnmt.engine.forced import force
+    from knnmt.engine.forced import force, pass_batching
 
     lengths = np.array([len(target) for target in part.targets])
     first = np.concatenate([[0], np.cumsum(lengths)[:-1]])
@@ -110,7 +111,8 @@ def encode_slice(
     alignment: Array = np.empty(part.entries, np.int32)
     frame = set(engine.tokenizer.encode_sources([""])[0]) if for_fast else set()
     longer = [max(len(source), len(target)) for source, target in zip(part.sources, part.targets, strict=True)]
-    for batch in batches_by_length(longer, BatchingConfig(sentences=None, tokens=batch_tokens)):
+    batching = BatchingConfig(sentences=None, tokens=batch_tokens) if batch_tokens else pass_batching(engine)
+    for batch in batches_by_length(longer, batching):
         sources, targets = [part.sources[i] for i in batch], [part.targets[i] for i in batch]
         block = force(engine, sources, targets, encoder_states=for_fast, cross_attention=for_fast)
         with timing.stage("keys"):
