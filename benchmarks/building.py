@@ -1,6 +1,7 @@
 """Building speed beside the bare forced pass: what everything around the model costs.
 
-    python benchmarks/building.py [--text FILE.tsv] [--pairs 6000] [--rounds 5] [--batch-tokens 1024 ...] [--device cuda]
+    python benchmarks/building.py [--text FILE.tsv] [--pairs 6000] [--rounds 5] [--batch-tokens 1024 ...]
+        [--device cuda]
 
 Both sides run the same batches in one process, taking turns. "bare" is encoder and decoder without output projection
 and nothing else; "build" reads, tokenizes, cuts slices, runs the same passes, keeps the keys in float16, hashes and
