@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from knnmt.index.base import Found, nearest_first, nothing
+from knnmt.index.exact import smallest
 
 MORE = 8  # candidates beyond k that the scan hands on, against its rounding errors
 GROUP = 64  # keys that the scan looks at together
@@ -168,7 +169,7 @@ def nearest_groups(asked: Tensor, keys: Tensor, count: int) -> Tensor:
         scores = product(asked, keys[first : first + block].T)
         some = minima[:, first // GROUP : (first + block) // GROUP]
         torch.amin(scores.view(rows, GROUP, -1), 1, out=some)
-    numbers = minima.topk(min(count, groups), dim=1, largest=False, sorted=False).indices
+    numbers = smallest(minima, min(count, groups))[1]
     members = torch.arange(GROUP, device=keys.device)
     if block >= len(keys):
         return (members * groups + numbers[..., None]).flatten(1)
