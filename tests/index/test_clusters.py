@@ -104,7 +104,7 @@ def test_a_popular_tile_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(
     rows=st.integers(1, 5),
-    width=st.integers(1, 200),
+    width=st.integers(1, 400),
     times=st.sampled_from([1, 8]),
     count=st.integers(1, 30),
     seed=st.integers(0, 99),
@@ -119,7 +119,7 @@ def test_about_the_smallest(rows: int, width: int, times: int, count: int, seed:
         assert len(found) == count
         assert order[0] in found
         assert found <= set(order[: 2 * count + 8])
-        if width * times < 16 * count:
+        if width * times < 32 * count:
             assert found == set(order[:count])
 
 
@@ -151,13 +151,7 @@ def test_shortened_keys_are_principal_components() -> None:
 
 
 def test_shortened_keys_fill_whole_rows() -> None:
-    assert {dim: kept_dimensions(dim) for dim in (8, 64, 320, 512, 1024)} == {
-        8: 8,
-        64: 62,
-        320: 126,
-        512: 254,
-        1024: 446,
-    }
+    assert [kept_dimensions(dim) for dim in (8, 64, 320, 512, 1024)] == [8, 61, 125, 253, 445]
 
 
 @pytest.mark.cuda

@@ -25,8 +25,8 @@ _ROWS = 1 << 11
 
 
 def kept_dimensions(dim: int) -> int:
-    """Of shortened keys: as many as make, with two columns for the norm, a multiple of 64 numbers."""
-    return min(dim, 64 * math.ceil(_KEPT * dim / 64) - 2)
+    """Of shortened keys: as many as make, with the three columns of a scan, a multiple of 64 numbers."""
+    return min(dim, 64 * math.ceil(_KEPT * dim / 64) - 3)
 
 
 def usual_settings(count: int) -> SearchSettings:
@@ -135,7 +135,7 @@ def about_smallest(values: Tensor, count: int) -> Tensor:
     of their numbers stand for them: one is lost now and then that lies with a smaller one, and a larger one is taken.
     """
     rows, width = values.shape
-    together = next((each for each in (8, 4, 2) if width % each == 0 and width >= 8 * each * count), 1)
+    together = next((each for each in (8, 4, 2) if width % each == 0 and width >= 16 * each * count), 1)
     if together == 1:
         return values.topk(count, dim=1, largest=False, sorted=False).indices
     minima, which = values.view(rows, together, -1).min(1)
