@@ -106,9 +106,8 @@ class Clusters:
         if self.tiles + 3 * copies >= pairs:  # a copy is read, written, and read again
             at_once = max(1, _AT_ONCE // probes)
             parts = zip(torch.split(near, at_once), torch.split(asked, at_once), strict=True)
-            return torch.cat(
-                [product(self._copied(some).view(len(some), -1, of.shape[1]), of[..., None]) for some, of in parts]
-            )
+            scores = [product(self._copied(some).view(len(some), -1, of.shape[1]), of[..., None]) for some, of in parts]
+            return scores[0] if len(scores) == 1 else torch.cat(scores)
         tiles, order = near.flatten().int().sort()
         rank = torch.arange(pairs, device=near.device) - torch.searchsorted(tiles, tiles)  # among a tile's queries
         first = rank < _SHARED
