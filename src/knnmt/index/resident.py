@@ -88,7 +88,7 @@ class Scan:
         return torch.cat([halves, self.ends.expand(len(queries), -1)], dim=1)
 
     def shift(self, asked: Tensor) -> None:
-        """Have the scores of queries fit halves, and the best lie near zero, where halves are fine: by a sample's best."""
+        """Have scores of queries fit halves, and the best lie near zero, where halves are fine, by a sample of keys."""
         if self._fitting < 1:
             asked *= self._fitting
         best = product(asked, self.rows[:: max(1, len(self.rows) // _SAMPLED)].T).amin(1)
