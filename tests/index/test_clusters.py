@@ -60,10 +60,10 @@ def test_a_few_near_tiles_have_most_of_it(tmp_path: Path, device: str) -> None:
     index = DeviceIndex(Entries(store), device, clustered=True)
     queries = torch.from_numpy(clustered(100, seed=3))
     found = {}
-    for probes in (2, 8, 32):
+    for probes in (1, 3, 32):
         index.clusters.settings = SearchSettings(probes, 96)
         found[probes] = recall(on_cpu(index.search(queries.to(device), 8)), store, queries, 8)
-    assert found[2] < found[8] < found[32]
+    assert found[1] < found[3] <= found[32]
     assert found[32] > 0.95  # in a tenth of the keys
     assert 8_000 / (index.clusters.tiles * TILE) > 0.75  # little room is left
 
@@ -91,15 +91,15 @@ def test_a_popular_tile_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     copied: list[int] = []
     copy = Clusters._copied
 
-    def noted(self: Clusters, tiles: torch.Tensor, batches: int) -> torch.Tensor:
-        copied.append(len(tiles))
-        return copy(self, tiles, batches)
+    def noted(self: Clusters, tiles: torch.Tensor) -> torch.Tensor:
+        copied.append(tiles.numel())
+        return copy(self, tiles)
 
     monkeypatch.setattr(Clusters, "_copied", noted)
-    index.settings = replace(index.settings, probes=4)
+    index.settings = replace(index.settings, probes=2)
     index.search(torch.from_numpy(clustered(3, seed=1)), 4)
     index.search(torch.from_numpy(clustered(400, seed=1)), 4)
-    assert copied == [12, 1600 // 16 + index.tiles]
+    assert copied == [6, 800 // 16]
 
 
 @settings(max_examples=20, deadline=None)
@@ -130,13 +130,7 @@ def test_shortened_keys_are_principal_components() -> None:
 
 
 def test_shortened_keys_fill_whole_rows() -> None:
-    assert {dim: kept_dimensions(dim) for dim in (8, 64, 320, 512, 1024)} == {
-        8: 8,
-        64: 62,
-        320: 126,
-        512: 254,
-        1024: 446,
-    }
+    assert [kept_dimensions(dim) for dim in (8, 64, 320, 512, 1024)] == [8, 61, 125, 253, 445]
 
 
 @pytest.mark.cuda

@@ -26,8 +26,8 @@ _ROWS = 1 << 11
 
 
 def kept_dimensions(dim: int) -> int:
-    """Of shortened keys: as many as make, with two columns for the norm, a multiple of 64 numbers."""
-    return min(dim, 64 * math.ceil(_KEPT * dim / 64) - 2)
+    """Of shortened keys: as many as make, with the three columns of a scan, a multiple of 64 numbers."""
+    return min(dim, 64 * math.ceil(_KEPT * dim / 64) - 3)
 
 
 def usual_settings(count: int) -> SearchSettings:
@@ -90,43 +90,39 @@ class Clusters:
         asked = torch.addmm(self._bias, queries, self._asking).clamp_(-LARGEST, LARGEST).half()
         of_centres, of_keys = torch.split(asked, [each.rows.shape[1] for each in (self._centres, self._scan)], dim=1)
         probes = min(self.settings.probes, self.tiles)
-        to_centres = product(of_centres, self._centres.rows.T)
-        near = columns_of_smallest(to_centres, probes)
+        near = columns_of_smallest(product(of_centres, self._centres.rows.T), probes)
         scores = self._scores(of_keys, near).view(len(queries), -1)
-        candidates = min(max(2 * k, self.settings.candidates), scores.shape[1])
-        place = columns_of_smallest(scores, candidates)
+        place = columns_of_smallest(scores, min(max(2 * k, self.settings.candidates), scores.shape[1]))
         slots = torch.add(place % TILE, near.gather(1, place // TILE), alpha=TILE)
         return self.keys.nearest_of(queries, self._live_ids[slots], k)
 
     def _scores(self, asked: Tensor, near: Tensor) -> Tensor:
         """The scores of the keys in each query's tiles, (rows * probes, TILE).
 
-        Tiles are copied for the products. With many queries to a tile, one copy serves up to _SHARED of them.
+        For few queries their tiles are copied together. Of many, _SHARED at a time are multiplied with a tile where it
+        lies, and only what more of them want the same tile has copies of it.
         """
         pairs, probes = near.numel(), near.shape[1]
-        most = pairs // _SHARED + min(pairs, self.tiles)  # copies, if they are shared
-        if 2 * most > pairs:
+        copies = pairs // _SHARED  # at most, of tiles that more queries want
+        if self.tiles + 3 * copies >= pairs:  # a copy is read, written, and read again
             at_once = max(1, _AT_ONCE // probes)
             parts = zip(torch.split(near, at_once), torch.split(asked, at_once), strict=True)
-            return _joined(
-                [product(self._copied(tiles.flatten(), len(tiles)), some[..., None]) for tiles, some in parts]
-            )
-        tiles, order = near.flatten().sort()
+            scores = [product(self._copied(some).view(len(some), -1, of.shape[1]), of[..., None]) for some, of in parts]
+            return scores[0] if len(scores) == 1 else torch.cat(scores)
+        tiles, order = near.flatten().int().sort()
         rank = torch.arange(pairs, device=near.device) - torch.searchsorted(tiles, tiles)  # among a tile's queries
-        copies = (rank % _SHARED == 0).cumsum(0) - 1
-        places = copies * _SHARED + rank % _SHARED
-        copied = torch.zeros(most, dtype=torch.long, device=near.device).scatter_(0, copies, tiles)
-        rows = torch.zeros(most * _SHARED, dtype=torch.long, device=near.device)
-        rows.scatter_(0, places, order // probes)
-        parts = zip(torch.split(copied, _AT_ONCE), torch.split(rows.view(-1, _SHARED), _AT_ONCE), strict=True)
-        scores = _joined([product(asked[mine], self._copied(some, len(some)).transpose(1, 2)) for some, mine in parts])
-        return scores.view(-1, TILE)[torch.empty_like(places).scatter_(0, order, places)]
+        first = rank < _SHARED
+        copy = (~first & (rank % _SHARED == 0)).cumsum(0) - 1
+        copied = tiles.new_zeros(copies + 1).scatter_(0, torch.where(first, copies, copy), tiles)[:copies]
+        places = torch.where(first, tiles, self.tiles + copy) * _SHARED + rank % _SHARED
+        rows = order.new_zeros((self.tiles + copies) * _SHARED).scatter_(0, places, order // probes)
+        in_place = self._scan.rows[: len(self._ids)].view(self.tiles, TILE, -1)
+        keys = [*torch.split(in_place, _AT_ONCE), *(self._copied(some) for some in torch.split(copied, _AT_ONCE))]
+        wanted = torch.split(rows.view(-1, _SHARED), [len(some) for some in keys])
+        scores = [product(asked[mine], some.transpose(1, 2)) for some, mine in zip(keys, wanted, strict=True)]
+        return torch.cat(scores).view(-1, TILE)[torch.empty_like(places).scatter_(0, order, places)]
 
-    def _copied(self, tiles: Tensor, batches: int) -> Tensor:
-        """The keys of tiles, (batches, keys, width)."""
+    def _copied(self, tiles: Tensor) -> Tensor:
+        """The keys of tiles, of any shape: (tiles, TILE, width)."""
         keys = self._scan.rows[: len(self._ids)].view(self.tiles, -1)
-        return keys.index_select(0, tiles).view(batches, -1, self._scan.rows.shape[1])
-
-
-def _joined(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+        return keys.index_select(0, tiles.flatten()).view(-1, TILE, self._scan.rows.shape[1])

@@ -2,7 +2,8 @@
 
 What is found is at its true distance. With m for the keys' mean, a key k can be missed only if more than `MORE` others
 are found whose squared distances exceed its own by less than |q - m| |k - m| / 512, twice that for keys in float32:
-rounding q - m to halves, and such keys, does no more. Of real states none was missed even without those others.
+rounding q - m to halves, and such keys, does no more. With many queries the scores are halves, too, counted from the
+best s of a sample, which makes that |q - m| |k - m| / 512 + |s - |k - q|²| / 1024. Of real states none was missed.
 
 A search waits for nothing on the host and has shapes that depend on the number of queries alone, so that it can be
 captured in a CUDA graph once the first search has loaded the keys. The same code runs on a CPU, where it is tested.
@@ -28,14 +29,18 @@ LARGEST = 2.0**15  # of a query's numbers, lest products become infinite; one so
 _LOW = 2.0**-11  # what the last digit of a half is worth, beside its first
 BLOCK_BYTES = 1 << 25  # of scores at once: they are read again while the GPU's cache has them
 _COPIED_BYTES = 1 << 27  # of keys that are copied at once to be looked at again
+_HALVES_FROM = 32  # queries, from which writing their scores takes as long as reading the keys
+_SAMPLED = 1 << 13  # keys
 _MINIMA_BYTES = 1 << 31  # of the groups' minima, which bounds how many queries are searched at once
 _TO_FLOAT32 = hasattr(torch.ops.aten.mm, "dtype")  # from PyTorch 2.8 on, and only on GPUs
 
 
-def product(rows: Tensor, columns: Tensor) -> Tensor:
-    """Matrix products of halves, (a, n) and (n, b) or batches of them, added up and returned in float32."""
+def product(rows: Tensor, columns: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Matrix products of halves, (a, n) and (n, b) or batches of them, added up in float32 and returned in a type."""
+    if rows.is_cuda and dtype == torch.float16:
+        return rows @ columns
     if not (_TO_FLOAT32 and rows.is_cuda):
-        return rows.float() @ columns.float()
+        return (rows.float() @ columns.float()).to(dtype)
     multiply = torch.mm if rows.dim() == 2 else torch.bmm
     return multiply(rows, columns, out_dtype=torch.float32)
 
@@ -45,23 +50,27 @@ class Scan:
 
     |k - q|² = |k - m|² - 2 (q - m)·k, up to what is the same for all keys; m is the keys' mean, so that little is lost
     when q - m is rounded to halves. |k - m|² stands in two columns beside the key, a half and what that leaves, and a
-    query has their worth there: one product does it all. Keys that are not there are infinitely far.
+    query has their worth there: one product does it all. A third is 1, by which all scores of a query can be shifted.
+    Keys that are not there are infinitely far.
 
-    rows: (count, dim + 2), both filled up to a multiple; keys are written into the first columns, then comes `complete`
+    rows: (count, dim + 3), both filled up to a multiple; keys are written into the first columns, then comes `complete`
     ends: what a query has behind its own numbers
     """
 
     def __init__(self, count: int, dim: int, device: torch.device) -> None:
         self.dim = dim
         padded = math.ceil(count / _PADDED) * _PADDED
-        self.rows = torch.zeros((padded, math.ceil((dim + 2) / 8) * 8), dtype=torch.float16, device=device)
+        self.rows = torch.zeros((padded, math.ceil((dim + 3) / 8) * 8), dtype=torch.float16, device=device)
         self.rows[count:, dim] = float("inf")
+        self.rows[:, dim + 2] = 1
 
     def complete(self, norms_sq: Tensor) -> None:
         """norms_sq (count,) float32: |k - m|²."""
         count = len(norms_sq)
         largest = float(norms_sq.max()) if count else 0.0
-        worth = 2.0 ** max(-3, math.ceil(math.log2(max(largest, 1e-30))) - 14)
+        digits = math.ceil(math.log2(max(largest, 1e-30)))
+        worth = 2.0 ** max(-3, digits - 14)
+        self._fitting = 2.0 ** min(0, 12 - digits)
         scaled = norms_sq / worth
         self._high = scaled.half()
         self.rows[:count, self.dim] = self._high
@@ -77,6 +86,13 @@ class Scan:
         """Queries from the mean, (rows, dim) float32, as they are multiplied with: (rows, width) float16."""
         halves = (-2 * queries).clamp_(-LARGEST, LARGEST).half()
         return torch.cat([halves, self.ends.expand(len(queries), -1)], dim=1)
+
+    def shift(self, asked: Tensor) -> None:
+        """Have scores of queries fit halves, and the best lie near zero, where halves are fine, by a sample of keys."""
+        if self._fitting < 1:
+            asked *= self._fitting
+        best = product(asked, self.rows[:: max(1, len(self.rows) // _SAMPLED)].T).amin(1)
+        asked[:, self.dim + 2] = -best.clamp_(-LARGEST, LARGEST)
 
 
 class ResidentKeys:
@@ -138,7 +154,10 @@ class ResidentKeys:
 
     def _search(self, queries: Tensor, k: int) -> Found:
         asked = self._scan.asked(self.centred(queries))
-        near = nearest_groups(asked, self._scan.rows, k + MORE)
+        halves = len(queries) >= _HALVES_FROM
+        if halves:
+            self._scan.shift(asked)
+        near = nearest_groups(asked, self._scan.rows, k + MORE, torch.float16 if halves else torch.float32)
         at_once = max(1, _COPIED_BYTES // (2 * near.shape[1] * asked.shape[1]))
         parts = [
             product(self._scan.rows.index_select(0, ids.flatten()).view(*ids.shape, -1), some[..., None])
@@ -155,19 +174,19 @@ class ResidentKeys:
         return nearest_first(torch.linalg.vector_norm(differences, dim=-1).square_(), ids, k)
 
 
-def nearest_groups(asked: Tensor, keys: Tensor, count: int) -> Tensor:
+def nearest_groups(asked: Tensor, keys: Tensor, count: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """The keys of the `count` groups whose nearest keys are nearest, (rows, count * GROUP), which have the `count`
     nearest keys among them.
 
-    asked (rows, width) and keys (padded, width), whose products are the scores. Scores are looked at once and
-    forgotten, in blocks. A group is every so-maniest key of a block, because minima over rows of numbers that lie far
-    apart are read side by side.
+    asked (rows, width) and keys (padded, width), whose products are the scores, in this type. Scores are looked at once
+    and forgotten, in blocks. A group is every so-maniest key of a block, because minima over rows of numbers that lie
+    far apart are read side by side.
     """
     rows, groups = len(asked), len(keys) // GROUP
-    block = max(_BLOCK, BLOCK_BYTES // (4 * rows) // _BLOCK * _BLOCK)
-    minima = torch.empty((rows, groups), device=keys.device)
+    block = max(_BLOCK, BLOCK_BYTES // (dtype.itemsize * rows) // _BLOCK * _BLOCK)
+    minima = torch.empty((rows, groups), dtype=dtype, device=keys.device)
     for first in range(0, len(keys), block):
-        scores = product(asked, keys[first : first + block].T)
+        scores = product(asked, keys[first : first + block].T, dtype)
         some = minima[:, first // GROUP : (first + block) // GROUP]
         torch.amin(scores.view(rows, GROUP, -1), 1, out=some)
     numbers = columns_of_smallest(minima, min(count, groups))
