@@ -39,10 +39,11 @@ def reproduce(
         typer.Option(help="Rows, as patterns such as 'A/*,B/knn'.  [default: all]", show_default=False),
     ] = None,
     without: Annotated[str | None, typer.Option(help="Rows to leave out, in the same way.", show_default=False)] = None,
+    brief: Annotated[bool, typer.Option("--brief", help="Leave out rows that only refine a table.")] = False,
     exact: Annotated[bool, typer.Option("--exact", help="Block B searches every key, which needs no FAISS.")] = False,
     quality: Annotated[bool, typer.Option("--quality/--no-quality", help="Translate what is scored.")] = True,
     speed: Annotated[bool, typer.Option("--speed/--no-speed", help="Measure speed; on a quiet machine.")] = True,
-    speed_sentences: Annotated[int, typer.Option(min=1, help="Sentences that speed is measured on.")] = 64,
+    speed_sentences: Annotated[int, typer.Option(min=1, help="Sentences that speed is measured on.")] = 32,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of it, in which systems take turns.")] = 3,
     batch_sizes: Annotated[str, typer.Option(help="Sentences decoded together, with commas between.")] = "1,8,16",
     minutes: Annotated[
@@ -71,7 +72,7 @@ def reproduce(
 
     Examples:
 
-        knnmt reproduce --data corpora/ -o reproduced/ --train-pairs 15000 --sentences 500 --no-speed
+        knnmt reproduce --data corpora/ -o reproduced/ --train-pairs 15000 --sentences 500 --brief
 
         knnmt reproduce --data corpora/ -o reproduced/ -m facebook/wmt19-de-en --blocks A
 
@@ -97,6 +98,7 @@ def reproduce(
             target_language=target_language,
             device=device,
             threads=threads,
+            brief=brief,
             exact=exact,
             quality=quality,
             speed=speed,

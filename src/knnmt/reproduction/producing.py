@@ -40,7 +40,7 @@ def produce(config: ReproductionConfig, tell: Callable[[str], None] = print, bar
     exact = config.exact or engine.device.type != "cpu"
     if "A" in config.blocks or not exact:
         _require_faiss()
-    rows = chosen_rows(all_rows(engine.dim, config.blocks), config.systems, config.without)
+    rows = chosen_rows(all_rows(engine.dim, config.blocks), config.systems, config.without, config.brief)
     target_language = config.target_language or engine.languages.target or "en"
     hold_to_plan(config, engine.fingerprint.model, "exact" if exact else "index", target_language)
     with ExitStack() as locks:

@@ -87,6 +87,14 @@ class DomainStages:
                 "the text to go on, or another --output"
             )
 
+    def _refuse_without_sources(self) -> None:
+        place = self._stores.path(())
+        if self._stores.exists(()) and not Datastore.open(place).manifest.for_fast:
+            raise SettingError(
+                f"{place}: built without what Fast kNN-MT needs, for no row asked for it then. Leave such rows out "
+                f"(--without 'fast-*'), or remove {place.parent} to have it built again"
+            )
+
     # The order --------------------------------------------------------------------------------------------------------
 
     def stages(self) -> Iterator[Stage]:
@@ -118,6 +126,8 @@ class DomainStages:
         if row.has_store:
             block = row.block or self._searching
             yield from self._store(row.steps, block)
+            if row.fast:
+                self._refuse_without_sources()
             yield self._file(_tuned(row), self._tune, row)
             if row.alpha is not None:
                 place, known = self._stores.path((), block) / GATE_FILE, self._output / block / "gate.json"
