@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,8 @@ from knnmt.cli.progress import passing_bars
 from knnmt.cli.start import heavy_imports
 from knnmt.config import check
 from knnmt.engine.shipped import DEFAULT_MODEL
+from knnmt.evaluation.comet import DEFAULT_MODEL as DEFAULT_COMET
+from knnmt.evaluation.comet import Comet
 
 
 def reproduce(
@@ -56,6 +59,15 @@ def reproduce(
     report_only: Annotated[
         bool, typer.Option("--report-only", help="Report what was produced, here or on another machine.")
     ] = False,
+    comet_python: Annotated[
+        Path | None,
+        typer.Option(
+            help="Score the main results with COMET, too: the interpreter of an environment with unbabel-comet "
+            "(docs/evaluation.md).",
+            show_default=False,
+        ),
+    ] = None,
+    comet_model: Annotated[str, typer.Option(help="A model that COMET knows, or a checkpoint.")] = DEFAULT_COMET,
     model: Annotated[
         str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
     ] = DEFAULT_MODEL,
@@ -112,4 +124,7 @@ def reproduce(
     if not produce_only and not left:
         from knnmt.reproduction.report import write_report
 
-        typer.echo(f"report     {write_report(output, tell=typer.echo)}")
+        scorer = Comet(comet_python, comet_model) if comet_python else nullcontext()
+        with ends_with("run the same command again to go on"), scorer as comet:
+            place = write_report(output, typer.echo, comet)
+        typer.echo(f"report     {place}")
