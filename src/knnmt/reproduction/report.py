@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from knnmt.datastore.publication import publish_file
 from knnmt.errors import MissingDependencyError
@@ -99,7 +100,7 @@ def _speed(results: Results, tables: Tables, plots: list[str]) -> Iterator[str]:
     yield "## Speed"
     sentences = "/".join(f"{count:,}" for count in sorted({record["sentences"] for record in records}))
     yield (
-        f"Tokens a second on {results.machines(records)}: median, slowest and fastest round, and times "
+        f"Tokens a second on {_machines(records)}: median, slowest and fastest round, and times "
         f"{tables.titled(tables.reference)}. {sentences} sentences, systems in turns within every round; load of the "
         f"machine before: {min(loads, default=0):.1f} to {max(loads, default=0):.1f}. The paper's figures give no "
         f"numbers; its text says about twice kNN-MT's speed, and {CACHE_SAVES_PERCENT} % of the searches saved by the "
@@ -116,7 +117,7 @@ def _speed(results: Results, tables: Tables, plots: list[str]) -> Iterator[str]:
 
 def _conditions(results: Results) -> str:
     records = [each.record for each in results.rows.values()]
-    lines = [f"- machine of the scores: {results.machines(records)}"]
+    lines = [f"- machine of the scores: {_machines(records)}"]
     for domain in results.domains:
         store, text = results.stores[domain], results.texts[domain]
         held = store.get("known_sources", 0)
@@ -126,6 +127,10 @@ def _conditions(results: Results) -> str:
             f"{len(text.reported):,} sentences reported ({text.reported_from}), {len(text.tuning):,} to tune on{known}"
         )
     return "\n".join(lines)
+
+
+def _machines(records: Sequence[dict[str, Any]]) -> str:
+    return "; ".join(dict.fromkeys(record["machine"] for record in records)) or "none: nothing was run"
 
 
 def _plot(name: str, plots: list[str]) -> Iterator[str]:

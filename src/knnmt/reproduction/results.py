@@ -87,9 +87,6 @@ class Results:
         found = [self.speed(domain, size, name) for domain in self.domains]
         return statistics.mean(map(statistics.median, found)) if all(found) else None
 
-    def machines(self, records: Sequence[dict[str, Any]]) -> str:
-        return "; ".join(dict.fromkeys(record["machine"] for record in records)) or "nothing"
-
 
 def read_results(
     output: Path,
