@@ -120,8 +120,7 @@ def _conditions(results: Results) -> str:
     lines = [f"- machine of the scores: {_machines(records)}"]
     for domain in results.domains:
         store, text = results.stores[domain], results.texts[domain]
-        held = store.get("known_sources", 0)
-        known = f"; the store holds the source of {held:,} of them, which flatters it" if held else ""
+        known = f"; train.* has the source of {text.known:,} of them, which flatters stores" if text.known else ""
         lines.append(
             f"- {domain}: {store.get('pairs', 0):,} training pairs, {store.get('entries', 0):,} entries; "
             f"{len(text.reported):,} sentences reported ({text.reported_from}), {len(text.tuning):,} to tune on{known}"

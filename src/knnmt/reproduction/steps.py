@@ -17,7 +17,6 @@ import torch
 
 from knnmt.config import RetrievalConfig
 from knnmt.corpus.splitting import spread
-from knnmt.datastore.overlap import overlap
 from knnmt.datastore.store import Datastore
 from knnmt.evaluation.adapting import Bars
 from knnmt.evaluation.running import machine
@@ -66,7 +65,8 @@ class DomainSteps:
         self._opened: tuple[Path, OpenStore] | None = None
 
     def read_text(self) -> dict[str, Any]:
-        text = read_text(self._data, self._languages, self._config.sentences)
+        training = read_training(self._data, self._languages, self._config.train_pairs)
+        text = read_text(self._data, self._languages, self._config.sentences, training)
         return {"digest": digest(self._data), **text.as_record()}
 
     @property
@@ -81,13 +81,8 @@ class DomainSteps:
             with self._bars(f"{self.name}: building", "pairs") as progress:
                 for_fast = any(row.fast for row in self.rows)
                 self.stores.build(pairs, self._engine, self._languages, for_fast, progress)
-        store = Datastore.open(self.stores.path(()))
-        return {
-            "pairs": len(pairs),
-            "entries": store.manifest.live_entries,
-            "dim": store.manifest.dim,
-            "known_sources": len(overlap(store, self._text.reported).known),
-        }
+        manifest = Datastore.open(self.stores.path(())).manifest
+        return {"pairs": len(pairs), "entries": manifest.live_entries, "dim": manifest.dim}
 
     def prune(self, before: tuple[str, ...]) -> None:
         """Every pruned store that a row needs, from one search."""
