@@ -24,8 +24,10 @@ def main(arguments: list[str] | None = None) -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", nargs="+", default=list(map(str, usual[name])))
     for name in ("train_pairs", "sentences", "speed_sentences", "rounds", "threads"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=usual[name])
-    for name in ("model", "source_language", "target_language", "device"):
-        parser.add_argument(f"--{name.replace('_', '-')}", default=usual[name])
+    for name in ("model", "device"):
+        parser.add_argument(f"--{name}", default=usual[name])
+    for side in ("source", "target"):
+        parser.add_argument(f"--{side}-lang", dest=f"{side}_language")
     for name in ("brief", "exact"):
         parser.add_argument(f"--{name}", action="store_true")
     for name in ("quality", "speed"):

@@ -75,10 +75,7 @@ def _parts(results: Results, tables: Tables, plots: list[str]) -> Iterator[str]:
     for title, lines in (
         ("PCA, BLEU", tables.reduction()),
         ("Adaptive retrieval, BLEU", tables.adaptive()),
-        (
-            "Adaptive retrieval, steps that search (%): all counted · without each batch's first",
-            tables.adaptive_searches(),
-        ),
+        (f"Adaptive retrieval, {_SEARCHES}", tables.adaptive_searches()),
         ("Cache, BLEU", tables.cache()),
         (f"Cache, {_SEARCHES}", tables.cache_searches()),
     ):
