@@ -62,6 +62,26 @@ def test_the_papers_index_gives_its_own_distances(indexes: dict[str, FaissIndex]
     assert 0 < np.abs(distances_sq.numpy() / true_sq - 1).mean() < 0.2
 
 
+def test_the_papers_index_holds_what_faiss_itself_would_add(store: Datastore) -> None:
+    index = FaissIndex.train_and_add(Entries(store), KINDS["ivfpq"])
+    ours = index.search(QUERIES, 8)
+    index._index.reset()
+    index._index.add(all_keys(store).astype(np.float32))
+    theirs = index.search(QUERIES, 8)
+    assert torch.equal(ours[1], theirs[1])
+    torch.testing.assert_close(ours[0], theirs[0])
+
+
+@pytest.mark.parametrize("kind", ["ivfpq", "pq4"])
+def test_a_trained_index_takes_other_entries(kind: str, store: Datastore, tmp_path: Path) -> None:
+    index = FaissIndex.train_and_add(Entries(store), KINDS[kind])
+    fewer = write_store(tmp_path / "fewer", [all_keys(store)[::3]])
+    index.fill(Entries(fewer))
+    assert index.covered == fewer.entries < store.entries
+    found = searched(index, ALL_LISTS).search(QUERIES, 8)
+    assert recall(found, fewer, QUERIES, 8) >= (0.7 if kind == "ivfpq" else 0.97)
+
+
 @pytest.mark.parametrize("kind", ["ivf-flat", "ivf-panorama", "pq4", "rabitq", "ivfpq", "ivf-sq8"])
 def test_probes_reach_the_lists_behind_a_transform(kind: str, indexes: dict[str, FaissIndex], store: Datastore) -> None:
     index, found = indexes[kind], []

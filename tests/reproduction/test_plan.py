@@ -41,6 +41,14 @@ def test_patterns_choose_rows_and_bring_what_chance_needs() -> None:
     names = [row.name for row in chosen_rows(rows, ["base", "B/random-0.5", "A/cache-*"], ["A/cache-?-*"])]
     assert names == ["base", *(f"A/cache-{tau}" for tau in (2, 4, 6, 8)), "B/adaptive-0.5", "B/random-0.5"]
     assert chosen_rows(rows, []) == rows
+    brief = chosen_rows(rows, [], brief=True)
+    assert set(speed_rows(rows)) <= set(brief)
+    assert [row.name for row in brief if row.name.startswith("B/pruning")] == [
+        "B/pruning-1",
+        "B/pruning-2",
+        "B/pruning-5",
+    ]
+    assert 2 * len(brief) < 1.5 * len(rows)
     with pytest.raises(SettingError, match="no system is called 'C/knn'; there are base, fast-512"):
         chosen_rows(rows, ["C/knn"])
 

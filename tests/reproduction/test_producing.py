@@ -17,6 +17,7 @@ from made_domains import ROWS, asked, write_domains
 
 from conftest import ROOT
 from knnmt.errors import InputError, MissingDependencyError, SettingError
+from knnmt.evaluation.scoring import Score
 from knnmt.reproduction.producing import produce
 from knnmt.reproduction.report import write_report
 
@@ -67,13 +68,16 @@ def test_every_row_has_what_a_report_needs(made: tuple[Path, Path, list[str]]) -
     assert read(output / "plain/text.json")["reported_from"] == "test"
 
 
-def test_the_report_is_made_elsewhere_and_has_no_text(made: tuple[Path, Path, list[str]], tmp_path: Path) -> None:
+def test_the_report_is_made_elsewhere_and_has_no_text(
+    made: tuple[Path, Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, output, _ = made
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(output, elsewhere, ignore=shutil.ignore_patterns("stores"))
     report = write_report(elsewhere).read_text(encoding="utf-8")
-    again = write_report(elsewhere).read_text(encoding="utf-8")  # from the scores that were kept
-    assert report == again
+    monkeypatch.setattr("knnmt.reproduction.results.score", None)  # the scores were kept
+    monkeypatch.setattr("knnmt.reproduction.report.save_plots", lambda *_: ["speed", "ablation", "searches"])
+    assert write_report(elsewhere).read_text(encoding="utf-8") == report
     assert "Satz" not in report
     assert "| **A, as published** |" in report
     assert "| pruning k = 5 | not run | not run | not run |" in report
@@ -87,6 +91,35 @@ def test_the_report_is_made_elsewhere_and_has_no_text(made: tuple[Path, Path, li
         references = [target for _, target in read(elsewhere / domain / "text.json")["reported"]]
         scored.append(sacrebleu.corpus_bleu(hypotheses, [references]).score)
     assert f"| kNN-MT | {scored[0]:.2f} | {scored[1]:.2f} | {sum(scored) / 2:.2f} |" in report
+
+
+class Counting:
+    """COMET that says how many segments it saw."""
+
+    signature = "model:counting"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def score(self, sources: list[str], hypotheses: list[str], references: list[str]) -> Score:
+        assert len(sources) == len(hypotheses) == len(references)
+        self.asked += 1
+        return Score(len(sources) / 8, self.signature)
+
+
+def test_comet_scores_the_main_rows_once(
+    made: tuple[Path, Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("knnmt.reproduction.report.save_plots", lambda *_: [])  # they take longest
+    _, output, _ = made
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(output, elsewhere, ignore=shutil.ignore_patterns("stores"))
+    for asked_for in (12, 0):  # base, Fast kNN-MT, two rows of each block, in two domains; then from what was kept
+        comet = Counting()
+        report = write_report(elsewhere, comet=comet).read_text(encoding="utf-8")  # type: ignore[arg-type]
+        assert comet.asked == asked_for
+        assert "| Base MT | 0.3750 | 0.3750 | 0.3750 |" in report
+        assert "- COMET: `model:counting`" in report
 
 
 def test_a_second_call_does_only_what_is_missing(

@@ -18,21 +18,32 @@ def test_without_test_development_text_is_divided(tmp_path: Path) -> None:
     data = write_domains(tmp_path)
     assert domains_in(data) == ["marked", "plain"]
     for domain in domains_in(data):
-        text = read_text(data / domain, LANGUAGES, 0)
+        text = read_text(data / domain, LANGUAGES, 0, [])
         assert text.reported_from == "half of dev"
         assert len(text.tuning) + len(text.reported) == 16
         assert not {pair.source for pair in text.tuning} & set(text.sources)
         assert [pair.source for pair in halves(text.reported)[1]] == text.sources
-        assert len(read_text(data / domain, LANGUAGES, 2).reported) == 2
+        assert len(read_text(data / domain, LANGUAGES, 2, []).reported) == 2
         again = DomainText.of_record(text.as_record())
         assert (again.sources, again.references) == (text.sources, text.references)
 
 
 def test_test_is_reported_where_there_is_one(tmp_path: Path) -> None:
     data = write_domains(tmp_path, test=True)
-    text = read_text(data / "plain", LANGUAGES, 0)
+    text = read_text(data / "plain", LANGUAGES, 0, [])
     assert (text.reported_from, len(text.tuning), len(text.reported)) == ("test", 16, 5)
     assert text.sources[0].startswith("Satz 200")
+
+
+def test_what_the_store_will_hold_does_not_tune_and_is_counted_among_the_reported(tmp_path: Path) -> None:
+    data = write_domains(tmp_path, test=True)
+    whole = read_text(data / "plain", LANGUAGES, 0, [])
+    held = [whole.tuning[3], whole.reported[1], whole.reported[4]]
+    text = read_text(data / "plain", LANGUAGES, 0, held)
+    assert [pair.source for pair in text.tuning] == [pair.source for pair in whole.tuning if pair is not held[0]]
+    assert (whole.known, text.known) == (0, 2)
+    with pytest.raises(InputError, match="0 pairs to tune on"):
+        read_text(data / "plain", LANGUAGES, 0, whole.tuning)
 
 
 def test_training_text_is_from_all_over_and_two_files_of_text_are_one(tmp_path: Path) -> None:

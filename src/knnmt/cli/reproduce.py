@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,8 @@ from knnmt.cli.progress import passing_bars
 from knnmt.cli.start import heavy_imports
 from knnmt.config import check
 from knnmt.engine.shipped import DEFAULT_MODEL
+from knnmt.evaluation.comet import DEFAULT_MODEL as DEFAULT_COMET
+from knnmt.evaluation.comet import Comet
 
 
 def reproduce(
@@ -39,10 +42,11 @@ def reproduce(
         typer.Option(help="Rows, as patterns such as 'A/*,B/knn'.  [default: all]", show_default=False),
     ] = None,
     without: Annotated[str | None, typer.Option(help="Rows to leave out, in the same way.", show_default=False)] = None,
+    brief: Annotated[bool, typer.Option("--brief", help="Leave out rows that only refine a table.")] = False,
     exact: Annotated[bool, typer.Option("--exact", help="Block B searches every key, which needs no FAISS.")] = False,
     quality: Annotated[bool, typer.Option("--quality/--no-quality", help="Translate what is scored.")] = True,
     speed: Annotated[bool, typer.Option("--speed/--no-speed", help="Measure speed; on a quiet machine.")] = True,
-    speed_sentences: Annotated[int, typer.Option(min=1, help="Sentences that speed is measured on.")] = 64,
+    speed_sentences: Annotated[int, typer.Option(min=1, help="Sentences that speed is measured on.")] = 32,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of it, in which systems take turns.")] = 3,
     batch_sizes: Annotated[str, typer.Option(help="Sentences decoded together, with commas between.")] = "1,8,16",
     minutes: Annotated[
@@ -55,6 +59,15 @@ def reproduce(
     report_only: Annotated[
         bool, typer.Option("--report-only", help="Report what was produced, here or on another machine.")
     ] = False,
+    comet_python: Annotated[
+        Path | None,
+        typer.Option(
+            help="Score the main results with COMET, too: the interpreter of an environment with unbabel-comet "
+            "(docs/evaluation.md).",
+            show_default=False,
+        ),
+    ] = None,
+    comet_model: Annotated[str, typer.Option(help="A model that COMET knows, or a checkpoint.")] = DEFAULT_COMET,
     model: Annotated[
         str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
     ] = DEFAULT_MODEL,
@@ -71,7 +84,7 @@ def reproduce(
 
     Examples:
 
-        knnmt reproduce --data corpora/ -o reproduced/ --train-pairs 15000 --sentences 500 --no-speed
+        knnmt reproduce --data corpora/ -o reproduced/ --train-pairs 15000 --sentences 500 --brief
 
         knnmt reproduce --data corpora/ -o reproduced/ -m facebook/wmt19-de-en --blocks A
 
@@ -97,6 +110,7 @@ def reproduce(
             target_language=target_language,
             device=device,
             threads=threads,
+            brief=brief,
             exact=exact,
             quality=quality,
             speed=speed,
@@ -110,4 +124,7 @@ def reproduce(
     if not produce_only and not left:
         from knnmt.reproduction.report import write_report
 
-        typer.echo(f"report     {write_report(output, tell=typer.echo)}")
+        scorer = Comet(comet_python, comet_model) if comet_python else nullcontext()
+        with ends_with("run the same command again to go on"), scorer as comet:
+            place = write_report(output, typer.echo, comet)
+        typer.echo(f"report     {place}")

@@ -24,9 +24,12 @@ def main(arguments: list[str] | None = None) -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", nargs="+", default=list(map(str, usual[name])))
     for name in ("train_pairs", "sentences", "speed_sentences", "rounds", "threads"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=usual[name])
-    for name in ("model", "source_language", "target_language", "device"):
-        parser.add_argument(f"--{name.replace('_', '-')}", default=usual[name])
-    parser.add_argument("--exact", action="store_true")
+    for name in ("model", "device"):
+        parser.add_argument(f"--{name}", default=usual[name])
+    for side in ("source", "target"):
+        parser.add_argument(f"--{side}-lang", dest=f"{side}_language")
+    for name in ("brief", "exact"):
+        parser.add_argument(f"--{name}", action="store_true")
     for name in ("quality", "speed"):
         parser.add_argument(f"--no-{name}", dest=name, action="store_false")
     parser.add_argument("--minutes", type=float)
@@ -36,6 +39,8 @@ def main(arguments: list[str] | None = None) -> None:
             given[name] = names_in(" ".join(given[name]))
         given["batch_sizes"] = numbers_in(" ".join(given["batch_sizes"]))
         produce(ReproductionConfig(**given), lambda line: print(line, flush=True))
+    except KeyboardInterrupt:
+        sys.exit(130)
     except KnnmtError as error:
         sys.exit(f"knnmt: error: {error}")
 

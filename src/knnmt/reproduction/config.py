@@ -22,7 +22,7 @@ class ReproductionConfig:
 
     data: holds a directory for each domain; output: where everything goes; stores: the large part, by default there too
     domains: by default all there are; train_pairs, sentences: of each, 0 for all
-    systems, without: patterns of the names of rows; by default all rows
+    systems, without: patterns of the names of rows; by default all rows; brief: without those that refine a table
     exact: block B searches every key, which needs no FAISS; so it always does on a GPU
     minutes: after which no other stage is begun; None for no end
     """
@@ -42,9 +42,10 @@ class ReproductionConfig:
     exact: bool = False
     systems: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    brief: bool = False
     quality: bool = True
     speed: bool = True
-    speed_sentences: int = 64
+    speed_sentences: int = 32
     rounds: int = 3
     batch_sizes: tuple[int, ...] = (1, 8, 16)
     minutes: float | None = None

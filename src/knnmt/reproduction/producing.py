@@ -14,6 +14,7 @@ from knnmt.index.faiss_index import load_faiss
 from knnmt.reproduction.config import ReproductionConfig, hold_to_plan
 from knnmt.reproduction.plan import all_rows, chosen_rows
 from knnmt.reproduction.stages import DomainStages, Stage
+from knnmt.reproduction.steps import DomainSteps
 from knnmt.reproduction.texts import domains_in, files_of
 from knnmt.translator.translator import Translator
 
@@ -40,7 +41,7 @@ def produce(config: ReproductionConfig, tell: Callable[[str], None] = print, bar
     exact = config.exact or engine.device.type != "cpu"
     if "A" in config.blocks or not exact:
         _require_faiss()
-    rows = chosen_rows(all_rows(engine.dim, config.blocks), config.systems, config.without)
+    rows = chosen_rows(all_rows(engine.dim, config.blocks), config.systems, config.without, config.brief)
     target_language = config.target_language or engine.languages.target or "en"
     hold_to_plan(config, engine.fingerprint.model, "exact" if exact else "index", target_language)
     with ExitStack() as locks:
@@ -48,11 +49,10 @@ def produce(config: ReproductionConfig, tell: Callable[[str], None] = print, bar
             with storage_errors(config.output):
                 (config.output / name).mkdir(parents=True, exist_ok=True)
             locks.enter_context(writer_lock(config.output / name))
-        stages = [
-            stage
-            for name in domains
-            for stage in DomainStages(name, config, translator, rows, frozenset("B" if exact else ""), bars).stages()
-        ]
+        stages: list[Stage] = []
+        for name in domains:
+            steps = DomainSteps(name, config, translator, rows, frozenset("B" if exact else ""), bars)
+            stages += DomainStages(config, steps).stages()
         return _run(stages, started + 60 * config.minutes if config.minutes is not None else None, tell)
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from knnmt.datastore.publication import publish_file
 from knnmt.errors import MissingDependencyError
+from knnmt.evaluation.comet import Comet
 from knnmt.reproduction.choices import choices
 from knnmt.reproduction.paper import CACHE_SAVES_PERCENT, DIM
 from knnmt.reproduction.plan import all_rows
 from knnmt.reproduction.plots import save_plots
 from knnmt.reproduction.results import Results, read_results
-from knnmt.reproduction.tables import Tables, markdown
+from knnmt.reproduction.tables import Tables, is_main, markdown
 
 REPORT = "report.md"
 _SEARCHES = "steps that search (%): all counted · without each batch's first (the paper's way)"
@@ -36,9 +38,12 @@ pruning. The combinations have d = 256 where keys are longer, pruning with k = 2
 B."""
 
 
-def write_report(output: Path, tell: Callable[[str], None] = lambda _: None) -> Path:
-    """Score what was produced and write OUTPUT/report.md, with the plots where matplotlib is there."""
-    results = read_results(output, tell)
+def write_report(output: Path, tell: Callable[[str], None] = lambda _: None, comet: Comet | None = None) -> Path:
+    """Score what was produced and write OUTPUT/report.md, with the plots where matplotlib is there.
+
+    comet: scores the main results, too
+    """
+    results = read_results(output, tell, comet, is_main)
     dims = [store["dim"] for store in results.stores.values() if "dim" in store]
     tables = Tables(results, all_rows(dims[0] if dims else DIM))
     try:
@@ -58,20 +63,19 @@ def _parts(results: Results, tables: Tables, plots: list[str]) -> Iterator[str]:
     for title, lines in (
         ("Main results, BLEU", tables.main()),
         ("Main results, chrF", tables.main_chrf()),
+        ("Main results, COMET (the paper's: of wmt20-comet-da, on another scale)", tables.main_comet()),
         ("What each choice changes, BLEU", choices(results)),
         ("Pruning, BLEU", tables.pruning()),
         ("Pruning, entries and the part of all that is kept", tables.sizes()),
     ):
-        yield f"## {title}"
-        yield markdown(lines)
+        if lines is not None:
+            yield f"## {title}"
+            yield markdown(lines)
     yield from _plot("pruning", plots)
     for title, lines in (
         ("PCA, BLEU", tables.reduction()),
         ("Adaptive retrieval, BLEU", tables.adaptive()),
-        (
-            "Adaptive retrieval, steps that search (%): all counted · without each batch's first",
-            tables.adaptive_searches(),
-        ),
+        (f"Adaptive retrieval, {_SEARCHES}", tables.adaptive_searches()),
         ("Cache, BLEU", tables.cache()),
         (f"Cache, {_SEARCHES}", tables.cache_searches()),
     ):
@@ -93,7 +97,7 @@ def _speed(results: Results, tables: Tables, plots: list[str]) -> Iterator[str]:
     yield "## Speed"
     sentences = "/".join(f"{count:,}" for count in sorted({record["sentences"] for record in records}))
     yield (
-        f"Tokens a second on {results.machines(records)}: median, slowest and fastest round, and times "
+        f"Tokens a second on {_machines(records)}: median, slowest and fastest round, and times "
         f"{tables.titled(tables.reference)}. {sentences} sentences, systems in turns within every round; load of the "
         f"machine before: {min(loads, default=0):.1f} to {max(loads, default=0):.1f}. The paper's figures give no "
         f"numbers; its text says about twice kNN-MT's speed, and {CACHE_SAVES_PERCENT} % of the searches saved by the "
@@ -110,16 +114,19 @@ def _speed(results: Results, tables: Tables, plots: list[str]) -> Iterator[str]:
 
 def _conditions(results: Results) -> str:
     records = [each.record for each in results.rows.values()]
-    lines = [f"- machine of the scores: {results.machines(records)}"]
+    lines = [f"- machine of the scores: {_machines(records)}"]
     for domain in results.domains:
         store, text = results.stores[domain], results.texts[domain]
-        held = store.get("reported sources that it holds", 0)
-        known = f"; the store holds the source of {held:,} of them, which flatters it" if held else ""
+        known = f"; train.* has the source of {text.known:,} of them, which flatters stores" if text.known else ""
         lines.append(
             f"- {domain}: {store.get('pairs', 0):,} training pairs, {store.get('entries', 0):,} entries; "
             f"{len(text.reported):,} sentences reported ({text.reported_from}), {len(text.tuning):,} to tune on{known}"
         )
     return "\n".join(lines)
+
+
+def _machines(records: Sequence[dict[str, Any]]) -> str:
+    return "; ".join(dict.fromkeys(record["machine"] for record in records)) or "none: nothing was run"
 
 
 def _plot(name: str, plots: list[str]) -> Iterator[str]:
@@ -132,6 +139,8 @@ def _signatures(results: Results) -> Iterator[str]:
     if scored is not None:
         yield f"- BLEU: `{scored.scores.bleu.signature}`"
         yield f"- chrF: `{scored.scores.chrf.signature}`"
+    for signature in {each.comet.signature for each in results.rows.values() if each.comet}:
+        yield f"- COMET: `{signature}`"
     for (domain, name), each in results.rows.items():
         cut = f"; {each.record['cut']} cut at the most tokens" if each.record["cut"] else ""
         yield f"- {domain}, {name}: `{each.record['signature']}`{cut}"

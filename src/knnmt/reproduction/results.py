@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from knnmt.errors import InputError
+from knnmt.evaluation.comet import Comet
 from knnmt.evaluation.scoring import Score, Scores, score
 from knnmt.reproduction import paper
 from knnmt.reproduction.records import read_record, write_record
@@ -20,10 +21,11 @@ _SCORES = "scores.json"
 
 @dataclass(frozen=True, slots=True)
 class RowResult:
-    """A row in one domain, as its file has it, and its scores."""
+    """A row in one domain, as its file has it, and its scores; comet: None where nobody asked for it"""
 
     record: dict[str, Any]
     scores: Scores
+    comet: Score | None
 
     def searched(self, with_first_step: bool = True) -> float:
         """Percent of the rows of all steps that were searched; without first steps as the paper counts."""
@@ -85,52 +87,59 @@ class Results:
         found = [self.speed(domain, size, name) for domain in self.domains]
         return statistics.mean(map(statistics.median, found)) if all(found) else None
 
-    def machines(self, records: Sequence[dict[str, Any]]) -> str:
-        return "; ".join(dict.fromkeys(record["machine"] for record in records)) or "nothing"
 
+def read_results(
+    output: Path,
+    tell: Callable[[str], None] = lambda _: None,
+    comet: Comet | None = None,
+    for_comet: Callable[[str], bool] = lambda _: True,
+) -> Results:
+    """All that is there, scored; scores of hypotheses that were scored before are taken over.
 
-def read_results(output: Path, tell: Callable[[str], None] = lambda _: None) -> Results:
-    """All that is there, scored; scores of hypotheses that were scored before are taken over."""
+    for_comet: which rows COMET scores, by name
+    """
     plan = read_record(output / "plan.json")
     if plan is None:
         raise InputError(
             f"{output}: nothing was produced there yet: expected plan.json, which `knnmt reproduce` writes"
         )
-    domains = _ordered([path.parent.name for path in output.glob("*/text.json")])
-    language = plan["target language"]
+    domains = sorted((path.parent.name for path in output.glob("*/text.json")), key=_papers_first)
     texts = {each: DomainText.of_record(read_record(output / each / "text.json") or {}) for each in domains}
-    known = read_record(output / _SCORES) or {}
-    scored: dict[str, Any] = {}
+    scored = read_record(output / _SCORES) or {}
     rows: dict[tuple[str, str], RowResult] = {}
     speeds: dict[tuple[str, int], dict[str, Any]] = {}
     for domain in domains:
-        for path in sorted((output / domain).rglob("*.json"), key=lambda each: each.stat().st_mtime_ns):
+        for path in sorted((output / domain).rglob("*.json")):
             record = read_record(path) or {}
             if "hypotheses" in record:
-                name = f"{domain}/{record['row']}"
-                scored[name] = _scored(record, texts[domain], language, known.get(name))
-                rows[domain, record["row"]] = RowResult(record, _scores_of(scored[name]))
+                name, scorer = record["row"], comet if for_comet(record["row"]) else None
+                before = scored.get(f"{domain}/{name}")
+                known = _scored(record["hypotheses"], texts[domain], plan["target language"], before, scorer)
+                if known != before:
+                    scored[f"{domain}/{name}"] = known
+                    write_record(output / _SCORES, scored)
+                scores = Scores(Score(**known["bleu"]), Score(**known["chrf"]))
+                rows[domain, name] = RowResult(record, scores, Score(**known["comet"]) if "comet" in known else None)
             elif "batch_size" in record:
                 speeds[domain, record["batch_size"]] = record
         tell(f"{domain}: {sum(each == domain for each, _ in rows)} rows scored")
-    write_record(output / _SCORES, scored)
     stores = {each: read_record(output / each / "store.json") or {} for each in domains}
     return Results(tuple(domains), rows, speeds, texts, stores, plan)
 
 
-def _ordered(domains: Sequence[str]) -> list[str]:
-    """The paper's first, in its order."""
-    return sorted(
-        domains, key=lambda each: (len(paper.DOMAINS) if paper.place_of(each) is None else paper.place_of(each), each)
-    )
+def _papers_first(domain: str) -> tuple[int, str]:
+    place = paper.place_of(domain)
+    return (len(paper.DOMAINS) if place is None else place), domain
 
 
-def _scored(record: dict[str, Any], text: DomainText, language: str, earlier: dict[str, Any] | None) -> dict[str, Any]:
-    of = hashlib.sha256("\n".join([*record["hypotheses"], *text.references]).encode()).hexdigest()
-    if earlier is not None and earlier["of"] == of:
-        return earlier
-    return {"of": of, **asdict(score(record["hypotheses"], text.references, language))}
-
-
-def _scores_of(content: dict[str, Any]) -> Scores:
-    return Scores(Score(**content["bleu"]), Score(**content["chrf"]))
+def _scored(
+    hypotheses: Sequence[str], text: DomainText, language: str, earlier: dict[str, Any] | None, comet: Comet | None
+) -> dict[str, Any]:
+    """Scores as a record has them: those of before where they are of the same hypotheses, and what is missing."""
+    of = hashlib.sha256("\n".join([*hypotheses, *text.references]).encode()).hexdigest()
+    known = earlier if earlier is not None and earlier["of"] == of else None
+    if known is None:
+        known = {"of": of, **asdict(score(hypotheses, text.references, language))}
+    if comet is not None and known.get("comet", {}).get("signature") != comet.signature:
+        known = {**known, "comet": asdict(comet.score(text.sources, hypotheses, text.references))}
+    return known

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from knnmt.evaluation.bench import load_average
@@ -16,7 +16,6 @@ def measure_speed(
     sources: Sequence[str],
     batch_size: int,
     rounds: int,
-    progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[str, Any]:
     """Every round of every system: tokens, seconds and where they went. One batch before warms each up."""
     load = load_average()
@@ -24,10 +23,9 @@ def measure_speed(
     for system in systems:
         _, figures = system.translate(translator, sources[:batch_size], batch_size)
         found[system.row.name] = {"signature": figures["signature"], "rounds": []}
-    for number in range(rounds):
-        for place, system in enumerate(systems):
+    for _ in range(rounds):
+        for system in systems:
             _, figures = system.translate(translator, sources, batch_size)
             kept = {name: figures[name] for name in ("tokens", "seconds", "stage_seconds", "searches")}
             found[system.row.name]["rounds"].append(kept)
-            progress(number * len(systems) + place + 1, rounds * len(systems))
     return {"batch_size": batch_size, "sentences": len(sources), "load_before": load, "systems": found}

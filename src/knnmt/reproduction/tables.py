@@ -11,6 +11,7 @@ from knnmt.reproduction.results import Results, RowResult
 
 NOT_RUN = "not run"
 BLOCK_TITLES = {"A": "A, as published", "B": "B, ours"}
+_FIRST = ("base", *(f"fast-{c}" for c in CANDIDATES))
 COMBINATIONS = ("pca+cache", "pca+pruning", "pca+cache+pruning")
 Lines = list[list[str]]
 
@@ -20,6 +21,16 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
     escaped = [[cell.replace("|", "\\|") for cell in line] for line in lines]
     head, *others = (f"| {' | '.join(line)} |" for line in escaped)
     return "\n".join([head, "|---" + "|---:" * (len(lines[0]) - 1) + "|", *others])
+
+
+def is_main(name: str) -> bool:
+    """Whether a row stands in the table of main results."""
+    block, _, plain = name.rpartition("/")
+    return plain in _main_names(block) if block else True
+
+
+def _main_names(block: str) -> list[str]:
+    return ["knn", "cache-6" if block == "A" else "cache-4", *COMBINATIONS]
 
 
 class Tables:
@@ -35,14 +46,24 @@ class Tables:
 
     def main(self) -> Lines:
         """Table 1: BLEU."""
-        return self._of_blocks(["base", *(f"fast-{c}" for c in CANDIDATES)], self._main_names, self._bleu)
+        return self._of_blocks(_FIRST, _main_names, self._bleu)
 
     def main_chrf(self) -> Lines:
         """The same by chrF, which the paper does not give."""
-        first = ["base", *(f"fast-{c}" for c in CANDIDATES)]
         return self._of_blocks(
-            first, self._main_names, lambda name: self._line(name, lambda each: each.scores.chrf.value, {})
+            _FIRST, _main_names, lambda name: self._line(name, lambda each: each.scores.chrf.value, {}, 2)
         )
+
+    def main_comet(self) -> Lines | None:
+        """The same by COMET, None where no row was scored so."""
+        if not any(each.comet for each in self._results.rows.values()):
+            return None
+
+        def line(name: str) -> list[str]:
+            theirs = {} if name.startswith("B/") else paper.COMET
+            return self._line(name, lambda each: None if each.comet is None else each.comet.value, theirs, 4)
+
+        return self._of_blocks(_FIRST, _main_names, line)
 
     def pruning(self) -> Lines:
         """BLEU with fewer entries."""
@@ -120,7 +141,7 @@ class Tables:
 
     def settings(self) -> Lines:
         """k, λ, T of the main rows; λ that fades is given at its most."""
-        lines = self._of_blocks([f"fast-{c}" for c in CANDIDATES], self._main_names, self._settings)
+        lines = self._of_blocks([f"fast-{c}" for c in CANDIDATES], _main_names, self._settings)
         return [line[:-1] for line in lines]
 
     def _settings(self, name: str) -> list[str]:
@@ -189,9 +210,6 @@ class Tables:
 
     # Parts ------------------------------------------------------------------------------------------------------------
 
-    def _main_names(self, block: str) -> list[str]:
-        return ["knn", "cache-6" if block == "A" else "cache-4", *COMBINATIONS]
-
     def _of_blocks(
         self, first: Iterable[str], names: Callable[[str], Sequence[str]], line: Callable[[str], list[str]]
     ) -> Lines:
@@ -206,17 +224,24 @@ class Tables:
         return self._line(name, _bleu_of, theirs)
 
     def _line(
-        self, name: str, measure: Callable[[RowResult], float], theirs: dict[str, tuple[float, ...]]
+        self,
+        name: str,
+        measure: Callable[[RowResult], float | None],
+        theirs: dict[str, tuple[float, ...]],
+        digits: int = 2,
     ) -> list[str]:
+        """Of every domain and on average; the paper's behind ours."""
         printed = theirs.get(name.removeprefix("A/"))
-        cells = []
-        for domain in self._results.domains:
-            found, place = self._results.of(domain, name), paper.place_of(domain)
-            ours = NOT_RUN if found is None else f"{measure(found):.2f}"
-            cells.append(ours + ("" if printed is None or place is None else f" ({printed[place]:.2f})"))
-        average = self._results.average(measure, name)
-        ours = NOT_RUN if average is None else f"{average:.2f}"
-        return [*cells, ours + (f" ({printed[-1]:.2f})" if printed and self._papers_domains else "")]
+        results = [self._results.of(domain, name) for domain in self._results.domains]
+        ours = [None if found is None else measure(found) for found in results]
+        there = [each for each in ours if each is not None]
+        average = statistics.mean(there) if len(there) == len(ours) else None
+        places = [*map(paper.place_of, self._results.domains), -1 if self._papers_domains else None]
+        return [
+            (NOT_RUN if value is None else f"{value:.{digits}f}")
+            + ("" if printed is None or place is None else f" ({printed[place]:.{digits}f})")
+            for value, place in zip([*ours, average], places, strict=True)
+        ]
 
     @property
     def _papers_domains(self) -> bool:

@@ -17,16 +17,21 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.splitting import halves, spread
+from knnmt.datastore.overlap import known
 from knnmt.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
 class DomainText:
-    """What tunes and what is reported, apart. reported_from: "test", or "half of dev" """
+    """What tunes and what is reported, apart.
+
+    reported_from: "test", or "half of dev"; known: how many of those reported have a source that the training text has
+    """
 
     tuning: list[SegmentPair]
     reported: list[SegmentPair]
     reported_from: str
+    known: int
 
     @property
     def sources(self) -> list[str]:
@@ -40,6 +45,7 @@ class DomainText:
         """For a file, from which `of_record` makes it again on a machine without the data."""
         return {
             "reported_from": self.reported_from,
+            "known": self.known,
             "reported": [[pair.source, pair.target] for pair in self.reported],
             "tuning": [[pair.source, pair.target] for pair in self.tuning],
         }
@@ -50,7 +56,7 @@ class DomainText:
             [SegmentPair(source, target, f"{name}#{number}") for number, (source, target) in enumerate(record[name])]
             for name in ("tuning", "reported")
         )
-        return cls(tuning, reported, record["reported_from"])
+        return cls(tuning, reported, record["reported_from"], record["known"])
 
 
 def domains_in(data: Path) -> list[str]:
@@ -90,16 +96,21 @@ def read_training(domain: Path, languages: tuple[str, str], pairs: int) -> list[
     return spread(found, pairs) if pairs else found
 
 
-def read_text(domain: Path, languages: tuple[str, str], sentences: int) -> DomainText:
-    """What tunes, and at most so many reported pairs from all over what there is, 0 for all."""
+def read_text(domain: Path, languages: tuple[str, str], sentences: int, training: Sequence[SegmentPair]) -> DomainText:
+    """What tunes, without sources of the training text, and at most so many reported pairs from all over, 0 for all."""
     development = _read(domain, "dev", languages)
     if _files(domain, "test"):
         tuning, reported, origin = development, _read(domain, "test", languages), "test"
     else:
         (tuning, reported), origin = halves(development), "half of dev"
-    if not tuning or not reported:
-        raise InputError(f"{domain}: too little text: {len(tuning)} pairs to tune on, {len(reported)} to report")
-    return DomainText(tuning, spread(reported, sentences) if sentences else reported, origin)
+    reported = spread(reported, sentences) if sentences else reported
+    held = known(tuning, training).sources
+    new = [pair for number, pair in enumerate(tuning) if number not in held]
+    if not new or not reported:
+        raise InputError(
+            f"{domain}: too little text: {len(new)} pairs to tune on that are not in train.*, {len(reported)} to report"
+        )
+    return DomainText(new, reported, origin, len(known(reported, training).sources))
 
 
 def _read(domain: Path, part: str, languages: tuple[str, str]) -> list[SegmentPair]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -68,9 +68,10 @@ class System:
         translator: Translator,
         sources: Sequence[str],
         batch_size: int,
-        progress: Any = lambda _done, _total: None,
+        progress: Callable[[int, int], None] = lambda _done, _total: None,
     ) -> tuple[list[Translation], dict[str, Any]]:
         """Translations and figures: seconds, where they went, tokens, and searches as `Statistics` counts them."""
+        longest = min(_MOST_TOKENS, translator.engine.max_positions - 1)
         before = translator.memories, translator.statistics
         statistics = translator.statistics = Statistics()
         if self.retrieval is not None:
@@ -81,12 +82,11 @@ class System:
                 started = time.perf_counter()
                 found = []
                 for each in translator.stream(
-                    sources, batch_size=batch_size, max_tokens=_longest(translator), datastore=self._store
+                    sources, batch_size=batch_size, max_tokens=longest, datastore=self._store
                 ):
                     found.append(each)
                     progress(len(found), len(sources))
                 seconds = time.perf_counter() - started
-            longest = _longest(translator)
             signature = translator.signature(translator.decoding(max_tokens=longest), datastore=self._store)
         finally:
             translator.memories, translator.statistics = before
@@ -104,7 +104,3 @@ class System:
     @property
     def _store(self) -> Path | None:
         return None if self.retrieval is None else _STORE
-
-
-def _longest(translator: Translator) -> int:
-    return min(_MOST_TOKENS, translator.engine.max_positions - 1)

@@ -15,9 +15,7 @@ import numpy as np
 from knnmt.config import FastConfig, RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import divide, spread
-from knnmt.datastore.overlap import overlap
 from knnmt.engine.base import Engine, State
-from knnmt.errors import InputError
 from knnmt.reproduction.plan import ALPHAS, KS, WEIGHTS
 from knnmt.reproduction.records import settings_of
 from knnmt.retrieval.calibration import DEFAULT_K
@@ -38,10 +36,11 @@ def tuned_settings(
 ) -> dict[str, Any]:
     """Settings of a store as a block has them, with their loss and the model's alone in nats a token.
 
+    pairs: none of which the store holds
     block: "B" lets λ fade with distance; anything else takes the paper's grid with fixed λ
     fast: c, for Fast kNN-MT
     """
-    few = spread(_new(opened, pairs), TUNING_PAIRS)
+    few = spread(pairs, TUNING_PAIRS)
     config = FastConfig(fast) if fast else None
     positions = develop(engine, opened, few, max(KS), fast=config).positions()
     if block == "B":
@@ -78,7 +77,7 @@ def trained_gate(
 ) -> dict[str, Any]:
     """Train the gate of a store for its settings and put it there; what is known of it comes back."""
     features = GateConfig().features
-    texts = [gate_text(engine, opened, some, config, None, features) for some in divide(_new(opened, pairs), 0.8)]
+    texts = [gate_text(engine, opened, some, config, None, features) for some in divide(pairs, 0.8)]
     found = train_gate(opened, texts[0], texts[1], config, None)
     found.gate.write(opened.store.path)
     judged = [
@@ -86,10 +85,3 @@ def trained_gate(
         for each in judge_thresholds(found, texts[1], ALPHAS)
     ]
     return {"losses": found.gate.record.losses, "epochs": found.gate.record.epochs, "thresholds": judged}
-
-
-def _new(opened: OpenStore, pairs: Sequence[SegmentPair]) -> Sequence[SegmentPair]:
-    new = overlap(opened.store, pairs).new
-    if not new:
-        raise InputError(f"{opened.store.path}: it holds the source of every pair that could tune it")
-    return new

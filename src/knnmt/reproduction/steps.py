@@ -1,0 +1,179 @@
+"""What the stages of one domain do: each step takes what earlier ones left, and gives back its record.
+
+OUTPUT/<domain>/text.json                    what tunes and what is reported
+OUTPUT/<domain>/store.json                   what the full store is
+OUTPUT/<domain>/<block>/tuned-<steps>.json   settings of a store; gate.json: how a gate was trained
+OUTPUT/<domain>/<row>.json                   hypotheses of a row, what they took, its settings and signature
+OUTPUT/<domain>/speed-<batch>.json           speed of the rows of the figures, in turns
+"""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from knnmt.config import RetrievalConfig
+from knnmt.corpus.splitting import spread
+from knnmt.datastore.store import Datastore
+from knnmt.evaluation.adapting import Bars
+from knnmt.evaluation.running import machine
+from knnmt.reproduction.config import ReproductionConfig
+from knnmt.reproduction.plan import Row, speed_rows
+from knnmt.reproduction.records import config_of, read_record, settings_of
+from knnmt.reproduction.speed import measure_speed
+from knnmt.reproduction.stores import DomainStores
+from knnmt.reproduction.texts import DomainText, digest, read_text, read_training
+from knnmt.reproduction.translating import System
+from knnmt.reproduction.tuning import trained_gate, tuned_settings
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.translator.translator import Translator
+from knnmt.version import __version__
+
+_PAPERS_BATCH = 8
+_BATCH = {"cpu": 32, "cuda": 200}  # of block B, whose rows do not depend on it
+
+
+class DomainSteps:
+    """The work of one domain.
+
+    rows: all that are asked for
+    searching: the block whose stores serve pruning and Fast kNN-MT: B, where it is asked for
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: ReproductionConfig,
+        translator: Translator,
+        rows: list[Row],
+        exact: frozenset[str],
+        bars: Bars,
+    ) -> None:
+        self.name, self.rows, self.output = name, rows, config.output / name
+        self.stores = DomainStores(config.store_directory / name, exact)
+        self.searching = max(config.blocks)
+        self._config, self._translator, self._bars = config, translator, bars
+        self._data = config.data / name
+        self._engine: Any = translator.engine
+        self._languages = (
+            config.source_language or self._engine.languages.source or "de",
+            config.target_language or self._engine.languages.target or "en",
+        )
+        self._opened: tuple[Path, OpenStore] | None = None
+
+    def read_text(self) -> dict[str, Any]:
+        training = read_training(self._data, self._languages, self._config.train_pairs)
+        text = read_text(self._data, self._languages, self._config.sentences, training)
+        return {"digest": digest(self._data), **text.as_record()}
+
+    @property
+    def _text(self) -> DomainText:
+        record = read_record(self.output / "text.json")
+        assert record is not None, "the first stage writes it"  # noqa: S101
+        return DomainText.of_record(record)
+
+    def build(self) -> dict[str, Any]:
+        pairs = read_training(self._data, self._languages, self._config.train_pairs)
+        if not self.stores.exists(()):
+            with self._bars(f"{self.name}: building", "pairs") as progress:
+                for_fast = any(row.fast for row in self.rows)
+                self.stores.build(pairs, self._engine, self._languages, for_fast, progress)
+        manifest = Datastore.open(self.stores.path(())).manifest
+        return {"pairs": len(pairs), "entries": manifest.live_entries, "dim": manifest.dim}
+
+    def prune(self, before: tuple[str, ...]) -> None:
+        """Every pruned store that a row needs, from one search."""
+        ks = {
+            int(row.steps[-1].removeprefix("prune"))
+            for row in self.rows
+            if row.steps[:-1] == before and row.steps and row.steps[-1].startswith("prune")
+        }
+        self.stores.prune(before, sorted(ks), self._open(before, self.searching).index.search)
+
+    def index(self, steps: tuple[str, ...], block: str) -> None:
+        with self._bars(f"{self.name}: indexing", "entries") as progress:
+            self.stores.index(steps, block, progress)
+
+    def _open(self, steps: tuple[str, ...], block: str) -> OpenStore:
+        """A block's store; the last one stays open, for rows that share one come one after the other."""
+        path = self.stores.path(steps, block)
+        if self._opened is None or self._opened[0] != path:
+            self._opened = None  # its memory is needed
+            self._opened = path, self._load(path, block)
+        return self._opened[1]
+
+    def _load(self, path: Path, block: str) -> OpenStore:
+        return OpenStore(Datastore.open(path, self._engine), self._engine.device, self.stores.is_exact(block))
+
+    def tune(self, row: Row) -> dict[str, Any]:
+        opened = self._open(row.steps, row.block or self.searching)
+        return tuned_settings(self._engine, opened, self._text.tuning, row.block, row.fast)
+
+    def _settings(self, row: Row) -> RetrievalConfig | None:
+        record = read_record(self.output / tuned_file(row)) if row.has_store else None
+        return None if record is None else config_of(record["settings"])
+
+    def train_gate(self, row: Row) -> dict[str, Any]:
+        config = self._settings(row)
+        assert config is not None, "settings come before"  # noqa: S101
+        return trained_gate(self._engine, self._open((), row.block), self._text.tuning, config)
+
+    def _system(self, row: Row, opened: OpenStore | None) -> System:
+        rate = None
+        if row.chance:
+            record = read_record(self.output / f"{row.partner}.json")
+            assert record is not None, "the gate's row comes before"  # noqa: S101
+            rate = record["searches"]["searches"] / record["searches"]["rows"]
+        return System.of(row, opened, self._settings(row), rate)
+
+    def translate(self, row: Row) -> dict[str, Any]:
+        opened = self._open(row.steps, row.block or self.searching) if row.has_store else None
+        system = self._system(row, opened)
+        size = _PAPERS_BATCH if row.block == "A" else _BATCH.get(self._engine.device.type, 32)
+        with self._bars(f"{self.name}: {row.name}", "sentences") as progress:
+            found, figures = system.translate(self._translator, self._text.sources, size, progress)
+        return {
+            "row": row.name,
+            "steps": row.steps,
+            "entries": opened and opened.store.manifest.live_entries,
+            "dim": opened and opened.store.manifest.dim,
+            "settings": system.config and settings_of(system.config),
+            "chance": system.rate,
+            **figures,
+            **self._made_on(),
+            "hypotheses": [each.text for each in found],
+        }
+
+    def measure(self, batch_size: int) -> dict[str, Any]:
+        """Stores that several rows have are opened once."""
+        self._opened = None
+        opened: dict[Path, OpenStore] = {}
+        systems = []
+        for row in speed_rows(self.rows):
+            block = row.block or self.searching
+            path = self.stores.path(row.steps, block)
+            if row.has_store and path not in opened:
+                opened[path] = self._load(path, block)
+            systems.append(self._system(row, opened.get(path) if row.has_store else None))
+        sources = spread(self._text.reported, self._config.speed_sentences)
+        # Without a bar, which would take time from what is measured.
+        found = measure_speed(
+            self._translator, systems, [pair.source for pair in sources], batch_size, self._config.rounds
+        )
+        return {**found, **self._made_on()}
+
+    def _made_on(self) -> dict[str, Any]:
+        return {
+            "machine": machine(self._translator),
+            "versions": {"knnmt": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        }
+
+
+def tuned_file(row: Row) -> str:
+    """The file of a row's settings, shared by rows of the same store."""
+    if row.fast:
+        return f"tuned-{row.name}.json"
+    return f"{row.block}/tuned-{'-'.join(row.steps) or 'full'}.json"
