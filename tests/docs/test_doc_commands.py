@@ -12,7 +12,9 @@ import shutil
 import subprocess
 import sys
 import warnings
-from contextlib import chdir
+from collections.abc import Sequence
+from contextlib import chdir, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -106,13 +108,13 @@ def check(command: Command, place: str, directory: Path, prepared: Path) -> None
     else:
         assert arguments[0] == "python", f"{place}: {command.text!r} is neither run nor listed here"
         said = subprocess.run([sys.executable, *arguments[1:]], capture_output=True, text=True, check=True).stdout
-    pattern = r"\s*.*".join(like(line) for line in command.output)
-    assert re.search(pattern, said, re.DOTALL), f"{place}: shown is\n{command.output}\nand what came is\n{said}"
+    compare(command.output, said, place)
 
 
-def like(line: str) -> str:
-    """A pattern: white space as it comes, "..." for anything."""
-    return ".*".join(r"\s+".join(map(re.escape, part.split())) for part in line.split("..."))
+def compare(shown: Sequence[str], said: str, place: str) -> None:
+    """What is shown must come in this order: white space as it may be, "..." for anything."""
+    lines = [".*".join(r"\s+".join(map(re.escape, part.split())) for part in line.split("...")) for line in shown]
+    assert re.search(".*".join(lines), said, re.DOTALL), f"{place}: shown is {shown}, and what came is\n{said}"
 
 
 def parsed(text: str, directory: Path) -> tuple[list[str], str]:
@@ -148,9 +150,11 @@ def run_knnmt(arguments: list[str], stdin: str = "") -> str:
 
 
 def run_python(block: Block, place: str, directory: Path, prepared: Path) -> None:
-    """Every example stands by itself."""
+    """Every example stands by itself; "# →" shows what a line prints."""
     lay_out(_MADE.findall(block.text), re.findall(r'"([^"]+\.store)"', block.text), directory, prepared)
-    exec(compile("\n" * block.line + block.text, place.split(",")[0], "exec"), {"__name__": "example"})
+    with redirect_stdout(StringIO()) as printed:
+        exec(compile("\n" * block.line + block.text, place.split(",")[0], "exec"), {"__name__": "example"})
+    compare(re.findall(r"# → (.+)$", block.text, re.MULTILINE), printed.getvalue(), place)
 
 
 def test_what_is_not_run_is_in_a_page() -> None:
@@ -163,7 +167,7 @@ def commands_of(block: Block) -> list[Command]:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("text", IN_SOAK)
+@pytest.mark.parametrize("text", IN_SOAK, ids=str)
 def test_long_commands_work(text: str, prepared: Path, request: pytest.FixtureRequest) -> None:
     if text in REAL_TEXT:
         request.getfixturevalue("domain_data")
