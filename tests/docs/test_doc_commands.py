@@ -54,6 +54,7 @@ NOT_RUN = {  # and why; sizes are of models that would be fetched
     "knnmt translate -m facebook/nllb-200-distilled-600M --source-lang de --target-lang fr fragen.txt": "2.5 GB",
     "knnmt adapt projekt.tmx -m facebook/m2m100_418M --source-lang de --target-lang en -o projekt.store": "2 GB",
 }
+VERBS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 _MADE = re.compile(r'(?:Datastore\.build|adapt)\((?:Path\()?"([^"]+\.store)"')
 
 
@@ -93,8 +94,12 @@ def test_what_a_page_says_to_type_works(page: Path, directory: Path, prepared: P
             run_python(block, place, directory, prepared)
         elif block.language == "console":
             for command in commands(block):
-                if command.text not in NOT_RUN and command.text not in IN_SOAK:
+                if runs_here(command):
                     check(command, f"{name_of(page)}, line {command.line}", directory, prepared)
+
+
+def runs_here(command: Command) -> bool:
+    return command.text not in NOT_RUN and command.text not in IN_SOAK
 
 
 def check(command: Command, place: str, directory: Path, prepared: Path) -> None:
@@ -177,21 +182,29 @@ def test_long_commands_work(text: str, prepared: Path, request: pytest.FixtureRe
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_commands_in_sentences_exist_with_their_options(page: Path) -> None:
-    verbs = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    for code in inline_code(page):
-        program, _, rest = code.partition(" ")
-        if system := re.search(r'--system "([^"]+)"', code):
-            parse_system(system[1])
-        options = re.findall(r"(?<=\s)--[a-z][a-z0-9-]*", code)
-        if program == "knnmt" and (verb := rest.partition(" ")[0]).islower() and verb[0].isalpha():
-            assert verb in verbs, f"{name_of(page)}: {code}"
-            known = {name for each in verbs[verb].params for name in [*each.opts, *each.secondary_opts, "--help"]}
-            assert set(options) <= known, f"{name_of(page)}: {code}"
-        elif program == "make" and rest:
-            assert rest in targets, f"{name_of(page)}: {code}"
-        elif program == "python" and rest.startswith("benchmarks/"):
-            source = (ROOT / rest.split()[0]).read_text(encoding="utf-8")
-            shared = (ROOT / "benchmarks" / "quality.py").read_text(encoding="utf-8")  # has options of others, too
-            assert all(f'"{option}"' in source + shared for option in options), f"{name_of(page)}: {code}"
+def test_commands_that_are_not_run_and_those_in_sentences_exist_with_their_options(page: Path) -> None:
+    listed = [command.text for block in blocks(page) for command in commands_of(block) if not runs_here(command)]
+    for code in [*inline_code(page), *listed]:
+        unknown = unknown_parts(code)
+        assert not unknown, f"{name_of(page)}: {code}: no {unknown}"
+
+
+def unknown_parts(code: str) -> set[str]:
+    """What a command names and there is not: verbs and options of ours, targets of `make`, benchmarks."""
+    program, _, rest = code.partition(" ")
+    first = rest.partition(" ")[0]
+    options = set(re.findall(r"(?<=\s)--[a-z][a-z0-9-]*", code))
+    if system := re.search(r'--system "([^"]+)"', code):
+        parse_system(system[1])
+    if program == "knnmt" and re.match(r"[a-z]", first):
+        if first not in VERBS:
+            return {first}
+        return options - {name for each in VERBS[first].params for name in [*each.opts, *each.secondary_opts, "--help"]}
+    if program == "make" and first:
+        makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+        return {first} - set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    if program == "python" and first.startswith("benchmarks/"):
+        sources = [ROOT / first, ROOT / "benchmarks" / "quality.py"]  # the second has options of others, too
+        known = "".join(source.read_text(encoding="utf-8") for source in sources)
+        return {option for option in options if f'"{option}"' not in known}
+    return set()
