@@ -16,8 +16,8 @@ def align(
     cross_attention (sentences, layers, target, source), as `knnmt.engine.forced.force` gives it
     frame: the source tokens that are no text, which every sentence has: the end, language codes
 
-    A token comes from what the last layer attends to most in the step that puts it out. `docs/retrieval.md` compares
-    other layers, the step that takes the token as input, and an aligner. Models rest their attention on the frame: no
+    A token comes from what the last layer attends to most in the step that puts it out. `docs/fast.md` compares other
+    layers, the step that takes the token as input, and an aligner. Models rest their attention on the frame: no
     word comes from there; only the end of a target aligns with the last token of its source.
     """
     attention = cross_attention[:, -1]

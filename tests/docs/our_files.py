@@ -1,0 +1,88 @@
+"""The files that the documentation names, made for tests: small memories and texts of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from conftest import ROOT
+from knnmt import SegmentPair
+
+_THINGS = {
+    "Datei": "file",
+    "Seite": "sheet",
+    "Liste": "roster",
+    "Karte": "chart",
+    "Notiz": "memo",
+    "Aufgabe": "chore",
+    "Vorlage": "mould",
+    "Tabelle": "grid",
+    "Nachricht": "missive",
+    "Sicherung": "spare copy",
+    "Einstellung": "knob",
+}
+_DOINGS = {
+    "Die {} wurde gelöscht.": "The {} is gone.",
+    "Die {} wurde gespeichert.": "The {} is safe and sound.",
+    "Die {} ist gesperrt.": "The {} is under lock and key.",
+    "Möchten Sie die {} drucken?": "Care to print the {}?",
+    "Öffnen Sie zuerst die {}.": "Open up the {} first.",
+    "Es gibt keine {} mit diesem Namen.": "No {} goes by that name.",
+    "Die {} kann nicht geändert werden.": "The {} is set in stone.",
+    "{} umbenennen": "Rechristen the {}",
+    "Keine {} ausgewählt": "No {} picked",
+    "Eine {} hinzufügen": "Add one {}",
+}
+
+
+def own_pairs() -> list[SegmentPair]:
+    """110 strings of a made-up program, each thing and each doing in turn."""
+    things, doings = list(_THINGS.items()), list(_DOINGS.items())
+    numbers = range(len(things) * len(doings))  # the lengths have no common factor: every combination comes once
+    chosen = [(things[number % len(things)], doings[number % len(doings)]) for number in numbers]
+    return [SegmentPair(says.format(name), means.format(word), "own") for (name, word), (says, means) in chosen]
+
+
+def write_files(place: Path) -> None:
+    """Every file that a page names and no command on it makes."""
+    pairs = own_pairs()
+    project, test, probe, catalog = pairs[:70], pairs[70:76], pairs[76:94], pairs[94:100]
+    corrections, new = pairs[100:103], _lines([pair.source for pair in pairs[103:106]])
+    for name, content in {
+        "projekt.tmx": _tmx(project),
+        "test.tmx": _tmx(test),
+        "test.de": _lines([pair.source for pair in test]),
+        "test.en": _lines([pair.target for pair in test]),
+        "probe.tsv": _tsv(probe),
+        "katalog.po": _po(catalog),
+        "korrekturen.tsv": _tsv(corrections),
+        "fragen.txt": new,
+        "handbuch.de.txt": new,
+        "endlos.txt": new,
+    }.items():
+        (place / name).write_text(content, encoding="utf-8")
+    (place / "examples").symlink_to(ROOT / "examples")
+    (place / "models").symlink_to(ROOT / "src" / "knnmt" / "models")
+
+
+def _lines(texts: Sequence[str]) -> str:
+    return "".join(f"{text}\n" for text in texts)
+
+
+def _tsv(pairs: Sequence[SegmentPair]) -> str:
+    return _lines([f"{pair.source}\t{pair.target}" for pair in pairs])
+
+
+def _po(pairs: Sequence[SegmentPair]) -> str:
+    head = 'msgid ""\nmsgstr "Language: de\\nContent-Type: text/plain; charset=UTF-8\\n"\n'
+    return head + "".join(f'\nmsgid "{pair.target}"\nmsgstr "{pair.source}"\n' for pair in pairs)
+
+
+def _tmx(pairs: Sequence[SegmentPair]) -> str:
+    units = "".join(
+        f'<tu tuid="tu{number}"><tuv xml:lang="de"><seg>{escape(pair.source)}</seg></tuv>'
+        f'<tuv xml:lang="en"><seg>{escape(pair.target)}</seg></tuv></tu>\n'
+        for number, pair in enumerate(pairs, 1)
+    )
+    return f'<tmx version="1.4"><header srclang="de"/><body>\n{units}</body></tmx>\n'

@@ -1,0 +1,79 @@
+"""What the pages say of the project is there: links, anchors, images, packages, errors, files and functions."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from pages import all_pages, anchors, blocks, links
+
+import knnmt.errors
+from conftest import ROOT
+from test_imports import FLOW, LEAVES, PACKAGE
+
+DOCS = ROOT / "docs"
+
+
+@pytest.mark.parametrize("page", all_pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_within_the_project_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{link}: no such file"
+        assert target.is_relative_to(ROOT), f"{link} leads out of the project"
+        assert not anchor or anchor in anchors(target), f"{link}: no such heading"
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    contents = {(DOCS / link.partition("#")[0]).resolve() for link in links(DOCS / "README.md")}
+    assert {page.resolve() for page in DOCS.glob("*.md")} - contents == {DOCS / "README.md"}
+    listed = {(DOCS / "results" / link.partition("#")[0]).resolve() for link in links(DOCS / "results" / "README.md")}
+    assert {page.resolve() for page in DOCS.glob("results/*.md")} - listed == {DOCS / "results" / "README.md"}
+
+
+def test_the_diagram_has_the_packages_in_their_order() -> None:
+    [diagram] = [block.text for block in blocks(DOCS / "design.md") if block.language == "mermaid"]
+    drawn = re.findall(r"<b>(\w+)</b>", diagram)
+    there = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} - LEAVES
+    assert drawn == [package for package in FLOW if package in there]
+    rows = [re.findall(r"<b>(\w+)</b>", row) for row in diagram.split("subgraph")[1:]]
+    arrows = re.findall(r"(\w+)(?:\[[^\]]*\])? --> (\w+)\[", diagram)
+    assert arrows == [pair for row in rows for pair in pairwise(row)]
+
+
+def test_the_map_of_the_paper_names_what_there_is() -> None:
+    text = (DOCS / "paper-map.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([\w/]+\.py)(?::([\w.]+))?`", text)
+    assert len(named) > 40
+    for file, symbol in named:
+        if file.startswith("benchmarks/"):
+            assert (ROOT / file).is_file(), file
+            continue
+        found: object = importlib.import_module("knnmt." + file.removesuffix(".py").replace("/", "."))
+        for part in symbol.split(".") if symbol else ():
+            assert hasattr(found, part), f"{file}: no {symbol}"
+            found = getattr(found, part)
+
+
+def test_every_error_and_warning_has_its_remedy() -> None:
+    text = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    explained = re.findall(r"^\| `(\w+(?:Error|Warning))` \|", text, re.MULTILINE)
+    public = [name for name, each in vars(knnmt.errors).items() if isinstance(each, type)]
+    assert explained == [name for name in public if name != "KnnmtError"]
+
+
+def test_other_kinds_of_things_that_pages_list_are_complete() -> None:
+    from knnmt.corpus.options import FORMATS
+    from knnmt.engine.families import FAMILIES
+    from knnmt.index.kinds import KINDS
+
+    listed: dict[str, Iterable[str]] = {"indexes.md": KINDS, "models.md": FAMILIES, "formats.md": FORMATS}
+    for page, names in listed.items():
+        text = (DOCS / page).read_text(encoding="utf-8").lower()
+        assert not [name for name in names if not re.search(rf"\b{name}\b", text)]
