@@ -46,6 +46,7 @@ NOT_RUN = {  # and why; sizes are of models that would be fetched
     "make test": "runs this",
     "make soak": "runs this",
     "make format": "changes files",
+    "make test-cuda": "needs a GPU",
     "python3 -m venv comet-env": COMET,
     "comet-env/bin/pip install unbabel-comet 'setuptools<81'": COMET,
     "knnmt evaluate --pairs test.tmx -d projekt.store --comet-python comet-env/bin/python": COMET,
