@@ -36,6 +36,7 @@ IN_SOAK = {  # what takes long, or needs a network: where `make soak` runs it
     "make bench-retrieval": CHECKOUT,
     "pip install 'knnmt[evaluate]'": CHECKOUT,
     "pip install 'knnmt[hub,transformers]'": CHECKOUT,
+    "pip install 'knnmt[evaluate,faiss,plots]'": CHECKOUT,
     "knnmt bench --source fragen.txt -d projekt.store": OUR_FILES,
     'knnmt bench -s fragen.txt -d projekt.store --system "cached=projekt.store,cache=6" --system "small=klein.store" '
     "-o speed/": OUR_FILES,
@@ -46,6 +47,8 @@ NOT_RUN = {  # and why; sizes are of models that would be fetched
     "make test": "runs this",
     "make soak": "runs this",
     "make format": "changes files",
+    "wait": "waits for those before it",
+    "make test-cuda": "needs a GPU",
     "python3 -m venv comet-env": COMET,
     "comet-env/bin/pip install unbabel-comet 'setuptools<81'": COMET,
     "knnmt evaluate --pairs test.tmx -d projekt.store --comet-python comet-env/bin/python": COMET,
@@ -53,6 +56,10 @@ NOT_RUN = {  # and why; sizes are of models that would be fetched
     "snapshot_download('Helsinki-NLP/opus-mt-de-en', local_dir='opus-de-en')\"": "300 MB",
     "knnmt translate -m facebook/nllb-200-distilled-600M --source-lang de --target-lang fr fragen.txt": "2.5 GB",
     "knnmt adapt projekt.tmx -m facebook/m2m100_418M --source-lang de --target-lang en -o projekt.store": "2 GB",
+}
+ELSEWHERE = {  # tests of their own run these, in shapes that take seconds
+    "knnmt reproduce": "tests/reproduction",
+    "python -m knnmt.reproduction": "tests/reproduction",
 }
 VERBS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 _MADE = re.compile(r'(?:Datastore\.build|adapt)\((?:Path\()?"([^"]+\.store)"')
@@ -99,7 +106,7 @@ def test_what_a_page_says_to_type_works(page: Path, directory: Path, prepared: P
 
 
 def runs_here(command: Command) -> bool:
-    return command.text not in NOT_RUN and command.text not in IN_SOAK
+    return not (command.text in NOT_RUN or command.text in IN_SOAK or command.text.startswith(tuple(ELSEWHERE)))
 
 
 def check(command: Command, place: str, directory: Path, prepared: Path) -> None:
