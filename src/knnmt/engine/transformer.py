@@ -19,7 +19,7 @@ from knnmt import timing
 from knnmt.engine.architecture import Architecture
 from knnmt.engine.base import EncodedSources, Fingerprint
 from knnmt.engine.languages import Told
-from knnmt.engine.layers import ACTIVATIONS, FeedForward, Norm, Projection, Residual, attend, attention_weights
+from knnmt.engine.layers import ACTIVATIONS, AnyProjection, FeedForward, Norm, Residual, attend, attention_weights
 from knnmt.engine.state import TransformerState
 from knnmt.engine.weights import Weights
 from knnmt.errors import CheckpointError
@@ -88,8 +88,8 @@ class EncoderLayer:
     """Self-attention and feed-forward."""
 
     heads: int
-    attention_in: Projection
-    attention_out: Projection
+    attention_in: AnyProjection
+    attention_out: AnyProjection
     attention_residual: Residual
     feed_forward: FeedForward
     feed_forward_residual: Residual
@@ -120,12 +120,12 @@ class DecoderLayer:
     """Self-attention over the cache, attention to the source, feed-forward."""
 
     heads: int
-    self_in: Projection
-    self_out: Projection
+    self_in: AnyProjection
+    self_out: AnyProjection
     self_residual: Residual
-    cross_query: Projection
-    cross_key_value: Projection
-    cross_out: Projection
+    cross_query: AnyProjection
+    cross_key_value: AnyProjection
+    cross_out: AnyProjection
     cross_residual: Residual
     feed_forward: FeedForward
     feed_forward_residual: Residual
@@ -180,7 +180,9 @@ def _residual(weights: Weights, name: str, shape: Architecture) -> Residual:
 
 def _feed_forward(weights: Weights, name: str, shape: Architecture) -> FeedForward:
     return FeedForward(
-        weights.projection(f"{name}.fc1"), weights.projection(f"{name}.fc2"), ACTIVATIONS[shape.activation]
+        weights.projection(f"{name}.fc1"),
+        weights.projection(f"{name}.fc2", fine=True),
+        ACTIVATIONS[shape.activation],
     )
 
 
@@ -215,10 +217,11 @@ class TransformerEngine:
         self._encoder_norm = weights.norm("model.encoder.layer_norm", shape.norm_epsilon) if shape.final_norm else None
         self._decoder_norm = weights.norm("model.decoder.layer_norm", shape.norm_epsilon) if shape.final_norm else None
         output = weights.take(*shape.output, *(TIED if shape.tied else ()))
-        self._output = Projection.of(output, self._output_bias(weights))
+        self._output = weights.as_projection(output, self._output_bias(weights))
         self.vocabulary_size = output.shape[0]
         self.device = output.device
         self.dtype = output.dtype
+        self.computes_in = str(weights.dtype).removeprefix("torch.")
         self._require_fit(output.shape[1])
 
     def _require_fit(self, dim: int) -> None:
