@@ -56,9 +56,9 @@ class TransformerState:
 
     def admit(self, m: int) -> Tensor:
         """Make room for m new tokens a row and say what they see: (sentences, 1, width * m, slots in use with them)."""
-        before, new = self.used, self.width * m
-        after = before + new
-        self._reserve(after)
+        new = self.width * m
+        before = self.make_room(m)
+        after = self.used
         own = _own_slots(self.width, m, self.visible.device, self.visible.dtype)
         if m == 1:
             self.visible[:, :, before:after] = own
@@ -67,9 +67,15 @@ class TransformerState:
             earlier = self.visible[:, :, None, :before].expand(-1, -1, m, -1).reshape(self.sentences, new, before)
             mask = torch.cat([earlier, own.expand(self.sentences, -1, -1)], dim=-1)
             self.visible[:, :, before:after] = own[m - 1 :: m]
-        self.lengths = self.lengths + m
-        self.used = after
         return mask[:, None]
+
+    def make_room(self, m: int) -> int:
+        """Take slots for m new tokens a row, which somebody else has to fill and show; where they begin."""
+        before = self.used
+        self._reserve(before + self.width * m)
+        self.used = before + self.width * m
+        self.lengths = self.lengths + m
+        return before
 
     @torch.inference_mode()
     def widen(self, width: int) -> None:

@@ -18,6 +18,7 @@ from torch.nn import functional
 from knnmt import timing
 from knnmt.engine.architecture import Architecture
 from knnmt.engine.base import EncodedSources, Fingerprint
+from knnmt.engine.compiled_decoder import CompiledDecoder
 from knnmt.engine.languages import Told
 from knnmt.engine.layers import ACTIVATIONS, AnyProjection, FeedForward, Norm, Residual, attend, attention_weights
 from knnmt.engine.state import TransformerState
@@ -218,6 +219,7 @@ class TransformerEngine:
         self._decoder_norm = weights.norm("model.decoder.layer_norm", shape.norm_epsilon) if shape.final_norm else None
         output = weights.take(*shape.output, *(TIED if shape.tied else ()))
         self._output = weights.as_projection(output, self._output_bias(weights))
+        self._compiled = CompiledDecoder.of(shape, self._target_embedding, self._decoder, self._decoder_norm)
         self.vocabulary_size = output.shape[0]
         self.device = output.device
         self.dtype = output.dtype
@@ -280,9 +282,11 @@ class TransformerEngine:
 
     def step(self, state: TransformerState, tokens: Tensor, cross_attention: list[Tensor] | None = None) -> Tensor:
         with timing.stage("decoder"), torch.inference_mode():
+            sentences, width, m = tokens.shape
+            if self._compiled is not None and m == 1 and cross_attention is None:
+                return self._compiled.step(state, tokens[..., 0])[:, :, None]
             if cross_attention is not None:
                 cross_attention.clear()
-            sentences, width, m = tokens.shape
             positions = state.lengths[..., None]
             if m > 1:
                 positions = positions + torch.arange(m, device=self.device)

@@ -65,6 +65,8 @@ def load(build: str) -> ctypes.CDLL | None:
     found.knnmt_search.restype = found.knnmt_cache_keep.restype = found.knnmt_product.restype = None
     found.knnmt_cache_look.restype = ctypes.c_int32
     found.knnmt_mix.restype = ctypes.c_bool
+    found.knnmt_decode.restype = None
+    found.knnmt_decode.argtypes = [*[ctypes.c_void_p] * 4, ctypes.c_int32]
     found.knnmt_product.argtypes = [*[ctypes.c_void_p] * 4, *[ctypes.c_int32] * 2]
     return found
 

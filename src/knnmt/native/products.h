@@ -30,8 +30,8 @@ namespace {
 // ---- float32 --------------------------------------------------------------------------------------------------------
 
 // So many panels and rows are worked on at once that their sums fill the registers.
-constexpr int PANELS = WIDTH == 32 ? 3 : 4;
-constexpr int ROWS = WIDTH == 32 ? 4 : 6;
+constexpr int PANELS = WIDTH == 16 ? 4 : 3;
+constexpr int ROWS = WIDTH == 64 ? 8 : WIDTH == 32 ? 4 : 6;
 
 template <int rows, int panels, typename Weight>
 void multiply(const Weight* weight, const float* bias, const float* x, float* y, int64_t inputs, int64_t outputs) {
@@ -61,7 +61,7 @@ void multiply_panels(const Matrix& matrix, int64_t panel, int64_t rows, const fl
     const int64_t inputs = matrix.inputs, outputs = matrix.outputs, first = panel * FLOATS;
     const Weight* weight = static_cast<const Weight*>(matrix.panels) + first * inputs;
     const float* bias = matrix.bias ? matrix.bias + first : nullptr;
-    if (sizeof(Weight) == 4 || rows <= ROWS) {
+    if (sizeof(Weight) == 4 || rows <= 2 * ROWS) {
         for (int64_t row = 0; row < rows; row += ROWS)  // while these panels are near
             multiply_rows<panels>(rows - row, weight, bias, x + row * inputs, y + row * outputs + first, inputs, outputs);
         return;

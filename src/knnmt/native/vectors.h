@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -109,6 +110,22 @@ float sum(Floats numbers) {
     for (int lane = 0; lane < FLOATS; ++lane) total += numbers[lane];
     return total;
 #endif
+}
+
+Floats clamped(Floats numbers, float least, float most) {
+    numbers = numbers < least ? Floats{} + least : numbers;
+    return numbers > most ? Floats{} + most : numbers;
+}
+
+// e to the power of each, to two units in the last place; what lies below -87 or above 88 is as those are.
+Floats exponential(Floats numbers) {
+    numbers = clamped(numbers, -87.0f, 88.0f);
+    const Ints whole = nearest(numbers * 1.44269504f);
+    const Floats times = __builtin_convertvector(whole, Floats);
+    const Floats rest = numbers - times * 0.693359375f + times * 2.12194440e-4f;  // ln 2 in two parts
+    Floats series = rest * (1 / 5040.0f) + 1 / 720.0f;
+    for (float factor : {1 / 120.0f, 1 / 24.0f, 1 / 6.0f, 0.5f, 1.0f, 1.0f}) series = series * rest + factor;
+    return series * (Floats)((whole + 127) << 23);
 }
 
 template <typename Key>
