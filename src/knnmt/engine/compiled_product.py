@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,7 +42,7 @@ class CompiledProduct:
         starts: Tensor | None = None,
         digits: int = 1,
     ) -> None:
-        self._product = native.knnmt_product
+        self._native = native
         inputs, self._outputs = shape
         self._kept = (panels, None if bias is None else bias.contiguous(), scales, starts)
         places = (None if tensor is None else tensor.data_ptr() for tensor in self._kept)
@@ -50,10 +51,17 @@ class CompiledProduct:
         self._scratch_bytes = digits * ((inputs + 3) // 4 * 4) + 4 if kind == INT8 else 0  # of a row
 
     def __call__(self, x: Tensor) -> Tensor:
+        return self._run(self._native.knnmt_product, x)
+
+    def log_probabilities(self, x: Tensor) -> Tensor:
+        """The logarithms of the softmax of the product."""
+        return self._run(self._native.knnmt_log_probabilities, x)
+
+    def _run(self, function: Any, x: Tensor) -> Tensor:
         x = x.contiguous()
         rows = len(x)
         y = torch.empty((rows, self._outputs))
         scratch = torch.empty(rows * self._scratch_bytes, dtype=torch.uint8)
         places = (x.data_ptr(), y.data_ptr(), scratch.data_ptr())
-        self._product(self._matrix_at, *places, rows, torch.get_num_threads())
+        function(self._matrix_at, *places, rows, torch.get_num_threads())
         return y

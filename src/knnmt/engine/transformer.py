@@ -302,8 +302,12 @@ class TransformerEngine:
 
     def log_probabilities(self, representations: Tensor) -> Tensor:
         with timing.stage("output"), torch.inference_mode():
-            logits = self._output(representations.reshape(-1, self.dim)).float()
-            return torch.log_softmax(logits, dim=-1).view(*representations.shape[:-1], -1)
+            rows = representations.reshape(-1, self.dim)
+            if self._output.compiled is not None:
+                found = self._output.compiled.log_probabilities(rows)
+            else:
+                found = torch.log_softmax(self._output(rows).float(), dim=-1)
+            return found.view(*representations.shape[:-1], -1)
 
     def _padded(self, sources: Sequence[Sequence[int]]) -> Tensor:
         longest = max(len(source) for source in sources)
