@@ -1,4 +1,4 @@
-"""Decoding speed of this engine, in float32 and in int8, beside `transformers` and CTranslate2: same model, text, threads.
+"""Decoding speed of this engine in float32 and int8 beside `transformers` and CTranslate2: same model, text, threads.
 
     python benchmarks/decoding.py [--text FILE ...] [--sentences 64] [--rounds 5] [--threads 2]
 

@@ -8,14 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-FLOAT32, FLOAT16, INT8 = range(3)
-
 
 class Matrix(ctypes.Structure):
     """As in products.h."""
 
     _fields_ = (
-        ("kind", ctypes.c_int32),
         ("digits", ctypes.c_int32),
         ("inputs", ctypes.c_int64),
         ("outputs", ctypes.c_int64),
@@ -28,27 +25,26 @@ class CompiledProduct:
 
     panels: W as products.h has it
     bias, scales, starts: (outputs,), or None where there are none
-    digits: that a number of a row gets in int8
+    digits: that a number of a row gets in int8; 0 where weights are in float16
     """
 
     def __init__(
         self,
         native: ctypes.CDLL,
-        kind: int,
         shape: tuple[int, int],
         panels: Tensor,
         bias: Tensor | None,
         scales: Tensor | None = None,
         starts: Tensor | None = None,
-        digits: int = 1,
+        digits: int = 0,
     ) -> None:
         self._native = native
         inputs, self._outputs = shape
         self._kept = (panels, None if bias is None else bias.contiguous(), scales, starts)
         places = (None if tensor is None else tensor.data_ptr() for tensor in self._kept)
-        self.matrix = Matrix(kind, digits, inputs, self._outputs, *places)
+        self.matrix = Matrix(digits, inputs, self._outputs, *places)
         self._matrix_at = ctypes.addressof(self.matrix)
-        self._scratch_bytes = digits * ((inputs + 3) // 4 * 4) + 4 if kind == INT8 else 0  # of a row
+        self._scratch_bytes = digits * ((inputs + 3) // 4 * 4) + 4 if digits else 0  # of a row
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._run(self._native.knnmt_product, x)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from knnmt.engine.compiled_product import FLOAT16, CompiledProduct
+from knnmt.engine.compiled_product import CompiledProduct
 from knnmt.native import library
 
 MOST_ROWS = 40  # with more of them, arithmetic is what takes time, and PyTorch is as fast
@@ -25,4 +25,4 @@ def half_product(weight: Tensor, bias: Tensor | None) -> CompiledProduct | None:
     if outputs % panel or not torch.equal(weight.half().float(), weight):
         return None
     panels = weight.half().view(inputs, -1, panel).transpose(0, 1).contiguous()
-    return CompiledProduct(native, FLOAT16, (inputs, outputs), panels, bias)
+    return CompiledProduct(native, (inputs, outputs), panels, bias)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from knnmt.engine.compiled_product import INT8, CompiledProduct
+from knnmt.engine.compiled_product import CompiledProduct
 from knnmt.native import library
 
 _LARGEST = 127  # of a code: -128 stays unused, so that every number has its opposite
@@ -79,7 +79,6 @@ def _compiled(codes: Tensor, scales: Tensor, bias: Tensor | None, fine: bool) ->
     starts = -native.knnmt_offset() * whole.sum(1, dtype=torch.int32)
     return CompiledProduct(
         native,
-        INT8,
         (inputs, outputs),
         panels,
         None if bias is None else functional.pad(bias, (0, more)),

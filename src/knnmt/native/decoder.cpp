@@ -6,10 +6,17 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "products.h"
+#include "vectors.h"
+
+using products::code_stride;
+using products::Codes;
+using products::prepare;
 
 extern "C" {
 
@@ -172,7 +179,7 @@ struct Worker {
     }
     void multiply(const Matrix& matrix, const float* from, float* to) {
 #pragma omp barrier
-        multiply_share(matrix, rows, from, codes_for(matrix), to, thread, threads);
+        products::multiply_share(matrix, rows, from, codes_for(matrix), to, thread, threads);
     }
 
     const float* input() const { return decoder.norm_first ? at.normed : at.x; }

@@ -1,4 +1,4 @@
-// Products of rows with weights that lie in panels, as a team of threads computes them.
+// Products of rows with weights that lie in panels, as a team of threads computes them: what product.cpp has for others.
 //
 // Weights that float16 holds exactly, as most published ones are, are read in half the time with no digit lost; products
 // are computed in float32. Weights in int8 have a scale for each output, and rows are put into int8 on the way, each with
@@ -6,16 +6,12 @@
 
 #pragma once
 
-#include <algorithm>
-#include <vector>
-
-#include "vectors.h"
+#include <cstdint>
 
 extern "C" {
 
 struct Matrix {
-    int32_t kind;           // 0: float32, 1: float16, 2: int8
-    int32_t digits;         // of int8: how many each number of a row gets, 1 or 2
+    int32_t digits;         // of int8: how many each number of a row gets, 1 or 2; 0: weights are in float16
     int64_t inputs;
     int64_t outputs;        // whole panels of them, unless int8
     const void* panels;     // (outputs / FLOATS, inputs, FLOATS); of int8 (outputs / FLOATS, inputs / 4, FLOATS, 4)
@@ -25,92 +21,7 @@ struct Matrix {
 };
 }
 
-namespace {
-
-// ---- float32 --------------------------------------------------------------------------------------------------------
-
-// So many panels and rows are worked on at once that their sums fill the registers.
-constexpr int PANELS = WIDTH == 16 ? 4 : 3;
-constexpr int ROWS = WIDTH == 64 ? 8 : WIDTH == 32 ? 4 : 6;
-
-template <int rows, int panels, typename Weight>
-void multiply(const Weight* weight, const float* bias, const float* x, float* y, int64_t inputs, int64_t outputs) {
-    Floats sums[rows][panels];
-    for (int row = 0; row < rows; ++row)
-        for (int panel = 0; panel < panels; ++panel) sums[row][panel] = bias ? load<Floats>(bias + panel * FLOATS) : Floats{};
-    for (int64_t i = 0; i < inputs; ++i) {
-        Floats some[panels];
-        for (int panel = 0; panel < panels; ++panel) some[panel] = widened(weight + (panel * inputs + i) * FLOATS);
-        for (int row = 0; row < rows; ++row)
-            for (int panel = 0; panel < panels; ++panel) sums[row][panel] += some[panel] * x[row * inputs + i];
-    }
-    for (int row = 0; row < rows; ++row) std::memcpy(y + row * outputs, sums[row], sizeof(sums[row]));
-}
-
-// The same for a number of rows that is known only now.
-template <int panels, typename Weight, int rows = ROWS>
-void multiply_rows(int64_t count, const Weight* weight, const float* bias, const float* x, float* y, int64_t inputs,
-                   int64_t outputs) {
-    if constexpr (rows > 1)
-        if (count < rows) return multiply_rows<panels, Weight, rows - 1>(count, weight, bias, x, y, inputs, outputs);
-    multiply<rows, panels>(weight, bias, x, y, inputs, outputs);
-}
-
-template <int panels, typename Weight>
-void multiply_panels(const Matrix& matrix, int64_t panel, int64_t rows, const float* x, float* y) {
-    const int64_t inputs = matrix.inputs, outputs = matrix.outputs, first = panel * FLOATS;
-    const Weight* weight = static_cast<const Weight*>(matrix.panels) + first * inputs;
-    const float* bias = matrix.bias ? matrix.bias + first : nullptr;
-    if (sizeof(Weight) == 4 || rows <= 2 * ROWS) {
-        for (int64_t row = 0; row < rows; row += ROWS)  // while these panels are near
-            multiply_rows<panels>(rows - row, weight, bias, x + row * inputs, y + row * outputs + first, inputs, outputs);
-        return;
-    }
-    // Widening takes the ports that multiply: done once for all rows.
-    thread_local std::vector<float> wide;
-    wide.resize(static_cast<size_t>(panels * inputs * FLOATS));
-    for (int64_t i = 0; i < panels * inputs * FLOATS; i += FLOATS) {
-        const Floats some = widened(weight + i);
-        std::memcpy(&wide[static_cast<size_t>(i)], &some, sizeof(some));
-    }
-    for (int64_t row = 0; row < rows; row += ROWS)
-        multiply_rows<panels>(rows - row, wide.data(), bias, x + row * inputs, y + row * outputs + first, inputs, outputs);
-}
-
-// ---- int8 -----------------------------------------------------------------------------------------------------------
-
-constexpr int PANELS8 = WIDTH == 64 ? 3 : 2;
-constexpr int ROWS8 = WIDTH == 64 ? 8 : 4;
-#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
-constexpr int OFFSET = 128;  // these multiply bytes without a sign by bytes with one
-#else
-constexpr int OFFSET = 0;
-#endif
-
-// To each sum, four products of a row's numbers with those of an output.
-Ints add_products(Ints sums, Ints row, Ints weight) {
-#if defined(__AVX512VNNI__)
-    return (Ints)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)row, (__m512i)weight);
-#elif defined(__AVXVNNI__)
-    return (Ints)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)row, (__m256i)weight);
-#elif defined(__AVX512BW__)
-    // 16 bits hold 2 * 127 * 127; the row's sign goes to the weight, for there are no products of two signed bytes.
-    const __m512i x = (__m512i)row, w = (__m512i)weight;
-    const __m512i signed_weight = _mm512_mask_sub_epi8(w, _mm512_movepi8_mask(x), _mm512_setzero_si512(), w);
-    const __m512i pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(x), signed_weight);
-    return sums + (Ints)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
-#elif defined(__AVX2__)
-    const __m256i x = (__m256i)row, w = (__m256i)weight;
-    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(x), _mm256_sign_epi8(w, x));  // as above
-    return sums + (Ints)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-#elif defined(__ARM_FEATURE_DOTPROD)
-    return (Ints)vdotq_s32((int32x4_t)sums, (int8x16_t)row, (int8x16_t)weight);
-#else
-    const int8x16_t x = (int8x16_t)row, w = (int8x16_t)weight;
-    const int32x4_t first = vpaddlq_s16(vmull_s8(vget_low_s8(x), vget_low_s8(w)));
-    return sums + (Ints)vpaddq_s32(first, vpaddlq_s16(vmull_high_s8(x, w)));
-#endif
-}
+namespace products {
 
 // Rows in int8: codes (rows, digits, stride), and of each row the size of a step.
 struct Codes {
@@ -119,111 +30,12 @@ struct Codes {
     int64_t stride;
 };
 
-int64_t code_stride(int64_t inputs) { return (inputs + 3) / 4 * 4; }
-
-// A row in steps of its largest number's 127th, or with two digits of 128 of which the first goes to 127, its 16256th.
-template <int digits>
-void put_into_codes(const Codes& into, int64_t row, const float* x, int64_t inputs) {
-    using Narrow = uint8_t __attribute__((vector_size(FLOATS)));
-    constexpr float LARGEST = digits == 1 ? 127 : 127 * 128;
-    uint8_t* codes = into.codes + row * digits * into.stride;
-    const int64_t whole = inputs / FLOATS * FLOATS;
-    float rest[FLOATS] = {};
-    std::copy(x + whole, x + inputs, rest);
-    Floats most = {};
-    for (int64_t i = 0; i <= whole; i += FLOATS) {
-        const Floats some = load<Floats>(i < whole ? x + i : rest);
-        most = some > most ? some : most;
-        most = -some > most ? -some : most;
-    }
-    const float furthest = largest(most), steps = furthest > 0 ? LARGEST / furthest : 0;
-    into.steps[row] = furthest / LARGEST;
-    for (int64_t i = 0; i <= whole; i += FLOATS) {
-        const size_t bytes = static_cast<size_t>(i < whole ? FLOATS : into.stride - whole);
-        const Ints number = nearest(load<Floats>(i < whole ? x + i : rest) * steps);
-        const Ints first = digits == 1 ? number : (number + 64) >> 7;
-        const Narrow narrow = __builtin_convertvector(first + OFFSET, Narrow);
-        std::memcpy(codes + i, &narrow, bytes);
-        if constexpr (digits == 2) {
-            const Narrow second = __builtin_convertvector(number - (first << 7) + OFFSET, Narrow);
-            std::memcpy(codes + into.stride + i, &second, bytes);
-        }
-    }
-}
-
-template <int digits, int rows, int panels>
-void multiply8(const Matrix& matrix, int64_t panel, const Codes& x, int64_t row, float* y) {
-    const int64_t quads = x.stride / 4, first = panel * FLOATS;
-    const int8_t* weight = static_cast<const int8_t*>(matrix.panels) + first * x.stride;
-    const uint8_t* codes = x.codes + row * digits * x.stride;
-    Ints sums[rows * digits][panels];
-    for (auto& each : sums)
-        for (int p = 0; p < panels; ++p) each[p] = load<Ints>(matrix.starts + first + p * FLOATS);
-    for (int64_t i = 0; i < quads; ++i) {
-        Ints some[panels];
-        for (int p = 0; p < panels; ++p) some[p] = load<Ints>(weight + (p * quads + i) * WIDTH);
-        for (int r = 0; r < rows * digits; ++r) {
-            int32_t four;
-            std::memcpy(&four, codes + r * x.stride + i * 4, 4);
-            const Ints broadcast = four - Ints{};
-            for (int p = 0; p < panels; ++p) sums[r][p] = add_products(sums[r][p], broadcast, some[p]);
-        }
-    }
-    for (int r = 0; r < rows; ++r)
-        for (int p = 0; p < panels; ++p) {
-            const int64_t output = first + p * FLOATS;
-            const int64_t count = std::min<int64_t>(FLOATS, matrix.outputs - output);
-            Floats sum = __builtin_convertvector(sums[r * digits][p], Floats);
-            if constexpr (digits == 2) sum = sum * 128.0f + __builtin_convertvector(sums[r * digits + 1][p], Floats);
-            Floats result = rounded(sum * (load<Floats>(matrix.scales + output) * x.steps[row + r]));
-            if (matrix.bias) result += load<Floats>(matrix.bias + output);
-            float* place = y + (row + r) * matrix.outputs + output;
-            if (count == FLOATS)
-                std::memcpy(place, &result, sizeof(result));
-            else
-                std::memcpy(place, &result, static_cast<size_t>(count) * sizeof(float));
-        }
-}
-
-template <int digits, int panels, int rows = ROWS8 / digits>
-void multiply8_rows(int64_t count, const Matrix& matrix, int64_t panel, const Codes& x, int64_t row, float* y) {
-    if constexpr (rows > 1)
-        if (count < rows) return multiply8_rows<digits, panels, rows - 1>(count, matrix, panel, x, row, y);
-    multiply8<digits, rows, panels>(matrix, panel, x, row, y);
-}
-
-template <int digits, int panels>
-void multiply8_panels(const Matrix& matrix, int64_t panel, int64_t rows, const Codes& x, float* y) {
-    constexpr int each = ROWS8 / digits;
-    for (int64_t row = 0; row < rows; row += each) multiply8_rows<digits, panels>(rows - row, matrix, panel, x, row, y);
-}
-
-// ---- A thread's share -----------------------------------------------------------------------------------------------
+inline int64_t code_stride(int64_t inputs) { return (inputs + 3) / 4 * 4; }
 
 // A row for a product, where the weights are in int8.
-void prepare(const Matrix& matrix, const Codes& into, int64_t row, const float* x) {
-    if (matrix.kind == 2) (matrix.digits == 2 ? put_into_codes<2> : put_into_codes<1>)(into, row, x, matrix.inputs);
-}
+void prepare(const Matrix& matrix, const Codes& into, int64_t row, const float* x);
 
 // y (rows, outputs) of rows x (rows, inputs), or of the same in int8 where the weights are: the panels of one of `threads`.
-void multiply_share(const Matrix& matrix, int64_t rows, const float* x, const Codes& codes, float* y, int thread, int threads) {
-    const bool in_int8 = matrix.kind == 2;
-    const int together = in_int8 ? PANELS8 : PANELS;
-    const int64_t panels = (matrix.outputs + FLOATS - 1) / FLOATS, groups = (panels + together - 1) / together;
-    const int64_t last = std::min(panels, groups * (thread + 1) / threads * together);
-    for (int64_t panel = groups * thread / threads * together; panel < last;) {
-        const bool whole = panel + together <= last;
-        if (in_int8 && matrix.digits == 2) {
-            (whole ? multiply8_panels<2, PANELS8> : multiply8_panels<2, 1>)(matrix, panel, rows, codes, y);
-        } else if (in_int8) {
-            (whole ? multiply8_panels<1, PANELS8> : multiply8_panels<1, 1>)(matrix, panel, rows, codes, y);
-        } else if (matrix.kind == 1) {
-            (whole ? multiply_panels<PANELS, uint16_t> : multiply_panels<1, uint16_t>)(matrix, panel, rows, x, y);
-        } else {
-            (whole ? multiply_panels<PANELS, float> : multiply_panels<1, float>)(matrix, panel, rows, x, y);
-        }
-        panel += whole ? together : 1;
-    }
-}
+void multiply_share(const Matrix& matrix, int64_t rows, const float* x, const Codes& codes, float* y, int thread, int threads);
 
-}  // namespace
+}  // namespace products

@@ -1,10 +1,15 @@
 // What a step does over the whole vocabulary: log-probabilities of the next token, and the best continuations.
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "products.h"
+#include "vectors.h"
+
+using products::Codes;
 
 namespace {
 
@@ -73,14 +78,14 @@ extern "C" {
 
 // As knnmt_product, and then y of each row less the logarithm of the sum of its exponentials.
 void knnmt_log_probabilities(const Matrix* matrix, const float* x, float* y, uint8_t* scratch, int32_t rows, int32_t threads) {
-    const int64_t stride = code_stride(matrix->inputs);
+    const int64_t stride = products::code_stride(matrix->inputs);
     const Codes codes{scratch, reinterpret_cast<float*>(scratch + rows * matrix->digits * stride), stride};
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
 #pragma omp for schedule(static)
-        for (int32_t row = 0; row < rows; ++row) prepare(*matrix, codes, row, x + row * matrix->inputs);
+        for (int32_t row = 0; row < rows; ++row) products::prepare(*matrix, codes, row, x + row * matrix->inputs);
 #pragma omp for schedule(static, 1)
-        for (int thread = 0; thread < threads; ++thread) multiply_share(*matrix, rows, x, codes, y, thread, threads);
+        for (int thread = 0; thread < threads; ++thread) products::multiply_share(*matrix, rows, x, codes, y, thread, threads);
 #pragma omp for schedule(static)
         for (int32_t row = 0; row < rows; ++row) log_softmax(y + row * matrix->outputs, matrix->outputs);
     }
