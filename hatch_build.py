@@ -18,8 +18,13 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 NATIVE = Path(__file__).parent / "src" / "knnmt" / "native"
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fopenmp", "-w"]
 BUILDS = {
-    "x86_64": {"avx512": ["-march=x86-64-v4"], "avx2": ["-march=x86-64-v3"]},
-    "aarch64": {"neon": []},
+    "x86_64": {
+        "avx512": ["-march=x86-64-v4"],
+        "avx512vnni": ["-march=x86-64-v4", "-mavx512vnni"],
+        "avx2": ["-march=x86-64-v3"],
+        "avx2vnni": ["-march=x86-64-v3", "-mavxvnni"],
+    },
+    "aarch64": {"neon": [], "neondot": ["-march=armv8.2-a+dotprod"]},
 }
 
 

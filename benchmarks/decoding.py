@@ -1,4 +1,4 @@
-"""Decoding speed of this engine beside `transformers` and CTranslate2, on the same model, text and threads.
+"""Decoding speed of this engine in float32 and int8 beside `transformers` and CTranslate2: same model, text, threads.
 
     python benchmarks/decoding.py [--text FILE ...] [--sentences 64] [--rounds 5] [--threads 2]
 
@@ -28,7 +28,7 @@ from knnmt.engine.precision import cpu_name
 from knnmt.engine.shipped import MODELS_DIRECTORY
 
 MODEL = MODELS_DIRECTORY / "de-en"
-SYSTEMS = ["knnmt", "transformers", "ctranslate2", "ctranslate2-int8"]
+SYSTEMS = ["knnmt", "knnmt-int8", "transformers", "ctranslate2", "ctranslate2-int8"]
 DOMAINS = ["it", "koran", "law", "medical"]
 Decode = Callable[[list[list[int]], int], int]
 
@@ -47,14 +47,14 @@ def default_text(count: int) -> list[str]:
 # One system, in a process of its own ---------------------------------------------------------------------------------
 
 
-def knnmt_system() -> Decode:
+def knnmt_system(dtype: str) -> Decode:
     from dataclasses import replace
 
     from knnmt.decoding.beam import beam_search
     from knnmt.decoding.greedy import greedy_search
     from knnmt.engine.loading import load_engine
 
-    engine = load_engine(MODEL, device="cpu")
+    engine = load_engine(MODEL, device="cpu", dtype=dtype)
 
     def decode(batch: list[list[int]], beam: int) -> int:
         config = replace(engine.generation, beam=beam)
@@ -103,12 +103,13 @@ def serve(system: str, threads: int, ct2: str) -> None:
     import torch
 
     torch.set_num_threads(threads)
-    if system == "knnmt":
-        decode = knnmt_system()
+    dtype = "int8" if system.endswith("int8") else "float32"
+    if system.startswith("knnmt"):
+        decode = knnmt_system(dtype)
     elif system == "transformers":
         decode = transformers_system()
     else:
-        decode = ctranslate2_system(ct2, "int8" if system.endswith("int8") else "float32", threads)
+        decode = ctranslate2_system(ct2, dtype, threads)
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         request = json.loads(line)
@@ -173,38 +174,43 @@ def batches_of(sources: list[list[int]], size: int, count: int) -> list[list[lis
 
 def compare(systems: dict[str, System], sources: list[list[int]], arguments: argparse.Namespace) -> None:
     names = list(systems)
-    print(
-        "| batch | beam | "
-        + " | ".join(f"{name} tokens/s" for name in names)
-        + " | "
-        + " | ".join(f"knnmt / {name}" for name in names[1:])
-        + " |"
-    )
-    print("|---" * (1 + 2 * len(names)) + "|")
+    ratios = [(ours, theirs) for theirs in names for ours in names if _compared(ours, theirs)]
+    head = [*(f"{name} tokens/s" for name in names), *(f"{ours} / {theirs}" for ours, theirs in ratios)]
+    print("| batch | beam | " + " | ".join(head) + " |")
+    print("|---" * (2 + len(head)) + "|")
     profiles = []
     for size in arguments.batch_sizes:
         batches = batches_of(sources, size, len(sources) if size > 1 else len(sources) // 4)
         for beam in arguments.beams:
             speeds: dict[str, list[float]] = {name: [] for name in names}
-            stages: dict[str, float] = {}
+            stages: dict[str, dict[str, float]] = {}
             for turn in range(arguments.rounds + 1):
                 for name, system in systems.items():
                     answer = system.run(batches, beam)
                     if turn:  # the first round warms up
                         speeds[name].append(answer["tokens"] / answer["seconds"])  # type: ignore[operator]
-                        if name == "knnmt":
-                            stages = answer["stages"]  # type: ignore[assignment]
+                        stages[name] = answer["stages"]  # type: ignore[assignment]
             medians = {name: statistics.median(values) for name, values in speeds.items()}
             cells = [f"{medians[name]:.0f} ({min(speeds[name]):.0f} to {max(speeds[name]):.0f})" for name in names]
-            ratios = [f"{medians['knnmt'] / medians[name]:.2f}" for name in names[1:]]
-            print(f"| {size} | {beam} | " + " | ".join(cells) + " | " + " | ".join(ratios) + " |", flush=True)
-            total = sum(stages.values())
-            shares = ", ".join(
-                f"{stage} {100 * seconds / total:.0f} %"
-                for stage, seconds in sorted(stages.items(), key=lambda item: -item[1])
-            )
-            profiles.append(f"batch {size}, beam {beam}: {shares}")
+            cells += [f"{medians[ours] / medians[theirs]:.2f}" for ours, theirs in ratios]
+            print(f"| {size} | {beam} | " + " | ".join(cells) + " |", flush=True)
+            profiles += [f"batch {size}, beam {beam}, {name}: {_shares(stages[name])}" for name in names if _ours(name)]
     print("\nWhere knnmt's time goes (last round):\n" + "\n".join(profiles))
+
+
+def _ours(name: str) -> bool:
+    return name.startswith("knnmt")
+
+
+def _compared(ours: str, theirs: str) -> bool:
+    """float32 with all others, int8 with int8."""
+    return _ours(ours) and not _ours(theirs) and (ours == "knnmt" or theirs.endswith("int8"))
+
+
+def _shares(stages: dict[str, float]) -> str:
+    total = sum(stages.values())
+    longest_first = sorted(stages.items(), key=lambda item: -item[1])
+    return ", ".join(f"{stage} {100 * seconds / total:.0f} %" for stage, seconds in longest_first)
 
 
 def main() -> None:

@@ -36,6 +36,7 @@ from knnmt.config import RetrievalConfig
 from knnmt.decoding.beam import beam_search
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.search import search
+from knnmt.engine.layers import Projection
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.base import Index
@@ -121,7 +122,8 @@ def step_bytes(engine: TransformerEngine) -> int:
 
     for part in (*engine._decoder, engine._output):
         walk(part)
-    return sum(seen.values()) - sum(layer.cross_key_value.weight.nbytes for layer in engine._decoder)
+    of_source = [layer.cross_key_value for layer in engine._decoder]
+    return sum(seen.values()) - sum(each.weight.nbytes for each in of_source if isinstance(each, Projection))
 
 
 def with_memories(

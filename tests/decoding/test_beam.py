@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from conftest import MakeCheckpoint, domain_lines
 from german import german_sentences
 from knnmt.config import DecodingConfig
-from knnmt.decoding.beam import beam_search, best_continuations
+from knnmt.decoding.beam import beam_search
+from knnmt.decoding.continuations import best_continuations, in_pytorch
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.base import Engine
@@ -43,11 +44,14 @@ def test_best_continuations_are_the_largest_of_all(
     log_probabilities = torch.randn((sentences, width, vocabulary), generator=generator)
     log_probabilities[..., :forbidden] = -math.inf
     scores = torch.randn((sentences, width), generator=generator)
-    best, parents, tokens = best_continuations(scores, log_probabilities, count)
     total = log_probabilities + scores[..., None]
-    torch.testing.assert_close(best, total.flatten(1).topk(count).values)
-    at = total[torch.arange(sentences)[:, None], parents, tokens]
-    torch.testing.assert_close(best, at)
+    for find in (best_continuations, in_pytorch):
+        best, parents, tokens = find(scores, log_probabilities, count)
+        assert torch.equal(best, total.flatten(1).topk(count).values)
+        assert torch.equal(best, total[torch.arange(sentences)[:, None], parents, tokens])
+        sentence = torch.arange(sentences)[:, None].expand_as(best)
+        chosen = torch.stack([sentence, parents, tokens], dim=-1)[best > -math.inf]
+        assert len(set(map(tuple, chosen.tolist()))) == len(chosen)
     finite = [
         (p, t)
         for p, t, b in zip(parents[0].tolist(), tokens[0].tolist(), best[0].tolist(), strict=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from knnmt.engine.half_product import MOST_ROWS, HalfProduct
+from knnmt.engine.half_product import MOST_ROWS, half_product
 from knnmt.engine.layers import Projection
 from knnmt.native import library
 
@@ -26,7 +26,7 @@ def weight(inputs: int, outputs: int) -> torch.Tensor:
 def test_it_is_the_product(inputs: int, outputs: int, with_bias: bool) -> None:
     w = weight(inputs, outputs)
     bias = torch.randn(outputs) if with_bias else None
-    product = HalfProduct.of(w, bias)
+    product = half_product(w, bias)
     assert product is not None
     for rows in (1, 2, 5, 6, 7, 13, MOST_ROWS):
         x = torch.randn(rows, inputs)
@@ -36,7 +36,7 @@ def test_it_is_the_product(inputs: int, outputs: int, with_bias: bool) -> None:
 
 
 def test_a_row_depends_neither_on_the_others_nor_on_the_threads() -> None:
-    product = HalfProduct.of(weight(50, 96), torch.randn(96))
+    product = half_product(weight(50, 96), torch.randn(96))
     assert product is not None
     x = torch.randn(23, 50)
     together = product(x)
@@ -53,17 +53,17 @@ def test_a_row_depends_neither_on_the_others_nor_on_the_threads() -> None:
 
 def test_nothing_is_rounded_and_nothing_else_is_served() -> None:
     w = weight(8, 32)
-    assert HalfProduct.of(w, None) is not None
-    assert HalfProduct.of(w + 1e-4, None) is None
-    assert HalfProduct.of(w * 1e3, None) is None  # 6e7 is infinite in float16
-    assert HalfProduct.of(w[:, :31], None) is None
-    assert HalfProduct.of(w.bfloat16(), None) is None
+    assert half_product(w, None) is not None
+    assert half_product(w + 1e-4, None) is None
+    assert half_product(w * 1e3, None) is None  # 6e7 is infinite in float16
+    assert half_product(w[:, :31], None) is None
+    assert half_product(w.bfloat16(), None) is None
 
 
 def test_projections_of_many_rows_are_pytorchs() -> None:
     bias = torch.randn(16)
     projection = Projection.of(weight(32, 16).T, bias)
-    assert projection.of_few is not None
+    assert projection.compiled is not None
     for rows in (MOST_ROWS, MOST_ROWS + 1):
         x = torch.randn(rows, 32)
         torch.testing.assert_close(projection(x), torch.addmm(bias, x, projection.weight), rtol=1e-4, atol=1e-2)

@@ -20,12 +20,12 @@ from knnmt.index.entries import Entries
 from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.four_bit import FourBitSearch
 from knnmt.index.kinds import KINDS, SearchSettings
+from native_builds import builds_that_run
 
 faiss = faiss_or_skip()
 if native.library() is None:
     pytest.skip("the compiled search was not built, or is switched off", allow_module_level=True)
-BUILDS = [name for name in ("avx512", "avx2", "neon") if native.load(name) is not None]
-BUILDS = BUILDS if native.fitting_build() != "avx2" else ["avx2"]
+BUILDS = builds_that_run()
 ALL_LISTS = 1 << 12
 QUERIES = torch.from_numpy(clustered(40, seed=9))
 
@@ -202,9 +202,9 @@ def test_other_kinds_go_without(kind: str, store: Datastore) -> None:
 
 
 def test_a_build_of_another_source_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert native.load(native.fitting_build()) is not None
+    assert native.load(native.fitting_builds()[-1]) is not None
     monkeypatch.setattr(native, "source_digest", lambda: "0")
-    assert native.load(native.fitting_build()) is None
+    assert native.load(native.fitting_builds()[-1]) is None
     assert native.load("of no CPU") is None
 
 
@@ -212,7 +212,7 @@ def test_a_library_that_lacks_what_is_asked_for_is_not_used(tmp_path: Path, monk
     library = ctypes.util.find_library("m")
     if library is None:
         pytest.skip("no library at hand that is not ours")
-    (tmp_path / "knnmt-other.so").write_bytes((native._HERE / f"knnmt-{native.fitting_build()}.so").read_bytes())
+    (tmp_path / "knnmt-other.so").write_bytes((native._HERE / f"knnmt-{native.fitting_builds()[-1]}.so").read_bytes())
     monkeypatch.setattr(native, "_HERE", tmp_path)
     assert native.load("other") is None  # its sources are others: there are none here
     monkeypatch.setattr(ctypes, "CDLL", lambda _: ctypes.cdll.LoadLibrary(library))

@@ -82,7 +82,7 @@ def evaluate(
         str | None, typer.Option(help="cpu, cuda or cuda:N.  [default: cuda where there is one]", show_default=False)
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="float32, bfloat16, float16 (cuda), or auto.", show_default=False)
+        str | None, typer.Option(help="float32, bfloat16, float16 (cuda), int8 (cpu), or auto.", show_default=False)
     ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]", show_default=False)

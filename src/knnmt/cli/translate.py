@@ -105,7 +105,7 @@ def translate(
     dtype: Annotated[
         str | None,
         typer.Option(
-            help="float32, bfloat16, float16 (cuda), or auto: what this machine is fastest in.  "
+            help="float32, bfloat16, float16 (cuda), int8 (cpu), or auto: what this machine is fastest in.  "
             "[default: float32 on a CPU, float16 on cuda]",
             show_default=False,
         ),

@@ -158,6 +158,10 @@ def empty_manifest(engine: Engine[State], config: BuildConfig) -> Manifest:
         not engine.languages.contradict(source, target),
         f"a store for {source} to {target} was asked for, but {engine.name!r} translates {engine.languages}",
     )
+    check(
+        engine.computes_in != "int8",
+        "keys are not computed in int8: an engine in float32 builds the store, and one in int8 can search it",
+    )
     return Manifest(
         model_name=engine.name,
         model=engine.fingerprint.model,
@@ -167,7 +171,7 @@ def empty_manifest(engine: Engine[State], config: BuildConfig) -> Manifest:
         dim=engine.dim,
         vocabulary=engine.vocabulary_size,
         key_dtype=config.key_dtype,
-        compute_dtype=str(engine.dtype).removeprefix("torch."),
+        compute_dtype=engine.computes_in,
         for_fast=config.for_fast,
     )
 

@@ -237,7 +237,7 @@ class Datastore:
                 f"{self.path}: its keys were changed after building ({', '.join(self.manifest.transforms)}): "
                 "nothing can be added. Add to the store it was made from, and make this one again."
             )
-        if (dtype := str(engine.dtype).removeprefix("torch.")) != self.manifest.compute_dtype:
+        if (dtype := engine.computes_in) != self.manifest.compute_dtype:
             raise SettingError(
                 f"{self.path}: its keys were computed in {self.manifest.compute_dtype}; this engine computes in "
                 f"{dtype}. Load the model with dtype={self.manifest.compute_dtype!r}."

@@ -12,46 +12,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from knnmt import timing
 from knnmt.config import DecodingConfig
 from knnmt.decoding.batch import Batch
+from knnmt.decoding.continuations import best_continuations
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.base import Engine, State
 from knnmt.retrieval.retriever import BatchRetrieval
 
-_BLOCK = 100  # columns that `best_continuations` looks at together
 _COMPACT_EVERY = 16
-
-
-def best_continuations(scores: Tensor, log_probabilities: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The `count` best continuations of each sentence: their scores, parent rows and tokens, (sentences, count) each.
-
-    scores (sentences, width); log_probabilities (sentences, width, vocabulary)
-
-    Exact, and faster than one large top-k: the `count` best numbers lie in the `count` blocks with the best maxima.
-    """
-    _, width, vocabulary = log_probabilities.shape
-    whole = vocabulary // _BLOCK * _BLOCK
-    maxima = [torch.unflatten(log_probabilities[..., :whole], -1, (-1, _BLOCK)).amax(-1)]
-    if whole < vocabulary:
-        maxima.append(log_probabilities[..., whole:].amax(-1, keepdim=True))
-    block_best = torch.cat(maxima, dim=-1) + scores[..., None]
-    blocks = block_best.shape[-1]
-    chosen = block_best.flatten(1).topk(min(count, width * blocks), sorted=False).indices
-    rows = chosen // blocks
-    columns = ((chosen % blocks) * _BLOCK)[..., None] + torch.arange(_BLOCK, device=chosen.device)
-    flat = (rows[..., None] * vocabulary + columns).flatten(1)
-    if whole < vocabulary:
-        beyond = (columns >= vocabulary).flatten(1)
-        flat = flat.masked_fill(beyond, 0)
-    candidates = log_probabilities.flatten(1).gather(1, flat) + scores.gather(1, rows).repeat_interleave(_BLOCK, 1)
-    if whole < vocabulary:
-        candidates = candidates.masked_fill_(beyond, float("-inf"))
-    best, place = candidates.topk(count)
-    best_flat = flat.gather(1, place)
-    return best, best_flat // vocabulary, best_flat % vocabulary
 
 
 class Finished:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from knnmt.decoding.beam import best_continuations
 from knnmt.decoding.constraints import Constraints
+from knnmt.decoding.continuations import best_continuations
 from knnmt.decoding.room import Room
 from knnmt.engine.fixed_state import FixedState
 from knnmt.engine.transformer import TransformerEngine

@@ -113,7 +113,12 @@ class Engine(Protocol[State]):
     def device(self) -> torch.device: ...
 
     @property
-    def dtype(self) -> torch.dtype: ...
+    def dtype(self) -> torch.dtype:
+        """What representations are in."""
+
+    @property
+    def computes_in(self) -> str:
+        """The name of the type that products are computed in: that of `dtype`, or "int8"."""
 
     @property
     def tokenizer(self) -> Tokenizer: ...

@@ -43,6 +43,7 @@ class GenericEngine:
         self._model = model
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
+        self.computes_in = str(self.dtype).removeprefix("torch.")
         with torch.inference_mode():
             try:
                 special = self.special_tokens

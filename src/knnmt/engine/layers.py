@@ -11,7 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from knnmt.engine.architecture import Activation
-from knnmt.engine.half_product import MOST_ROWS, HalfProduct
+from knnmt.engine.compiled_product import CompiledProduct
+from knnmt.engine.half_product import MOST_ROWS, half_product
+from knnmt.engine.int8_product import Int8Projection
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu_,
@@ -26,23 +28,26 @@ class Projection:
 
     weight: (in, out)
     bias: (out,) or None
-    of_few: the same for a few rows, in less time, or None
+    compiled: the same for a few rows, in less time, or None
     """
 
     weight: Tensor
     bias: Tensor | None
-    of_few: HalfProduct | None
+    compiled: CompiledProduct | None
 
     @classmethod
     def of(cls, weight: Tensor, bias: Tensor | None) -> Projection:
         """From the usual (out, in) layout."""
         transposed = weight.t().contiguous()
-        return cls(transposed, bias, HalfProduct.of(transposed, bias))
+        return cls(transposed, bias, half_product(transposed, bias))
 
     def __call__(self, x: Tensor) -> Tensor:
-        if self.of_few is not None and len(x) <= MOST_ROWS:
-            return self.of_few(x)
+        if self.compiled is not None and len(x) <= MOST_ROWS:
+            return self.compiled(x)
         return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
+
+
+AnyProjection = Projection | Int8Projection
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +79,8 @@ class Residual:
 class FeedForward:
     """The position-wise block: out, bent, and back."""
 
-    inner: Projection
-    outer: Projection
+    inner: AnyProjection
+    outer: AnyProjection
     activation: Callable[[Tensor], Tensor]
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -58,7 +58,7 @@ def load_engine(
         else:
             positions = config.get("max_position_embeddings") or config.get("n_positions") or _UNBOUNDED
         chosen_device = choose_device(device)
-        chosen_dtype = choose_dtype(dtype, chosen_device)
+        chosen_dtype = choose_dtype(dtype, chosen_device, with_int8=family in FAMILIES)
         told = _told(directory, config, positions, source_lang, target_lang)
         if family not in FAMILIES:
             running = load_transformers_model(directory, family, chosen_device, chosen_dtype)

@@ -1,7 +1,7 @@
 """Device and number format of computation, and a probe that finds out what this machine's CPU is good at.
 
-float32 is what every CPU computes in unless asked otherwise: a bfloat16 product is several times faster on some CPUs
-and hundreds of times slower on others. `dtype="auto"` measures it once a machine and remembers the answer.
+float32 is what every CPU computes in unless asked otherwise: products in bfloat16 or int8 are several times faster on
+some CPUs and hundreds of times slower on others. `dtype="auto"` measures it once a machine and remembers the answer.
 """
 
 from __future__ import annotations
@@ -10,14 +10,24 @@ import json
 import os
 import platform
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
+from knnmt.engine.int8_product import Int8Projection
+from knnmt.engine.layers import Projection
 from knnmt.errors import SettingError
+from knnmt.native import library
 
-_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-_WORTH_IT = 1.3  # bfloat16 has to be this much faster before its rounding is accepted
+_DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int8": torch.int8,
+}
+_FASTER = ("int8", "bfloat16")  # than float32, on some CPUs
+_WORTH_IT = 1.3  # products have to be this much faster before their rounding is accepted
 
 
 def choose_device(device: str | torch.device | None) -> torch.device:
@@ -37,8 +47,11 @@ def choose_device(device: str | torch.device | None) -> torch.device:
     return chosen
 
 
-def choose_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
-    """The type asked for; by default float32 on a CPU and float16 on CUDA; with "auto", what the machine is fast in."""
+def choose_dtype(dtype: str | torch.dtype | None, device: torch.device, with_int8: bool = True) -> torch.dtype:
+    """The type asked for; by default float32 on a CPU and float16 on CUDA; with "auto", what the machine is fast in.
+
+    with_int8: whether the model has products in int8, as those of `transformers` have not
+    """
     if isinstance(dtype, torch.dtype):
         dtype = str(dtype).removeprefix("torch.")
     if dtype is None:
@@ -46,33 +59,41 @@ def choose_dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch
     if dtype == "auto":
         if device.type != "cpu":
             return torch.float16
-        return torch.bfloat16 if cpu_bfloat16_speedup() >= _WORTH_IT else torch.float32
+        speedups = {name: speedup for name, speedup in cpu_speedups().items() if with_int8 or name != "int8"}
+        fastest = max(speedups, key=lambda name: speedups[name])
+        return _DTYPES[fastest] if speedups[fastest] >= _WORTH_IT else torch.float32
     if dtype not in _DTYPES:
         raise SettingError(f"dtype {dtype!r} is not known; use one of {', '.join(_DTYPES)}, or 'auto'")
     if dtype == "float16" and device.type == "cpu":
-        raise SettingError("dtype 'float16' is for CUDA; on a CPU use 'float32', 'bfloat16' or 'auto'")
+        raise SettingError("dtype 'float16' is for CUDA; on a CPU use 'float32', 'bfloat16', 'int8' or 'auto'")
+    if dtype == "int8" and device.type != "cpu":
+        raise SettingError(f"dtype 'int8' is for CPUs; on {device} use 'float16', 'bfloat16' or 'float32'")
+    if dtype == "int8" and not with_int8:
+        raise SettingError("dtype 'int8' is for models that knnmt runs itself, not for those that transformers runs")
     return _DTYPES[dtype]
 
 
-def cpu_bfloat16_speedup() -> float:
-    """How many times faster a decoder's product is in bfloat16 than in float32; measured once, then remembered."""
+def cpu_speedups() -> dict[str, float]:
+    """How many times faster a decoder's product is in int8 and bfloat16 than in float32; measured once a machine."""
     place = _memory_file()
-    key = f"{cpu_name()}|torch {torch.__version__}|{torch.get_num_threads()} threads"
-    known: dict[str, float] = {}
+    compiled = "plain" if library() is None else "compiled"
+    key = f"{cpu_name()}|torch {torch.__version__}|{torch.get_num_threads()} threads|{compiled}"
+    known: dict[str, dict[str, float]] = {}
     try:
         known = json.loads(place.read_text(encoding="utf-8"))
-        return float(known[key])
+        return {name: float(known[key][name]) for name in _FASTER}
     except (OSError, ValueError, KeyError, TypeError):
         known = known if isinstance(known, dict) else {}
-    speedup = round(_product_seconds(torch.float32) / _product_seconds(torch.bfloat16), 2)
+    seconds = _product_seconds("float32")
+    speedups = {name: round(seconds / _product_seconds(name), 2) for name in _FASTER}
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         scratch = place.with_suffix(f".{os.getpid()}")
-        scratch.write_text(json.dumps({**known, key: speedup}, indent=1), encoding="utf-8")
+        scratch.write_text(json.dumps({**known, key: speedups}, indent=1), encoding="utf-8")
         scratch.replace(place)
     except OSError:
         pass  # a machine without a writable home measures again next time
-    return speedup
+    return speedups
 
 
 def cpu_name() -> str:
@@ -94,15 +115,18 @@ def _memory_file() -> Path:
     return Path(cache) / "knnmt" / "precision.json"
 
 
-def _product_seconds(dtype: torch.dtype) -> float:
+def _product_seconds(dtype: str) -> float:
     """Best of a few products of the decoder's usual shape: 40 rows, 512 to 2048 features."""
-    x = torch.randn(40, 512, dtype=torch.float32).to(dtype)
-    weight = torch.randn(512, 2048, dtype=torch.float32).to(dtype)
+    type_of_rows = torch.float32 if dtype == "int8" else _DTYPES[dtype]
+    x = torch.randn(40, 512).to(type_of_rows)
+    weight = torch.randn(2048, 512).half().to(type_of_rows)  # as a published checkpoint's: float16 holds it
+    product: Callable[[torch.Tensor], torch.Tensor]
+    product = Int8Projection(weight, None) if dtype == "int8" else Projection.of(weight, None)
     best = float("inf")
     spent = 0.0
     for round_number in range(24):
         started = time.perf_counter()
-        torch.mm(x, weight)
+        product(x)
         seconds = time.perf_counter() - started
         spent += seconds
         if round_number >= 2:

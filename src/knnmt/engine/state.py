@@ -71,9 +71,12 @@ class TransformerState:
 
     def admit(self, m: int) -> Admitted:
         """Make room for m new tokens a row and say what they see."""
-        before, new = self.used, self.width * m
-        after = before + new
-        self._reserve(after)
+        new = self.width * m
+        positions = self.lengths[..., None]
+        if m > 1:
+            positions = positions + torch.arange(m, device=positions.device)
+        before = self.make_room(m)
+        after = self.used
         own = own_slots(self.width, m, self.visible.device, self.visible.dtype)
         if m == 1:
             self.visible[:, :, before:after] = own
@@ -82,12 +85,15 @@ class TransformerState:
             earlier = self.visible[:, :, None, :before].expand(-1, -1, m, -1).reshape(self.sentences, new, before)
             mask = torch.cat([earlier, own.expand(self.sentences, -1, -1)], dim=-1)
             self.visible[:, :, before:after] = own[m - 1 :: m]
-        positions = self.lengths[..., None]
-        if m > 1:
-            positions = positions + torch.arange(m, device=positions.device)
-        self.lengths = self.lengths + m
-        self.used = after
         return Admitted(positions, mask[:, None], slice(before, after))
+
+    def make_room(self, m: int) -> int:
+        """Take slots for m new tokens a row, which somebody else has to fill and show; where they begin."""
+        before = self.used
+        self._reserve(before + self.width * m)
+        self.used = before + self.width * m
+        self.lengths = self.lengths + m
+        return before
 
     @torch.inference_mode()
     def widen(self, width: int) -> None:

@@ -19,9 +19,10 @@ from torch.nn import functional
 from knnmt import timing
 from knnmt.engine.architecture import Architecture
 from knnmt.engine.base import EncodedSources, Fingerprint
+from knnmt.engine.compiled_decoder import CompiledDecoder
 from knnmt.engine.fixed_state import FixedMemory, FixedState
 from knnmt.engine.languages import Told
-from knnmt.engine.layers import ACTIVATIONS, FeedForward, Norm, Projection, Residual, attend, attention_weights
+from knnmt.engine.layers import ACTIVATIONS, AnyProjection, FeedForward, Norm, Residual, attend, attention_weights
 from knnmt.engine.state import Admitted, TransformerState
 from knnmt.engine.weights import Weights
 from knnmt.errors import CheckpointError
@@ -90,8 +91,8 @@ class EncoderLayer:
     """Self-attention and feed-forward."""
 
     heads: int
-    attention_in: Projection
-    attention_out: Projection
+    attention_in: AnyProjection
+    attention_out: AnyProjection
     attention_residual: Residual
     feed_forward: FeedForward
     feed_forward_residual: Residual
@@ -122,12 +123,12 @@ class DecoderLayer:
     """Self-attention over the cache, attention to the source, feed-forward."""
 
     heads: int
-    self_in: Projection
-    self_out: Projection
+    self_in: AnyProjection
+    self_out: AnyProjection
     self_residual: Residual
-    cross_query: Projection
-    cross_key_value: Projection
-    cross_out: Projection
+    cross_query: AnyProjection
+    cross_key_value: AnyProjection
+    cross_out: AnyProjection
     cross_residual: Residual
     feed_forward: FeedForward
     feed_forward_residual: Residual
@@ -181,7 +182,9 @@ def _residual(weights: Weights, name: str, shape: Architecture) -> Residual:
 
 def _feed_forward(weights: Weights, name: str, shape: Architecture) -> FeedForward:
     return FeedForward(
-        weights.projection(f"{name}.fc1"), weights.projection(f"{name}.fc2"), ACTIVATIONS[shape.activation]
+        weights.projection(f"{name}.fc1"),
+        weights.projection(f"{name}.fc2", fine=True),
+        ACTIVATIONS[shape.activation],
     )
 
 
@@ -216,10 +219,12 @@ class TransformerEngine:
         self._encoder_norm = weights.norm("model.encoder.layer_norm", shape.norm_epsilon) if shape.final_norm else None
         self._decoder_norm = weights.norm("model.decoder.layer_norm", shape.norm_epsilon) if shape.final_norm else None
         output = weights.take(*shape.output, *(TIED if shape.tied else ()))
-        self._output = Projection.of(output, self._output_bias(weights))
+        self._output = weights.as_projection(output, self._output_bias(weights))
+        self._compiled = CompiledDecoder.of(shape, self._target_embedding, self._decoder, self._decoder_norm)
         self.vocabulary_size = output.shape[0]
         self.device = output.device
         self.dtype = output.dtype
+        self.computes_in = str(weights.dtype).removeprefix("torch.")
         self.rooms: list[Any] = []  # what decoding keeps with the engine on a GPU; see knnmt.decoding.room
         self._require_fit(output.shape[1])
 
@@ -296,9 +301,12 @@ class TransformerEngine:
         self, state: TransformerState | FixedState, tokens: Tensor, cross_attention: list[Tensor] | None = None
     ) -> Tensor:
         with timing.stage("decoder"), torch.inference_mode():
+            sentences, width, m = tokens.shape
+            compiled = self._compiled if m == 1 and cross_attention is None else None
+            if compiled is not None and isinstance(state, TransformerState):
+                return compiled.step(state, tokens[..., 0])[:, :, None]
             if cross_attention is not None:
                 cross_attention.clear()
-            sentences, width, m = tokens.shape
             new = state.admit(m)
             x = self._target_embedding(tokens, new.positions).view(-1, self.dim)
             for layer, slots, cross in zip(self._decoder, state.slots, state.cross, strict=True):
@@ -311,8 +319,12 @@ class TransformerEngine:
 
     def log_probabilities(self, representations: Tensor) -> Tensor:
         with timing.stage("output"), torch.inference_mode():
-            logits = self._output(representations.reshape(-1, self.dim))
-            return torch.log_softmax(logits, dim=-1, dtype=torch.float32).view(*representations.shape[:-1], -1)
+            rows = representations.reshape(-1, self.dim)
+            if self._output.compiled is not None:
+                found = self._output.compiled.log_probabilities(rows)
+            else:
+                found = torch.log_softmax(self._output(rows), dim=-1, dtype=torch.float32)
+            return found.view(*representations.shape[:-1], -1)
 
     def _padded(self, sources: Sequence[Sequence[int]]) -> Tensor:
         longest = max(len(source) for source in sources)

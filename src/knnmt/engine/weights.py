@@ -7,18 +7,22 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from knnmt.engine.layers import Norm, Projection
+from knnmt.engine.int8_product import Int8Projection
+from knnmt.engine.layers import AnyProjection, Norm, Projection
 from knnmt.errors import CheckpointError
 
 
 class Weights:
-    """Hands out the tensors of a checkpoint on the device and in the type that computation wants."""
+    """Hands out the tensors of a checkpoint on the device and in the type that computation wants.
+
+    dtype: with int8, that of the projections; all else is float32
+    """
 
     def __init__(self, tensors: Mapping[str, Tensor], place: str, device: torch.device, dtype: torch.dtype) -> None:
         self._tensors = tensors
         self._place = place
         self._device = device
-        self._dtype = dtype
+        self.dtype = dtype
         self._taken: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
@@ -29,18 +33,23 @@ class Weights:
         for name in names:
             if name in self._tensors:
                 self._taken.add(name)
-                return self._tensors[name].to(device=self._device, dtype=self._dtype)
+                dtype = torch.float32 if self.dtype == torch.int8 else self.dtype
+                return self._tensors[name].to(device=self._device, dtype=dtype)
         raise CheckpointError(
             f"{self._place}: expected a tensor named {' or '.join(names)}, found {len(self._tensors)} others. "
             "The weights do not belong to this config.json, or the file is incomplete: fetch the checkpoint again."
         )
 
-    def projection(self, *names: str) -> Projection:
-        """One projection, or several with the same input side by side."""
+    def projection(self, *names: str, fine: bool = False) -> AnyProjection:
+        """One projection, or several with the same input side by side; `fine` as in `Int8Projection`."""
         weight = torch.cat([self.take(f"{name}.weight") for name in names])
         with_bias = f"{names[0]}.bias" in self
         bias = torch.cat([self.take(f"{name}.bias") for name in names]) if with_bias else None
-        return Projection.of(weight, bias)
+        return self.as_projection(weight, bias, fine)
+
+    def as_projection(self, weight: Tensor, bias: Tensor | None, fine: bool = False) -> AnyProjection:
+        """weight: (out, in), as `take` hands it out"""
+        return Int8Projection(weight, bias, fine) if self.dtype == torch.int8 else Projection.of(weight, bias)
 
     def norm(self, name: str, epsilon: float) -> Norm:
         return Norm(self.take(f"{name}.weight"), self.take(f"{name}.bias"), epsilon)

@@ -101,7 +101,7 @@ def adapt(
 def _digest(plan: Plan, translator: Translator, config: BuildConfig, sample: int) -> str:
     """Names the work of one call: another text, model or setting is another work."""
     engine = translator.engine
-    parts = [plan.digest, engine.fingerprint.model, engine.fingerprint.tokenizer, engine.dtype, config, sample]
+    parts = [plan.digest, engine.fingerprint.model, engine.fingerprint.tokenizer, engine.computes_in, config, sample]
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:8]
 
 

@@ -16,17 +16,40 @@ from pathlib import Path
 import torch
 
 _HERE = Path(__file__).parent
+_FLAG_FIELDS = ("flags", "Features")  # x86, ARM
 
 
-def fitting_build() -> str:
-    """The name of the build for this CPU."""
-    return {"AVX512": "avx512", "AVX2": "avx2"}.get(torch.backends.cpu.get_cpu_capability(), "neon")
+def fitting_builds() -> list[str]:
+    """The names of the builds that run on this CPU, the fastest first."""
+    kind = {"AVX512": "avx512", "AVX2": "avx2"}.get(torch.backends.cpu.get_cpu_capability(), "neon")
+    builds = {
+        "avx512": {"avx512vnni": "avx512_vnni", "avx512": ""},
+        "avx2": {"avx2vnni": "avx_vnni", "avx2": ""},
+        "neon": {"neondot": "asimddp", "neon": ""},
+    }
+    has = _cpu_flags()
+    return [name for name, flag in builds[kind].items() if not flag or flag in has]
+
+
+@cache
+def _cpu_flags() -> frozenset[str]:
+    """What the system says this CPU can do."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return frozenset()
+    named = (line.partition(":") for line in lines)
+    return frozenset(
+        flag for name, _, value in named if name.strip() in ("flags", "Features") for flag in value.split()
+    )
 
 
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled functions, or None where there is no build of them that runs here."""
-    return None if os.environ.get("KNNMT_NATIVE") == "0" else load(fitting_build())
+    if os.environ.get("KNNMT_NATIVE") == "0":
+        return None
+    return next((found for build in fitting_builds() if (found := load(build)) is not None), None)
 
 
 def load(build: str) -> ctypes.CDLL | None:
@@ -42,7 +65,13 @@ def load(build: str) -> ctypes.CDLL | None:
     found.knnmt_search.restype = found.knnmt_cache_keep.restype = found.knnmt_product.restype = None
     found.knnmt_cache_look.restype = ctypes.c_int32
     found.knnmt_mix.restype = ctypes.c_bool
-    found.knnmt_product.argtypes = [*[ctypes.c_void_p] * 4, ctypes.c_int32, *[ctypes.c_int64] * 2, ctypes.c_int32]
+    found.knnmt_decode.restype = found.knnmt_log_probabilities.restype = found.knnmt_best.restype = None
+    found.knnmt_decode.argtypes = [*[ctypes.c_void_p] * 4, ctypes.c_int32]
+    found.knnmt_product.argtypes = found.knnmt_log_probabilities.argtypes = [
+        *[ctypes.c_void_p] * 4,
+        *[ctypes.c_int32] * 2,
+    ]
+    found.knnmt_best.argtypes = [*[ctypes.c_void_p] * 4, *[ctypes.c_int32] * 2, ctypes.c_int64, *[ctypes.c_int32] * 2]
     return found
 
 

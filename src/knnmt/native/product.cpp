@@ -1,62 +1,230 @@
-// Products of a step's few rows with weights that are kept in float16 and widened on the way, computed in float32.
-//
-// A step of a small batch reads every weight of the decoder once and does little with it, so its time is that of reading.
-// Weights that float16 holds exactly, as most published ones are, are read in half the time with no digit lost.
+// Products of rows with weights, in float32 and in int8; see products.h.
+
+#include "products.h"
+
+#include <algorithm>
+#include <type_traits>
+#include <vector>
 
 #include "vectors.h"
 
+using products::Codes;
+
 namespace {
 
-// Weights lie in panels of FLOATS outputs: (outputs / FLOATS, inputs, FLOATS). So many panels and rows are worked on at
-// once that their sums fill the registers.
-constexpr int PANELS = WIDTH == 32 ? 3 : 4;
-constexpr int ROWS = WIDTH == 32 ? 4 : 6;
+// ---- float32 --------------------------------------------------------------------------------------------------------
 
-template <int rows, int panels>
-void multiply(const uint16_t* weight, const float* bias, const float* x, float* y, int64_t inputs, int64_t outputs) {
-    Floats sums[panels][rows];
-    for (int panel = 0; panel < panels; ++panel)
-        for (int row = 0; row < rows; ++row) sums[panel][row] = bias ? load<Floats>(bias + panel * FLOATS) : Floats{};
-    for (int64_t i = 0; i < inputs; ++i)
-        for (int panel = 0; panel < panels; ++panel) {
-            const Floats some = widened(weight + (panel * inputs + i) * FLOATS);
-            for (int row = 0; row < rows; ++row) sums[panel][row] += some * x[row * inputs + i];
-        }
-    for (int panel = 0; panel < panels; ++panel)
+// So many panels and rows are worked on at once that their sums fill the registers.
+constexpr int PANELS = WIDTH == 16 ? 4 : 3;
+constexpr int ROWS = WIDTH == 64 ? 8 : WIDTH == 32 ? 4 : 6;
+
+template <int rows, int panels, typename Weight>
+void multiply(const Weight* weight, const float* bias, const float* x, float* y, int64_t inputs, int64_t outputs) {
+    Floats sums[rows][panels];
+    for (int row = 0; row < rows; ++row)
+        for (int panel = 0; panel < panels; ++panel) sums[row][panel] = bias ? load<Floats>(bias + panel * FLOATS) : Floats{};
+    for (int64_t i = 0; i < inputs; ++i) {
+        Floats some[panels];
+        for (int panel = 0; panel < panels; ++panel) some[panel] = widened(weight + (panel * inputs + i) * FLOATS);
         for (int row = 0; row < rows; ++row)
-            std::memcpy(y + row * outputs + panel * FLOATS, &sums[panel][row], sizeof(Floats));
+            for (int panel = 0; panel < panels; ++panel) sums[row][panel] += some[panel] * x[row * inputs + i];
+    }
+    for (int row = 0; row < rows; ++row) std::memcpy(y + row * outputs, sums[row], sizeof(sums[row]));
 }
 
 // The same for a number of rows that is known only now.
-template <int panels, int rows = ROWS>
-void multiply_rows(int count, const uint16_t* weight, const float* bias, const float* x, float* y, int64_t inputs,
+template <int panels, typename Weight, int rows = ROWS>
+void multiply_rows(int64_t count, const Weight* weight, const float* bias, const float* x, float* y, int64_t inputs,
                    int64_t outputs) {
     if constexpr (rows > 1)
-        if (count < rows) return multiply_rows<panels, rows - 1>(count, weight, bias, x, y, inputs, outputs);
+        if (count < rows) return multiply_rows<panels, Weight, rows - 1>(count, weight, bias, x, y, inputs, outputs);
     multiply<rows, panels>(weight, bias, x, y, inputs, outputs);
+}
+
+template <int panels>
+void multiply_panels(const Matrix& matrix, int64_t panel, int64_t rows, const float* x, float* y) {
+    const int64_t inputs = matrix.inputs, outputs = matrix.outputs, first = panel * FLOATS;
+    const uint16_t* weight = static_cast<const uint16_t*>(matrix.panels) + first * inputs;
+    const float* bias = matrix.bias ? matrix.bias + first : nullptr;
+    if (rows <= 2 * ROWS) {
+        for (int64_t row = 0; row < rows; row += ROWS)  // while these panels are near
+            multiply_rows<panels>(rows - row, weight, bias, x + row * inputs, y + row * outputs + first, inputs, outputs);
+        return;
+    }
+    // Widening takes the ports that multiply: done once for all rows.
+    thread_local std::vector<float> wide;
+    wide.resize(static_cast<size_t>(panels * inputs * FLOATS));
+    for (int64_t i = 0; i < panels * inputs * FLOATS; i += FLOATS) {
+        const Floats some = widened(weight + i);
+        std::memcpy(&wide[static_cast<size_t>(i)], &some, sizeof(some));
+    }
+    for (int64_t row = 0; row < rows; row += ROWS)
+        multiply_rows<panels>(rows - row, wide.data(), bias, x + row * inputs, y + row * outputs + first, inputs, outputs);
+}
+
+// ---- int8 -----------------------------------------------------------------------------------------------------------
+
+constexpr int PANELS8 = WIDTH == 64 ? 3 : 2;
+constexpr int ROWS8 = WIDTH == 64 ? 8 : 4;
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+constexpr int OFFSET = 128;  // these multiply bytes without a sign by bytes with one
+#else
+constexpr int OFFSET = 0;
+#endif
+
+// To each sum, four products of a row's numbers with those of an output.
+Ints add_products(Ints sums, Ints row, Ints weight) {
+#if defined(__AVX512VNNI__)
+    return (Ints)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)row, (__m512i)weight);
+#elif defined(__AVXVNNI__)
+    return (Ints)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)row, (__m256i)weight);
+#elif defined(__AVX512BW__)
+    // 16 bits hold 2 * 127 * 127; the row's sign goes to the weight, for there are no products of two signed bytes.
+    const __m512i x = (__m512i)row, w = (__m512i)weight;
+    const __m512i signed_weight = _mm512_mask_sub_epi8(w, _mm512_movepi8_mask(x), _mm512_setzero_si512(), w);
+    const __m512i pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(x), signed_weight);
+    return sums + (Ints)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+#elif defined(__AVX2__)
+    const __m256i x = (__m256i)row, w = (__m256i)weight;
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(x), _mm256_sign_epi8(w, x));  // as above
+    return sums + (Ints)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+#elif defined(__ARM_FEATURE_DOTPROD)
+    return (Ints)vdotq_s32((int32x4_t)sums, (int8x16_t)row, (int8x16_t)weight);
+#else
+    const int8x16_t x = (int8x16_t)row, w = (int8x16_t)weight;
+    const int32x4_t first = vpaddlq_s16(vmull_s8(vget_low_s8(x), vget_low_s8(w)));
+    return sums + (Ints)vpaddq_s32(first, vpaddlq_s16(vmull_high_s8(x, w)));
+#endif
+}
+
+// A row in steps of its largest number's 127th, or with two digits of 128 of which the first goes to 127, its 16256th.
+template <int digits>
+void put_into_codes(const Codes& into, int64_t row, const float* x, int64_t inputs) {
+    using Narrow = uint8_t __attribute__((vector_size(FLOATS)));
+    constexpr float LARGEST = digits == 1 ? 127 : 127 * 128;
+    uint8_t* codes = into.codes + row * digits * into.stride;
+    const int64_t whole = inputs / FLOATS * FLOATS;
+    float rest[FLOATS] = {};
+    std::copy(x + whole, x + inputs, rest);
+    Floats most = {};
+    for (int64_t i = 0; i <= whole; i += FLOATS) {
+        const Floats some = load<Floats>(i < whole ? x + i : rest);
+        most = some > most ? some : most;
+        most = -some > most ? -some : most;
+    }
+    const float furthest = largest(most), steps = furthest > 0 ? LARGEST / furthest : 0;
+    into.steps[row] = furthest / LARGEST;
+    for (int64_t i = 0; i <= whole; i += FLOATS) {
+        const size_t bytes = static_cast<size_t>(i < whole ? FLOATS : into.stride - whole);
+        const Ints number = nearest(load<Floats>(i < whole ? x + i : rest) * steps);
+        const Ints first = digits == 1 ? number : (number + 64) >> 7;
+        const Narrow narrow = __builtin_convertvector(first + OFFSET, Narrow);
+        std::memcpy(codes + i, &narrow, bytes);
+        if constexpr (digits == 2) {
+            const Narrow second = __builtin_convertvector(number - (first << 7) + OFFSET, Narrow);
+            std::memcpy(codes + into.stride + i, &second, bytes);
+        }
+    }
+}
+
+template <int digits, int rows, int panels>
+void multiply8(const Matrix& matrix, int64_t panel, const Codes& x, int64_t row, float* y) {
+    const int64_t quads = x.stride / 4, first = panel * FLOATS;
+    const int8_t* weight = static_cast<const int8_t*>(matrix.panels) + first * x.stride;
+    const uint8_t* codes = x.codes + row * digits * x.stride;
+    Ints sums[rows * digits][panels];
+    for (auto& each : sums)
+        for (int p = 0; p < panels; ++p) each[p] = load<Ints>(matrix.starts + first + p * FLOATS);
+    for (int64_t i = 0; i < quads; ++i) {
+        Ints some[panels];
+        for (int p = 0; p < panels; ++p) some[p] = load<Ints>(weight + (p * quads + i) * WIDTH);
+        for (int r = 0; r < rows * digits; ++r) {
+            int32_t four;
+            std::memcpy(&four, codes + r * x.stride + i * 4, 4);
+            const Ints broadcast = four - Ints{};
+            for (int p = 0; p < panels; ++p) sums[r][p] = add_products(sums[r][p], broadcast, some[p]);
+        }
+    }
+    for (int r = 0; r < rows; ++r)
+        for (int p = 0; p < panels; ++p) {
+            const int64_t output = first + p * FLOATS;
+            const int64_t count = std::min<int64_t>(FLOATS, matrix.outputs - output);
+            Floats sum = __builtin_convertvector(sums[r * digits][p], Floats);
+            if constexpr (digits == 2) sum = sum * 128.0f + __builtin_convertvector(sums[r * digits + 1][p], Floats);
+            Floats result = rounded(sum * (load<Floats>(matrix.scales + output) * x.steps[row + r]));
+            if (matrix.bias) result += load<Floats>(matrix.bias + output);
+            float* place = y + (row + r) * matrix.outputs + output;
+            if (count == FLOATS)
+                std::memcpy(place, &result, sizeof(result));
+            else
+                std::memcpy(place, &result, static_cast<size_t>(count) * sizeof(float));
+        }
+}
+
+template <int digits, int panels, int rows = ROWS8 / digits>
+void multiply8_rows(int64_t count, const Matrix& matrix, int64_t panel, const Codes& x, int64_t row, float* y) {
+    if constexpr (rows > 1)
+        if (count < rows) return multiply8_rows<digits, panels, rows - 1>(count, matrix, panel, x, row, y);
+    multiply8<digits, rows, panels>(matrix, panel, x, row, y);
+}
+
+template <int digits, int panels>
+void multiply8_panels(const Matrix& matrix, int64_t panel, int64_t rows, const Codes& x, float* y) {
+    constexpr int each = ROWS8 / digits;
+    for (int64_t row = 0; row < rows; row += each) multiply8_rows<digits, panels>(rows - row, matrix, panel, x, row, y);
+}
+
+// ---- A thread's share -----------------------------------------------------------------------------------------------
+
+// `work` on the panels before `last`: `most` at once, for those fill the registers, and towards the end fewer, but rather
+// twice two than three and one alone.
+template <int most, typename Work>
+void by_panels(int64_t panel, int64_t last, Work work) {
+    for (; last - panel >= most && (most < 3 || last - panel != most + 1); panel += most)
+        work(panel, std::integral_constant<int, most>());
+    if constexpr (most > 1)
+        if (panel < last) by_panels<most - 1>(panel, last, work);
 }
 
 }  // namespace
 
+namespace products {
+
+void prepare(const Matrix& matrix, const Codes& into, int64_t row, const float* x) {
+    if (matrix.digits == 1) put_into_codes<1>(into, row, x, matrix.inputs);
+    if (matrix.digits == 2) put_into_codes<2>(into, row, x, matrix.inputs);
+}
+
+void multiply_share(const Matrix& matrix, int64_t rows, const float* x, const Codes& codes, float* y, int thread, int threads) {
+    const int64_t panels = (matrix.outputs + FLOATS - 1) / FLOATS;
+    const int64_t first = panels * thread / threads, last = panels * (thread + 1) / threads;
+    if (matrix.digits == 0)
+        by_panels<PANELS>(first, last, [&](int64_t at, auto count) { multiply_panels<count>(matrix, at, rows, x, y); });
+    else if (matrix.digits == 1)
+        by_panels<PANELS8>(first, last, [&](int64_t at, auto count) { multiply8_panels<1, count>(matrix, at, rows, codes, y); });
+    else
+        by_panels<PANELS8>(first, last, [&](int64_t at, auto count) { multiply8_panels<2, count>(matrix, at, rows, codes, y); });
+}
+
+}  // namespace products
+
 extern "C" {
 
-// How many outputs a panel has.
+// How many outputs a panel has, and what is added to the numbers of rows in int8.
 int32_t knnmt_panel() { return FLOATS; }
+int32_t knnmt_offset() { return OFFSET; }
 
-// x (rows, inputs), bias (outputs,) or null; y (rows, outputs) is written. Outputs fill whole panels.
-void knnmt_product(const uint16_t* weight, const float* bias, const float* x, float* y, int32_t rows, int64_t inputs,
-                   int64_t outputs, int32_t threads) {
-    const int64_t panels = outputs / FLOATS, groups = (panels + PANELS - 1) / PANELS;
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (int64_t group = 0; group < groups; ++group)
-        for (int32_t row = 0; row < rows; row += ROWS)  // while these panels are near
-            for (int64_t panel = group * PANELS, last = panels; panel < (group + 1) * PANELS && panel < last;) {
-                const bool whole = panel + PANELS <= last;
-                const auto work = whole ? multiply_rows<PANELS> : multiply_rows<1>;
-                const int64_t first = panel * FLOATS;
-                work(rows - row, weight + first * inputs, bias ? bias + first : nullptr, x + row * inputs,
-                     y + row * outputs + first, inputs, outputs);
-                panel += whole ? PANELS : 1;
-            }
+// x (rows, inputs); y (rows, outputs) is written. `scratch` of int8 weights: (rows, digits, inputs in fours) bytes, then
+// (rows,) numbers of 4 bytes.
+void knnmt_product(const Matrix* matrix, const float* x, float* y, uint8_t* scratch, int32_t rows, int32_t threads) {
+    const int64_t stride = products::code_stride(matrix->inputs);
+    const Codes codes{scratch, reinterpret_cast<float*>(scratch + rows * matrix->digits * stride), stride};
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+#pragma omp for schedule(static)
+        for (int32_t row = 0; row < rows; ++row) products::prepare(*matrix, codes, row, x + row * matrix->inputs);
+#pragma omp for schedule(static, 1)
+        for (int thread = 0; thread < threads; ++thread) products::multiply_share(*matrix, rows, x, codes, y, thread, threads);
+    }
 }
 }

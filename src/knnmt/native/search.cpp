@@ -76,13 +76,6 @@ void choose_lists(const Lists& lists, const Limits& limits, const float* query, 
     }
 }
 
-template <typename Choose>
-float extreme(Floats numbers, Choose choose) {
-    float found = numbers[0];
-    for (int lane = 1; lane < FLOATS; ++lane) found = choose(found, numbers[lane]);
-    return found;
-}
-
 // How far each code of each part is from the query, in steps of a size that all parts share: (parts, 16).
 void fill_table(const Lists& lists, const float* query, std::vector<float>& exact, uint8_t* table) {
     const int each = lists.dimensions / lists.parts, numbers = lists.parts * ENTRIES;

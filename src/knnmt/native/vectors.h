@@ -1,9 +1,10 @@
-// Vectors as wide as the CPU of this build has them, and the squared distance of a query to a key.
+// Vectors as wide as the CPU of this build has them, and what is computed with them in several places.
 
 #pragma once
 
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -26,6 +27,7 @@ using Bytes = uint8_t __attribute__((vector_size(WIDTH)));
 using Words = uint16_t __attribute__((vector_size(WIDTH)));
 using Eight = uint16_t __attribute__((vector_size(16)));
 using Floats = float __attribute__((vector_size(WIDTH)));
+using Ints = int32_t __attribute__((vector_size(WIDTH)));
 constexpr int FLOATS = WIDTH / 4;
 
 template <typename Vector>
@@ -70,6 +72,62 @@ Floats widened(const uint16_t* halves) {
 Floats widened(const float* floats) { return load<Floats>(floats); }
 float widened(float value) { return value; }
 
+// The nearest integers, even ones where two are as near.
+Ints nearest(Floats numbers) {
+#if defined(__AVX512BW__)
+    return (Ints)_mm512_cvtps_epi32((__m512)numbers);
+#elif defined(__AVX2__)
+    return (Ints)_mm256_cvtps_epi32((__m256)numbers);
+#else
+    return (Ints)vcvtnq_s32_f32((float32x4_t)numbers);
+#endif
+}
+
+// The same number, rounded: what is added to a product after this is not added before rounding, as compilers like to.
+Floats rounded(Floats numbers) {
+#if defined(__x86_64__)
+    asm("" : "+v"(numbers));
+#else
+    asm("" : "+w"(numbers));
+#endif
+    return numbers;
+}
+
+template <typename Choose>
+float extreme(Floats numbers, Choose choose) {
+    float found = numbers[0];
+    for (int lane = 1; lane < FLOATS; ++lane) found = choose(found, numbers[lane]);
+    return found;
+}
+float largest(Floats numbers) {
+    return extreme(numbers, [](float a, float b) { return a > b ? a : b; });
+}
+float sum(Floats numbers) {
+#if defined(__AVX512BW__)
+    return _mm512_reduce_add_ps((__m512)numbers);
+#else
+    float total = 0;
+    for (int lane = 0; lane < FLOATS; ++lane) total += numbers[lane];
+    return total;
+#endif
+}
+
+Floats clamped(Floats numbers, float least, float most) {
+    numbers = numbers < least ? Floats{} + least : numbers;
+    return numbers > most ? Floats{} + most : numbers;
+}
+
+// e to the power of each, to two units in the last place; what lies below -87 or above 88 is as those are.
+Floats exponential(Floats numbers) {
+    numbers = clamped(numbers, -87.0f, 88.0f);
+    const Ints whole = nearest(numbers * 1.44269504f);
+    const Floats times = __builtin_convertvector(whole, Floats);
+    const Floats rest = numbers - times * 0.693359375f + times * 2.12194440e-4f;  // ln 2 in two parts
+    Floats series = rest * (1 / 5040.0f) + 1 / 720.0f;
+    for (float factor : {1 / 120.0f, 1 / 24.0f, 1 / 6.0f, 0.5f, 1.0f, 1.0f}) series = series * rest + factor;
+    return series * (Floats)((whole + 127) << 23);
+}
+
 template <typename Key>
 float distance_sq(const float* query, const Key* key, int dimensions) {
     Floats sum0 = {}, sum1 = {};
@@ -80,11 +138,9 @@ float distance_sq(const float* query, const Key* key, int dimensions) {
         sum0 += a * a;
         sum1 += b * b;
     }
-    sum0 += sum1;
-    float sum = 0;
-    for (int lane = 0; lane < FLOATS; ++lane) sum += sum0[lane];
-    for (; i < dimensions; ++i) sum += (query[i] - widened(key[i])) * (query[i] - widened(key[i]));
-    return sum;
+    float all = sum(sum0 + sum1);
+    for (; i < dimensions; ++i) all += (query[i] - widened(key[i])) * (query[i] - widened(key[i]));
+    return all;
 }
 
 }  // namespace

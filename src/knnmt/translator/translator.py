@@ -81,7 +81,7 @@ class Translator:
     model: the name of a shipped model, a checkpoint directory, or a Hugging Face name; by default the one that the
         datastore was built with, where there is one by its name, and else the shipped one
     device: "cpu", "cuda", "cuda:N"; by default CUDA where there is one
-    dtype: "float32", "bfloat16", "float16" (CUDA), or "auto" for what this machine is fastest in;
+    dtype: "float32", "bfloat16", "float16" (CUDA), "int8" (CPU), or "auto" for what this machine is fastest in;
         by default float32 on a CPU and float16 on CUDA
     threads: CPU threads, for the whole process; by default as many as PyTorch takes
     source_lang, target_lang: for models of many languages, tags (de, pt-BR) or their own codes; where one is
@@ -205,10 +205,9 @@ class Translator:
 
     def signature(self, config: DecodingConfig, **retrieval: Unpack[DatastoreSettings]) -> str:
         """What a published score must say of a call with these settings; what is not given is as in `stream`."""
-        dtype = str(self.engine.dtype).removeprefix("torch.")
         told = self.engine.languages
         languages = f"|langs:{told.source}-{told.target}" if told.codes else ""
-        parts = [f"model:{self.engine.name}{languages}|dtype:{dtype}|{config.signature()}"]
+        parts = [f"model:{self.engine.name}{languages}|dtype:{self.engine.computes_in}|{config.signature()}"]
         datastore, settings = self._memory_settings(retrieval)
         if datastore is not None:
             found = self.memories.retrieval(datastore, settings)

@@ -1,0 +1,55 @@
+"""The best continuations of running hypotheses, over all rows of a sentence and the whole vocabulary."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from knnmt.native import library
+
+_BLOCK = 100  # columns that `in_pytorch` looks at together
+
+
+def best_continuations(scores: Tensor, log_probabilities: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The `count` best continuations of each sentence: their scores, parent rows and tokens, (sentences, count) each.
+
+    scores (sentences, width); log_probabilities (sentences, width, vocabulary)
+    """
+    native = library()
+    if native is None or log_probabilities.device.type != "cpu" or log_probabilities.dtype != torch.float32:
+        return in_pytorch(scores, log_probabilities, count)
+    sentences, width, vocabulary = log_probabilities.shape
+    scores, log_probabilities = scores.contiguous(), log_probabilities.contiguous()
+    best, places = torch.empty((sentences, count)), torch.empty((sentences, count), dtype=torch.long)
+    tensors = (scores, log_probabilities, best, places)
+    native.knnmt_best(
+        *(tensor.data_ptr() for tensor in tensors), sentences, width, vocabulary, count, torch.get_num_threads()
+    )
+    return best, places // vocabulary, places % vocabulary
+
+
+def in_pytorch(scores: Tensor, log_probabilities: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """What `best_continuations` finds; where two are as good, any of them may come first.
+
+    Exact, and faster than one large top-k: the `count` best numbers lie in the `count` blocks with the best maxima.
+    """
+    _, width, vocabulary = log_probabilities.shape
+    whole = vocabulary // _BLOCK * _BLOCK
+    maxima = [torch.unflatten(log_probabilities[..., :whole], -1, (-1, _BLOCK)).amax(-1)]
+    if whole < vocabulary:
+        maxima.append(log_probabilities[..., whole:].amax(-1, keepdim=True))
+    block_best = torch.cat(maxima, dim=-1) + scores[..., None]
+    blocks = block_best.shape[-1]
+    chosen = block_best.flatten(1).topk(min(count, width * blocks), sorted=False).indices
+    rows = chosen // blocks
+    columns = ((chosen % blocks) * _BLOCK)[..., None] + torch.arange(_BLOCK, device=chosen.device)
+    flat = (rows[..., None] * vocabulary + columns).flatten(1)
+    if whole < vocabulary:
+        beyond = (columns >= vocabulary).flatten(1)
+        flat = flat.masked_fill(beyond, 0)
+    candidates = log_probabilities.flatten(1).gather(1, flat) + scores.gather(1, rows).repeat_interleave(_BLOCK, 1)
+    if whole < vocabulary:
+        candidates = candidates.masked_fill_(beyond, float("-inf"))
+    best, place = candidates.topk(count)
+    best_flat = flat.gather(1, place)
+    return best, best_flat // vocabulary, best_flat % vocabulary

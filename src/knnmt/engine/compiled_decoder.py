@@ -1,0 +1,150 @@
+"""A step of the decoder in compiled code: the layers of `transformer` for one new token a row, in one call.
+
+It serves what most decoding is: a CPU, one token a row, and nobody who asks for attention weights. Weights are in int8,
+or in float32 such that float16 holds them; others, and whatever else, are left to PyTorch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from knnmt.engine.architecture import Architecture
+from knnmt.engine.compiled_product import Matrix
+from knnmt.engine.layers import Norm
+from knnmt.engine.state import TransformerState
+from knnmt.native import library
+
+if TYPE_CHECKING:
+    from knnmt.engine.transformer import DecoderLayer, Embedding
+
+_ACTIVATIONS = {"relu": 0, "gelu": 1, "swish": 2}
+
+
+class _Norm(ctypes.Structure):
+    """As in decoder.cpp."""
+
+    _fields_ = (("weight", ctypes.c_void_p), ("bias", ctypes.c_void_p))
+
+
+class _Layer(ctypes.Structure):
+    """As in decoder.cpp."""
+
+    _fields_ = (
+        *((name, Matrix) for name in ("self_in", "self_out", "cross_query", "cross_out", "inner", "outer")),
+        *((name, _Norm) for name in ("self_norm", "cross_norm", "feed_forward_norm")),
+    )
+
+
+class _Decoder(ctypes.Structure):
+    """As in decoder.cpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("layers", "dim", "heads", "hidden", "activation", "norm_first")),
+        ("epsilon", ctypes.c_float),
+        *((name, ctypes.c_void_p) for name in ("layer", "tokens", "positions")),
+        ("embedding_norm", _Norm),
+        ("last_norm", _Norm),
+    )
+
+
+class _State(ctypes.Structure):
+    """As in decoder.cpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("sentences", "width")),
+        *((name, ctypes.c_int64) for name in ("used", "capacity", "source", "layer_stride")),
+        *((name, ctypes.c_void_p) for name in ("slots", "visible", "lengths", "cross", "cross_mask")),
+    )
+
+
+class CompiledDecoder:
+    """The decoder's layers; what they are made of is kept here."""
+
+    def __init__(
+        self,
+        native: ctypes.CDLL,
+        shape: Architecture,
+        embedding: Embedding,
+        layers: Sequence[DecoderLayer],
+        matrices: Sequence[Sequence[Matrix]],
+        last_norm: Norm | None,
+    ) -> None:
+        self._decode = native.knnmt_decode
+        self._dim = shape.dim
+        self._kept = (embedding, layers, last_norm)
+        residuals = [(each.self_residual, each.cross_residual, each.feed_forward_residual) for each in layers]
+        self._layers = (_Layer * len(layers))(
+            *(
+                _Layer(*mine, *(_norm(each.norm) for each in norms))
+                for mine, norms in zip(matrices, residuals, strict=True)
+            )
+        )
+        self._decoder = _Decoder(
+            len(layers),
+            shape.dim,
+            shape.decoder_heads,
+            matrices[0][4].outputs,
+            _ACTIVATIONS[shape.activation],
+            shape.norm_first,
+            shape.norm_epsilon,
+            ctypes.addressof(self._layers),
+            embedding.tokens.data_ptr(),
+            embedding.positions.data_ptr(),
+            _norm(embedding.norm),
+            _norm(last_norm),
+        )
+
+    @classmethod
+    def of(
+        cls, shape: Architecture, embedding: Embedding, layers: Sequence[DecoderLayer], last_norm: Norm | None
+    ) -> CompiledDecoder | None:
+        """For these layers, or None: nothing was compiled, or not for all of their products."""
+        native = library()
+        projections = [
+            (
+                each.self_in,
+                each.self_out,
+                each.cross_query,
+                each.cross_out,
+                each.feed_forward.inner,
+                each.feed_forward.outer,
+            )
+            for each in layers
+        ]
+        matrices = [[one.compiled.matrix for one in mine if one.compiled is not None] for mine in projections]
+        if native is None or not layers or any(len(mine) < len(projections[0]) for mine in matrices):
+            return None
+        return cls(native, shape, embedding, layers, matrices, last_norm)
+
+    def step(self, state: TransformerState, tokens: Tensor) -> Tensor:
+        """tokens (sentences, width) -> representations (sentences, width, dim)"""
+        lengths = state.lengths.contiguous()
+        before = state.make_room(1)
+        cross = (ctypes.c_void_p * len(state.cross))(*(each.data_ptr() for each in state.cross))
+        of_state = _State(
+            state.sentences,
+            state.width,
+            before,
+            state.visible.shape[2],
+            state.cross[0].shape[1],
+            state.slots.stride(0),
+            state.slots.data_ptr(),
+            state.visible.data_ptr(),
+            lengths.data_ptr(),
+            ctypes.addressof(cross),
+            None if state.cross_mask is None else state.cross_mask.data_ptr(),
+        )
+        tokens = tokens.contiguous()
+        representations = torch.empty((*tokens.shape, self._dim))
+        places = (ctypes.addressof(self._decoder), ctypes.addressof(of_state), tokens.data_ptr())
+        self._decode(*places, representations.data_ptr(), torch.get_num_threads())
+        return representations
+
+
+def _norm(norm: Norm | None) -> _Norm:
+    return _Norm() if norm is None else _Norm(norm.weight.data_ptr(), norm.bias.data_ptr())

@@ -1,0 +1,41 @@
+// Products of rows with weights that lie in panels, as a team of threads computes them: what product.cpp has for others.
+//
+// Weights that float16 holds exactly, as most published ones are, are read in half the time with no digit lost; products
+// are computed in float32. Weights in int8 have a scale for each output, and rows are put into int8 on the way, each with
+// a scale of its own and one or two digits a number: the sums are integers, so that every build and PyTorch find the same.
+
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+
+struct Matrix {
+    int32_t digits;         // of int8: how many each number of a row gets, 1 or 2; 0: weights are in float16
+    int64_t inputs;
+    int64_t outputs;        // whole panels of them, unless int8
+    const void* panels;     // (outputs / FLOATS, inputs, FLOATS); of int8 (outputs / FLOATS, inputs / 4, FLOATS, 4)
+    const float* bias;      // (outputs,) or null
+    const float* scales;    // of int8: of each output, whole panels
+    const int32_t* starts;  // of int8: what the sums of each output begin with, whole panels
+};
+}
+
+namespace products {
+
+// Rows in int8: codes (rows, digits, stride), and of each row the size of a step.
+struct Codes {
+    uint8_t* codes;
+    float* steps;
+    int64_t stride;
+};
+
+inline int64_t code_stride(int64_t inputs) { return (inputs + 3) / 4 * 4; }
+
+// A row for a product, where the weights are in int8.
+void prepare(const Matrix& matrix, const Codes& into, int64_t row, const float* x);
+
+// y (rows, outputs) of rows x (rows, inputs), or of the same in int8 where the weights are: the panels of one of `threads`.
+void multiply_share(const Matrix& matrix, int64_t rows, const float* x, const Codes& codes, float* y, int thread, int threads);
+
+}  // namespace products

@@ -1,0 +1,119 @@
+// What a step does over the whole vocabulary: log-probabilities of the next token, and the best continuations.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "products.h"
+#include "vectors.h"
+
+using products::Codes;
+
+namespace {
+
+// Whatever is beyond the last is read as `beyond`.
+Floats load_some(const float* from, int64_t count, float beyond) {
+    if (count >= FLOATS) return load<Floats>(from);
+    Floats some = Floats{} + beyond;
+    std::memcpy(&some, from, static_cast<size_t>(count) * sizeof(float));
+    return some;
+}
+
+void log_softmax(float* row, int64_t count) {
+    constexpr float NOTHING = -std::numeric_limits<float>::infinity();
+    Floats most = Floats{} + NOTHING;
+    for (int64_t i = 0; i < count; i += FLOATS) {
+        const Floats some = load_some(row + i, count - i, NOTHING);
+        most = some > most ? some : most;
+    }
+    const float best = largest(most);
+    double total = 0;
+    constexpr int64_t SHORT = 64 * FLOATS;  // added up in float32
+    for (int64_t first = 0; first < count; first += SHORT) {
+        Floats sums = {};
+        for (int64_t i = first; i < std::min(count, first + SHORT); i += FLOATS)
+            sums += exponential(load_some(row + i, count - i, NOTHING) - best);
+        total += sum(sums);
+    }
+    const float offset = best + static_cast<float>(std::log(total));
+    for (int64_t i = 0; i < count; ++i) row[i] -= offset;
+}
+
+// The best of what was added, the earlier where two are as good.
+struct Best {
+    using Found = std::pair<float, int64_t>;
+    size_t wanted;
+    std::vector<Found> found;
+    float limit = -std::numeric_limits<float>::infinity();
+    bool full = false;
+
+    static bool before(const Found& a, const Found& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; }
+    void add(float score, int64_t place) {
+        if (full && !(score > limit)) return;
+        found.emplace_back(score == score ? score : -std::numeric_limits<float>::infinity(), place);
+        if (found.size() < 4 * wanted) return;
+        std::nth_element(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(wanted) - 1, found.end(), before);
+        found.resize(wanted);
+        limit = found.back().first;
+        full = true;
+    }
+};
+
+constexpr int64_t TOGETHER = 4 * FLOATS;  // scores that are looked at together
+
+bool any_above(const float* row, float limit) {
+    Ints above = {};
+    for (int64_t i = 0; i < TOGETHER; i += FLOATS) above |= load<Floats>(row + i) > limit;
+    uint64_t bits[WIDTH / 8], any = 0;
+    std::memcpy(bits, &above, sizeof(bits));
+    for (uint64_t some : bits) any |= some;
+    return any;
+}
+
+}  // namespace
+
+extern "C" {
+
+// As knnmt_product, and then y of each row less the logarithm of the sum of its exponentials.
+void knnmt_log_probabilities(const Matrix* matrix, const float* x, float* y, uint8_t* scratch, int32_t rows, int32_t threads) {
+    const int64_t stride = products::code_stride(matrix->inputs);
+    const Codes codes{scratch, reinterpret_cast<float*>(scratch + rows * matrix->digits * stride), stride};
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+#pragma omp for schedule(static)
+        for (int32_t row = 0; row < rows; ++row) products::prepare(*matrix, codes, row, x + row * matrix->inputs);
+#pragma omp for schedule(static, 1)
+        for (int thread = 0; thread < threads; ++thread) products::multiply_share(*matrix, rows, x, codes, y, thread, threads);
+#pragma omp for schedule(static)
+        for (int32_t row = 0; row < rows; ++row) log_softmax(y + row * matrix->outputs, matrix->outputs);
+    }
+}
+
+// The `count` best of the sums of scores (sentences, width) and log_probabilities (sentences, width, vocabulary), best
+// first: best (sentences, count), and where they are in a sentence's log-probabilities, places (sentences, count).
+void knnmt_best(const float* scores, const float* log_probabilities, float* best, int64_t* places, int32_t sentences,
+                int32_t width, int64_t vocabulary, int32_t count, int32_t threads) {
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    for (int32_t sentence = 0; sentence < sentences; ++sentence) {
+        Best mine{static_cast<size_t>(count)};
+        for (int64_t w = 0; w < width; ++w) {
+            const int64_t at = static_cast<int64_t>(sentence) * width + w;
+            const float score = scores[at];
+            const float* row = log_probabilities + at * vocabulary;
+            for (int64_t i = 0; i < vocabulary; i += TOGETHER) {
+                // Rounding may not hide one that is as good: the limit is taken a little lower than it is.
+                const float limit = mine.limit - score - 1e-3f * (1 + std::fabs(mine.limit) + std::fabs(score));
+                if (mine.full && i + TOGETHER <= vocabulary && !any_above(row + i, limit)) continue;
+                for (int64_t j = i; j < std::min(vocabulary, i + TOGETHER); ++j) mine.add(row[j] + score, w * vocabulary + j);
+            }
+        }
+        std::sort(mine.found.begin(), mine.found.end(), Best::before);
+        for (int64_t i = 0; i < count; ++i) {
+            best[sentence * static_cast<int64_t>(count) + i] = mine.found[static_cast<size_t>(i)].first;
+            places[sentence * static_cast<int64_t>(count) + i] = mine.found[static_cast<size_t>(i)].second;
+        }
+    }
+}
+}

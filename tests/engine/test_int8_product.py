@@ -1,0 +1,157 @@
+"""Products in int8 beside a numpy reference, in every build that runs here and in PyTorch; the engine around them."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from datastore_pairs import some_pairs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from knnmt import Translator, native
+from knnmt.datastore.building import build as build_store
+from knnmt.datastore.store import Datastore
+from knnmt.decoding.beam import beam_search
+from knnmt.engine import int8_product
+from knnmt.engine.forced import force
+from knnmt.engine.int8_product import Int8Projection
+from knnmt.engine.loading import load_engine
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.errors import SettingError
+from native_builds import builds_that_run
+
+Array = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
+
+
+@pytest.fixture(params=[*builds_that_run(), "PyTorch"])
+def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL | None:
+    found = None if request.param == "PyTorch" else native.load(request.param)
+    monkeypatch.setattr(int8_product, "library", lambda: found)
+    return found
+
+
+def in_steps(rows: Array, most: int) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.int64]], Array]:
+    largest = np.abs(rows).max(1)
+    steps = np.divide(np.float32(most), largest, where=largest > 0, out=np.zeros_like(largest))
+    return np.rint(rows * steps[:, None]).astype(np.int64), largest / np.float32(most)
+
+
+def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, fine: bool = False) -> torch.Tensor:
+    numbers, steps = in_steps(x.numpy(), 127 * 128 if fine else 127)
+    codes, scales = in_steps(weight.numpy(), 127)
+    sums = (numbers @ codes.T).astype(np.float32)
+    y = sums * (scales * steps[:, None])
+    return torch.from_numpy(y if bias is None else y + bias.numpy())
+
+
+@pytest.mark.usefixtures("build")
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True, deadline=None)
+@given(
+    rows=st.integers(1, 19),
+    inputs=st.integers(1, 150),
+    outputs=st.integers(1, 140),
+    bias=st.booleans(),
+    fine=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_it_is_what_numpy_finds_in_every_bit(
+    rows: int, inputs: int, outputs: int, bias: bool, fine: bool, seed: int
+) -> None:
+    random = torch.Generator().manual_seed(seed)
+    x, weight = torch.randn(rows, inputs, generator=random), torch.randn(outputs, inputs, generator=random)
+    x[seed % rows] = 0  # a row of nothing
+    weight[seed % outputs] = 0
+    b = torch.randn(outputs, generator=random) if bias else None
+    assert torch.equal(Int8Projection(weight, b, fine)(x), reference(x, weight, b, fine))
+
+
+@pytest.mark.usefixtures("build")
+@pytest.mark.parametrize("inputs", [1280, 4099])
+@pytest.mark.parametrize("fine", [False, True])
+@pytest.mark.parametrize("signs", [(1, 1), (1, -1), (-1, 1), (-1, -1)])
+def test_the_largest_sums_are_whole(inputs: int, fine: bool, signs: tuple[int, int]) -> None:
+    x, weight = torch.full((9, inputs), 3.0 * signs[0]), torch.full((70, inputs), 0.5 * signs[1])
+    x[:, 1::2] *= torch.linspace(-1, 1, 9)[:, None]
+    found = Int8Projection(weight, None, fine)(x)
+    torch.testing.assert_close(found, reference(x, weight, None, fine), rtol=3e-7 if fine else 0, atol=0)
+    torch.testing.assert_close(found[-1:], x[-1:] @ weight.T)
+
+
+@pytest.mark.usefixtures("build")
+def test_a_row_depends_neither_on_the_others_nor_on_the_threads() -> None:
+    product = Int8Projection(torch.randn(97, 50), torch.randn(97))
+    x = torch.randn(23, 50) * torch.logspace(-30, 30, 23)[:, None]
+    together = product(x)
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            assert torch.equal(together, torch.cat([product(x[row : row + 1]) for row in range(23)]))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(together, product(x.T.contiguous().T))  # however the rows lie
+
+
+@pytest.mark.usefixtures("build")
+def test_what_overflowed_stays_no_number() -> None:
+    x = torch.randn(3, 40)
+    x[1, 7] = float("inf")
+    found = Int8Projection(torch.randn(33, 40), None)(x)
+    assert not found[1].isfinite().any()
+    assert found[[0, 2]].isfinite().all()
+
+
+# The engine around them -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def in_int8() -> TransformerEngine:
+    loaded = load_engine("de-en", device="cpu", dtype="int8")
+    assert isinstance(loaded, TransformerEngine)
+    return loaded
+
+
+def test_the_engine_stays_close_to_float32(engine: TransformerEngine, in_int8: TransformerEngine) -> None:
+    pairs = some_pairs(12)
+    sources = engine.tokenizer.encode_sources([pair.source for pair in pairs])
+    targets = engine.tokenizer.encode_targets([pair.target for pair in pairs])
+    exact, rough = (force(each, sources, targets) for each in (engine, in_int8))
+    assert rough.representations.dtype == in_int8.dtype == torch.float32
+    distance = (exact.representations - rough.representations).norm(dim=1)
+    assert (distance / exact.representations.norm(dim=1)).mean() < 0.05
+    expected, found = (
+        each.log_probabilities(block.representations) for each, block in ((engine, exact), (in_int8, rough))
+    )
+    chosen = exact.targets[:, None]
+    assert (expected.gather(1, chosen) - found.gather(1, chosen)).abs().mean() < 0.1
+    assert (expected.argmax(1) == found.argmax(1)).float().mean() > 0.95
+
+
+def test_a_translation_depends_neither_on_its_batch_nor_on_compiled_code(
+    in_int8: TransformerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = in_int8.tokenizer.encode_sources([pair.source for pair in some_pairs(6)])
+    config = replace(in_int8.generation, beam=3, max_tokens=20)
+    found = [each[0].tokens for each in beam_search(in_int8, sources, config)]
+    assert found == [beam_search(in_int8, [source], config)[0][0].tokens for source in sources]
+    monkeypatch.setattr(int8_product, "library", lambda: None)
+    plain = load_engine("de-en", device="cpu", dtype="int8")
+    assert found == [each[0].tokens for each in beam_search(plain, sources, config)]
+
+
+def test_a_store_of_float32_is_searched_but_none_is_built(engine: TransformerEngine, tmp_path: Path) -> None:
+    store = Datastore.build(tmp_path / "store", some_pairs(8), engine)
+    translator = Translator(device="cpu", dtype="int8", datastore=store)
+    assert "|dtype:int8|" in translator.signature(translator.engine.generation)
+    pair = some_pairs(8)[5]
+    assert translator.translate(pair.source, datastore=None).text != pair.target
+    assert translator.translate(pair.source, k=1, interpolation_weight=0.99).text == pair.target
+    with pytest.raises(SettingError, match="keys are not computed in int8"):
+        build_store(tmp_path / "other", some_pairs(2), translator.engine)
+    with pytest.raises(SettingError, match=r"computes in int8\. Load the model with dtype='float32'"):
+        store.add(some_pairs(2), translator.engine)
