@@ -76,11 +76,12 @@ def reproduce(
     device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """Reproduce every table and figure of the paper, its numbers beside ours.
+    """Reproduce the tables and figures of the paper.
 
     Builds the stores of each domain, tunes each system on text that is not reported (a half of dev where there is no
-    test.*), translates with each, measures speed, and writes report.md with plots. Interrupted or killed, the same
-    command goes on; what is done is not done again. Producing and reporting can run on different machines.
+    test.*), translates with each, measures speed, and writes report.md with plots, the paper's numbers beside ours.
+    Interrupted or killed, the same command goes on; what is done is not done again. Producing and reporting can run on
+    different machines.
 
     Examples:
 
