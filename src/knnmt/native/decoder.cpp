@@ -4,8 +4,6 @@
 // turns at products, of which each computes some panels, and at what is done row by row; a row does not depend on the
 // others.
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -19,6 +17,10 @@ using products::Codes;
 using products::prepare;
 
 extern "C" {
+
+// Of the OpenMP that PyTorch has loaded: not every compiler has a header for it.
+int omp_get_thread_num();
+int omp_get_num_threads();
 
 struct Norm {
     const float* weight;  // (dim,), or null where there is no norm
