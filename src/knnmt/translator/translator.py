@@ -39,6 +39,8 @@ from knnmt.translator.spans import Span, spans_of
 from knnmt.translator.translation import Token, Translation
 from knnmt.version import __version__
 
+_ON_A_GPU = BatchingConfig(sentences=128)
+
 
 class DatastoreSettings(RetrievalSettings, total=False):
     """The settings of one call that concern its memory."""
@@ -158,7 +160,8 @@ class Translator:
 
         beam: hypotheses kept at each step, 5 whatever the checkpoint says; 1 is greedy search
         n_best: how many translations to give for each text
-        batch_size, batch_tokens: most sentences and most source tokens (padding counted) decoded together
+        batch_size, batch_tokens: most sentences and most source tokens (padding counted) decoded together; by default
+            32 sentences, on a GPU 128
         window: texts that are read ahead and sorted by length
         split_sentences: translate a text of several sentences one by one
         length_penalty, early_stopping, max_tokens: as the checkpoint says unless given
@@ -175,7 +178,7 @@ class Translator:
             max_tokens=max_tokens,
         )
         check(not isinstance(texts, str), "stream takes many texts; for one, use translate, or give a list")
-        batching = _batching(batch_size, batch_tokens, window)
+        batching = _batching(self.engine.device, batch_size, batch_tokens, window)
         datastore, settings = self._memory_settings(retrieval)
         call = _Call(config, batching, split_sentences, evidence, match, settings)
         if datastore is not None:
@@ -377,7 +380,9 @@ def _checked(request: Request) -> Request:
     return request
 
 
-def _batching(batch_size: int | None, batch_tokens: int | None, window: int | None) -> BatchingConfig:
-    default = BatchingConfig()
+def _batching(
+    device: torch.device, batch_size: int | None, batch_tokens: int | None, window: int | None
+) -> BatchingConfig:
+    default = BatchingConfig() if device.type == "cpu" else _ON_A_GPU
     sentences = default.sentences if batch_size is None and batch_tokens is None else batch_size
     return BatchingConfig(sentences, batch_tokens, default.window if window is None else window)
