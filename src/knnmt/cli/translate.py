@@ -73,7 +73,8 @@ def translate(
         ),
     ] = False,
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Most sentences decoded together.  [default: 32]", show_default=False)
+        int | None,
+        typer.Option(min=1, help="Most sentences decoded together.  [default: 32, on a GPU 128]", show_default=False),
     ] = None,
     batch_tokens: Annotated[
         int | None,
