@@ -23,7 +23,7 @@ from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
 from knnmt.retrieval.open_store import OpenStore
 
 _MOST_ROWS = 32  # of a sentence, with a warp for each
-_MOST_SHARED = 6000  # neighbours of a sentence's rows: their weights and tokens are held where its threads share them
+_MOST_NEIGHBOURS = 2048  # of a sentence's rows, as in mix.cu
 
 
 class PlainSteps:
@@ -74,7 +74,7 @@ class PlainSteps:
         """
         with timing.stage("interpolation"):
             width, k = scores.shape[1], found[1].shape[1]
-            if self._kernel is not None and width <= _MOST_ROWS and width * k <= _MOST_SHARED:
+            if self._kernel is not None and width <= _MOST_ROWS and width * k <= _MOST_NEIGHBOURS:
                 return self._mix_in_one(self._kernel, found, log_probabilities, scores)
             neighbours = self._store.neighbours(*found)
             so_far = self._distances.add(neighbours.distances_sq[:, 0])
@@ -92,7 +92,6 @@ class PlainSteps:
         mix(
             grid=(sentences, 1, 1),
             block=(32 * width, 1, 1),
-            shared_mem=8 * width * k,
             args=[
                 self._mixture,
                 width,

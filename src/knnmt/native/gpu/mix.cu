@@ -3,12 +3,15 @@
 // A block is a sentence, a warp one of its rows. As knnmt_mix of ../step.cpp, but for the parts of `mixture`: log λ,
 // whether it fades, then scale, width, sentence_scale and sentence_width of fading, then T.
 
+constexpr int MOST = 2048;  // neighbours of a sentence's rows
+
 __device__ float log_sigmoid(float x) { return fminf(x, 0.0f) - log1pf(expf(-fabsf(x))); }
 
 extern "C" __global__ void knnmt_mix(const float* mixture, int width, int k, int vocabulary, const float* distances_sq,
                                      const long long* ids, const int* values, const float* counts, int use_counts,
                                      float* sums, float* steps, float* scores, const float* before, float* after) {
-    extern __shared__ float weights[];  // of all rows, then the tokens of them
+    __shared__ float weights[MOST];  // of all rows
+    __shared__ int tokens[MOST];
     __shared__ float mean, known;
     const float most = 1.0f - 5.9604644775390625e-8f;  // the largest λ below 1
     const int sentence = blockIdx.x, place = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -47,30 +50,30 @@ extern "C" __global__ void knnmt_mix(const float* mixture, int width, int k, int
     if (isinf(log_lambda)) return;
 
     float* mine = weights + place * k;
-    int* tokens = (int*)(weights + width * k) + place * k;
+    int* of = tokens + place * k;
     float total = 0.0f;
     for (int i = lane; i < k; i += 32) {
         const bool there = near[i] >= 0 && !isinf(near_sq[i]);
         float weight = there ? expf((near_sq[0] - near_sq[i]) / mixture[6]) : 0.0f;
         if (there && use_counts) weight *= counts[near[i]];
         mine[i] = weight;
-        tokens[i] = there ? values[near[i]] : -1;
+        of[i] = there ? values[near[i]] : -1;
         total += weight;
     }
     for (int apart = 16; apart; apart /= 2) total += __shfl_xor_sync(0xffffffffu, total, apart);
     __syncwarp();
     const float log_share = log_lambda - offset - logf(total);
     for (int i = lane; i < k; i += 32) {
-        if (tokens[i] < 0 || tokens[i] >= vocabulary) continue;
+        if (of[i] < 0 || of[i] >= vocabulary) continue;
         float weight = 0.0f;
         bool earlier = false;
         for (int j = 0; j < k; ++j)
-            if (tokens[j] == tokens[i]) {
+            if (of[j] == of[i]) {
                 earlier |= j < i;
                 weight += mine[j];
             }
         if (earlier || !(weight > 0.0f)) continue;  // changed by the thread of that one, or not at all
-        float* score = scores + (long long)row * vocabulary + tokens[i];
+        float* score = scores + (long long)row * vocabulary + of[i];
         const float added = log_share + logf(weight);
         *score = fmaxf(*score, added) + log1pf(expf(-fabsf(*score - added)));
     }

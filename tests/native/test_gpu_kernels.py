@@ -1,0 +1,98 @@
+"""The kernels for GPUs do what PyTorch does: here on a CPU, with a thread for each of theirs."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from made_stores import made_store, random_keys, random_values
+
+from knnmt import native
+from knnmt.config import Fading, RetrievalConfig
+from knnmt.index import selecting
+from knnmt.retrieval import plain
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.plain import PlainSteps
+
+HERE = Path(__file__).parent
+KERNELS = Path(native.__file__).parent / "gpu"
+FADING = Fading(scale=2.0, width=0.8, sentence_scale=3.0, sentence_width=0.9)
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, torch.device], Callable[..., None]]:
+    """As `knnmt.native.gpu.kernel`."""
+    compiler = shutil.which("c++")
+    if compiler is None:
+        pytest.skip("nothing can be compiled: no C++ compiler")
+    built = tmp_path_factory.mktemp("kernels") / "kernels.so"
+    options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-pthread", f"-I{KERNELS}", f"-I{HERE}"]
+    subprocess.run([compiler, *options, str(HERE / "kernels_on_a_cpu.cpp"), "-o", str(built)], check=True)
+    loaded = ctypes.CDLL(str(built))
+
+    def of_name(name: str, _device: torch.device) -> Callable[..., None]:
+        def run(grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Any]) -> None:
+            passed = [ctypes.c_void_p(each.data_ptr()) if isinstance(each, torch.Tensor) else each for each in args]
+            getattr(loaded, f"run_{name}")(grid[0], block[0], *passed)
+
+        return run
+
+    return of_name
+
+
+@pytest.fixture
+def compiled(kernel: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selecting, "kernel", kernel)
+    monkeypatch.setattr(plain, "kernel", kernel)
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize(("columns", "k"), [(7, 7), (21_000, 400)])
+def test_the_smallest_of_rows(columns: int, k: int) -> None:
+    generator = torch.Generator().manual_seed(columns)
+    values = torch.randn((1, columns), generator=generator)
+    values[0, ::50] = values[0].sort().values[k // 2]  # equal ones, of which not all are taken
+    values[0, columns // 2 :: 3] = float("inf")
+    chosen = selecting.columns_of_smallest(values, k)
+    assert all(len(set(row)) == k for row in chosen.tolist())
+    torch.testing.assert_close(values.gather(1, chosen).sort(1).values, values.sort(1).values[:, :k], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("fading", [None, FADING])
+@pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize(("width", "k", "weight"), [(1, 1, 0.5), (5, 8, 0.6), (4, 40, 0.999), (2, 3, 0.0)])
+def test_a_mixture_is_what_the_equations_say(
+    compiled: None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    fading: Fading | None,
+    counted: bool,
+    width: int,
+    k: int,
+    weight: float,
+) -> None:
+    store = OpenStore(made_store(tmp_path / "s", random_keys(90, 6), random_values(90, kinds=12)), exact=True)
+    if counted:
+        store.all_counts = torch.randint(1, 9, (90,)).float()
+    config = RetrievalConfig(k=k, interpolation_weight=weight, temperature=2.0, fading=fading, use_counts=True)
+    of_kernel = PlainSteps(store, config, 3)
+    monkeypatch.setattr(plain, "kernel", lambda *_: None)
+    of_pytorch = PlainSteps(store, config, 3)
+    generator = torch.Generator().manual_seed(k)
+    for _ in range(3):
+        states = torch.randn((3, width, 6), generator=generator)
+        distances_sq, ids = of_kernel.look(states)
+        distances_sq[-1, 1:], ids[-1, 1:] = float("inf"), -1  # a row that found one
+        distances_sq[0], ids[0] = float("inf"), -1  # and one that found none
+        scores = torch.randn((3, width), generator=generator)
+        expected = torch.randn((3, width, 20), generator=generator).log_softmax(-1)
+        mixed = expected.clone()
+        found = of_kernel.mix((distances_sq, ids), mixed, scores)
+        torch.testing.assert_close(found, of_pytorch.mix((distances_sq, ids), expected, scores))
+        torch.testing.assert_close(mixed, expected)
