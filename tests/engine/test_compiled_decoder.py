@@ -16,6 +16,7 @@ from knnmt.engine import compiled_decoder, half_product, int8_product
 from knnmt.engine.compiled_decoder import CompiledDecoder
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
+from knnmt.errors import InputError
 from native_builds import builds_that_run
 
 BUILDS = builds_that_run()
@@ -112,3 +113,16 @@ def test_what_is_not_compiled_for_all_products_is_left_to_pytorch(tmp_path: Path
     engine = load_engine(tmp_path, device="cpu")
     assert isinstance(engine, TransformerEngine)
     assert engine._compiled is None
+
+
+@pytest.mark.usefixtures("build")
+def test_what_would_be_read_from_beyond_the_tables_is_refused(tmp_path: Path) -> None:
+    engine = load(tmp_path, "bart", "float32")
+    for token in (-1, engine.vocabulary_size):
+        with pytest.raises(InputError, match="a token that is not one of the model's 128"):
+            engine.step(engine.start(engine.encode(some_sources(1))), torch.full((1, 1, 1), token))
+    state = engine.start(engine.encode(some_sources(1)))
+    for _ in range(engine.max_positions):
+        engine.step(state, torch.full((1, 1, 1), 4))
+    with pytest.raises(InputError, match="after more than its 40 positions"):
+        engine.step(state, torch.full((1, 1, 1), 4))

@@ -17,6 +17,7 @@ from knnmt.engine.architecture import Architecture
 from knnmt.engine.compiled_product import Matrix
 from knnmt.engine.layers import Norm
 from knnmt.engine.state import TransformerState
+from knnmt.errors import InputError
 from knnmt.native import library
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ class _Decoder(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("layers", "dim", "heads", "hidden", "activation", "norm_first")),
         ("epsilon", ctypes.c_float),
-        *((name, ctypes.c_void_p) for name in ("layer", "tokens", "positions")),
+        ("layer", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("vocabulary", "longest")),
+        *((name, ctypes.c_void_p) for name in ("tokens", "positions")),
         ("embedding_norm", _Norm),
         ("last_norm", _Norm),
     )
@@ -93,6 +96,8 @@ class CompiledDecoder:
             shape.norm_first,
             shape.norm_epsilon,
             ctypes.addressof(self._layers),
+            len(embedding.tokens),
+            len(embedding.positions),
             embedding.tokens.data_ptr(),
             embedding.positions.data_ptr(),
             _norm(embedding.norm),
@@ -142,7 +147,11 @@ class CompiledDecoder:
         tokens = tokens.contiguous()
         representations = torch.empty((*tokens.shape, self._dim))
         places = (ctypes.addressof(self._decoder), ctypes.addressof(of_state), tokens.data_ptr())
-        self._decode(*places, representations.data_ptr(), torch.get_num_threads())
+        if not self._decode(*places, representations.data_ptr(), torch.get_num_threads()):
+            raise InputError(
+                f"a step was asked for with a token that is not one of the model's {self._decoder.vocabulary:,}, "
+                f"or after more than its {self._decoder.longest} positions"
+            )
         return representations
 
 

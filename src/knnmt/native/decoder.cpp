@@ -38,8 +38,9 @@ struct Decoder {
     int32_t norm_first;       // whether norms stand before their blocks, not after the sums
     float epsilon;
     const Layer* layer;       // (layers,)
+    int64_t vocabulary, longest;
     const float* tokens;      // (vocabulary, dim), scaled
-    const float* positions;   // (positions, dim)
+    const float* positions;   // (longest, dim)
     Norm embedding_norm, last_norm;
 };
 
@@ -266,9 +267,12 @@ struct Worker {
 extern "C" {
 
 // tokens (sentences, width), the newest of each row; representations (sentences, width, dim) are written, and what the
-// step adds to the state, whose slots have room for it.
-void knnmt_decode(const Decoder* decoder, const State* state, const int64_t* tokens, float* representations, int32_t threads) {
+// step adds to the state, whose slots have room for it. Returns false, with nothing done, if a token is none of the
+// vocabulary or a row is as long as it may be.
+bool knnmt_decode(const Decoder* decoder, const State* state, const int64_t* tokens, float* representations, int32_t threads) {
     const int64_t rows = static_cast<int64_t>(state->sentences) * state->width, dim = decoder->dim;
+    for (int64_t row = 0; row < rows; ++row)
+        if (tokens[row] < 0 || tokens[row] >= decoder->vocabulary || state->lengths[row] >= decoder->longest) return false;
     const int64_t wide = std::max<int64_t>(3 * dim, decoder->hidden), bytes = 2 * code_stride(std::max(wide, dim));
     thread_local std::vector<float> floats;
     thread_local std::vector<uint8_t> codes;
@@ -288,5 +292,6 @@ void knnmt_decode(const Decoder* decoder, const State* state, const int64_t* tok
             worker.feed_forward(layer, i + 1 < decoder->layers ? &layer + 1 : nullptr, representations);
         }
     }
+    return true;
 }
 }
