@@ -37,9 +37,10 @@ struct Decoder {
     int32_t activation;       // 0: ReLU, 1: GELU, 2: swish
     int32_t norm_first;       // whether norms stand before their blocks, not after the sums
     float epsilon;
+    int64_t vocabulary, longest;  // rows of the tables below
     const Layer* layer;       // (layers,)
     const float* tokens;      // (vocabulary, dim), scaled
-    const float* positions;   // (positions, dim)
+    const float* positions;   // (longest, dim)
     Norm embedding_norm, last_norm;
 };
 
@@ -129,6 +130,8 @@ struct Attention {
         for (int64_t i = 0; i < count; ++i)
             if (!mask || mask[i] == 0) seen.push_back(i);
         const int64_t found = static_cast<int64_t>(seen.size());
+        std::fill(result, result + dim, 0.0f);
+        if (!found) return;
         const float scale = 1 / std::sqrt(static_cast<float>(each));
         scores.resize(static_cast<size_t>(heads * found));
         for (int64_t i = 0; i < found; ++i)
@@ -143,7 +146,6 @@ struct Attention {
             for (int64_t i = 0; i < found; ++i) total += mine[i];
             for (int64_t i = 0; i < found; ++i) mine[i] /= total;
         }
-        std::fill(result, result + dim, 0.0f);
         for (int64_t i = 0; i < found; ++i)
             for (int64_t head = 0; head < heads; ++head)
                 add(result + head * each, places + seen[static_cast<size_t>(i)] * stride + dim + head * each,
@@ -266,9 +268,12 @@ struct Worker {
 extern "C" {
 
 // tokens (sentences, width), the newest of each row; representations (sentences, width, dim) are written, and what the
-// step adds to the state, whose slots have room for it.
-void knnmt_decode(const Decoder* decoder, const State* state, const int64_t* tokens, float* representations, int32_t threads) {
+// step adds to the state, whose slots have room for it. Returns false, with nothing changed, if a token or its place is of
+// none of the tables: what stands there is other memory.
+bool knnmt_decode(const Decoder* decoder, const State* state, const int64_t* tokens, float* representations, int32_t threads) {
     const int64_t rows = static_cast<int64_t>(state->sentences) * state->width, dim = decoder->dim;
+    for (int64_t row = 0; row < rows; ++row)
+        if (tokens[row] < 0 || tokens[row] >= decoder->vocabulary || state->lengths[row] >= decoder->longest) return false;
     const int64_t wide = std::max<int64_t>(3 * dim, decoder->hidden), bytes = 2 * code_stride(std::max(wide, dim));
     thread_local std::vector<float> floats;
     thread_local std::vector<uint8_t> codes;
@@ -288,5 +293,6 @@ void knnmt_decode(const Decoder* decoder, const State* state, const int64_t* tok
             worker.feed_forward(layer, i + 1 < decoder->layers ? &layer + 1 : nullptr, representations);
         }
     }
+    return true;
 }
 }
