@@ -18,6 +18,7 @@ from knnmt.engine import compiled_decoder, half_product, int8_product
 from knnmt.engine.compiled_decoder import CompiledDecoder
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
+from knnmt.errors import InputError
 from native_builds import builds_that_run
 
 BUILDS = builds_that_run()
@@ -116,6 +117,19 @@ def test_what_is_not_compiled_for_all_products_is_left_to_pytorch(tmp_path: Path
     assert engine._compiled is None
 
 
+@pytest.mark.usefixtures("build")
+def test_what_would_be_read_from_beyond_the_tables_is_refused(tmp_path: Path) -> None:
+    engine = load(tmp_path, "bart", "float32")
+    for token in (-1, engine.vocabulary_size):
+        with pytest.raises(InputError, match="a token that is not one of the model's 128"):
+            engine.step(engine.start(engine.encode(some_sources(1))), torch.full((1, 1, 1), token))
+    state = engine.start(engine.encode(some_sources(1)))
+    for _ in range(engine.max_positions):
+        engine.step(state, torch.full((1, 1, 1), 4))
+    with pytest.raises(InputError, match="after more than its 40 positions"):
+        engine.step(state, torch.full((1, 1, 1), 4))
+
+
 def changed(directory: Path, change: Callable[[dict[str, Tensor]], None]) -> Path:
     """The checkpoint with its weights changed, in a file that may hold tensors of any strides."""
     weights = {name: tensor.clone() for name, tensor in load_file(directory / "model.safetensors").items()}
@@ -151,20 +165,6 @@ def test_weights_may_lie_in_any_order(dtype: str, tmp_path: Path) -> None:
     expected, found = (walk(each, each._compiled)[-1] for each in (before, after))
     assert torch.equal(expected, found)
     assert torch.equal(before.log_probabilities(expected), after.log_probabilities(found))
-
-
-def test_what_is_outside_the_tables_is_refused_as_by_pytorch(tmp_path: Path) -> None:
-    engine = load(tmp_path, "bart", "float32")
-    for compiled in (engine._compiled, None):
-        engine._compiled = compiled
-        for token in (-1, 128):
-            with pytest.raises(IndexError):
-                engine.step(engine.start(engine.encode(some_sources(2))), torch.tensor([[[5]], [[token]]]))
-        state = engine.start(engine.encode(some_sources(1)))
-        for _ in range(40):
-            engine.step(state, torch.full((1, 1, 1), 5))
-        with pytest.raises(IndexError):  # the position after the last
-            engine.step(state, torch.full((1, 1, 1), 5))
 
 
 def test_tokens_of_other_shapes_and_types(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from knnmt.engine.architecture import Architecture
 from knnmt.engine.compiled_product import Matrix
 from knnmt.engine.layers import Norm
 from knnmt.engine.state import TransformerState
+from knnmt.errors import InputError
 from knnmt.native import library
 
 if TYPE_CHECKING:
@@ -46,8 +47,9 @@ class _Decoder(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("layers", "dim", "heads", "hidden", "activation", "norm_first")),
         ("epsilon", ctypes.c_float),
+        ("layer", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("vocabulary", "longest")),
-        *((name, ctypes.c_void_p) for name in ("layer", "tokens", "positions")),
+        *((name, ctypes.c_void_p) for name in ("tokens", "positions")),
         ("embedding_norm", _Norm),
         ("last_norm", _Norm),
     )
@@ -93,9 +95,9 @@ class CompiledDecoder:
             _ACTIVATIONS[shape.activation],
             shape.norm_first,
             shape.norm_epsilon,
+            ctypes.addressof(self._layers),
             len(embedding.tokens),
             len(embedding.positions),
-            ctypes.addressof(self._layers),
             embedding.tokens.data_ptr(),
             embedding.positions.data_ptr(),
             _norm(embedding.norm),
@@ -153,9 +155,9 @@ class CompiledDecoder:
         representations = torch.empty((*tokens.shape, self._dim))
         places = (ctypes.addressof(self._decoder), ctypes.addressof(of_state), tokens.data_ptr())
         if not self._decode(*places, representations.data_ptr(), torch.get_num_threads()):
-            raise IndexError(
-                f"expected tokens below {self._decoder.vocabulary} at places below {self._decoder.longest}, "
-                f"got {int(tokens.min())} to {int(tokens.max())} at places up to {int(lengths.max())}"
+            raise InputError(
+                f"a step was asked for with a token that is not one of the model's {self._decoder.vocabulary:,}, "
+                f"or after more than its {self._decoder.longest} positions"
             )
         return representations
 

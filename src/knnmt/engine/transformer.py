@@ -135,16 +135,17 @@ class DecoderLayer:
 
     @classmethod
     def of(cls, weights: Weights, name: str, shape: Architecture) -> DecoderLayer:
+        """In int8 with two digits a number: what comes out is compared with keys, which are in float32."""
         return cls(
             heads=shape.decoder_heads,
-            self_in=weights.projection(*(f"{name}.self_attn.{part}_proj" for part in "qkv")),
-            self_out=weights.projection(f"{name}.self_attn.out_proj"),
+            self_in=weights.projection(*(f"{name}.self_attn.{part}_proj" for part in "qkv"), fine=True),
+            self_out=weights.projection(f"{name}.self_attn.out_proj", fine=True),
             self_residual=_residual(weights, f"{name}.self_attn_layer_norm", shape),
-            cross_query=weights.projection(f"{name}.encoder_attn.q_proj"),
+            cross_query=weights.projection(f"{name}.encoder_attn.q_proj", fine=True),
             cross_key_value=weights.projection(*(f"{name}.encoder_attn.{part}_proj" for part in "kv")),
-            cross_out=weights.projection(f"{name}.encoder_attn.out_proj"),
+            cross_out=weights.projection(f"{name}.encoder_attn.out_proj", fine=True),
             cross_residual=_residual(weights, f"{name}.encoder_attn_layer_norm", shape),
-            feed_forward=_feed_forward(weights, name, shape),
+            feed_forward=_feed_forward(weights, name, shape, fine=True),
             feed_forward_residual=_residual(weights, f"{name}.final_layer_norm", shape),
         )
 
@@ -180,9 +181,9 @@ def _residual(weights: Weights, name: str, shape: Architecture) -> Residual:
     return Residual(weights.norm(name, shape.norm_epsilon), shape.norm_first)
 
 
-def _feed_forward(weights: Weights, name: str, shape: Architecture) -> FeedForward:
+def _feed_forward(weights: Weights, name: str, shape: Architecture, fine: bool = False) -> FeedForward:
     return FeedForward(
-        weights.projection(f"{name}.fc1"),
+        weights.projection(f"{name}.fc1", fine=fine),
         weights.projection(f"{name}.fc2", fine=True),
         ACTIVATIONS[shape.activation],
     )

@@ -37,8 +37,8 @@ struct Decoder {
     int32_t activation;       // 0: ReLU, 1: GELU, 2: swish
     int32_t norm_first;       // whether norms stand before their blocks, not after the sums
     float epsilon;
-    int64_t vocabulary, longest;  // rows of the tables below
     const Layer* layer;       // (layers,)
+    int64_t vocabulary, longest;
     const float* tokens;      // (vocabulary, dim), scaled
     const float* positions;   // (longest, dim)
     Norm embedding_norm, last_norm;
@@ -268,8 +268,8 @@ struct Worker {
 extern "C" {
 
 // tokens (sentences, width), the newest of each row; representations (sentences, width, dim) are written, and what the
-// step adds to the state, whose slots have room for it. Returns false, with nothing changed, if a token or its place is of
-// none of the tables: what stands there is other memory.
+// step adds to the state, whose slots have room for it. Returns false, with nothing done, if a token is none of the
+// vocabulary or a row is as long as it may be.
 bool knnmt_decode(const Decoder* decoder, const State* state, const int64_t* tokens, float* representations, int32_t threads) {
     const int64_t rows = static_cast<int64_t>(state->sentences) * state->width, dim = decoder->dim;
     for (int64_t row = 0; row < rows; ++row)
