@@ -60,6 +60,16 @@ def test_best_continuations_are_the_largest_of_all(
     assert len(set(finite)) == len(finite)
 
 
+def test_where_there_are_fewer_continuations_than_asked_for_none_are_possible() -> None:
+    scores, log_probabilities = torch.zeros(2, 1), torch.tensor([[[-1.0, -3.0, -2.0]], [[-3.0, -2.0, -1.0]]])
+    for find in (best_continuations, in_pytorch):
+        best, parents, tokens = find(scores, log_probabilities, 5)
+        assert best.tolist() == [[-1, -2, -3, -math.inf, -math.inf]] * 2
+        assert tokens[:, :3].tolist() == [[0, 2, 1], [2, 1, 0]]
+        assert parents.eq(0).all()
+        assert ((tokens >= 0) & (tokens < 3)).all()
+
+
 def plain_beam_search(engine: Engine[Any], source: list[int], config: DecodingConfig) -> list[Hypothesis]:
     """One sentence, no cache, Python lists: the algorithm as it reads."""
     end, start = engine.special_tokens.end, engine.special_tokens.decoder_start

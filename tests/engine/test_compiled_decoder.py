@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -126,3 +128,61 @@ def test_what_would_be_read_from_beyond_the_tables_is_refused(tmp_path: Path) ->
         engine.step(state, torch.full((1, 1, 1), 4))
     with pytest.raises(InputError, match="after more than its 40 positions"):
         engine.step(state, torch.full((1, 1, 1), 4))
+
+
+def changed(directory: Path, change: Callable[[dict[str, Tensor]], None]) -> Path:
+    """The checkpoint with its weights changed, in a file that may hold tensors of any strides."""
+    weights = {name: tensor.clone() for name, tensor in load_file(directory / "model.safetensors").items()}
+    change(weights)
+    torch.save(weights, directory / "pytorch_model.bin")
+    (directory / "model.safetensors").unlink()
+    return directory
+
+
+def test_layers_that_are_not_alike_are_left_to_pytorch(tmp_path: Path) -> None:
+    def widen(weights: dict[str, Tensor]) -> None:
+        layer = "model.decoder.layers.1"
+        weights[f"{layer}.fc1.weight"] = weights[f"{layer}.fc1.weight"].repeat(2, 1)
+        weights[f"{layer}.fc1.bias"] = weights[f"{layer}.fc1.bias"].repeat(2)
+        weights[f"{layer}.fc2.weight"] = weights[f"{layer}.fc2.weight"].repeat(1, 2)
+
+    assert load(tmp_path, "bart", "float32")._compiled is not None
+    engine = load_engine(changed(tmp_path, widen), device="cpu")
+    assert isinstance(engine, TransformerEngine)
+    assert engine._compiled is None
+    assert walk(engine, None)[-1].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_weights_may_lie_in_any_order(dtype: str, tmp_path: Path) -> None:
+    def turn(weights: dict[str, Tensor]) -> None:
+        for name, tensor in weights.items():
+            weights[name] = tensor.T.contiguous().T if tensor.ndim == 2 else tensor.repeat_interleave(2)[::2]
+
+    before = load(tmp_path, "bart", dtype)
+    after = load_engine(changed(tmp_path, turn), device="cpu", dtype=dtype)
+    assert isinstance(after, TransformerEngine)
+    expected, found = (walk(each, each._compiled)[-1] for each in (before, after))
+    assert torch.equal(expected, found)
+    assert torch.equal(before.log_probabilities(expected), after.log_probabilities(found))
+
+
+def test_tokens_of_other_shapes_and_types(tmp_path: Path) -> None:
+    engine = load(tmp_path, "bart", "float32")
+    encoded = engine.encode(some_sources(2))
+    tokens = torch.tensor([[[5]], [[9]]])
+    expected = engine.step(engine.start(encoded), tokens)
+    assert torch.equal(engine.step(engine.start(encoded), tokens.int()), expected)
+    with pytest.raises(ValueError, match=r"expected tokens \(2, 1\), as the state has rows, got \(1, 1\)"):
+        engine.step(engine.start(encoded), tokens[:1])
+    with pytest.raises(ValueError, match=r"rows of 32 numbers in float32, got \(2, 32\) in torch\.float16"):
+        engine.log_probabilities(expected.half())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_threads_share_an_engine(dtype: str, tmp_path: Path) -> None:
+    engine = load(tmp_path, "bart", dtype)
+    alone = walk(engine, engine._compiled)
+    with ThreadPoolExecutor(3) as threads:
+        for together in threads.map(lambda _: walk(engine, engine._compiled), range(6)):
+            assert all(torch.equal(mine, theirs) for mine, theirs in zip(together, alone, strict=True))

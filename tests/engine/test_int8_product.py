@@ -98,10 +98,12 @@ def test_a_row_depends_neither_on_the_others_nor_on_the_threads() -> None:
 
 
 @pytest.mark.usefixtures("build")
-def test_what_overflowed_stays_no_number() -> None:
+@pytest.mark.parametrize("fine", [False, True])
+@pytest.mark.parametrize("number", [float("inf"), float("nan")])
+def test_what_overflowed_stays_no_number(number: float, fine: bool) -> None:
     x = torch.randn(3, 40)
-    x[1, 7] = float("inf")
-    found = Int8Projection(torch.randn(33, 40), None)(x)
+    x[1, 7] = number
+    found = Int8Projection(torch.randn(33, 40), None, fine)(x)
     assert not found[1].isfinite().any()
     assert found[[0, 2]].isfinite().all()
 

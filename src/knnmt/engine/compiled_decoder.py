@@ -108,7 +108,7 @@ class CompiledDecoder:
     def of(
         cls, shape: Architecture, embedding: Embedding, layers: Sequence[DecoderLayer], last_norm: Norm | None
     ) -> CompiledDecoder | None:
-        """For these layers, or None: nothing was compiled, or not for all of their products."""
+        """For these layers, or None: nothing was compiled, or not for all of their products, or not all are alike."""
         native = library()
         projections = [
             (
@@ -124,10 +124,17 @@ class CompiledDecoder:
         matrices = [[one.compiled.matrix for one in mine if one.compiled is not None] for mine in projections]
         if native is None or not layers or any(len(mine) < len(projections[0]) for mine in matrices):
             return None
+        dim, hidden = shape.dim, matrices[0][4].outputs
+        expected = [(dim, 3 * dim), (dim, dim), (dim, dim), (dim, dim), (dim, hidden), (hidden, dim)]
+        if any([(one.inputs, one.outputs) for one in mine] != expected for mine in matrices):
+            return None
         return cls(native, shape, embedding, layers, matrices, last_norm)
 
     def step(self, state: TransformerState, tokens: Tensor) -> Tensor:
         """tokens (sentences, width) -> representations (sentences, width, dim)"""
+        if tokens.shape != state.lengths.shape:
+            rows = tuple(state.lengths.shape)
+            raise ValueError(f"expected tokens {rows}, as the state has rows, got {tuple(tokens.shape)}")
         lengths = state.lengths.contiguous()
         before = state.make_room(1)
         cross = (ctypes.c_void_p * len(state.cross))(*(each.data_ptr() for each in state.cross))
@@ -144,7 +151,7 @@ class CompiledDecoder:
             ctypes.addressof(cross),
             None if state.cross_mask is None else state.cross_mask.data_ptr(),
         )
-        tokens = tokens.contiguous()
+        tokens = tokens.to(torch.long).contiguous()
         representations = torch.empty((*tokens.shape, self._dim))
         places = (ctypes.addressof(self._decoder), ctypes.addressof(of_state), tokens.data_ptr())
         if not self._decode(*places, representations.data_ptr(), torch.get_num_threads()):

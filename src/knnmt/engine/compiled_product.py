@@ -39,12 +39,12 @@ class CompiledProduct:
         digits: int = 0,
     ) -> None:
         self._native = native
-        inputs, self._outputs = shape
+        self._inputs, self._outputs = shape
         self._kept = (panels, None if bias is None else bias.contiguous(), scales, starts)
         places = (None if tensor is None else tensor.data_ptr() for tensor in self._kept)
-        self.matrix = Matrix(digits, inputs, self._outputs, *places)
+        self.matrix = Matrix(digits, *shape, *places)
         self._matrix_at = ctypes.addressof(self.matrix)
-        self._scratch_bytes = digits * ((inputs + 3) // 4 * 4) + 4 if digits else 0  # of a row
+        self._scratch_bytes = digits * ((self._inputs + 3) // 4 * 4) + 4 if digits else 0  # of a row
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._run(self._native.knnmt_product, x)
@@ -54,6 +54,8 @@ class CompiledProduct:
         return self._run(self._native.knnmt_log_probabilities, x)
 
     def _run(self, function: Any, x: Tensor) -> Tensor:
+        if x.dtype != torch.float32 or x.shape[1] != self._inputs:  # of which compiled code would read other memory
+            raise ValueError(f"expected rows of {self._inputs} numbers in float32, got {tuple(x.shape)} in {x.dtype}")
         x = x.contiguous()
         rows = len(x)
         y = torch.empty((rows, self._outputs))

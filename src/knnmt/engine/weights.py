@@ -34,7 +34,7 @@ class Weights:
             if name in self._tensors:
                 self._taken.add(name)
                 dtype = torch.float32 if self.dtype == torch.int8 else self.dtype
-                return self._tensors[name].to(device=self._device, dtype=dtype)
+                return self._tensors[name].to(device=self._device, dtype=dtype).contiguous()
         raise CheckpointError(
             f"{self._place}: expected a tensor named {' or '.join(names)}, found {len(self._tensors)} others. "
             "The weights do not belong to this config.json, or the file is incomplete: fetch the checkpoint again."

@@ -16,7 +16,6 @@ from pathlib import Path
 import torch
 
 _HERE = Path(__file__).parent
-_FLAG_FIELDS = ("flags", "Features")  # x86, ARM
 
 
 def fitting_builds() -> list[str]:
@@ -39,9 +38,8 @@ def _cpu_flags() -> frozenset[str]:
     except OSError:
         return frozenset()
     named = (line.partition(":") for line in lines)
-    return frozenset(
-        flag for name, _, value in named if name.strip() in ("flags", "Features") for flag in value.split()
-    )
+    fields = ("flags", "Features")  # x86, ARM
+    return frozenset(flag for name, _, value in named if name.strip() in fields for flag in value.split())
 
 
 @cache
@@ -64,9 +62,8 @@ def load(build: str) -> ctypes.CDLL | None:
         return None
     found.knnmt_search.restype = found.knnmt_cache_keep.restype = found.knnmt_product.restype = None
     found.knnmt_cache_look.restype = ctypes.c_int32
-    found.knnmt_mix.restype = ctypes.c_bool
+    found.knnmt_mix.restype = found.knnmt_decode.restype = ctypes.c_bool
     found.knnmt_log_probabilities.restype = found.knnmt_best.restype = None
-    found.knnmt_decode.restype = ctypes.c_bool
     found.knnmt_decode.argtypes = [*[ctypes.c_void_p] * 4, ctypes.c_int32]
     found.knnmt_product.argtypes = found.knnmt_log_probabilities.argtypes = [
         *[ctypes.c_void_p] * 4,

@@ -130,6 +130,8 @@ struct Attention {
         for (int64_t i = 0; i < count; ++i)
             if (!mask || mask[i] == 0) seen.push_back(i);
         const int64_t found = static_cast<int64_t>(seen.size());
+        std::fill(result, result + dim, 0.0f);
+        if (!found) return;
         const float scale = 1 / std::sqrt(static_cast<float>(each));
         scores.resize(static_cast<size_t>(heads * found));
         for (int64_t i = 0; i < found; ++i)
@@ -144,7 +146,6 @@ struct Attention {
             for (int64_t i = 0; i < found; ++i) total += mine[i];
             for (int64_t i = 0; i < found; ++i) mine[i] /= total;
         }
-        std::fill(result, result + dim, 0.0f);
         for (int64_t i = 0; i < found; ++i)
             for (int64_t head = 0; head < heads; ++head)
                 add(result + head * each, places + seen[static_cast<size_t>(i)] * stride + dim + head * each,

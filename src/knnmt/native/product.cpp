@@ -106,14 +106,15 @@ void put_into_codes(const Codes& into, int64_t row, const float* x, int64_t inpu
     const int64_t whole = inputs / FLOATS * FLOATS;
     float rest[FLOATS] = {};
     std::copy(x + whole, x + inputs, rest);
-    Floats most = {};
+    Floats most = {}, none = {};
     for (int64_t i = 0; i <= whole; i += FLOATS) {
         const Floats some = load<Floats>(i < whole ? x + i : rest);
         most = some > most ? some : most;
         most = -some > most ? -some : most;
+        none += some * 0.0f;
     }
     const float furthest = largest(most), steps = furthest > 0 ? LARGEST / furthest : 0;
-    into.steps[row] = furthest / LARGEST;
+    into.steps[row] = furthest / LARGEST + sum(none);  // no number, where there was one that is none
     for (int64_t i = 0; i <= whole; i += FLOATS) {
         const size_t bytes = static_cast<size_t>(i < whole ? FLOATS : into.stride - whole);
         const Ints number = nearest(load<Floats>(i < whole ? x + i : rest) * steps);

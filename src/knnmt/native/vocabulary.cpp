@@ -93,6 +93,7 @@ void knnmt_log_probabilities(const Matrix* matrix, const float* x, float* y, uin
 
 // The `count` best of the sums of scores (sentences, width) and log_probabilities (sentences, width, vocabulary), best
 // first: best (sentences, count), and where they are in a sentence's log-probabilities, places (sentences, count).
+// Where there are not as many, -inf at the first place.
 void knnmt_best(const float* scores, const float* log_probabilities, float* best, int64_t* places, int32_t sentences,
                 int32_t width, int64_t vocabulary, int32_t count, int32_t threads) {
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
@@ -110,6 +111,7 @@ void knnmt_best(const float* scores, const float* log_probabilities, float* best
             }
         }
         std::sort(mine.found.begin(), mine.found.end(), Best::before);
+        mine.found.resize(std::max(mine.found.size(), static_cast<size_t>(count)), {-std::numeric_limits<float>::infinity(), 0});
         for (int64_t i = 0; i < count; ++i) {
             best[sentence * static_cast<int64_t>(count) + i] = mine.found[static_cast<size_t>(i)].first;
             places[sentence * static_cast<int64_t>(count) + i] = mine.found[static_cast<size_t>(i)].second;
