@@ -85,6 +85,9 @@ def test_the_report_is_made_elsewhere_and_has_no_text(
     assert write_report(elsewhere).read_text(encoding="utf-8") == report
     assert "Satz" not in report
     assert "| **A, as published** |" in report
+    assert "), de to en; knnmt " in report.splitlines()[2]
+    assert "- **B, ours**: two-stage search" in report
+    assert "Not run: --comet-python was not given." in report
     assert "| pruning k = 5 | not run | not run | not run |" in report
     assert "(34.98)" not in report  # the paper's average is of domains that these are not
     for name in ("speed", "ablation", "searches"):

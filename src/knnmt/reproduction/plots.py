@@ -123,7 +123,8 @@ def _searches(results: Results) -> Any:
     axes = figure.subplots()
     drawn = 0
     for number, (label, names) in enumerate(lines):
-        drawn += _curve(axes, results, label, [*names, f"{label[0]}/knn"], number)
+        # Every step searched is the end of a cache's line, but not of a gate's, which has its own λ.
+        drawn += _curve(axes, results, label, [*names, *([f"{label[0]}/knn"] if "cache" in label else [])], number)
     if not drawn:
         return None
     axes.set_xlabel("steps that search (%)")
