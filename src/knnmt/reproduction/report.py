@@ -26,7 +26,8 @@ Rows stand in two blocks, so that methods are not confused with indexes.
   the paper's grid; batches of 8; the cache is one for the whole batch and keeps hits, too; after pruning, an entry
   counts once, whatever was merged into it.
 - **B, ours**: {search};
-  λ that fades with distance, but for the row that says fixed, whose λ and k are of the paper's grid; a cache of each sentence that keeps only what was searched; entries count as many as were merged into them.
+  λ that fades with distance, but for the row that says fixed, whose λ and k are of the paper's grid; a cache of each
+  sentence that keeps only what was searched; entries count as many as were merged into them.
 - The base model has no index, and Fast kNN-MT none of these: they stand once, before both.
 
 What differs from the paper in both:
@@ -38,7 +39,8 @@ What differs from the paper in both:
 - Pruned stores are made once for both blocks: their neighbours are found by B's search, or by A's where B was not
   asked for.
 - A step is searched where the gate's λ is *above* α, as the paper's text says; its table searches more as α grows,
-  which contradicts that. Gates see the decoder state and the model's confidence, and are trained with an L1 term of 0.1.
+  which contradicts that. Gates see the decoder state and the model's confidence, and are trained with an L1 term of
+  0.1.
 - The centres of IVFPQ are trained on 39 keys a list in 4 rounds, which keeps a store's training to a minute or two;
   pruned stores take over what was trained before pruning. Where probed lists are short, missing neighbours weigh
   nothing.
