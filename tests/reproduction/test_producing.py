@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,12 @@ from made_domains import ROWS, asked, write_domains
 from conftest import ROOT
 from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.evaluation.scoring import Score
-from knnmt.reproduction.plan import WEIGHTS
+from knnmt.reproduction.plan import WEIGHTS, all_rows
+from knnmt.reproduction.plots import save_plots
 from knnmt.reproduction.producing import produce
 from knnmt.reproduction.report import write_report
+from knnmt.reproduction.results import read_results
+from knnmt.reproduction.tables import Tables
 
 faiss_or_skip()
 sacrebleu = pytest.importorskip("sacrebleu")
@@ -99,6 +103,13 @@ def test_the_report_is_made_elsewhere_and_has_no_text(
         references = [target for _, target in read(elsewhere / domain / "text.json")["reported"]]
         scored.append(sacrebleu.corpus_bleu(hypotheses, [references]).score)
     assert f"| kNN-MT | {scored[0]:.2f} | {scored[1]:.2f} | {sum(scored) / 2:.2f} |" in report
+
+
+def test_speed_of_some_domains_is_drawn(made: tuple[Path, Path, list[str]], tmp_path: Path) -> None:
+    _, output, _ = made
+    results = replace(read_results(output), rows={})
+    del results.speeds["marked", 2]
+    assert save_plots(results, Tables(results, all_rows(32)), tmp_path) == ["speed"]
 
 
 class Counting:

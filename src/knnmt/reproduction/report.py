@@ -115,7 +115,7 @@ def _speed(results: Results, tables: Tables, plots: list[str]) -> Iterator[str]:
         f"numbers; its text says about twice kNN-MT's speed, and {CACHE_SAVES_PERCENT} % of the searches saved by the "
         "cache."
     )
-    for domain in results.domains:
+    for domain in dict.fromkeys(domain for domain, _ in results.speeds):
         yield f"### {domain}"
         yield markdown(tables.speed(domain))
     yield from _plot("speed", plots)
