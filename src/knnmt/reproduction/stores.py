@@ -1,5 +1,6 @@
 """The stores of a domain: the full one, reduced and pruned ones, and for each block a twin of each with its index.
 
+STORES/<domain>/made-from.json     text, pairs and model of all of them
 STORES/<domain>/<steps>            made once, without an index
 STORES/<domain>/<block>-<steps>    the same segments (hard links), with the index and the gate of a block
 """
