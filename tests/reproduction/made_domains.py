@@ -11,7 +11,17 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.writing import write_tmx, write_tsv
 from knnmt.reproduction.config import ReproductionConfig
 
-ROWS = ("base", "fast-128", "A/knn", "A/cache-6", "A/cache-6-misses", "A/random-0.5", "B/knn", "B/pca+cache+pruning")
+ROWS = (
+    "base",
+    "fast-128",
+    "A/knn",
+    "A/cache-6",
+    "A/cache-6-misses",
+    "A/random-0.5",
+    "B/knn",
+    "B/knn-fixed",
+    "B/pca+cache+pruning",
+)
 
 
 def write_domains(data: Path, test: bool = False) -> Path:

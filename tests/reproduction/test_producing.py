@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,12 @@ from made_domains import ROWS, asked, write_domains
 from conftest import ROOT
 from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.evaluation.scoring import Score
+from knnmt.reproduction.plan import WEIGHTS, all_rows
+from knnmt.reproduction.plots import save_plots
 from knnmt.reproduction.producing import produce
 from knnmt.reproduction.report import write_report
+from knnmt.reproduction.results import read_results
+from knnmt.reproduction.tables import Tables
 
 faiss_or_skip()
 sacrebleu = pytest.importorskip("sacrebleu")
@@ -59,6 +64,10 @@ def test_every_row_has_what_a_report_needs(made: tuple[Path, Path, list[str]]) -
         combined = read(output / domain / "B/pca+cache+pruning.json")
         assert combined["dim"] == 16
         assert combined["entries"] < ours["entries"]
+        fixed = read(output / domain / "B/knn-fixed.json")
+        assert fixed["settings"]["fading"] is None
+        assert fixed["settings"]["interpolation_weight"] in WEIGHTS
+        assert "|index:pq4/" in fixed["signature"]
         by_chance = read(output / domain / "A/random-0.5.json")
         counted = read(output / domain / "A/adaptive-0.5.json")["searches"]
         assert by_chance["chance"] == counted["searches"] / counted["rows"]
@@ -80,6 +89,9 @@ def test_the_report_is_made_elsewhere_and_has_no_text(
     assert write_report(elsewhere).read_text(encoding="utf-8") == report
     assert "Satz" not in report
     assert "| **A, as published** |" in report
+    assert "), de to en; knnmt " in report.splitlines()[2]
+    assert "- **B, ours**: two-stage search" in report
+    assert "Not run: --comet-python was not given." in report
     assert "| pruning k = 5 | not run | not run | not run |" in report
     assert "(34.98)" not in report  # the paper's average is of domains that these are not
     for name in ("speed", "ablation", "searches"):
@@ -91,6 +103,13 @@ def test_the_report_is_made_elsewhere_and_has_no_text(
         references = [target for _, target in read(elsewhere / domain / "text.json")["reported"]]
         scored.append(sacrebleu.corpus_bleu(hypotheses, [references]).score)
     assert f"| kNN-MT | {scored[0]:.2f} | {scored[1]:.2f} | {sum(scored) / 2:.2f} |" in report
+
+
+def test_speed_of_some_domains_is_drawn(made: tuple[Path, Path, list[str]], tmp_path: Path) -> None:
+    _, output, _ = made
+    results = replace(read_results(output), rows={})
+    del results.speeds["marked", 2]
+    assert save_plots(results, Tables(results, all_rows(32)), tmp_path) == ["speed"]
 
 
 class Counting:
@@ -114,7 +133,10 @@ def test_comet_scores_the_main_rows_once(
     _, output, _ = made
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(output, elsewhere, ignore=shutil.ignore_patterns("stores"))
-    for asked_for in (12, 0):  # base, Fast kNN-MT, two rows of each block, in two domains; then from what was kept
+    for asked_for in (
+        14,
+        0,
+    ):  # base, Fast kNN-MT, two and three rows of the blocks, in two domains; then from what was kept
         comet = Counting()
         report = write_report(elsewhere, comet=comet).read_text(encoding="utf-8")  # type: ignore[arg-type]
         assert comet.asked == asked_for
@@ -171,6 +193,35 @@ def test_what_differs_is_refused(made: tuple[Path, Path, list[str]], tiny_checkp
         asked(data, output, tiny_checkpoint, blocks=("C",))
     with pytest.raises(SettingError, match="nothing is left to do"):
         asked(data, output, tiny_checkpoint, quality=False, speed=False)
+
+
+def test_speed_is_measured_again_with_rows_that_were_added_and_refused_where_that_cannot_be(
+    made: tuple[Path, Path, list[str]], tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    data, output, _ = made
+    copy = tmp_path / "copy"
+    shutil.copytree(output, copy)
+    again: list[str] = []
+    added = {"domains": ("plain",), "systems": (*ROWS, "B/cache-4")}
+    assert produce(asked(data, copy, tiny_checkpoint, **added), again.append) == 0
+    assert [line.split()[1] for line in again[1:]] == ["plain/B/cache-4:", "plain/speed-2:"]
+    assert {"base", "A/knn", "B/cache-4"} <= set(read(copy / "plain/speed-2.json")["systems"])
+    assert produce(asked(data, copy, tiny_checkpoint, domains=("plain",)), again.append) == 0  # fewer: nothing to do
+    assert len(again) == 4
+    with pytest.raises(SettingError, match=r"speed of 2 sentences in 1 rounds, now 3 in 2\. Ask for the same"):
+        produce(asked(data, copy, tiny_checkpoint, speed_sentences=3, rounds=2))
+    with pytest.raises(SettingError, match=r"has the speed of base, A/knn, A/cache-6, .* too, which must take turns"):
+        produce(asked(data, copy, tiny_checkpoint, systems=("A/pca+cache",)))
+
+
+def test_stores_of_another_reproduction_are_refused(
+    made: tuple[Path, Path, list[str]], tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    data, output, _ = made
+    with pytest.raises(
+        SettingError, match=r"stores/marked: holds stores that were made otherwise \(other train_pairs\)"
+    ):
+        produce(asked(data, tmp_path / "out", tiny_checkpoint, stores=output / "stores", train_pairs=20))
 
 
 def test_without_faiss_the_way_out_is_named(

@@ -42,6 +42,10 @@ def test_what_the_store_will_hold_does_not_tune_and_is_counted_among_the_reporte
     text = read_text(data / "plain", LANGUAGES, 0, held)
     assert [pair.source for pair in text.tuning] == [pair.source for pair in whole.tuning if pair is not held[0]]
     assert (whole.known, text.known) == (0, 2)
+    told_apart = read_text(data / "plain", LANGUAGES, 1, [])
+    with (data / "plain" / "dev.tsv").open("a", encoding="utf-8") as file:  # of test.tsv, its second not even reported
+        file.writelines(f"{pair.source}\tother\n" for pair in whole.reported[:2])
+    assert read_text(data / "plain", LANGUAGES, 1, []).tuning == told_apart.tuning
     with pytest.raises(InputError, match="0 pairs to tune on"):
         read_text(data / "plain", LANGUAGES, 0, whole.tuning)
 

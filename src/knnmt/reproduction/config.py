@@ -79,7 +79,7 @@ def numbers_in(text: str) -> tuple[int, ...]:
         raise SettingError(f"expected numbers with commas between, such as 1,8,16, got {text!r}") from None
 
 
-def hold_to_plan(config: ReproductionConfig, fingerprint: str, searches: str, target_language: str) -> None:
+def hold_to_plan(config: ReproductionConfig, fingerprint: str, searches: str, languages: tuple[str, str]) -> None:
     """Write down what every result depends on, or refuse to go on with something else.
 
     Domains, rows, blocks and batch sizes may be added to an earlier run; the rest may not change.
@@ -92,14 +92,15 @@ def hold_to_plan(config: ReproductionConfig, fingerprint: str, searches: str, ta
         "sentences": config.sentences,
         "block B searches": searches,
         "version": __version__,
-        "target language": target_language,
+        "source language": languages[0],
+        "target language": languages[1],
     }
     begun = read_record(path)
     if begun is None:
         write_record(path, asked)
         return
     different = [
-        f"{name} was {begun.get(name)}, now {value}" for name, value in asked.items() if begun.get(name) != value
+        f"{name} was {begun[name]}, now {value}" for name, value in asked.items() if begun.get(name, value) != value
     ]
     if different:
         raise SettingError(

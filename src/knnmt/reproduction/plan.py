@@ -20,6 +20,7 @@ TAUS = (2, 4, 6, 8)
 PRUNING_KS = (1, 2, 5)
 CANDIDATES = (512, 128)  # c of Fast kNN-MT
 _PAPERS_DIMS, _SHORTER_DIMS = (512, 256, 128), (256, 192, 128, 64)
+_CAPACITY = 1 << 16  # states that a batch's cache keeps: all, as the paper's, of 16 sentences of 200 tokens
 _TOLD_APART = (6, 8)  # τ where the paper's cache begins to lose: scope and stored hits are told apart there
 _COMBINED_TAU = {"A": 6, "B": 4}  # the paper's, and what loses nothing with a cache of a sentence
 _COMBINED_K = 2
@@ -38,6 +39,7 @@ class Row:
     steps: what its store was made by from the full one, such as ("pca256", "prune2")
     alpha: threshold of the gate; chance: search as many steps as that gate does, whichever
     fast: c of Fast kNN-MT
+    fixed: λ and k from the paper's grid, whatever the block has
     """
 
     name: str
@@ -47,6 +49,7 @@ class Row:
     alpha: float | None = None
     chance: bool = False
     fast: int | None = None
+    fixed: bool = False
 
     @property
     def block(self) -> str:
@@ -90,6 +93,8 @@ def _block_rows(block: str, dim: int) -> list[Row]:
     reduced, merged = f"pca{combined_dim(dim)}", f"prune{_COMBINED_K}"
     cached = _cache(block, _COMBINED_TAU[block])
     rows = [Row(f"{block}/knn", "kNN-MT")]
+    if block == "B":  # tells the index and λ apart
+        rows.append(Row("B/knn-fixed", "kNN-MT, fixed λ", fixed=True))
     rows += [Row(f"{block}/cache-{tau}", f"cache τ = {tau}", cache=_cache(block, tau)) for tau in TAUS]
     rows += [
         Row(f"{block}/pca+cache", "PCA + cache", (reduced,), cached),
@@ -103,7 +108,7 @@ def _block_rows(block: str, dim: int) -> list[Row]:
         rows.append(Row(f"{block}/random-{alpha}", f"as many by chance, α = {alpha}", alpha=alpha, chance=True))
     if block == "A":
         rows += [
-            Row(f"A/cache-{tau}-{name}", f"cache τ = {tau}, {label}", cache=CacheConfig(tau, scope, hits))  # type: ignore[arg-type]
+            Row(f"A/cache-{tau}-{name}", f"cache τ = {tau}, {label}", cache=CacheConfig(tau, scope, hits, _CAPACITY))  # type: ignore[arg-type]
             for tau in _TOLD_APART
             for name, label, scope, hits in (
                 ("misses", "batch, misses only", "batch", False),
@@ -115,7 +120,7 @@ def _block_rows(block: str, dim: int) -> list[Row]:
 
 
 def _cache(block: str, tau: float) -> CacheConfig:
-    return CacheConfig(tau, "batch", store_hits=True) if block == "A" else CacheConfig(tau)
+    return CacheConfig(tau, "batch", True, _CAPACITY) if block == "A" else CacheConfig(tau)
 
 
 def chosen_rows(

@@ -39,13 +39,14 @@ def save_plots(results: Results, tables: Tables, directory: Path) -> list[str]:
 
 def _speed(results: Results, tables: Tables) -> Any:
     """Tokens a second (log axis) against batch size, a panel a domain, bars from the slowest to the fastest round."""
-    columns = 2 if len(results.domains) > 1 else 1
-    rows = math.ceil(len(results.domains) / columns)
+    domains = [each for each in results.domains if any(domain == each for domain, _ in results.speeds)]
+    columns = 2 if len(domains) > 1 else 1
+    rows = math.ceil(len(domains) / columns)
     figure = new_figure(4.2 * columns + 2.6, 3.2 * rows)
     from matplotlib.ticker import LogLocator, ScalarFormatter
 
     panels = figure.subplots(rows, columns, squeeze=False).flat
-    for domain, axes in zip(results.domains, panels, strict=False):
+    for domain, axes in zip(domains, panels, strict=False):
         for number, name in enumerate(results.timed):
             found = [(size, speeds) for size in results.batch_sizes if (speeds := results.speed(domain, size, name))]
             medians = [statistics.median(speeds) for _, speeds in found]
@@ -57,7 +58,7 @@ def _speed(results: Results, tables: Tables) -> Any:
                     [median - min(speeds) for median, (_, speeds) in zip(medians, found, strict=True)],
                     [max(speeds) - median for median, (_, speeds) in zip(medians, found, strict=True)],
                 ],
-                label=tables.titled(name) if domain == results.domains[0] else None,
+                label=tables.titled(name) if domain == domains[0] else None,
                 linestyle="--" if name.startswith("B/") else "-",
                 **_style(number),
             )
@@ -123,7 +124,8 @@ def _searches(results: Results) -> Any:
     axes = figure.subplots()
     drawn = 0
     for number, (label, names) in enumerate(lines):
-        drawn += _curve(axes, results, label, [*names, f"{label[0]}/knn"], number)
+        # Every step searched is the end of a cache's line, but not of a gate's, which has its own λ.
+        drawn += _curve(axes, results, label, [*names, *([f"{label[0]}/knn"] if "cache" in label else [])], number)
     if not drawn:
         return None
     axes.set_xlabel("steps that search (%)")

@@ -42,16 +42,20 @@ def produce(config: ReproductionConfig, tell: Callable[[str], None] = print, bar
     if "A" in config.blocks or not exact:
         _require_faiss()
     rows = chosen_rows(all_rows(engine.dim, config.blocks), config.systems, config.without, config.brief)
-    target_language = config.target_language or engine.languages.target or "en"
-    hold_to_plan(config, engine.fingerprint.model, "exact" if exact else "index", target_language)
+    languages = (
+        config.source_language or engine.languages.source or "de",
+        config.target_language or engine.languages.target or "en",
+    )
+    hold_to_plan(config, engine.fingerprint.model, "exact" if exact else "index", languages)
     with ExitStack() as locks:
         for name in domains:  # one by one, so that several processes can share the domains of one output
-            with storage_errors(config.output):
-                (config.output / name).mkdir(parents=True, exist_ok=True)
-            locks.enter_context(writer_lock(config.output / name))
+            for place in (config.output / name, config.store_directory / name):
+                with storage_errors(place):
+                    place.mkdir(parents=True, exist_ok=True)
+                locks.enter_context(writer_lock(place))
         stages: list[Stage] = []
         for name in domains:
-            steps = DomainSteps(name, config, translator, rows, frozenset("B" if exact else ""), bars)
+            steps = DomainSteps(name, config, translator, languages, rows, frozenset("B" if exact else ""), bars)
             stages += DomainStages(config, steps).stages()
         return _run(stages, started + 60 * config.minutes if config.minutes is not None else None, tell)
 
@@ -80,7 +84,7 @@ def _domains(config: ReproductionConfig) -> Sequence[str]:
             raise InputError(f"{config.data}: no domain {name!r} there; it has {', '.join(there)}")
     for name in config.domains or there:
         files_of(config.data / name)
-    return config.domains or there
+    return list(dict.fromkeys(config.domains)) or there
 
 
 def _require_faiss() -> None:

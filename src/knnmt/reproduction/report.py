@@ -25,17 +25,30 @@ Rows stand in two blocks, so that methods are not confused with indexes.
   64 codes of 8 bits; 32 probes) with FAISS's approximate distances and no second look; λ is fixed; k and λ come from
   the paper's grid; batches of 8; the cache is one for the whole batch and keeps hits, too; after pruning, an entry
   counts once, whatever was merged into it.
-- **B, ours**: two-stage search (or exact search: the signatures tell), λ that fades with distance, a cache of each
-  sentence that keeps only what was searched, entries that count as many as were merged into them.
+- **B, ours**: {search};
+  λ that fades with distance, but for the row that says fixed, whose λ and k are of the paper's grid; a cache of each
+  sentence that keeps only what was searched; entries count as many as were merged into them.
 - The base model has no index, and Fast kNN-MT none of these: they stand once, before both.
 
-What differs from the paper in both: settings are chosen by the likelihood of text that is not reported, not by BLEU,
-and T with them, for T belongs to a model's keys. The cache compares the keys that are searched, reduced ones where
-there is a PCA, which is applied to the store's keys. A step is searched where the gate's λ is *above* α, as the paper's
-text says; its table searches more as α grows, which contradicts that. The centres of IVFPQ are trained on 39 keys a
-list in 4 rounds, which keeps a store's training to a minute or two; pruned stores take over what was trained before
-pruning. The combinations have d = 256 where keys are longer, pruning with k = 2, and τ = 6 in A, as published, τ = 4 in
-B."""
+What differs from the paper in both:
+
+- Settings are chosen by the likelihood of text that is not reported, not by BLEU, and T with them, for T belongs to a
+  model's keys; of the k that have 95 % of the best one's gain, the smallest.
+- PCA is applied to the store's keys, not within the index, and without the random rotation that the published index
+  has behind it; the cache compares the keys that are searched, reduced ones where there is a PCA.
+- Pruned stores are made once for both blocks: their neighbours are found by B's search, or by A's where B was not
+  asked for.
+- A step is searched where the gate's λ is *above* α, as the paper's text says; its table searches more as α grows,
+  which contradicts that. Gates see the decoder state and the model's confidence, and are trained with an L1 term of
+  0.1.
+- The centres of IVFPQ are trained on 39 keys a list in 4 rounds, which keeps a store's training to a minute or two;
+  pruned stores take over what was trained before pruning. Where probed lists are short, missing neighbours weigh
+  nothing.
+- The combinations have d = 256 where keys are longer, pruning with k = 2, and τ = 6 in A, as published, τ = 4 in B."""
+_SEARCH = {
+    "index": "two-stage search, in which four-bit codes propose and the keys themselves decide",
+    "exact": "exact search, which measures every key",
+}
 
 
 def write_report(output: Path, tell: Callable[[str], None] = lambda _: None, comet: Comet | None = None) -> Path:
@@ -58,7 +71,7 @@ def write_report(output: Path, tell: Callable[[str], None] = lambda _: None, com
 def _parts(results: Results, tables: Tables, plots: list[str]) -> Iterator[str]:
     yield "# The paper's tables and figures, reproduced"
     yield _conditions(results)
-    yield _BLOCKS
+    yield _BLOCKS.format(search=_SEARCH[results.plan["block B searches"]])
     yield "In brackets: the paper's number. Averages are over the domains shown. Not run: nothing was produced for it."
     for title, lines in (
         ("Main results, BLEU", tables.main()),
@@ -68,9 +81,8 @@ def _parts(results: Results, tables: Tables, plots: list[str]) -> Iterator[str]:
         ("Pruning, BLEU", tables.pruning()),
         ("Pruning, entries and the part of all that is kept", tables.sizes()),
     ):
-        if lines is not None:
-            yield f"## {title}"
-            yield markdown(lines)
+        yield f"## {title}"
+        yield "Not run: --comet-python was not given." if lines is None else markdown(lines)
     yield from _plot("pruning", plots)
     for title, lines in (
         ("PCA, BLEU", tables.reduction()),
@@ -103,7 +115,7 @@ def _speed(results: Results, tables: Tables, plots: list[str]) -> Iterator[str]:
         f"numbers; its text says about twice kNN-MT's speed, and {CACHE_SAVES_PERCENT} % of the searches saved by the "
         "cache."
     )
-    for domain in results.domains:
+    for domain in dict.fromkeys(domain for domain, _ in results.speeds):
         yield f"### {domain}"
         yield markdown(tables.speed(domain))
     yield from _plot("speed", plots)
@@ -114,7 +126,14 @@ def _speed(results: Results, tables: Tables, plots: list[str]) -> Iterator[str]:
 
 def _conditions(results: Results) -> str:
     records = [each.record for each in results.rows.values()]
-    lines = [f"- machine of the scores: {_machines(records)}"]
+    names = dict.fromkeys(record["signature"].partition("|")[0].removeprefix("model:") for record in records)
+    languages = " to ".join(filter(None, (results.plan.get(f"{side} language") for side in ("source", "target"))))
+    lines = [
+        f"- model: {', '.join(names) or 'none was run'} ({results.plan['model'][:12]}), {languages}; "
+        f"knnmt {results.plan['version']}",
+        "- scores: of what each system makes of the reported sentences against their one reference each, by sacrebleu",
+        f"- machine of the scores: {_machines(records)}",
+    ]
     for domain in results.domains:
         store, text = results.stores[domain], results.texts[domain]
         known = f"; train.* has the source of {text.known:,} of them, which flatters stores" if text.known else ""

@@ -12,7 +12,6 @@ from knnmt.reproduction.config import ReproductionConfig
 from knnmt.reproduction.plan import Row, speed_rows
 from knnmt.reproduction.records import read_record, write_record
 from knnmt.reproduction.steps import DomainSteps, tuned_file
-from knnmt.reproduction.texts import digest
 from knnmt.retrieval.gate import FILE as GATE_FILE
 
 
@@ -31,14 +30,25 @@ class DomainStages:
     def __init__(self, config: ReproductionConfig, steps: DomainSteps) -> None:
         self._config, self._steps = config, steps
         self._refuse_other_text()
+        self._refuse_other_stores()
 
     def _refuse_other_text(self) -> None:
         output, data = self._steps.output, self._config.data / self._steps.name
         record = read_record(output / "text.json")
-        if record is not None and record["digest"] != digest(data):
+        if record is not None and record["digest"] != self._steps.digest:
             raise SettingError(
                 f"{output}: holds results of other text than {data} has now. Give back that text to go on, or another "
                 "--output"
+            )
+
+    def _refuse_other_stores(self) -> None:
+        path = self._steps.stores.record
+        record, asked = read_record(path), self._steps.store_record
+        if record is not None and record != asked:
+            different = ", ".join(name for name in asked if record.get(name) != asked[name])
+            raise SettingError(
+                f"{path.parent}: holds stores that were made otherwise (other {different}). Give another --stores, or "
+                "remove it"
             )
 
     def stages(self) -> Iterator[Stage]:
@@ -55,9 +65,12 @@ class DomainStages:
             yield from self._with_needs(self._file(f"{row.name}.json", self._steps.translate, row), [row])
 
     def _speed(self) -> Iterator[Stage]:
-        for size in self._config.batch_sizes if self._config.speed else ():
-            rows = speed_rows(self._steps.rows)
-            yield from self._with_needs(self._file(f"speed-{size}.json", self._steps.measure, size), rows)
+        rows = speed_rows(self._steps.rows)
+        for size in self._config.batch_sizes if self._config.speed and rows else ():
+            yield from self._with_needs(self._speed_stage(size), rows)
+
+    def _speed_stage(self, size: int) -> Stage:
+        return self._file(f"speed-{size}.json", self._steps.measure, size, also=lambda: self._steps.is_measured(size))
 
     def _with_needs(self, stage: Stage, rows: Sequence[Row]) -> Iterator[Stage]:
         if not stage.done():

@@ -10,6 +10,7 @@ OUTPUT/<domain>/speed-<batch>.json           speed of the rows of the figures, i
 from __future__ import annotations
 
 import platform
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ import torch
 from knnmt.config import RetrievalConfig
 from knnmt.corpus.splitting import spread
 from knnmt.datastore.store import Datastore
+from knnmt.errors import SettingError
 from knnmt.evaluation.adapting import Bars
 from knnmt.evaluation.running import machine
 from knnmt.reproduction.config import ReproductionConfig
 from knnmt.reproduction.plan import Row, speed_rows
-from knnmt.reproduction.records import config_of, read_record, settings_of
+from knnmt.reproduction.records import config_of, read_record, settings_of, write_record
 from knnmt.reproduction.speed import measure_speed
 from knnmt.reproduction.stores import DomainStores
 from knnmt.reproduction.texts import DomainText, digest, read_text, read_training
@@ -48,6 +50,7 @@ class DomainSteps:
         name: str,
         config: ReproductionConfig,
         translator: Translator,
+        languages: tuple[str, str],
         rows: list[Row],
         exact: frozenset[str],
         bars: Bars,
@@ -55,19 +58,25 @@ class DomainSteps:
         self.name, self.rows, self.output = name, rows, config.output / name
         self.stores = DomainStores(config.store_directory / name, exact)
         self.searching = max(config.blocks)
-        self._config, self._translator, self._bars = config, translator, bars
+        self._config, self._translator, self._languages, self._bars = config, translator, languages, bars
         self._data = config.data / name
         self._engine: Any = translator.engine
-        self._languages = (
-            config.source_language or self._engine.languages.source or "de",
-            config.target_language or self._engine.languages.target or "en",
-        )
         self._opened: tuple[Path, OpenStore] | None = None
 
     def read_text(self) -> dict[str, Any]:
         training = read_training(self._data, self._languages, self._config.train_pairs)
         text = read_text(self._data, self._languages, self._config.sentences, training)
-        return {"digest": digest(self._data), **text.as_record()}
+        return {"digest": self.digest, **text.as_record()}
+
+    @cached_property
+    def digest(self) -> str:
+        return digest(self._data)
+
+    @property
+    def store_record(self) -> dict[str, Any]:
+        """What the stores depend on; --stores may name a place where others put theirs."""
+        model, pairs = self._engine.fingerprint.model, self._config.train_pairs
+        return {"digest": self.digest, "train_pairs": pairs, "model": model, "languages": list(self._languages)}
 
     @property
     def _text(self) -> DomainText:
@@ -78,6 +87,7 @@ class DomainSteps:
     def build(self) -> dict[str, Any]:
         pairs = read_training(self._data, self._languages, self._config.train_pairs)
         if not self.stores.exists(()):
+            write_record(self.stores.record, self.store_record)
             with self._bars(f"{self.name}: building", "pairs") as progress:
                 for_fast = any(row.fast for row in self.rows)
                 self.stores.build(pairs, self._engine, self._languages, for_fast, progress)
@@ -110,7 +120,7 @@ class DomainSteps:
 
     def tune(self, row: Row) -> dict[str, Any]:
         opened = self._open(row.steps, row.block or self.searching)
-        return tuned_settings(self._engine, opened, self._text.tuning, row.block, row.fast)
+        return tuned_settings(self._engine, opened, self._text.tuning, row.block == "B" and not row.fixed, row.fast)
 
     def _settings(self, row: Row) -> RetrievalConfig | None:
         record = read_record(self.output / tuned_file(row)) if row.has_store else None
@@ -147,6 +157,28 @@ class DomainSteps:
             "hypotheses": [each.text for each in found],
         }
 
+    def is_measured(self, batch_size: int) -> bool:
+        """Whether speed was measured of all that is asked for; refused where that cannot be made up for.
+
+        Rows that were added are measured with all the others again, for only what takes turns can be compared.
+        """
+        path = self.output / f"speed-{batch_size}.json"
+        record = read_record(path)
+        if record is None:
+            return False
+        asked = min(self._config.speed_sentences, len(self._text.reported)), self._config.rounds
+        there = record["sentences"], min(len(each["rounds"]) for each in record["systems"].values())
+        wanted = {row.name for row in speed_rows(self.rows)}
+        if asked != there:
+            told = f"{there[0]} sentences in {there[1]} rounds, now {asked[0]} in {asked[1]}"
+        elif wanted <= set(record["systems"]):
+            return True
+        elif others := [name for name in record["systems"] if name not in wanted]:
+            told = f"{', '.join(others)}, too, which must take turns with what is asked for now"
+        else:
+            return False
+        raise SettingError(f"{path}: has the speed of {told}. Ask for the same, or remove it to measure anew")
+
     def measure(self, batch_size: int) -> dict[str, Any]:
         """Stores that several rows have are opened once."""
         self._opened = None
@@ -176,4 +208,4 @@ def tuned_file(row: Row) -> str:
     """The file of a row's settings, shared by rows of the same store."""
     if row.fast:
         return f"tuned-{row.name}.json"
-    return f"{row.block}/tuned-{'-'.join(row.steps) or 'full'}.json"
+    return f"{row.block}/tuned-{'-'.join(row.steps) or 'full'}{'-fixed' * row.fixed}.json"

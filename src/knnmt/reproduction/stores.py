@@ -1,5 +1,6 @@
 """The stores of a domain: the full one, reduced and pruned ones, and for each block a twin of each with its index.
 
+STORES/<domain>/made-from.json     text, pairs and model of all of them
 STORES/<domain>/<steps>            made once, without an index
 STORES/<domain>/<block>-<steps>    the same segments (hard links), with the index and the gate of a block
 """
@@ -43,6 +44,11 @@ class DomainStores:
         self._directory = directory
         self._exact = exact
 
+    @property
+    def record(self) -> Path:
+        """The file that says what they were made from."""
+        return self._directory / "made-from.json"
+
     def path(self, steps: Sequence[str], block: str = "") -> Path:
         """Of the store after some steps, or of a block's twin of it."""
         return self._directory / "-".join([*([block] if block else []), *(steps or ["full"])])
@@ -62,8 +68,6 @@ class DomainStores:
         progress: Callable[[int, int], None],
     ) -> None:
         """The full store; killed, it goes on from the slices that are done."""
-        with storage_errors(self._directory):
-            self._directory.mkdir(parents=True, exist_ok=True)
         config = BuildConfig(*languages, for_fast=for_fast)
         build(self.path(()), pairs, engine, config, lambda done, _entries: progress(done, len(pairs)))
 

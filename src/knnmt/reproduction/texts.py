@@ -97,18 +97,22 @@ def read_training(domain: Path, languages: tuple[str, str], pairs: int) -> list[
 
 
 def read_text(domain: Path, languages: tuple[str, str], sentences: int, training: Sequence[SegmentPair]) -> DomainText:
-    """What tunes, without sources of the training text, and at most so many reported pairs from all over, 0 for all."""
+    """What tunes, without sources that are trained on or could be reported, and what is reported.
+
+    sentences: most of these, from all over them; 0 for all
+    """
     development = _read(domain, "dev", languages)
     if _files(domain, "test"):
         tuning, reported, origin = development, _read(domain, "test", languages), "test"
     else:
         (tuning, reported), origin = halves(development), "half of dev"
+    held = known(tuning, [*training, *reported]).sources
     reported = spread(reported, sentences) if sentences else reported
-    held = known(tuning, training).sources
     new = [pair for number, pair in enumerate(tuning) if number not in held]
     if not new or not reported:
         raise InputError(
-            f"{domain}: too little text: {len(new)} pairs to tune on that are not in train.*, {len(reported)} to report"
+            f"{domain}: too little text: {len(new)} pairs to tune on whose source is neither in train.* nor "
+            f"reported, {len(reported)} to report"
         )
     return DomainText(new, reported, origin, len(known(reported, training).sources))
 

@@ -32,18 +32,18 @@ _TEMPERATURES = tuple(np.geomspace(0.1, 10, 21).tolist())  # times the spread of
 
 
 def tuned_settings(
-    engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], block: str, fast: int | None = None
+    engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], fades: bool, fast: int | None = None
 ) -> dict[str, Any]:
-    """Settings of a store as a block has them, with their loss and the model's alone in nats a token.
+    """Settings of a store, with their loss and the model's alone in nats a token.
 
     pairs: none of which the store holds
-    block: "B" lets λ fade with distance; anything else takes the paper's grid with fixed λ
+    fades: λ fades with distance, as in block B; else λ is fixed and of the paper's grid, and so is k
     fast: c, for Fast kNN-MT
     """
     few = spread(pairs, TUNING_PAIRS)
     config = FastConfig(fast) if fast else None
     positions = develop(engine, opened, few, max(KS), fast=config).positions()
-    if block == "B":
+    if fades:
         found = tune(positions).fading
         best, loss = found.fading, found.fading_loss
     else:
