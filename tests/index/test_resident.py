@@ -136,11 +136,20 @@ def test_part_of_the_entries_and_none(tmp_path: Path, device: str) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_many_rows_are_searched_some_at_a_time(tmp_path: Path, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limit", ["_MINIMA_BYTES", "_MEASURED_BYTES"])
+def test_many_rows_are_searched_some_at_a_time(
+    tmp_path: Path, device: str, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = write_store(tmp_path / "store", [clustered(700)])
     queries = torch.from_numpy(clustered(70, seed=3))
-    monkeypatch.setattr(resident, "_MINIMA_BYTES", 1 << 10)
+    monkeypatch.setattr(resident, limit, 1 << 10)
+    searched: list[int] = []
+    once = ResidentKeys._search
+    monkeypatch.setattr(
+        ResidentKeys, "_search", lambda self, rows, k: searched.append(len(rows)) or once(self, rows, k)
+    )
     assert_exact(search(store, queries, 8, device), store, queries, 8)
+    assert len(searched) > 1
 
 
 @pytest.mark.parametrize("device", DEVICES)
