@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,37 @@ def test_long_texts_need_more_slots_than_a_room_has_at_first(make_checkpoint: Ma
     assert engine.rooms[0].memory.capacity > 128
     assert_same(found, ordinary(engine, config))
     assert_same(fixed_search(engine, SOURCES, config), found)  # what was recorded before it grew is not used again
+
+
+def test_sources_may_be_as_long_as_the_model_allows(small: TransformerEngine) -> None:
+    """Which is no round number: what they are filled up with must have positions, too."""
+    sources = [[3 + i % 200 for i in range(small.max_positions - 1)] + [0], *SOURCES[:2]]
+    config = replace(small.generation, beam=3, n_best=3, max_tokens=12)
+    assert_same(fixed_search(small, sources, config), beam_search(small, sources, config))
+
+
+def test_steps_that_are_the_same_work_are_recorded_once(tiny_checkpoint: Path) -> None:
+    engine = own_engine(tiny_checkpoint)
+    config = replace(engine.generation, beam=3)
+    fixed_search(engine, SOURCES, config)
+    before = set(engine.rooms[0]._kept)
+    fixed_search(engine, SOURCES, replace(config, n_best=3))
+    assert set(engine.rooms[0]._kept) == before
+    fixed_search(engine, SOURCES, replace(config, suppressed_tokens=(3,)))
+    assert set(engine.rooms[0]._kept) > before
+
+
+def test_an_engine_that_nobody_uses_any_more_is_gone_with_its_rooms(tiny_checkpoint: Path) -> None:
+    """At once: the memory of a GPU does not call for the garbage collector."""
+    engine = own_engine(tiny_checkpoint)
+    fixed_search(engine, SOURCES, engine.generation)
+    rooms = [weakref.ref(room) for room in engine.rooms]
+    gc.disable()
+    try:
+        del engine
+        assert [room() for room in rooms] == [None]
+    finally:
+        gc.enable()
 
 
 @pytest.fixture(scope="module")

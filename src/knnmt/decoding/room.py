@@ -22,6 +22,7 @@ from knnmt.engine.transformer import TransformerEngine
 _USES_BEFORE_RECORDING = 2  # by then everything has been loaded that a recording must not load
 _MOST_RECORDINGS = 256
 _SOURCE_STEP = 128  # rooms grow by so many source positions, so that they seldom have to
+_recording = threading.Lock()  # one at a time: recordings share the state of PyTorch's random numbers
 
 
 def size_for(sentences: int) -> int:
@@ -35,28 +36,31 @@ def size_for(sentences: int) -> int:
 
 
 class Recorded:
-    """Work on a device that is replayed once it has been done a few times. It must always be the same work."""
+    """Work in a room that is replayed once it has been done a few times. It must always be the same work.
 
-    def __init__(self, work: Callable[[], None], room: Room) -> None:
+    work: is given the engine and the room; if it held them, an engine that nobody uses any more would keep its memory
+    """
+
+    def __init__(self, work: Callable[[TransformerEngine, Room], None]) -> None:
         self._work = work
-        self._room = room
         self._uses = 0
         self.replays = 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def __call__(self) -> None:
+    def __call__(self, engine: TransformerEngine, room: Room) -> None:
         self._uses += 1
-        if self._graph is None and self._room.cuda and self._uses > _USES_BEFORE_RECORDING:
+        if self._graph is None and room.cuda and self._uses > _USES_BEFORE_RECORDING:
             graph = torch.cuda.CUDAGraph()
-            # Not torch.cuda.graph, which collects garbage first; and other threads may go on using the device.
-            graph.capture_begin(pool=self._room.pool, capture_error_mode="thread_local")
-            try:
-                self._work()
-            finally:
-                graph.capture_end()
+            with _recording:
+                # Not torch.cuda.graph, which collects garbage first; and other threads may go on using the device.
+                graph.capture_begin(pool=room.pool, capture_error_mode="thread_local")
+                try:
+                    self._work(engine, room)
+                finally:
+                    graph.capture_end()
             self._graph = graph
         if self._graph is None:
-            self._work()
+            self._work(engine, room)
         else:
             self._graph.replay()
             self.replays += 1
@@ -90,7 +94,10 @@ class Room:
 
     def grow(self, capacity: int) -> None:
         """Room for more slots. What was recorded is of other memory, and goes, and with it its pool."""
-        self.memory = self.memory.larger(capacity)
+        larger = self.memory.larger(capacity)
+        if self.stream is not None:
+            self.stream.synchronize()  # or others could be given the old memory while it is still read
+        self.memory = larger
         self._kept.clear()
         self.pool = torch.cuda.graph_pool_handle() if self.cuda else None
 
@@ -125,9 +132,11 @@ class Room:
             yield
             return
         self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
-        with torch.cuda.stream(self.stream):
-            yield
-        torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
+        try:
+            with torch.cuda.stream(self.stream):
+                yield
+        finally:  # after an error the room goes, and others could be given its memory while it is still in use
+            torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
