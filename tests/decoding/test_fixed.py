@@ -183,6 +183,16 @@ def test_rooms_are_used_again_and_never_shared(tiny_checkpoint: Path) -> None:
         assert again is third
 
 
+def test_few_long_and_many_short_sentences_have_rooms_of_their_own(tiny_checkpoint: Path) -> None:
+    engine = own_engine(tiny_checkpoint)
+    shapes = []
+    for sentences, source in ((64, 10), (2, 1000), (48, 30), (2, 900), (1, 5), (96, 200)):
+        with room_for(engine, sentences, 2, 128, source) as room:
+            shapes.append(room.shape)
+    assert shapes == [(64, 128), (2, 1024), (64, 128), (2, 1024), (2, 1024), (96, 256)]
+    assert [room.shape for room in engine.rooms] == [(2, 1024), (96, 256)]  # the smaller one is gone
+
+
 def test_threads_decode_side_by_side(small: TransformerEngine) -> None:
     config = replace(small.generation, beam=3, n_best=3)
     expected = ordinary(small, config)

@@ -143,11 +143,13 @@ def test_many_rows_are_searched_some_at_a_time(
     store = write_store(tmp_path / "store", [clustered(700)])
     queries = torch.from_numpy(clustered(70, seed=3))
     monkeypatch.setattr(resident, limit, 1 << 10)
-    searched: list[int] = []
-    once = ResidentKeys._search
-    monkeypatch.setattr(
-        ResidentKeys, "_search", lambda self, rows, k: searched.append(len(rows)) or once(self, rows, k)
-    )
+    once, searched = ResidentKeys._search, []
+
+    def counted(keys: ResidentKeys, rows: Tensor, k: int) -> Found:
+        searched.append(len(rows))
+        return once(keys, rows, k)
+
+    monkeypatch.setattr(ResidentKeys, "_search", counted)
     assert_exact(search(store, queries, 8, device), store, queries, 8)
     assert len(searched) > 1
 

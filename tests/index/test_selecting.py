@@ -67,7 +67,7 @@ def test_it_is_compiled_for_its_device_and_launched_there(
     current: list[torch.device], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)  # as where PyTorch came without CUDA's toolkit
-    used = []
+    used: list[Any] = []
 
     def compiled(source: str, name: str) -> Any:
         cpp_extension.include_paths("cuda")  # as PyTorch does, which refuses where there is no toolkit
@@ -78,6 +78,7 @@ def test_it_is_compiled_for_its_device_and_launched_there(
     monkeypatch.setattr(torch.cuda, "_compile_kernel", compiled)
     second = torch.device("cuda", 1)
     launch = kernel.__wrapped__("mix", second)
+    assert launch is not None
     launch(grid=(2, 1, 1))
     assert used == [second, (second, {"grid": (2, 1, 1)})]
     assert cpp_extension.CUDA_HOME is None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -88,9 +89,10 @@ class Room:
         self.beside = torch.cuda.Stream(engine.device) if self.cuda else None  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle() if self.cuda else None
 
-    def fits(self, sentences: int, source: int) -> bool:
-        """Whether a batch of so many sentences of at most `source` tokens finds room."""
-        return self.memory.sentences >= size_for(sentences) and self.memory.source >= source
+    @property
+    def shape(self) -> tuple[int, int]:
+        """For how many sentences of how many tokens there is room."""
+        return self.memory.sentences, self.memory.source
 
     def grow(self, capacity: int) -> None:
         """Room for more slots. What was recorded is of other memory, and goes, and with it its pool."""
@@ -168,6 +170,21 @@ class Sent:
         return self._place.numpy()
 
 
+def _holds(shape: tuple[int, int], other: tuple[int, int]) -> bool:
+    return shape[0] >= other[0] and shape[1] >= other[1]
+
+
+def _joined(shape: tuple[int, int], others: list[tuple[int, int]]) -> tuple[int, int]:
+    """A shape that holds those of other rooms as well, but for what would be much larger than either: few long
+    sentences and many short ones have rooms of their own.
+    """
+    for other in others:
+        both = max(shape[0], other[0]), max(shape[1], other[1])
+        if prod(both) <= 2 * max(prod(shape), prod(other)):
+            shape = both
+    return shape
+
+
 _lock = threading.Lock()
 
 
@@ -175,15 +192,19 @@ _lock = threading.Lock()
 def room_for(engine: TransformerEngine, sentences: int, width: int, capacity: int, source: int) -> Iterator[Room]:
     """A room that nobody else is in, kept with the engine for the next batch. A larger one replaces smaller ones."""
     rooms: list[Room] = engine.rooms
+    shape = size_for(sentences), -(-source // _SOURCE_STEP) * _SOURCE_STEP
     with _lock:
         alike = [room for room in rooms if room.memory.width == width]
-        room = next((room for room in alike if room.fits(sentences, source)), None)
-        for gone in alike if room is None else [room]:
-            rooms.remove(gone)
+        room = min(
+            (room for room in alike if _holds(room.shape, shape)), key=lambda room: prod(room.shape), default=None
+        )
+        if room is None:
+            shape = _joined(shape, [other.shape for other in alike])
+        for gone in alike:
+            if gone is room or (room is None and _holds(shape, gone.shape)):
+                rooms.remove(gone)
     if room is None:
-        sentences = max([size_for(sentences), *(other.memory.sentences for other in alike)])
-        source = max([-(-source // _SOURCE_STEP) * _SOURCE_STEP, *(other.memory.source for other in alike)])
-        room = Room(engine, sentences, width, capacity, source)
+        room = Room(engine, shape[0], width, capacity, shape[1])
     with room.on_stream():
         yield room
     with _lock:  # not after an error: what was being recorded then is lost, and its memory with it
