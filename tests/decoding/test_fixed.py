@@ -146,6 +146,19 @@ def test_retrieval_is_the_ordinary_one(
         assert counted[0].searches == counted[1].searches == counted[0].rows == counted[1].rows
 
 
+def test_a_store_that_is_closed_is_gone_although_steps_with_it_are_kept(small: TransformerEngine, store: Path) -> None:
+    opened = OpenStore(Datastore.open(store), small.device, exact=True)
+    retrieval = Retrieval(opened, RetrievalConfig(k=4, interpolation_weight=0.6, temperature=20))
+    fixed_search(small, SOURCES, small.generation, BatchRetrieval([retrieval] * len(SOURCES)))
+    held = [weakref.ref(each) for each in (opened, opened.values, *opened.index.parts)]
+    gc.disable()
+    try:
+        del opened, retrieval
+        assert [each() for each in held] == [None] * len(held)
+    finally:
+        gc.enable()
+
+
 def test_only_plain_retrieval_can_be_fixed(tiny: TransformerEngine, store: Path) -> None:
     plain = Retrieval(OpenStore(Datastore.open(store)), RetrievalConfig(k=4, interpolation_weight=0.6, temperature=2))
     cached = replace(plain, config=replace(plain.config, cache=CacheConfig(2.0)))
