@@ -86,6 +86,7 @@ def test_a_wheel_installs_in_an_empty_environment_and_translates(tmp_path: Path)
     assert {"knnmt/translator/page.css", "knnmt/translator/page.js"} <= held
     assert not [name for name in held if name.startswith(("tests", "benchmarks"))]
     assert {"knnmt/native/search.cpp", "knnmt/native/step.cpp", "knnmt/native/vectors.h"} <= held
+    assert {"knnmt/native/gpu/mix.cu", "knnmt/native/gpu/select.cu"} <= held
     assert wheel.stem.endswith("-none-any") != any(name.endswith(".so") for name in held)
 
     run(sys.executable, "-m", "venv", place / "venv")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -89,6 +91,37 @@ def test_long_texts_need_more_slots_than_a_room_has_at_first(make_checkpoint: Ma
     assert_same(fixed_search(engine, SOURCES, config), found)  # what was recorded before it grew is not used again
 
 
+def test_sources_may_be_as_long_as_the_model_allows(small: TransformerEngine) -> None:
+    """Which is no round number: what they are filled up with must have positions, too."""
+    sources = [[3 + i % 200 for i in range(small.max_positions - 1)] + [0], *SOURCES[:2]]
+    config = replace(small.generation, beam=3, n_best=3, max_tokens=12)
+    assert_same(fixed_search(small, sources, config), beam_search(small, sources, config))
+
+
+def test_steps_that_are_the_same_work_are_recorded_once(tiny_checkpoint: Path) -> None:
+    engine = own_engine(tiny_checkpoint)
+    config = replace(engine.generation, beam=3)
+    fixed_search(engine, SOURCES, config)
+    before = set(engine.rooms[0]._kept)
+    fixed_search(engine, SOURCES, replace(config, n_best=3))
+    assert set(engine.rooms[0]._kept) == before
+    fixed_search(engine, SOURCES, replace(config, suppressed_tokens=(3,)))
+    assert set(engine.rooms[0]._kept) > before
+
+
+def test_an_engine_that_nobody_uses_any_more_is_gone_with_its_rooms(tiny_checkpoint: Path) -> None:
+    """At once: the memory of a GPU does not call for the garbage collector."""
+    engine = own_engine(tiny_checkpoint)
+    fixed_search(engine, SOURCES, engine.generation)
+    rooms = [weakref.ref(room) for room in engine.rooms]
+    gc.disable()
+    try:
+        del engine
+        assert [room() for room in rooms] == [None]
+    finally:
+        gc.enable()
+
+
 @pytest.fixture(scope="module")
 def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("stores") / "s"
@@ -111,6 +144,19 @@ def test_retrieval_is_the_ordinary_one(
         batches = [BatchRetrieval([retrieval] * len(SOURCES), each) for each in counted]
         assert_same(fixed_search(small, SOURCES, decoding, batches[0]), ordinary(small, decoding, batches[1]))
         assert counted[0].searches == counted[1].searches == counted[0].rows == counted[1].rows
+
+
+def test_a_store_that_is_closed_is_gone_although_steps_with_it_are_kept(small: TransformerEngine, store: Path) -> None:
+    opened = OpenStore(Datastore.open(store), small.device, exact=True)
+    retrieval = Retrieval(opened, RetrievalConfig(k=4, interpolation_weight=0.6, temperature=20))
+    fixed_search(small, SOURCES, small.generation, BatchRetrieval([retrieval] * len(SOURCES)))
+    held = [weakref.ref(each) for each in (opened, opened.values, *opened.index.parts)]
+    gc.disable()
+    try:
+        del opened, retrieval
+        assert [each() for each in held] == [None] * len(held)
+    finally:
+        gc.enable()
 
 
 def test_only_plain_retrieval_can_be_fixed(tiny: TransformerEngine, store: Path) -> None:
@@ -148,6 +194,16 @@ def test_rooms_are_used_again_and_never_shared(tiny_checkpoint: Path) -> None:
         assert engine.rooms == []  # the smaller ones are gone
     with room_for(engine, 1, 2, 128, 3) as again:
         assert again is third
+
+
+def test_few_long_and_many_short_sentences_have_rooms_of_their_own(tiny_checkpoint: Path) -> None:
+    engine = own_engine(tiny_checkpoint)
+    shapes = []
+    for sentences, source in ((64, 10), (2, 1000), (48, 30), (2, 900), (1, 5), (96, 200)):
+        with room_for(engine, sentences, 2, 128, source) as room:
+            shapes.append(room.shape)
+    assert shapes == [(64, 128), (2, 1024), (64, 128), (2, 1024), (2, 1024), (96, 256)]
+    assert [room.shape for room in engine.rooms] == [(2, 1024), (96, 256)]  # the smaller one is gone
 
 
 def test_threads_decode_side_by_side(small: TransformerEngine) -> None:

@@ -170,3 +170,21 @@ def test_a_search_never_waits_and_can_be_captured(tmp_path: Path) -> None:
         replay()
         for mine, expected in zip(found, index.search(asked, 8), strict=True):
             torch.testing.assert_close(mine, expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("rows", [4, 40])
+@pytest.mark.parametrize(("make", "count"), [(lambda keys: keys, 70), (Clusters, 700)], ids=["exact", "clusters"])
+def test_queries_that_are_no_numbers_do_not_disturb_others(
+    device: str, rows: int, make: Callable[[ResidentKeys], ResidentKeys | Clusters], count: int
+) -> None:
+    """On a GPU, looking for a key where none is ends the process."""
+    index = make(resident(torch.from_numpy(clustered(count)).half(), device))
+    queries = torch.from_numpy(clustered(rows, seed=3)).to(device)
+    expected = on_cpu(index.search(queries, 4))
+    queries[1], queries[2] = float("nan"), float("inf")
+    found = on_cpu(index.search(queries, 4))
+    others = [0, *range(3, rows)]
+    assert torch.equal(found[1][others], expected[1][others])
+    assert not ((found[0] < float("inf")) & (found[1] < 0)).any()
+    assert found[1].max() < count

@@ -136,11 +136,22 @@ def test_part_of_the_entries_and_none(tmp_path: Path, device: str) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_many_rows_are_searched_some_at_a_time(tmp_path: Path, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limit", ["_MINIMA_BYTES", "_MEASURED_BYTES"])
+def test_many_rows_are_searched_some_at_a_time(
+    tmp_path: Path, device: str, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = write_store(tmp_path / "store", [clustered(700)])
     queries = torch.from_numpy(clustered(70, seed=3))
-    monkeypatch.setattr(resident, "_MINIMA_BYTES", 1 << 10)
+    monkeypatch.setattr(resident, limit, 1 << 10)
+    once, searched = ResidentKeys._search, []
+
+    def counted(keys: ResidentKeys, rows: Tensor, k: int) -> Found:
+        searched.append(len(rows))
+        return once(keys, rows, k)
+
+    monkeypatch.setattr(ResidentKeys, "_search", counted)
     assert_exact(search(store, queries, 8, device), store, queries, 8)
+    assert len(searched) > 1
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
+from torch.utils import cpp_extension
 
 from devices import DEVICES
 from knnmt.index.selecting import columns_of_smallest
+from knnmt.native.gpu import kernel
 
 
 def numbers(kind: str, rows: int, columns: int) -> Tensor:
@@ -39,6 +45,51 @@ def test_the_smallest_are_found_once_each(device: str, kind: str, rows: int, col
 
 @pytest.mark.cuda
 def test_it_is_compiled_on_a_gpu() -> None:
-    from knnmt.native.gpu import kernel
-
     assert all(kernel(name, torch.device("cuda", 0)) is not None for name in ("select", "mix"))
+
+
+@pytest.fixture
+def current(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
+    """Which device is the current one, last, without one."""
+    devices = [torch.device("cuda", 0)]
+
+    @contextmanager
+    def device(chosen: torch.device) -> Iterator[None]:
+        devices.append(chosen)
+        yield
+        devices.pop()
+
+    monkeypatch.setattr(torch.cuda, "device", device)
+    return devices
+
+
+def test_it_is_compiled_for_its_device_and_launched_there(
+    current: list[torch.device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)  # as where PyTorch came without CUDA's toolkit
+    used: list[Any] = []
+
+    def compiled(source: str, name: str) -> Any:
+        cpp_extension.include_paths("cuda")  # as PyTorch does, which refuses where there is no toolkit
+        assert name in source
+        used.append(current[-1])
+        return lambda **how: used.append((current[-1], how))
+
+    monkeypatch.setattr(torch.cuda, "_compile_kernel", compiled)
+    second = torch.device("cuda", 1)
+    launch = kernel.__wrapped__("mix", second)
+    assert launch is not None
+    launch(grid=(2, 1, 1))
+    assert used == [second, (second, {"grid": (2, 1, 1)})]
+    assert cpp_extension.CUDA_HOME is None
+
+
+@pytest.mark.parametrize("error", [ImportError, OSError, RuntimeError])
+def test_where_it_cannot_be_compiled_nothing_depends_on_it(
+    current: list[torch.device], monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def compiled(*_: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(torch.cuda, "_compile_kernel", compiled)
+    assert kernel.__wrapped__("select", torch.device("cuda", 0)) is None

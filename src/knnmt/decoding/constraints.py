@@ -26,14 +26,15 @@ class Constraints:
 
     def forces(self, generated: int) -> bool:
         """Whether the token after `generated` ones is a given one."""
-        config = self._config
-        first = generated == 0 and config.forced_first_token is not None
-        return first or (generated == config.max_tokens - 1 and config.forced_last_token is not None)
+        return self.at(generated)[0] is not None
 
-    def at(self, generated: int) -> tuple[bool, bool, bool]:
-        """All that the number of tokens before has to do with what is forbidden: steps alike in this are alike."""
-        last = self._config.forced_last_token is not None and generated == self._config.max_tokens - 1
-        return self.forces(generated), last, generated < self._config.min_tokens
+    def at(self, generated: int) -> tuple[int | None, bool, tuple[int, ...]]:
+        """All that is forced and forbidden after so many tokens, but for sequences: steps alike in this are alike."""
+        config = self._config
+        token = config.forced_first_token if generated == 0 else None
+        if generated == config.max_tokens - 1 and config.forced_last_token is not None:
+            token = config.forced_last_token
+        return token, generated < config.min_tokens, config.suppressed_tokens
 
     def apply(self, log_probabilities: Tensor, generated: int, history: Tensor | None) -> None:
         """log_probabilities (sentences, width, vocabulary); history (sentences, width, generated so far), which only
@@ -48,12 +49,6 @@ class Constraints:
             log_probabilities[..., self._end] = _NEVER
         if len(self._suppressed):
             log_probabilities.index_fill_(-1, self._suppressed, _NEVER)
-        if generated == 0 and config.forced_first_token is not None:
-            _force(log_probabilities, config.forced_first_token)
-        if generated == config.max_tokens - 1 and config.forced_last_token is not None:
-            _force(log_probabilities, config.forced_last_token)
-
-
-def _force(log_probabilities: Tensor, token: int) -> None:
-    log_probabilities.fill_(_NEVER)
-    log_probabilities[..., token] = 0.0
+        if (token := self.at(generated)[0]) is not None:
+            log_probabilities.fill_(_NEVER)
+            log_probabilities[..., token] = 0.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -68,7 +69,9 @@ class _FixedBatch:
         self._engine, self._room, self._config, self._retrieval = engine, room, config, retrieval
         self._constraints = Constraints(config, engine.special_tokens.end, engine.device)
         self._size = size_for(len(sources))
-        self._source = -(-max(len(source) for source in sources) // _SOURCE_STEP) * _SOURCE_STEP
+        longest = max(len(source) for source in sources)
+        # Few different lengths; but for padding, too, there must be positions.
+        self._source = min(-(-longest // _SOURCE_STEP) * _SOURCE_STEP, max(longest, engine.max_positions))
         self._extent, self._used = _LEAST_SLOTS, 0
         self._make_extent(2 * config.beam)
         self._source_of = np.full(self._size, -1)
@@ -103,8 +106,8 @@ class _FixedBatch:
 
     def _begin(self, sources: Sequence[Sequence[int]]) -> None:
         """Run the encoder. Blanks are sources of one token, so that nothing in them is undefined."""
-        engine, room, size, source = self._engine, self._room, self._size, self._source
-        padded = np.full((size, source), engine.special_tokens.padding)
+        room, size, source = self._room, self._size, self._source
+        padded = np.full((size, source), self._engine.special_tokens.padding)
         lengths = np.ones(size, dtype=np.int64)
         for row, tokens in enumerate(sources):
             padded[row, : len(tokens)] = tokens
@@ -112,24 +115,26 @@ class _FixedBatch:
         with timing.stage("encoder"):
             room.sources[:size, :source] = torch.from_numpy(padded)
             room.lengths[:size] = torch.from_numpy(lengths)
-            key = ("begin", size, source)
-            room.kept(key, lambda: Recorded(lambda: fixed_work.begin(engine, room, size, source), room))()
+            work = partial(fixed_work.begin, sentences=size, source=source)
+            room.kept(("begin", size, source), lambda: Recorded(work))(self._engine, room)
 
     def _step(self, generated: int) -> None:
         """One step for all sentences of the room."""
         self._make_extent(self._config.beam)
         if self._plain is not None and self._plain.store.snapshot is not self._snapshots[-1]:
             self._take_up_retrieval(torch.arange(self._size, device=self._engine.device))
-        engine, room, constraints = self._engine, self._room, self._constraints
+        room, constraints = self._room, self._constraints
         forced = constraints.forces(generated)
         steps = None if forced else self._steps
         shape = (self._size, self._extent, self._source)
 
         def recorded() -> Recorded:
             state = FixedState(room.memory, *shape)
-            return Recorded(lambda: fixed_work.advance(engine, room, state, constraints, generated, steps), room)
+            return Recorded(
+                partial(fixed_work.advance, state=state, constraints=constraints, generated=generated, retrieval=steps)
+            )
 
-        room.kept((shape, self._config, constraints.at(generated), steps), recorded)()
+        room.kept((shape, constraints.at(generated), steps), recorded)(self._engine, room)
         self._used += self._config.beam
         if forced and generated == 0:
             # One hypothesis is possible; the others become like it, so that they say nothing else of the sentence.
@@ -191,7 +196,7 @@ class _FixedBatch:
             return
         store, config, size, before = self._plain.store, self._plain.config, self._size, self._steps
         self._snapshots.append(store.snapshot)
-        key = (store.snapshot.number, config, size)
+        key = (self._snapshots[-1].number, config, size)
         steps: PlainSteps = self._room.kept(key, lambda: PlainSteps(store, config, size))
         if moved is None or before is None:
             steps.begin()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from knnmt.engine.transformer import TransformerEngine
 _USES_BEFORE_RECORDING = 2  # by then everything has been loaded that a recording must not load
 _MOST_RECORDINGS = 256
 _SOURCE_STEP = 128  # rooms grow by so many source positions, so that they seldom have to
+_recording = threading.Lock()  # one at a time: recordings share the state of PyTorch's random numbers
 
 
 def size_for(sentences: int) -> int:
@@ -35,28 +37,31 @@ def size_for(sentences: int) -> int:
 
 
 class Recorded:
-    """Work on a device that is replayed once it has been done a few times. It must always be the same work."""
+    """Work in a room that is replayed once it has been done a few times. It must always be the same work.
 
-    def __init__(self, work: Callable[[], None], room: Room) -> None:
+    work: is given the engine and the room; if it held them, an engine that nobody uses any more would keep its memory
+    """
+
+    def __init__(self, work: Callable[[TransformerEngine, Room], None]) -> None:
         self._work = work
-        self._room = room
         self._uses = 0
         self.replays = 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def __call__(self) -> None:
+    def __call__(self, engine: TransformerEngine, room: Room) -> None:
         self._uses += 1
-        if self._graph is None and self._room.cuda and self._uses > _USES_BEFORE_RECORDING:
+        if self._graph is None and room.cuda and self._uses > _USES_BEFORE_RECORDING:
             graph = torch.cuda.CUDAGraph()
-            # Not torch.cuda.graph, which collects garbage first; and other threads may go on using the device.
-            graph.capture_begin(pool=self._room.pool, capture_error_mode="thread_local")
-            try:
-                self._work()
-            finally:
-                graph.capture_end()
+            with _recording:
+                # Not torch.cuda.graph, which collects garbage first; and other threads may go on using the device.
+                graph.capture_begin(pool=room.pool, capture_error_mode="thread_local")
+                try:
+                    self._work(engine, room)
+                finally:
+                    graph.capture_end()
             self._graph = graph
         if self._graph is None:
-            self._work()
+            self._work(engine, room)
         else:
             self._graph.replay()
             self.replays += 1
@@ -84,13 +89,17 @@ class Room:
         self.beside = torch.cuda.Stream(engine.device) if self.cuda else None  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle() if self.cuda else None
 
-    def fits(self, sentences: int, source: int) -> bool:
-        """Whether a batch of so many sentences of at most `source` tokens finds room."""
-        return self.memory.sentences >= size_for(sentences) and self.memory.source >= source
+    @property
+    def shape(self) -> tuple[int, int]:
+        """For how many sentences of how many tokens there is room."""
+        return self.memory.sentences, self.memory.source
 
     def grow(self, capacity: int) -> None:
         """Room for more slots. What was recorded is of other memory, and goes, and with it its pool."""
-        self.memory = self.memory.larger(capacity)
+        larger = self.memory.larger(capacity)
+        if self.stream is not None:
+            self.stream.synchronize()  # or others could be given the old memory while it is still read
+        self.memory = larger
         self._kept.clear()
         self.pool = torch.cuda.graph_pool_handle() if self.cuda else None
 
@@ -125,9 +134,11 @@ class Room:
             yield
             return
         self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
-        with torch.cuda.stream(self.stream):
-            yield
-        torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
+        try:
+            with torch.cuda.stream(self.stream):
+                yield
+        finally:  # after an error the room goes, and others could be given its memory while it is still in use
+            torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -159,6 +170,21 @@ class Sent:
         return self._place.numpy()
 
 
+def _holds(shape: tuple[int, int], other: tuple[int, int]) -> bool:
+    return shape[0] >= other[0] and shape[1] >= other[1]
+
+
+def _joined(shape: tuple[int, int], others: list[tuple[int, int]]) -> tuple[int, int]:
+    """A shape that holds those of other rooms as well, but for what would be much larger than either: few long
+    sentences and many short ones have rooms of their own.
+    """
+    for other in others:
+        both = max(shape[0], other[0]), max(shape[1], other[1])
+        if prod(both) <= 2 * max(prod(shape), prod(other)):
+            shape = both
+    return shape
+
+
 _lock = threading.Lock()
 
 
@@ -166,15 +192,19 @@ _lock = threading.Lock()
 def room_for(engine: TransformerEngine, sentences: int, width: int, capacity: int, source: int) -> Iterator[Room]:
     """A room that nobody else is in, kept with the engine for the next batch. A larger one replaces smaller ones."""
     rooms: list[Room] = engine.rooms
+    shape = size_for(sentences), -(-source // _SOURCE_STEP) * _SOURCE_STEP
     with _lock:
         alike = [room for room in rooms if room.memory.width == width]
-        room = next((room for room in alike if room.fits(sentences, source)), None)
-        for gone in alike if room is None else [room]:
-            rooms.remove(gone)
+        room = min(
+            (room for room in alike if _holds(room.shape, shape)), key=lambda room: prod(room.shape), default=None
+        )
+        if room is None:
+            shape = _joined(shape, [other.shape for other in alike])
+        for gone in alike:
+            if gone is room or (room is None and _holds(shape, gone.shape)):
+                rooms.remove(gone)
     if room is None:
-        sentences = max([size_for(sentences), *(other.memory.sentences for other in alike)])
-        source = max([-(-source // _SOURCE_STEP) * _SOURCE_STEP, *(other.memory.source for other in alike)])
-        room = Room(engine, sentences, width, capacity, source)
+        room = Room(engine, shape[0], width, capacity, shape[1])
     with room.on_stream():
         yield room
     with _lock:  # not after an error: what was being recorded then is lost, and its memory with it

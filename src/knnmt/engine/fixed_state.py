@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from knnmt.engine.state import Admitted, own_slots
+from knnmt.engine.state import Admitted
 
 
 class FixedMemory:
@@ -22,6 +22,8 @@ class FixedMemory:
     cross: a layer's keys and values of the source, (sentences, source, 2, heads, head_dim)
     cross_mask: (sentences, source)
     newest: (1 + width,), the position of the newest token of all rows, then the slots of the newest tokens
+    own: (width, width), what a new token sees of the new slots: its own. Not `own_slots`, which is shared with others
+        who may ask for it before the stream that made it has come so far
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class FixedMemory:
         self.cross = [like.new_zeros((sentences, source, 2, heads, head_dim)) for _ in range(layers)]
         self.cross_mask = like.new_zeros((sentences, source))
         self.newest = torch.zeros(1 + width, dtype=torch.long, device=like.device)
+        self.own = like.new_full((width, width), float("-inf")).fill_diagonal_(0)
         self._advance = torch.tensor([1, *[width] * width], device=like.device)
         self._first = torch.tensor([-1, *range(-width, 0)], device=like.device)
         self.width = width
@@ -106,8 +109,7 @@ class FixedState:
         self.cross = [cross[:sentences, :source] for cross in memory.cross]
         self.cross_mask = memory.cross_mask[:sentences, None, None, :source]
         self._visible = memory.visible[:sentences, :, :extent]
-        own = own_slots(self.width, 1, self._visible.device, self._visible.dtype)
-        self._own = own.expand(sentences, -1, -1)
+        self._own = memory.own.expand(sentences, -1, -1)
 
     def admit(self, m: int) -> Admitted:
         """Make room for a new token of each row and say what it sees."""

@@ -87,7 +87,8 @@ class Clusters:
         return parts[0] if len(parts) == 1 else (torch.cat([a for a, _ in parts]), torch.cat([b for _, b in parts]))
 
     def _search(self, queries: Tensor, k: int) -> Found:
-        asked = torch.addmm(self._bias, queries, self._asking).clamp_(-LARGEST, LARGEST).half()
+        # Of a query that is no number, or too far away, numbers all the same, or it would look into tiles that are not.
+        asked = torch.addmm(self._bias, queries, self._asking).half().nan_to_num_(0.0, LARGEST, -LARGEST)
         of_centres, of_keys = torch.split(asked, [each.rows.shape[1] for each in (self._centres, self._scan)], dim=1)
         probes = min(self.settings.probes, self.tiles)
         near = columns_of_smallest(product(of_centres, self._centres.rows.T), probes)

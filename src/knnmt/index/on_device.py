@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import TypeVar
+
 import torch
 from torch import Tensor
 
@@ -10,6 +13,9 @@ from knnmt.index.base import Found
 from knnmt.index.clusters import Clusters
 from knnmt.index.entries import Entries, shared_tensor
 from knnmt.index.resident import LOADED, ResidentKeys
+
+Loaded = TypeVar("Loaded", ResidentKeys, Clusters)
+_loading = threading.RLock()  # or threads that begin together would each bring the same keys to the device
 
 
 class DeviceIndex:
@@ -42,28 +48,32 @@ class DeviceIndex:
         later = DeviceIndex(entries, self._device, self.first, self.last, self.clustered)
         later._keys, later._clusters = self._keys, self._clusters
         if entries.live is not None or self._entries.live is not None:
-            later._mask()
+            for each in (self._keys, self._clusters):
+                if each is not None:
+                    later._mask(each)
         return later
 
     @property
     def keys(self) -> ResidentKeys:
         """The keys on the device, with which search is exact."""
-        if self._keys is None:
-            blocks = (shared_tensor(keys) for _, keys in self._entries.blocks(LOADED, self.first, self.last))
-            count = max(0, self.last - self.first)
-            with torch.inference_mode(False), torch.no_grad():  # or removed keys could not be masked afterwards
-                self._keys = ResidentKeys(blocks, count, self._entries.dim, self._entries.key_dtype, self._device)
-            self._mask()
-        return self._keys
+        with _loading:
+            if self._keys is None:
+                blocks = (shared_tensor(keys) for _, keys in self._entries.blocks(LOADED, self.first, self.last))
+                count = max(0, self.last - self.first)
+                with torch.inference_mode(False), torch.no_grad():  # or removed keys could not be masked afterwards
+                    keys = ResidentKeys(blocks, count, self._entries.dim, self._entries.key_dtype, self._device)
+                self._keys = self._ready(keys)
+            return self._keys
 
     @property
     def clusters(self) -> Clusters:
         """Their tiles."""
-        if self._clusters is None:
-            with torch.inference_mode(False), torch.no_grad():
-                self._clusters = Clusters(self.keys)
-            self._mask()
-        return self._clusters
+        with _loading:
+            if self._clusters is None:
+                with torch.inference_mode(False), torch.no_grad():
+                    clusters = Clusters(self.keys)
+                self._clusters = self._ready(clusters)
+            return self._clusters
 
     def exactly(self) -> DeviceIndex:
         """The same keys, all of which are looked at."""
@@ -82,8 +92,13 @@ class DeviceIndex:
             distances_sq, ids = searched.search(queries.to(self._device, torch.float32), k)
             return distances_sq, torch.where(ids < 0, ids, ids + self.first) if self.first else ids
 
-    def _mask(self) -> None:
+    def _ready(self, loaded: Loaded) -> Loaded:
+        """What was loaded, with nothing left to be done: other threads search it on streams of their own."""
+        self._mask(loaded)
+        if self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()
+        return loaded
+
+    def _mask(self, each: ResidentKeys | Clusters) -> None:
         live = self._entries.live
-        for each in (self._keys, self._clusters):
-            if each is not None:
-                each.mask(torch.ones(each.count, dtype=torch.bool) if live is None else live[self.first : self.last])
+        each.mask(torch.ones(each.count, dtype=torch.bool) if live is None else live[self.first : self.last])

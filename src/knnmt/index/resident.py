@@ -32,6 +32,7 @@ _COPIED_BYTES = 1 << 27  # of keys that are copied at once to be looked at again
 _HALVES_FROM = 32  # queries, from which writing their scores takes as long as reading the keys
 _SAMPLED = 1 << 13  # keys
 _MINIMA_BYTES = 1 << 31  # of the groups' minima, which bounds how many queries are searched at once
+_MEASURED_BYTES = 1 << 31  # of candidates, which does so where k is large
 _TO_FLOAT32 = hasattr(torch.ops.aten.mm, "dtype")  # from PyTorch 2.8 on, and only on GPUs
 
 
@@ -148,7 +149,8 @@ class ResidentKeys:
         """As in `base.Index`; queries (rows, dim) float32 on the keys' device, ids counted from the first key."""
         if not self.count or not len(queries):
             return nearest_first(*nothing(queries), k)
-        at_once = max(1, _MINIMA_BYTES * GROUP // (4 * len(self._scan.rows)))
+        row_bytes = (k + MORE) * (4 * self.dim + 12 * GROUP)  # differences; numbers and scores of the groups' keys
+        at_once = max(1, min(_MINIMA_BYTES * GROUP // (4 * len(self._scan.rows)), _MEASURED_BYTES // row_bytes))
         parts = [self._search(rows, k) for rows in torch.split(queries, at_once)]
         return parts[0] if len(parts) == 1 else (torch.cat([a for a, _ in parts]), torch.cat([b for _, b in parts]))
 
@@ -166,7 +168,8 @@ class ResidentKeys:
         scores = (parts[0] if len(parts) == 1 else torch.cat(parts))[..., 0]
         place = columns_of_smallest(scores, min(k + MORE, near.shape[1]))
         best = scores.gather(1, place)
-        return self.nearest_of(queries, near.gather(1, place).masked_fill_(best.isinf(), -1), k)
+        # A query that is no number has no scores, not infinite ones, and finds nothing either.
+        return self.nearest_of(queries, torch.where(best < float("inf"), near.gather(1, place), -1), k)
 
     def nearest_of(self, queries: Tensor, ids: Tensor, k: int) -> Found:
         """The k nearest among candidates, (rows, candidates), -1 for none, by true distances."""

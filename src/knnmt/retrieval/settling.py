@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from knnmt.index.clusters import usual_settings
 from knnmt.index.entries import Entries
 from knnmt.index.on_device import DeviceIndex
@@ -30,7 +28,7 @@ def settle(
     temperature = temperature or max(float(true[0][:, 0].median()), 1e-6)
     usual = usual_settings(index.last - index.first)
     for part in _PARTS:
-        index.clusters.settings = replace(usual, probes=max(1, int(part * usual.probes)))
+        index.clusters.settings = usual.times(part)
         found = held_out.search(index, DEFAULT_K)
         measured = fidelity(held_out.queries, found, true, entries, temperature)
         if target.reached_by(measured):

@@ -6,7 +6,8 @@ As with the other compiled code, nothing depends on it, and KNNMT_NATIVE=0 turns
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,26 @@ def kernel(name: str, device: torch.device) -> Callable[..., Any] | None:
         return None
     source = (_HERE / f"{name}.cu").read_text(encoding="utf-8")
     try:
-        with torch.cuda.device(device):
+        with torch.cuda.device(device), _without_toolkit():
             compiled: Callable[..., Any] = torch.cuda._compile_kernel(source, f"knnmt_{name}")
-    except (AttributeError, OSError, RuntimeError):  # another PyTorch, or no compiler with it
+    except (AttributeError, ImportError, OSError, RuntimeError):  # another PyTorch, or no compiler with it
         return None
-    return compiled
+
+    def launch(**how: Any) -> None:
+        with torch.cuda.device(device):  # whose stream it is launched on; the current device may be another
+            compiled(**how)
+
+    return launch
+
+
+@contextmanager
+def _without_toolkit() -> Iterator[None]:
+    """PyTorch's compiler wants to know where CUDA's headers are, and fails where there are none; ours needs none."""
+    from torch.utils import cpp_extension
+
+    found = cpp_extension.CUDA_HOME
+    cpp_extension.CUDA_HOME = found or str(_HERE)
+    try:
+        yield
+    finally:
+        cpp_extension.CUDA_HOME = found
