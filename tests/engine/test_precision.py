@@ -52,6 +52,19 @@ def test_auto_takes_what_is_fastest_where_it_pays(
     assert choose_dtype("auto", CPU, with_int8=False) == without_int8
 
 
+def test_the_probe_measures_products_as_the_decoder_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Watched(precision.Int8Projection):
+        def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, fine: bool = False) -> None:
+            asked.append(fine)
+            super().__init__(weight, bias, fine)
+
+    monkeypatch.setattr(precision, "Int8Projection", Watched)
+    cpu_speedups()
+    assert asked == [True]
+
+
 def test_the_probe_is_remembered_for_the_machine(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = cpu_speedups()
     assert measured.keys() == {"int8", "bfloat16"}
