@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from knnmt.engine import precision
+from knnmt.engine.int8_product import Int8Projection
 from knnmt.engine.precision import choose_device, choose_dtype, cpu_name, cpu_speedups
 from knnmt.errors import SettingError
 from knnmt.native import library
@@ -55,7 +56,7 @@ def test_auto_takes_what_is_fastest_where_it_pays(
 def test_the_probe_measures_products_as_the_decoder_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    class Watched(precision.Int8Projection):
+    class Watched(Int8Projection):
         def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, fine: bool = False) -> None:
             asked.append(fine)
             super().__init__(weight, bias, fine)
