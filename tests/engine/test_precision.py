@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from knnmt.engine import precision
+from knnmt.engine.int8_product import Int8Projection
 from knnmt.engine.precision import choose_device, choose_dtype, cpu_name, cpu_speedups
 from knnmt.errors import SettingError
 from knnmt.native import library
@@ -50,6 +51,19 @@ def test_auto_takes_what_is_fastest_where_it_pays(
     monkeypatch.setattr(precision, "_product_seconds", lambda dtype: seconds[dtype])
     assert choose_dtype("auto", CPU) == expected
     assert choose_dtype("auto", CPU, with_int8=False) == without_int8
+
+
+def test_the_probe_measures_products_as_the_decoder_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Watched(Int8Projection):
+        def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, fine: bool = False) -> None:
+            asked.append(fine)
+            super().__init__(weight, bias, fine)
+
+    monkeypatch.setattr(precision, "Int8Projection", Watched)
+    cpu_speedups()
+    assert asked == [True]
 
 
 def test_the_probe_is_remembered_for_the_machine(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
