@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,25 +34,34 @@ def compile_for_this_machine() -> list[Path]:
     compiler = shlex.split(os.environ.get("CXX") or "c++")
     if platform.system() != "Linux" or shutil.which(compiler[0]) is None or not os.access(NATIVE, os.W_OK):
         return []
-    sources = sorted(NATIVE.glob("*.cpp"))
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(NATIVE.glob("*.[ch]*")))).hexdigest()
-    made = []
-    for name, flags in BUILDS.get(platform.machine(), {}).items():
-        target = NATIVE / f"knnmt-{name}.so"
-        with tempfile.TemporaryDirectory(dir=NATIVE) as place:
-            linked = Path(place) / target.name
-            options = [*FLAGS, *flags, f'-DKNNMT_SOURCE="{digest}"']
-            objects = [str(Path(place) / f"{source.stem}.o") for source in sources]
-            compiling = zip(sources, objects, strict=True)
-            # Linked without -fopenmp, so that it takes the OpenMP that PyTorch has loaded and brings no second one.
-            steps = [
-                *([*compiler, *options, "-c", str(source), "-o", compiled] for source, compiled in compiling),
-                [*compiler, "-shared", "-o", str(linked), *objects],
-            ]
-            if all(subprocess.run(step, check=False, capture_output=True).returncode == 0 for step in steps):  # noqa: S603
-                linked.replace(target)
-                made.append(target)
-    return made
+    builds = BUILDS.get(platform.machine(), {})
+    with ThreadPoolExecutor(os.cpu_count()) as workers:
+        made = workers.map(lambda name: _made(name, builds[name], compiler, digest), builds)
+        return [target for target in made if target is not None]
+
+
+def _made(name: str, flags: list[str], compiler: list[str], digest: str) -> Path | None:
+    """One of the libraries, or None. One that is there already and made in this way of these sources is kept."""
+    target = NATIVE / f"knnmt-{name}.so"
+    newer = target.exists() and target.stat().st_mtime > Path(__file__).stat().st_mtime
+    if newer and digest.encode() in target.read_bytes():
+        return target
+    with tempfile.TemporaryDirectory(dir=NATIVE) as place:
+        linked = Path(place) / target.name
+        options = [*FLAGS, *flags, f'-DKNNMT_SOURCE="{digest}"']
+        sources = sorted(NATIVE.glob("*.cpp"))
+        objects = [str(Path(place) / f"{source.stem}.o") for source in sources]
+        compiling = zip(sources, objects, strict=True)
+        # Linked without -fopenmp, so that it takes the OpenMP that PyTorch has loaded and brings no second one.
+        steps = [
+            *([*compiler, *options, "-c", str(source), "-o", compiled] for source, compiled in compiling),
+            [*compiler, "-shared", "-o", str(linked), *objects],
+        ]
+        if any(subprocess.run(step, check=False, capture_output=True).returncode for step in steps):  # noqa: S603
+            return None
+        linked.replace(target)
+        return target
 
 
 class NativeBuildHook(BuildHookInterface[Any]):

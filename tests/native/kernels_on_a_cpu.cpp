@@ -9,11 +9,11 @@ namespace select_ {
 }
 
 extern "C" void run_mix(int blocks, int threads, const float* mixture, int width, int k, int vocabulary,
-                        const float* distances_sq, const long long* ids, const int* values, const float* counts,
+                        const float* distances_sq, const long long* ids, int entries, const int* values, const float* counts,
                         int use_counts, float* sums, float* steps, float* scores, const float* before, float* after) {
     launch(blocks, threads, [=] {
-        mix::knnmt_mix(mixture, width, k, vocabulary, distances_sq, ids, values, counts, use_counts, sums, steps, scores,
-                       before, after);
+        mix::knnmt_mix(mixture, width, k, vocabulary, distances_sq, ids, entries, values, counts, use_counts, sums, steps,
+                       scores, before, after);
     });
 }
 

@@ -20,14 +20,11 @@ _HERE = Path(__file__).parent
 
 def fitting_builds() -> list[str]:
     """The names of the builds that run on this CPU, the fastest first."""
-    kind = {"AVX512": "avx512", "AVX2": "avx2"}.get(torch.backends.cpu.get_cpu_capability(), "neon")
-    builds = {
-        "avx512": {"avx512vnni": "avx512_vnni", "avx512": ""},
-        "avx2": {"avx2vnni": "avx_vnni", "avx2": ""},
-        "neon": {"neondot": "asimddp", "neon": ""},
-    }
+    avx512, avx2 = {"avx512vnni": "avx512_vnni", "avx512": ""}, {"avx2vnni": "avx_vnni", "avx2": ""}
+    builds = {"AVX512": {**avx512, **avx2}, "AVX2": avx2}
+    fitting = builds.get(torch.backends.cpu.get_cpu_capability(), {"neondot": "asimddp", "neon": ""})
     has = _cpu_flags()
-    return [name for name, flag in builds[kind].items() if not flag or flag in has]
+    return [name for name, flag in fitting.items() if not flag or flag in has]
 
 
 @cache

@@ -99,6 +99,7 @@ class PlainSteps:
                 log_probabilities.shape[2],
                 distances_sq,
                 ids,
+                len(store.values),
                 store.values,
                 self._mixture if counts is None else counts,
                 int(counts is not None),

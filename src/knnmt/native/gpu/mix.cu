@@ -1,15 +1,16 @@
 // Equations 2 and 3 on a GPU, with λ fixed or fading: what some sixty operations of PyTorch do, in one.
 //
 // A block is a sentence, a warp one of its rows. As knnmt_mix of ../step.cpp, but for the parts of `mixture`: log λ,
-// whether it fades, then scale, width, sentence_scale and sentence_width of fading, then T.
+// whether it fades, then scale, width, sentence_scale and sentence_width of fading, then T. An id of none of the
+// entries, which only a store that changes meanwhile has, counts as none.
 
 constexpr int MOST = 2048;  // neighbours of a sentence's rows
 
 __device__ float log_sigmoid(float x) { return fminf(x, 0.0f) - log1pf(expf(-fabsf(x))); }
 
 extern "C" __global__ void knnmt_mix(const float* mixture, int width, int k, int vocabulary, const float* distances_sq,
-                                     const long long* ids, const int* values, const float* counts, int use_counts,
-                                     float* sums, float* steps, float* scores, const float* before, float* after) {
+                                     const long long* ids, int entries, const int* values, const float* counts,
+                                     int use_counts, float* sums, float* steps, float* scores, const float* before, float* after) {
     __shared__ float weights[MOST];  // of all rows
     __shared__ int tokens[MOST];
     __shared__ float mean, known;
@@ -53,7 +54,7 @@ extern "C" __global__ void knnmt_mix(const float* mixture, int width, int k, int
     int* of = tokens + place * k;
     float total = 0.0f;
     for (int i = lane; i < k; i += 32) {
-        const bool there = near[i] >= 0 && !isinf(near_sq[i]);
+        const bool there = near[i] >= 0 && near[i] < entries && !isinf(near_sq[i]);
         float weight = there ? expf((near_sq[0] - near_sq[i]) / mixture[6]) : 0.0f;
         if (there && use_counts) weight *= counts[near[i]];
         mine[i] = weight;
