@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
 from knnmt import native
 
 _BUILDS = {"avx512vnni": "avx512_vnni", "avx512": "avx512bw", "avx2vnni": "avx_vnni", "avx2": "avx2"}
@@ -11,3 +16,16 @@ _BUILDS |= {"neondot": "asimddp", "neon": "asimd"}
 def builds_that_run() -> list[str]:
     flags = native._cpu_flags()
     return [name for name, flag in _BUILDS.items() if flag in flags and native.load(name) is not None]
+
+
+def assert_rows_are_alone(product: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    """A row's product depends neither on the other rows nor on the number of threads."""
+    together = product(x)
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            assert torch.equal(together, torch.cat([product(x[row : row + 1]) for row in range(len(x))]))
+            assert torch.equal(together, product(x))
+    finally:
+        torch.set_num_threads(before)

@@ -9,6 +9,7 @@ import torch
 from knnmt.engine.half_product import MOST_ROWS, half_product
 from knnmt.engine.layers import Projection
 from knnmt.native import library
+from native_builds import assert_rows_are_alone
 
 if library() is None:
     pytest.skip("nothing was compiled: no C++ compiler", allow_module_level=True)
@@ -39,16 +40,8 @@ def test_a_row_depends_neither_on_the_others_nor_on_the_threads() -> None:
     product = half_product(weight(50, 96), torch.randn(96))
     assert product is not None
     x = torch.randn(23, 50)
-    together = product(x)
-    before = torch.get_num_threads()
-    try:
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            assert torch.equal(together, torch.cat([product(x[row : row + 1]) for row in range(23)]))
-            assert torch.equal(together, product(x))
-    finally:
-        torch.set_num_threads(before)
-    assert torch.equal(together, product(x.T.contiguous().T))  # however the rows lie
+    assert_rows_are_alone(product, x)
+    assert torch.equal(product(x), product(x.T.contiguous().T))  # however the rows lie
 
 
 def test_nothing_is_rounded_and_nothing_else_is_served() -> None:

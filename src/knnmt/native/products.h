@@ -38,4 +38,7 @@ void prepare(const Matrix& matrix, const Codes& into, int64_t row, const float* 
 // y (rows, outputs) of rows x (rows, inputs), or of the same in int8 where the weights are: the panels of one of `threads`.
 void multiply_share(const Matrix& matrix, int64_t rows, const float* x, const Codes& codes, float* y, int thread, int threads);
 
+// Both for all rows, as knnmt_product: called by every thread of a team of `threads`, which share the work.
+void multiply(const Matrix& matrix, const float* x, float* y, uint8_t* scratch, int32_t rows, int32_t threads);
+
 }  // namespace products

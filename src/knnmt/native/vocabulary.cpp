@@ -78,14 +78,9 @@ extern "C" {
 
 // As knnmt_product, and then y of each row less the logarithm of the sum of its exponentials.
 void knnmt_log_probabilities(const Matrix* matrix, const float* x, float* y, uint8_t* scratch, int32_t rows, int32_t threads) {
-    const int64_t stride = products::code_stride(matrix->inputs);
-    const Codes codes{scratch, reinterpret_cast<float*>(scratch + rows * matrix->digits * stride), stride};
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-#pragma omp for schedule(static)
-        for (int32_t row = 0; row < rows; ++row) products::prepare(*matrix, codes, row, x + row * matrix->inputs);
-#pragma omp for schedule(static, 1)
-        for (int thread = 0; thread < threads; ++thread) products::multiply_share(*matrix, rows, x, codes, y, thread, threads);
+        products::multiply(*matrix, x, y, scratch, rows, threads);
 #pragma omp for schedule(static)
         for (int32_t row = 0; row < rows; ++row) log_softmax(y + row * matrix->outputs, matrix->outputs);
     }

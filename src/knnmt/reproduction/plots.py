@@ -126,13 +126,7 @@ def _searches(results: Results) -> Any:
     for number, (label, names) in enumerate(lines):
         # Every step searched is the end of a cache's line, but not of a gate's, which has its own λ.
         drawn += _curve(axes, results, label, [*names, *([f"{label[0]}/knn"] if "cache" in label else [])], number)
-    if not drawn:
-        return None
-    axes.set_xlabel("steps that search (%)")
-    axes.set_ylabel("BLEU, mean of the domains")
-    _plain(axes)
-    figure.legend(loc="outside right upper", frameon=False, fontsize="small")
-    return figure
+    return _labelled(figure, axes, "steps that search (%)", "BLEU, mean of the domains") if drawn else None
 
 
 def _curve(axes: Any, results: Results, label: str, names: Sequence[str], number: int) -> bool:
@@ -167,10 +161,12 @@ def _pruning(results: Results) -> Any:
                     **_style(number),
                 )
                 drawn += 1
-    if not drawn:
-        return None
-    axes.set_xlabel("entries kept (%)")
-    axes.set_ylabel("BLEU against all entries")
+    return _labelled(figure, axes, "entries kept (%)", "BLEU against all entries") if drawn else None
+
+
+def _labelled(figure: Any, axes: Any, across: str, up: str) -> Any:
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
     _plain(axes)
     figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     return figure
