@@ -108,12 +108,12 @@ class ResidentKeys:
         self.count, self.dim, self.device = count, dim, device
         self._scan = Scan(count, dim, device)
         as_stored = dtype == torch.float16
-        self._keys = self._scan.rows[:count, :dim] if as_stored else torch.empty((count, dim), device=device)
+        self.keys = self._scan.rows[:count, :dim] if as_stored else torch.empty((count, dim), device=device)
         first = 0
         for block in blocks:
-            self._keys[first : first + len(block)] = block.to(device)
+            self.keys[first : first + len(block)] = block.to(device)
             first += len(block)
-        parts = torch.split(self._keys, LOADED)
+        parts = torch.split(self.keys, LOADED)
         total = sum((part.sum(0, dtype=torch.float64) for part in parts), torch.zeros(dim, device=device).double())
         self.mean = (total / max(count, 1)).float()
         farthest = max((float((part.float() - self.mean).abs().max()) for part in parts if count), default=1.0)
@@ -137,13 +137,13 @@ class ResidentKeys:
 
     def some(self, ids: Tensor) -> Tensor:
         """Keys by their numbers, (n,), centred: (n, dim)."""
-        return self.centred(self._keys[ids])
+        return self.centred(self.keys[ids])
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """All keys, centred, in blocks: which they are, and they."""
         for first in range(0, self.count, LOADED):
             some = slice(first, min(first + LOADED, self.count))
-            yield some, self.centred(self._keys[some])
+            yield some, self.centred(self.keys[some])
 
     def search(self, queries: Tensor, k: int) -> Found:
         """As in `base.Index`; queries (rows, dim) float32 on the keys' device, ids counted from the first key."""
@@ -173,7 +173,7 @@ class ResidentKeys:
 
     def nearest_of(self, queries: Tensor, ids: Tensor, k: int) -> Found:
         """The k nearest among candidates, (rows, candidates), -1 for none, by true distances."""
-        differences = self._keys[ids] - queries[:, None]  # what -1 gives, the last key, is passed over
+        differences = self.keys[ids] - queries[:, None]  # what -1 gives, the last key, is passed over
         return nearest_first(torch.linalg.vector_norm(differences, dim=-1).square_(), ids, k)
 
 
