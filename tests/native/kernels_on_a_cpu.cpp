@@ -7,16 +7,36 @@ namespace mix {
 namespace select_ {
 #include "select.cu"
 }
+namespace tiles {
+#include "tiles.cu"
+}
+namespace measure {
+#include "measure.cu"
+}
 
-extern "C" void run_mix(int blocks, int threads, const float* mixture, int width, int k, int vocabulary,
+extern "C" void run_mix(int across, int down, int threads, const float* mixture, int width, int k, int vocabulary,
                         const float* distances_sq, const long long* ids, int entries, const int* values, const float* counts,
                         int use_counts, float* sums, float* steps, float* scores, const float* before, float* after) {
-    launch(blocks, threads, [=] {
+    launch(across, down, threads, [=] {
         mix::knnmt_mix(mixture, width, k, vocabulary, distances_sq, ids, entries, values, counts, use_counts, sums, steps,
                        scores, before, after);
     });
 }
 
-extern "C" void run_select(int blocks, int threads, const float* values, int columns, int k, long long* chosen) {
-    launch(blocks, threads, [=] { select_::knnmt_select(values, columns, k, chosen); });
+extern "C" void run_select(int across, int down, int threads, const float* values, int columns, int k, long long* chosen) {
+    launch(across, down, threads, [=] { select_::knnmt_select(values, columns, k, chosen); });
+}
+
+extern "C" void run_tiles(int across, int down, int threads, const unsigned short* asked, int stride,
+                          const unsigned short* keys, const long long* near, int probes, int width, float* scores) {
+    launch(across, down, threads, [=] { tiles::knnmt_tiles(asked, stride, keys, near, probes, width, scores); });
+}
+
+extern "C" void run_measure(int across, int down, int threads, const float* queries, const long long* chosen,
+                            const long long* near, const long long* live, int probes, int size, const void* keys, int halves,
+                            int stride, int dim, int candidates, int k, float* distances_sq, long long* ids) {
+    launch(across, down, threads, [=] {
+        measure::knnmt_measure(queries, chosen, near, live, probes, size, keys, halves, stride, dim, candidates, k,
+                               distances_sq, ids);
+    });
 }

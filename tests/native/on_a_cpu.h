@@ -37,7 +37,15 @@ static Warp warps[32];
 #define __device__ static
 #define __launch_bounds__(threads)
 #define __shared__ static
+#define asm(...) number = of_half(bits)  // the one instruction that kernels have
 using std::isinf;
+struct uint2 { unsigned x, y; };
+struct float4 { float x, y, z, w; };
+static float of_half(unsigned bits) {
+    _Float16 number;
+    std::memcpy(&number, &bits, 2);
+    return (float)number;
+}
 
 static Warp& warp() { return warps[threadIdx.x / 32]; }
 static int lane_of_thread() { return threadIdx.x % 32; }
@@ -47,6 +55,11 @@ static unsigned __float_as_uint(float number) {
     unsigned bits;
     std::memcpy(&bits, &number, 4);
     return bits;
+}
+static float __uint_as_float(unsigned bits) {
+    float number;
+    std::memcpy(&number, &bits, 4);
+    return number;
 }
 static int __popc(unsigned bits) { return __builtin_popcount(bits); }
 static int __ffs(unsigned bits) { return __builtin_ffs(bits); }
@@ -83,14 +96,15 @@ static unsigned __match_any_sync(unsigned mask, unsigned key) {
     return found;
 }
 
-template <class Kernel> static void launch(int blocks, int threads, Kernel kernel) {
+template <class Kernel> static void launch(int across, int down, int threads, Kernel kernel) {
     blockDim.x = threads;
-    for (int block = 0; block < blocks; ++block) {
+    for (int block = 0; block < across * down; ++block) {
         std::vector<std::thread> all;
         for (int thread = 0; thread < threads; ++thread)
             all.emplace_back([=] {
                 threadIdx.x = thread;
-                blockIdx.x = block;
+                blockIdx.x = block % across;
+                blockIdx.y = block / across;
                 kernel();
             });
         for (auto& each : all) each.join();

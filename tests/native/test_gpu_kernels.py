@@ -15,7 +15,10 @@ from made_stores import made_store, random_keys, random_values
 
 from knnmt import native
 from knnmt.config import Fading, RetrievalConfig
-from knnmt.index import selecting
+from knnmt.index import clusters, measuring, selecting
+from knnmt.index.clusters import Clusters
+from knnmt.index.measuring import Places, nearest_among
+from knnmt.index.resident import ResidentKeys
 from knnmt.retrieval import plain
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.plain import PlainSteps
@@ -39,7 +42,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, torch.dev
     def of_name(name: str, _device: torch.device) -> Callable[..., None]:
         def run(grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Any]) -> None:
             passed = [ctypes.c_void_p(each.data_ptr()) if isinstance(each, torch.Tensor) else each for each in args]
-            getattr(loaded, f"run_{name}")(grid[0], block[0], *passed)
+            getattr(loaded, f"run_{name}")(grid[0], grid[1], block[0], *passed)
 
         return run
 
@@ -48,8 +51,8 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, torch.dev
 
 @pytest.fixture
 def compiled(kernel: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selecting, "kernel", kernel)
-    monkeypatch.setattr(plain, "kernel", kernel)
+    for module in (clusters, measuring, plain, selecting):
+        monkeypatch.setattr(module, "kernel", kernel)
 
 
 @pytest.mark.usefixtures("compiled")
@@ -62,6 +65,48 @@ def test_the_smallest_of_rows(columns: int, k: int) -> None:
     chosen = selecting.columns_of_smallest(values, k)
     assert all(len(set(row)) == k for row in chosen.tolist())
     torch.testing.assert_close(values.gather(1, chosen).sort(1).values, values.sort(1).values[:, :k], rtol=0, atol=0)
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize(("candidates", "k"), [(40, 8), (5, 9)])
+def test_candidates_are_measured_and_ordered(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, candidates: int, k: int
+) -> None:
+    generator = torch.Generator().manual_seed(k)
+    keys = torch.randn((90, 44), generator=generator).to(dtype)[:, :41]  # keys with something behind them
+    queries = torch.randn((2, 41), generator=generator)
+    ids = torch.stack([torch.randperm(90, generator=generator)[:candidates] for _ in range(2)])
+    ids[0, 1::3] = -1
+    queries[1, 3] = float("nan")
+    found = nearest_among(keys, queries, ids, k)
+    assert found[0][1].isinf().all()
+    assert (found[1][1] < 0).all()
+    monkeypatch.setattr(measuring, "kernel", lambda *_: None)
+    expected = nearest_among(keys, queries, ids, k)
+    torch.testing.assert_close(found[0][0], expected[0][0])
+    assert found[1][0].tolist() == expected[1][0].tolist()
+
+
+@pytest.mark.usefixtures("compiled")
+def test_places_in_tiles_stand_for_their_keys() -> None:
+    keys = torch.arange(12.0)[:, None]
+    places = Places(torch.tensor([[2, 0]]), torch.tensor([[3, -1, 5], [0, 1, 2], [7, 8, 9]]))
+    distances_sq, ids = nearest_among(keys, torch.tensor([[6.5]]), torch.tensor([[5, 0, 4, 1]]), 4, places)
+    assert ids.tolist() == [[7, 5, 8, -1]]
+    assert distances_sq.tolist() == [[0.25, 2.25, 2.25, float("inf")]]
+
+
+@pytest.mark.parametrize("dim", [20, 330])
+def test_tiles_are_scored_where_they_lie(kernel: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, dim: int) -> None:
+    keys = torch.from_numpy(random_keys(700, dim)).half()
+    searched = Clusters(ResidentKeys([keys], 700, dim, torch.float16, torch.device("cpu")))
+    searched.mask(torch.arange(700) % 7 > 0)
+    asked = torch.randn((2, searched._scan.rows.shape[1] + 8)).half()[:, 8:]
+    near = torch.stack([torch.randperm(searched.tiles)[:5] for _ in range(2)])
+    expected = searched._scores(asked, near)
+    monkeypatch.setattr(clusters, "kernel", kernel)
+    torch.testing.assert_close(searched._scores(asked, near), expected.view(-1, 64), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("fading", [None, FADING])

@@ -9,14 +9,13 @@ the best are measured again whole. Shapes depend on the number of queries alone,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from knnmt.index.base import Found, nearest_first, nothing
 from knnmt.index.kinds import SearchSettings
+from knnmt.index.measuring import Places, nearest_among
 from knnmt.index.resident import LARGEST, ResidentKeys, Scan, product
 from knnmt.index.selecting import columns_of_smallest
 from knnmt.index.tiles import TILE, principal_axes, shortened, tile_centres, tiled
@@ -26,7 +25,7 @@ _KEPT = 0.4  # of the dimensions
 _SHARED = 16  # queries that look into one copy of a tile
 _AT_ONCE = 1 << 14  # tiles that are copied at once: 256 MiB of shortened keys
 _ROWS = 1 << 11
-_MOST_MEASURED = 1024  # candidates of a row, as in measure.cu
+_TILES_OF_A_BLOCK = 2  # of tiles.cu, with eight warps, each for a quarter of a tile
 
 
 def kept_dimensions(dim: int) -> int:
@@ -96,42 +95,26 @@ class Clusters:
         of_centres, of_keys = torch.split(asked, [each.rows.shape[1] for each in (self._centres, self._scan)], dim=1)
         probes = min(self.settings.probes, self.tiles)
         near = columns_of_smallest(product(of_centres, self._centres.rows.T), probes)
-        candidates = min(max(2 * k, self.settings.candidates), probes * TILE)
-        kernels = [kernel(name, self.keys.device) for name in ("tiles", "measure")]
-        if kernels[0] is not None and kernels[1] is not None and candidates <= _MOST_MEASURED:
-            scores = self._scores_in_place(kernels[0], of_keys, near)
-            chosen = columns_of_smallest(scores, candidates)
-            return self._measured(kernels[1], queries, chosen, near, k)
         scores = self._scores(of_keys, near).view(len(queries), -1)
-        place = columns_of_smallest(scores, candidates)
-        slots = torch.add(place % TILE, near.gather(1, place // TILE), alpha=TILE)
-        return self.keys.nearest_of(queries, self._live_ids[slots], k)
-
-    def _scores_in_place(self, look: Callable[..., Any], asked: Tensor, near: Tensor) -> Tensor:
-        """The scores of the keys in each query's tiles, (rows, probes * TILE), by a kernel of our own."""
-        rows, probes = near.shape
-        scores = torch.empty((rows, probes * TILE), device=asked.device)
-        keys = self._scan.rows
-        args = [asked, asked.stride(0), keys, near, probes, keys.shape[1], scores]
-        look(grid=(math.ceil(probes / 8), rows, 1), block=(256, 1, 1), args=args)
-        return scores
-
-    def _measured(self, measure: Callable[..., Any], queries: Tensor, chosen: Tensor, near: Tensor, k: int) -> Found:
-        """The k nearest among chosen places of each query's tiles, (rows, candidates), by a kernel of our own."""
-        rows, candidates = chosen.shape
-        distances_sq = torch.empty((rows, k), device=queries.device)
-        ids = torch.empty((rows, k), dtype=torch.long, device=queries.device)
-        keys = self.keys.keys
-        of_keys = [keys, int(keys.dtype == torch.float16), keys.stride(0), keys.shape[1]]
-        args = [queries.contiguous(), chosen, near, self._live_ids, *of_keys, candidates, near.shape[1], k]
-        measure(grid=(rows, 1, 1), block=(256, 1, 1), args=[*args, distances_sq, ids])
-        return distances_sq, ids
+        chosen = columns_of_smallest(scores, min(max(2 * k, self.settings.candidates), scores.shape[1]))
+        return nearest_among(self.keys.keys, queries, chosen, k, Places(near, self._live_ids.view(-1, TILE)))
 
     def _scores(self, asked: Tensor, near: Tensor) -> Tensor:
-        """The scores of the keys in each query's tiles, (rows * probes, TILE).
+        """The scores of the keys in each query's tiles, (rows * probes, TILE): by a kernel that reads them where they
+        lie, or by products.
+        """
+        of_tiles = kernel("tiles", near.device)
+        if of_tiles is None:
+            return self._scores_by_products(asked, near)
+        (rows, probes), keys = near.shape, self._scan.rows
+        scores = torch.empty((rows * probes, TILE), device=near.device)
+        args = [asked, asked.stride(0), keys, near, probes, keys.shape[1], scores]
+        of_tiles(grid=(math.ceil(probes / _TILES_OF_A_BLOCK), rows, 1), block=(256, 1, 1), args=args)
+        return scores
 
-        For few queries their tiles are copied together. Of many, _SHARED at a time are multiplied with a tile where it
-        lies, and only what more of them want the same tile has copies of it.
+    def _scores_by_products(self, asked: Tensor, near: Tensor) -> Tensor:
+        """For few queries their tiles are copied together. Of many, _SHARED at a time are multiplied with a tile where
+        it lies, and only what more of them want the same tile has copies of it.
         """
         pairs, probes = near.numel(), near.shape[1]
         copies = pairs // _SHARED  # at most, of tiles that more queries want

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from knnmt.index.base import Found, nearest_first, nothing
+from knnmt.index.measuring import nearest_among
 from knnmt.index.selecting import columns_of_smallest
 
 MORE = 8  # candidates beyond k that the scan hands on, against its rounding errors
@@ -169,12 +170,7 @@ class ResidentKeys:
         place = columns_of_smallest(scores, min(k + MORE, near.shape[1]))
         best = scores.gather(1, place)
         # A query that is no number has no scores, not infinite ones, and finds nothing either.
-        return self.nearest_of(queries, torch.where(best < float("inf"), near.gather(1, place), -1), k)
-
-    def nearest_of(self, queries: Tensor, ids: Tensor, k: int) -> Found:
-        """The k nearest among candidates, (rows, candidates), -1 for none, by true distances."""
-        differences = self.keys[ids] - queries[:, None]  # what -1 gives, the last key, is passed over
-        return nearest_first(torch.linalg.vector_norm(differences, dim=-1).square_(), ids, k)
+        return nearest_among(self.keys, queries, torch.where(best < float("inf"), near.gather(1, place), -1), k)
 
 
 def nearest_groups(asked: Tensor, keys: Tensor, count: int, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -1,0 +1,49 @@
+"""The end of a search on a device: candidates are measured by their true distances, and the nearest put in order."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from knnmt.index.base import Found, nearest_first
+from knnmt.native.gpu import kernel
+
+_MOST = 1024  # candidates of a row, as in measure.cu
+
+
+class Places(NamedTuple):
+    """What places among the keys of tiles stand for.
+
+    near: the tiles of each row, (rows, probes)
+    ids: of the key in each place of all tiles, (tiles, keys of a tile), -1 for none
+    """
+
+    near: Tensor
+    ids: Tensor
+
+    def ids_of(self, chosen: Tensor) -> Tensor:
+        size = self.ids.shape[1]
+        return self.ids[self.near.gather(1, chosen // size), chosen % size]
+
+
+def nearest_among(keys: Tensor, queries: Tensor, chosen: Tensor, k: int, places: Places | None = None) -> Found:
+    """The k nearest of each row's candidates, as `base.Index` finds them.
+
+    keys (count, dim), float16 or float32; queries (rows, dim) float32
+    chosen: (rows, candidates), ids of keys, -1 for none, or places that stand for such
+    """
+    rows, candidates = chosen.shape
+    measure = kernel("measure", keys.device) if rows and candidates <= _MOST else None
+    if measure is None:
+        ids = chosen if places is None else places.ids_of(chosen)
+        differences = keys[ids] - queries[:, None]  # what -1 gives, the last key, is passed over
+        return nearest_first(torch.linalg.vector_norm(differences, dim=-1).square_(), ids, k)
+    distances_sq = torch.empty((rows, k), device=keys.device)
+    ids = torch.empty((rows, k), dtype=torch.long, device=keys.device)
+    of_places = (chosen, chosen, 0, 0) if places is None else (*places, places.near.shape[1], places.ids.shape[1])
+    of_keys = (keys, int(keys.dtype == torch.float16), keys.stride(0), keys.shape[1])
+    args = [queries.contiguous(), chosen.contiguous(), *of_places, *of_keys, candidates, k, distances_sq, ids]
+    measure(grid=(rows, 1, 1), block=(1024, 1, 1), args=args)
+    return distances_sq, ids
