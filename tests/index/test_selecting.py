@@ -45,7 +45,7 @@ def test_the_smallest_are_found_once_each(device: str, kind: str, rows: int, col
 
 @pytest.mark.cuda
 def test_it_is_compiled_on_a_gpu() -> None:
-    assert all(kernel(name, torch.device("cuda", 0)) is not None for name in ("select", "mix"))
+    assert all(kernel(name, torch.device("cuda", 0)) is not None for name in ("select", "tiles", "measure", "mix"))
 
 
 @pytest.fixture

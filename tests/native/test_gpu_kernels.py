@@ -57,11 +57,13 @@ def compiled(kernel: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize(("columns", "k"), [(7, 7), (21_000, 400)])
-def test_the_smallest_of_rows(columns: int, k: int) -> None:
+@pytest.mark.parametrize("far", [1.0, 1e30, float("inf")])
+@pytest.mark.parametrize("same", [False, True])
+def test_the_smallest_of_rows(columns: int, k: int, far: float, same: bool) -> None:
     generator = torch.Generator().manual_seed(columns)
-    values = torch.randn((1, columns), generator=generator)
+    values = torch.full((1, columns), -2.5) if same else torch.randn((1, columns), generator=generator)
     values[0, ::50] = values[0].sort().values[k // 2]  # equal ones, of which not all are taken
-    values[0, columns // 2 :: 3] = float("inf")
+    values[0, columns // 2 :: 3] = far  # where it is very far, all others are in the same step
     chosen = selecting.columns_of_smallest(values, k)
     assert all(len(set(row)) == k for row in chosen.tolist())
     torch.testing.assert_close(values.gather(1, chosen).sort(1).values, values.sort(1).values[:, :k], rtol=0, atol=0)
