@@ -1,14 +1,15 @@
 """Decoding speed on a GPU: the model alone beside `transformers` and the limit of bandwidth, and kNN-MT beside it.
 
     python benchmarks/gpu_decoding.py [--batches 1 16 64 256] [--beams 5 1] [--rounds 3] [--transformers]
-        [--pairs 58000 0 ...] [--synthetic 20000000 ...] [--large]
+        [--pairs 58000 0 ...] [--synthetic 20000000 ...] [--searches exact clusters] [--large]
 
 Systems take turns within every round; text is sorted by length and batched alike. Tokens are those of the best
 hypotheses, the end of sentence counted. The limit: every weight that a step needs read once, at the bandwidth that a
-large copy reaches on the spot. "not recorded" is the ordinary loop, whose operations the host asks for one by one.
+large copy reaches on the spot. With --transformers, "not recorded" is the ordinary loop, whose operations the host asks
+for one by one.
 
 --pairs: for each number a store of so many training pairs of the software domain (0: all), searched exactly and in
-clusters. --synthetic: so many keys that never were text, with a λ that changes nothing, for speed only. --large: a
+clusters (or as --searches says). --synthetic: so many keys that never were text, with a λ that changes nothing, for speed only. --large: a
 model of the paper's size (269 M parameters, 1024 dimensions) with random weights that writes 32 tokens a sentence, for
 speed only. Text: development and training sets under KNNMT_DATA (default ../shared).
 """
@@ -136,7 +137,7 @@ def with_memories(
         started = time.perf_counter()
         harm.build(store, "it", pairs, argparse.Namespace(engine=engine))  # type: ignore[arg-type]
         print(f"built in {time.perf_counter() - started:.0f} s", flush=True)
-        for how in ("exact", "clusters"):
+        for how in arguments.searches:
             memory = Memories(engine, exact=how == "exact")
             retrieval = memory.retrieval(store, {})
             entries = f"{len(retrieval.store.values) / 1e6:.2f} M entries"
@@ -148,8 +149,8 @@ def with_memories(
         )
         exact, clusters, _ = gpu_search.made(count, centres)
         config = RetrievalConfig(k=8, interpolation_weight=1e-6, temperature=30)
-        for how, index in (("exact", exact), ("clusters", clusters)):
-            retrieval = Retrieval(SyntheticStore(index, count, engine), config)
+        for how in arguments.searches:
+            retrieval = Retrieval(SyntheticStore({"exact": exact, "clusters": clusters}[how], count, engine), config)
             systems[f"kNN-MT, {count / 1e6:.0f} M synthetic entries, {how}"] = ours(engine, retrieval, most)
     return systems
 
@@ -162,6 +163,7 @@ def main() -> None:
     parser.add_argument("--transformers", action="store_true")
     parser.add_argument("--pairs", type=int, nargs="*", default=[])
     parser.add_argument("--synthetic", type=int, nargs="*", default=[])
+    parser.add_argument("--searches", nargs="*", choices=["exact", "clusters"], default=["exact", "clusters"])
     parser.add_argument("--large", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -172,8 +174,9 @@ def run(arguments: argparse.Namespace, directory: Path, scratch: Path) -> None:
     engine = load_engine(directory, device="cuda")
     assert isinstance(engine, TransformerEngine)
     most = LARGE_TOKENS if arguments.large else 200
-    systems = {"knnmt": ours(engine, None, most), "knnmt, not recorded": ours(engine, None, most, recorded=False)}
+    systems = {"knnmt": ours(engine, None, most)}
     if arguments.transformers:
+        systems["knnmt, not recorded"] = ours(engine, None, most, recorded=False)
         systems["transformers"] = transformers_system(directory, most)
     systems |= with_memories(arguments, engine, most, scratch)
     sources = sorted(engine.tokenizer.encode_sources(default_text(SENTENCES)), key=len)

@@ -14,6 +14,12 @@ __device__ unsigned in_order(float number) {
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
+struct Numbers {
+    const float* row;
+    int columns;
+    float held[HELD];
+};
+
 struct Shared {
     unsigned counts[STEPS];
     unsigned sums[THREADS / 32];
@@ -45,36 +51,35 @@ __device__ void find_step(Shared& shared) {
     __syncthreads();
 }
 
-extern "C" __global__ void __launch_bounds__(1024) knnmt_select(const float* values, int columns, int k,
-                                                                long long* chosen) {
-    __shared__ Shared shared;
-    const float* row = values + (long long)blockIdx.x * columns;
-    long long* places = chosen + (long long)blockIdx.x * k;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rounds = (columns + THREADS - 1) / THREADS;
-    const float infinity = __uint_as_float(0x7f800000u);
-    float held[HELD];
+// Does something with every number of the row that is this thread's, and its column.
+template <class Something> __device__ void each(const Numbers& mine, const Something& something) {
 #pragma unroll
     for (int j = 0; j < HELD; ++j) {
         const int column = j * THREADS + threadIdx.x;
-        held[j] = column < columns ? row[column] : infinity;
+        if (column < mine.columns) something(mine.held[j], column);
     }
-    const auto each = [&](const auto& of) {  // number and column
+    for (int column = HELD * THREADS + threadIdx.x; column < mine.columns; column += THREADS)
+        something(mine.row[column], column);
+}
+
+extern "C" __global__ void __launch_bounds__(1024) knnmt_select(const float* values, int columns, int k,
+                                                                long long* chosen) {
+    __shared__ Shared shared;
+    Numbers mine = {values + (long long)blockIdx.x * columns, columns};
+    long long* places = chosen + (long long)blockIdx.x * k;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const float infinity = __uint_as_float(0x7f800000u);
 #pragma unroll
-        for (int j = 0; j < HELD; ++j) {
-            const int column = j * THREADS + threadIdx.x;
-            if (column < columns) of(held[j], column);
-        }
-        for (int j = HELD; j < rounds; ++j) {
-            const int column = j * THREADS + threadIdx.x;
-            if (column < columns) of(row[column], column);
-        }
-    };
+    for (int j = 0; j < HELD; ++j) {
+        const int column = j * THREADS + threadIdx.x;
+        mine.held[j] = column < columns ? mine.row[column] : infinity;
+    }
     const auto clear = [&] {
         for (int i = threadIdx.x; i < STEPS; i += THREADS) shared.counts[i] = 0;
     };
 
     float smallest = infinity, largest = -infinity;
-    each([&](float number, int) {
+    each(mine, [&](float number, int) {
         smallest = fminf(smallest, number);
         if (number < infinity) largest = fmaxf(largest, number);
     });
@@ -100,12 +105,12 @@ extern "C" __global__ void __launch_bounds__(1024) knnmt_select(const float* val
     const auto step_of = [&](float number) {  // what is no number, from no scale, is in the last step
         return (int)fmaxf(fminf((number - smallest) * scale, STEPS - 1.0f), 0.0f);
     };
-    each([&](float number, int) { atomicAdd(&shared.counts[step_of(number)], 1u); });
+    each(mine, [&](float number, int) { atomicAdd(&shared.counts[step_of(number)], 1u); });
     __syncthreads();
     find_step(shared);
     const int last = shared.step;
     const bool few = shared.of_step <= FEW;
-    each([&](float number, int column) {
+    each(mine, [&](float number, int column) {
         const int step = step_of(number);
         if (step < last) {
             places[atomicAdd(&shared.taken, 1u)] = column;
@@ -132,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(1024) knnmt_select(const float* val
         clear();
         __syncthreads();
         const unsigned digits = shift ? STEPS - 1 : STEPS / 2 - 1;
-        each([&](float number, int) {
+        each(mine, [&](float number, int) {
             const unsigned key = in_order(number);
             if (step_of(number) == last && (key & mask) == known) atomicAdd(&shared.counts[key >> shift & digits], 1u);
         });
@@ -143,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(1024) knnmt_select(const float* val
         __syncthreads();
     }
     const unsigned end = k - shared.missing;  // before it those that are smaller than the k-th, from it on its equals
-    each([&](float number, int column) {
+    each(mine, [&](float number, int column) {
         if (step_of(number) != last) return;
         const unsigned key = in_order(number);
         if (key < known) {
