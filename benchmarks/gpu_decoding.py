@@ -9,9 +9,9 @@ large copy reaches on the spot. With --transformers, "not recorded" is the ordin
 for one by one.
 
 --pairs: for each number a store of so many training pairs of the software domain (0: all), searched exactly and in
-clusters (or as --searches says). --synthetic: so many keys that never were text, with a λ that changes nothing, for speed only. --large: a
-model of the paper's size (269 M parameters, 1024 dimensions) with random weights that writes 32 tokens a sentence, for
-speed only. Text: development and training sets under KNNMT_DATA (default ../shared).
+clusters, or as --searches says. --synthetic: so many keys that never were text, with a λ that changes nothing, for
+speed only. --large: a model of the paper's size (269 M parameters, 1024 dimensions) with random weights that writes 32
+tokens a sentence, for speed only. Text: development and training sets under KNNMT_DATA (default ../shared).
 """
 
 from __future__ import annotations
@@ -148,9 +148,10 @@ def with_memories(
             (count // 64, engine.dim), device="cuda", generator=torch.Generator("cuda").manual_seed(0)
         )
         exact, clusters, _ = gpu_search.made(count, centres)
+        indexes: dict[str, Index] = {"exact": exact, "clusters": clusters}
         config = RetrievalConfig(k=8, interpolation_weight=1e-6, temperature=30)
         for how in arguments.searches:
-            retrieval = Retrieval(SyntheticStore({"exact": exact, "clusters": clusters}[how], count, engine), config)
+            retrieval = Retrieval(SyntheticStore(indexes[how], count, engine), config)
             systems[f"kNN-MT, {count / 1e6:.0f} M synthetic entries, {how}"] = ours(engine, retrieval, most)
     return systems
 
