@@ -72,7 +72,10 @@ def _parts(results: Results, tables: Tables, plots: list[str]) -> Iterator[str]:
     yield "# The paper's tables and figures, reproduced"
     yield _conditions(results)
     yield _BLOCKS.format(search=_SEARCH[results.plan["block B searches"]])
-    yield "In brackets: the paper's number. Averages are over the domains shown. Not run: nothing was produced for it."
+    yield (
+        "In brackets: the paper's number. Averages are over the domains shown. Not run: nothing was produced for it; "
+        "rows that the paper does not have, either, are left out."
+    )
     for title, lines in (
         ("Main results, BLEU", tables.main()),
         ("Main results, chrF", tables.main_chrf()),

@@ -214,11 +214,16 @@ class Tables:
     def _of_blocks(
         self, first: Iterable[str], names: Callable[[str], Sequence[str]], line: Callable[[str], list[str]]
     ) -> Lines:
-        lines = [["", *self._results.domains, "average"], *([self._label(name), *line(name)] for name in first)]
+        """Lines that neither we nor the paper have anything for are left out."""
+        lines = [["", *self._results.domains, "average"], *self._told(first, line)]
         for block in self._blocks:
             lines.append([f"**{BLOCK_TITLES[block]}**", *[""] * (len(self._results.domains) + 1)])
-            lines += [[self._label(f"{block}/{name}"), *line(f"{block}/{name}")] for name in names(block)]
+            lines += self._told([f"{block}/{name}" for name in names(block)], line)
         return lines
+
+    def _told(self, names: Iterable[str], line: Callable[[str], list[str]]) -> Lines:
+        told = [[self._label(name), *line(name)] for name in names]
+        return [each for each in told if not set(each[1:]) <= {NOT_RUN, ""}]
 
     def _bleu(self, name: str) -> list[str]:
         theirs = {} if name.startswith("B/") else paper.BLEU
