@@ -19,14 +19,16 @@ _ASKED = (
     ("PCA to 256 dimensions, ours", "B/pca-256", "B/knn"),
     ("pruning with k = 2, as published", "A/pruning-2", "A/knn"),
     ("pruning with k = 2, ours", "B/pruning-2", "B/knn"),
-    ("the cache τ = 6, as published", "A/cache-6", "A/knn"),
-    ("the same, hits not stored", "A/cache-6-misses", "A/knn"),
-    ("the same, one for each sentence, hits stored", "A/cache-6-sentence-hits", "A/knn"),
-    ("the same, one for each sentence, hits not stored", "A/cache-6-sentence", "A/knn"),
-    ("the cache τ = 8, as published", "A/cache-8", "A/knn"),
-    ("the same, hits not stored", "A/cache-8-misses", "A/knn"),
-    ("the same, one for each sentence, hits stored", "A/cache-8-sentence-hits", "A/knn"),
-    ("the same, one for each sentence, hits not stored", "A/cache-8-sentence", "A/knn"),
+    *(
+        (asked, f"A/cache-{tau}{kind}", "A/knn")
+        for tau in (6, 8, 12)
+        for asked, kind in (
+            (f"the cache τ = {tau}, as published", ""),
+            ("the same, hits not stored", "-misses"),
+            ("the same, one for each sentence, hits stored", "-sentence-hits"),
+            ("the same, one for each sentence, hits not stored", "-sentence"),
+        )
+    ),
     ("the cache τ = 4, ours", "B/cache-4", "B/knn"),
     *(
         (
