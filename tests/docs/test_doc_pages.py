@@ -34,7 +34,7 @@ def test_every_page_is_in_the_table_of_contents() -> None:
     contents = {(DOCS / link.partition("#")[0]).resolve() for link in links(DOCS / "README.md")}
     assert {page.resolve() for page in DOCS.glob("*.md")} - contents == {DOCS / "README.md"}
     listed = {(DOCS / "results" / link.partition("#")[0]).resolve() for link in links(DOCS / "results" / "README.md")}
-    assert {page.resolve() for page in DOCS.glob("results/*.md")} - listed == {DOCS / "results" / "README.md"}
+    assert {page.resolve() for page in DOCS.glob("results/**/*.md")} - listed == {DOCS / "results" / "README.md"}
 
 
 def test_the_diagram_has_the_packages_in_their_order() -> None:

@@ -217,8 +217,9 @@ class Tables:
         """Lines that neither we nor the paper have anything for are left out."""
         lines = [["", *self._results.domains, "average"], *self._told(first, line)]
         for block in self._blocks:
-            lines.append([f"**{BLOCK_TITLES[block]}**", *[""] * (len(self._results.domains) + 1)])
-            lines += self._told([f"{block}/{name}" for name in names(block)], line)
+            told = self._told([f"{block}/{name}" for name in names(block)], line)
+            title = [f"**{BLOCK_TITLES[block]}**", *[""] * (len(self._results.domains) + 1)]
+            lines += [title, *told] if told else []
         return lines
 
     def _told(self, names: Iterable[str], line: Callable[[str], list[str]]) -> Lines:
