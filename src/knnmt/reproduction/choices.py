@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from knnmt.reproduction.plan import ALPHAS
+from knnmt.reproduction.plan import ALPHAS, TOLD_APART
 from knnmt.reproduction.results import Results
 from knnmt.reproduction.tables import NOT_RUN, Lines
 
@@ -21,7 +21,7 @@ _ASKED = (
     ("pruning with k = 2, ours", "B/pruning-2", "B/knn"),
     *(
         (asked, f"A/cache-{tau}{kind}", "A/knn")
-        for tau in (6, 8, 12)
+        for tau in TOLD_APART
         for asked, kind in (
             (f"the cache τ = {tau}, as published", ""),
             ("the same, hits not stored", "-misses"),

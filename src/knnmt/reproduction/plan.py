@@ -21,7 +21,7 @@ PRUNING_KS = (1, 2, 5)
 CANDIDATES = (512, 128)  # c of Fast kNN-MT
 _PAPERS_DIMS, _SHORTER_DIMS = (512, 256, 128), (256, 192, 128, 64)
 _CAPACITY = 1 << 16  # states that a batch's cache keeps: all, as the paper's, of 16 sentences of 200 tokens
-_TOLD_APART = (6, 8, 12)  # τ where the paper's cache begins to lose, or breaks: scope and stored hits are told apart
+TOLD_APART = (6, 8, 12)  # τ where the paper's cache begins to lose, or breaks: scope and stored hits are told apart
 _COMBINED_TAU = {"A": 6, "B": 4}  # the paper's, and what loses nothing with a cache of a sentence
 _COMBINED_K = 2
 # Rows that the paper has not, and that add points to a table whose ends others show.
@@ -109,7 +109,7 @@ def _block_rows(block: str, dim: int) -> list[Row]:
     if block == "A":
         rows += [
             Row(f"A/cache-{tau}-{name}", f"cache τ = {tau}, {label}", cache=CacheConfig(tau, scope, hits, _CAPACITY))  # type: ignore[arg-type]
-            for tau in _TOLD_APART
+            for tau in TOLD_APART
             for name, label, scope, hits in (
                 ("misses", "batch, misses only", "batch", False),
                 ("sentence-hits", "sentence, hits too", "sentence", True),

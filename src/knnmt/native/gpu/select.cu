@@ -32,7 +32,8 @@ struct Shared {
 // Which step has the number that completes those that are missing? What remains missing then is to come from it.
 __device__ void find_step(Shared& shared) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const unsigned wanted = shared.missing, first = shared.counts[2 * threadIdx.x], both = first + shared.counts[2 * threadIdx.x + 1];
+    const unsigned* mine = shared.counts + 2 * threadIdx.x;
+    const unsigned wanted = shared.missing, first = mine[0], both = first + mine[1];
     unsigned before = both;  // and this one, then this one not
     for (int apart = 1; apart < 32; apart *= 2) {
         const unsigned other = __shfl_up_sync(ALL, before, apart);
