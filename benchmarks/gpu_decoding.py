@@ -57,7 +57,8 @@ class SyntheticStore(OpenStore):
         self.index = index  # type: ignore[assignment]
         self.device = engine.device
         self.values = torch.randint(engine.vocabulary_size, (entries,), dtype=torch.int32, device=engine.device)
-        self.all_counts, self._projection = None, None
+        self._counts = self._repeats = self._projection = None
+        self.same_distance = 1.0
         self.snapshot = Snapshot(-id(index), (index,))
 
 

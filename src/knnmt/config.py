@@ -112,8 +112,9 @@ class Fading:
         λ = weight · sigmoid((scale - d) / width) · sigmoid((sentence_scale - m) / sentence_width) · c
 
     d is the distance of the step, m the mean over the t steps of the sentence so far, its beams taken together: text of
-    another kind is known by all of its steps being far. (Judged each by its own steps, hypotheses that follow the
-    memory would escape.) At the beginning little is known, so c = 1 - min(1, d / scale) / (t + 1).
+    another kind is known by all of its steps being far. (Judged each by its own steps, or by the best of them,
+    hypotheses that follow the memory would escape.) At the beginning little is known, so c = 1 - min(1, d / scale) /
+    (t + 1). Where the memory holds the very state of a step, none of this applies: `DistanceCombiner` says what does.
     """
 
     scale: float
@@ -159,6 +160,8 @@ class RetrievalConfig:
     use_counts: after merging, let an entry weigh as much as the entries it stands for
     gate: α; the store's gate predicts λ, and steps where that is at most α are not searched; None for no gate
     fast: search each sentence in a small store of its own; None searches the whole store
+    forms: give the model the source that the memory holds where a text differs from it in a final mark, capitals or
+        white space only
     """
 
     k: int
@@ -169,6 +172,7 @@ class RetrievalConfig:
     cache: CacheConfig | None = None
     gate: float | None = None
     fast: FastConfig | None = None
+    forms: bool = True
 
     def __post_init__(self) -> None:
         check(self.k >= 1, f"k must be at least 1, got {self.k}")
@@ -187,6 +191,11 @@ class RetrievalConfig:
         )
 
     @property
+    def fades(self) -> bool:
+        """Whether λ depends on distance."""
+        return self.fading is not None and self.interpolation_weight > 0
+
+    @property
     def squared_temperature(self) -> float:
         """T for the squared distances that searches give: those of unit vectors are 2 (1 - cosine)."""
         return self.temperature if self.fast is None else 2 * self.temperature
@@ -197,6 +206,7 @@ class RetrievalConfig:
         weight = f"{self.interpolation_weight:.4g}{fading}" if self.gate is None else "predicted"
         parts = [f"k:{self.k}", f"lambda:{weight}", f"T:{self.temperature:.4g}"]
         parts += [] if self.use_counts else ["counts:no"]
+        parts += [] if self.forms else ["forms:no"]
         parts += [self.fast.signature()] if self.fast else []
         parts += [self.cache.signature() if self.cache else "cache:no"]
         return "|".join([*parts, *([] if self.gate is None else [f"gate:{self.gate:.4g}"])])

@@ -1,4 +1,4 @@
-"""The entries of a store as a search needs them: keys by id, values, merge counts, and which entries are gone."""
+"""The entries of a store as a search needs them: keys by id, values, counts, and which entries are searched for."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.store import Datastore
+from knnmt.index.repeats import find_repeats, hashes_of_sources
 
 
 class Entries:
@@ -21,8 +22,10 @@ class Entries:
     Keys stay where they are, in the segments' memory maps; values take 4 bytes an entry.
 
     values: (entries,) int32 tokens
-    counts: (entries,) float32, how many entries each stands for, or None where nothing was merged
-    live: (entries,) bool, or None where nothing was removed; live_share: the part that is left
+    live: (entries,) bool, False for those that were removed or say what an earlier one says (`knnmt.index.repeats`), or
+        None where all are searched for; live_share: the part that is
+    repeats: (entries,) float32, how often the store says what a live entry says, or None where it says nothing twice
+    counts: (entries,) float32, the same with what pruning merged; None where nothing was merged or repeats
     """
 
     def __init__(self, store: Datastore, earlier: Entries | None = None) -> None:
@@ -34,9 +37,16 @@ class Entries:
         self.entries = int(self._first[-1])
         self._rows = RowsInPlace([segment.arrays["keys"] for segment in self.segments])
         self.values: Tensor = self._values(earlier)
+        shared: list[Array] = [] if earlier is None else earlier._hashes[: earlier.segments_shared_with(self)]
+        self._hashes: list[Array] = [*shared, *map(hashes_of_sources, self.segments[len(shared) :])]
+        self._repeats = find_repeats(self.segments, self._hashes)
+        self.repeats = None if self._repeats is None else torch.from_numpy(self._repeats.counts.astype(np.float32))
         self.counts = self._counts()
         gone = [segment for segment in self.segments if len(segment.removed)]
         self.live = torch.from_numpy(np.concatenate([s.live_entries() for s in self.segments])) if gone else None
+        if self._repeats is not None:
+            searched = torch.from_numpy(self._repeats.searched)
+            self.live = searched if self.live is None else self.live & searched
         left = self.entries if self.live is None else int(self.live.sum())
         self.live_share = max(1, left) / max(1, self.entries)
 
@@ -58,9 +68,17 @@ class Entries:
 
     def _counts(self) -> Tensor | None:
         if not any("counts" in segment.arrays for segment in self.segments):
-            return None
+            return self.repeats
         ones = [segment.arrays.get("counts", np.ones(segment.record.entries)) for segment in self.segments]
-        return _joined(ones, np.float32)
+        merged = _joined(ones, np.float32)
+        if self._repeats is None:
+            return merged
+        return torch.zeros_like(merged).index_add_(0, torch.from_numpy(self._repeats.first_of), merged)
+
+    def once(self, ids: Array) -> Array:
+        """Entry ids, ascending, with the first of those that say the same in their place."""
+        firsts: Array = ids if self._repeats is None else np.unique(self._repeats.first_of[ids])
+        return firsts
 
     def segments_shared_with(self, other: Entries) -> int:
         """How many segments at the beginning are the same in both, so that entry ids are the same there."""

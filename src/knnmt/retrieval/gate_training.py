@@ -157,13 +157,12 @@ def gate_text(
             progress(len(pairs) + len(pairs) * done // rows, rows + done)
     ids = torch.cat([each.ids for each in found])
     tokens = torch.cat([each.tokens for each in found]).masked_fill(ids < 0, -1).cpu()
-    merged = opened.counts(ids)
     positions = Positions(
         torch.cat(base).double().exp(),
         torch.cat([each.distances_sq for each in found]).cpu(),
         tokens == forced.targets[:, None],
         forced.sentences,
-        None if merged is None else merged.log().cpu(),
+        opened.log_counts(ids),
     )
     knn = positions.knn(config.temperature, config.use_counts)
     return GateText(torch.cat(inputs), positions, knn, int(forced.sentences[-1]) + 1)

@@ -33,6 +33,7 @@ class SourceOccurrences:
 
     def __init__(self, entries: Entries, device: torch.device | str = "cpu") -> None:
         segments = entries.segments
+        self._entries = entries
         states = [segment.arrays["source_states"] for segment in segments]
         self._device = torch.device(device)
         self._dim = states[0].shape[1] if states else 0
@@ -120,8 +121,7 @@ class SourceOccurrences:
         begin = self._first_aligned[occurrences]
         counts = self._first_aligned[occurrences + 1] - begin
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        entries: Array = np.sort(self._aligned[np.repeat(begin, counts) + within])
-        return entries
+        return self._entries.once(np.sort(self._aligned[np.repeat(begin, counts) + within]))
 
 
 def _live_occurrences(segment: Segment) -> Array:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,14 +15,17 @@ from knnmt.config import FastConfig
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 from knnmt.index.base import Found
+from knnmt.index.entries import Entries
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.calibration import Calibration
 from knnmt.retrieval.duplicates import distinct_rows
 from knnmt.retrieval.fast import SentenceStores
-from knnmt.retrieval.neighbours import Neighbours
+from knnmt.retrieval.neighbours import LogCounts, Neighbours
 from knnmt.retrieval.occurrences import SourceOccurrences
 from knnmt.retrieval.settling import settle
 
+UNIT_SAME_DISTANCE = 0.04  # between keys of length 1
+_SAMPLED = 256  # keys whose lengths are looked at
 _numbers = count()
 
 
@@ -36,8 +40,9 @@ class Snapshot:
 class OpenStore:
     """A store ready to be searched with a model's decoder states.
 
-    values: (entries,) int32, the entries' tokens; all_counts: (entries,), how many entries each stands for after
-        pruning, or None where nothing was merged
+    values: (entries,) int32, the entries' tokens
+    same_distance: up to about which Euclidean distance a key is of the very same state: computed in other batches or in
+        eight bits, a state of the shipped model lies 0.0003 to 0.03 of its length away from itself
     """
 
     def __init__(self, store: Datastore, device: torch.device | str = "cpu", exact: bool = False) -> None:
@@ -55,8 +60,13 @@ class OpenStore:
         self._projection = None if projection is None else projection.to(self.device)
         self._occurrences: SourceOccurrences | None = None
         self.values = entries.values.to(self.device)
-        self.all_counts = None if entries.counts is None or not len(entries.counts) else entries.counts.to(self.device)
-        self.snapshot = Snapshot(next(_numbers), (self.values, self.all_counts, self._projection, *self.index.parts))
+        self._counts, self._repeats = (
+            None if each is None or not len(each) else each.to(self.device)
+            for each in (entries.counts, entries.repeats)
+        )
+        self.same_distance = UNIT_SAME_DISTANCE * _usual_length(entries)
+        held = (self.values, self._counts, self._repeats, self._projection, *self.index.parts)
+        self.snapshot = Snapshot(next(_numbers), held)
 
     def signature(self) -> str:
         """What a published score must say of the store."""
@@ -113,9 +123,30 @@ class OpenStore:
         chosen = self.occurrences.entries_for(sources, states, fast)
         return SentenceStores(self.index.entries, chosen, self.device)
 
-    def counts(self, ids: Tensor) -> Tensor | None:
-        """How many entries each of these stands for, or None where nothing was merged."""
-        return None if self.all_counts is None else self.all_counts[ids.clamp(min=0)]
+    def all_counts(self, merged: bool) -> Tensor | None:
+        """(entries,), how many entries each stands for that say the same, or None where each is for itself.
+
+        merged: and those that pruning merged with it
+        """
+        return self._counts if merged else self._repeats
+
+    def counts(self, ids: Tensor, merged: bool) -> Tensor | None:
+        """The same of some entries."""
+        every = self.all_counts(merged)
+        return None if every is None else every[ids.clamp(min=0)]
+
+    def log_counts(self, ids: Tensor) -> LogCounts:
+        """The logarithms of both, on the CPU."""
+        counts, repeats = (self.counts(ids, merged) for merged in (True, False))
+        return counts if counts is None else counts.log().cpu(), repeats if repeats is None else repeats.log().cpu()
+
+
+def _usual_length(entries: Entries) -> float:
+    """The median length of a store's keys, by a sample of them; 1 where there are none."""
+    if not entries.entries:
+        return 1.0
+    ids = np.unique(np.linspace(0, entries.entries - 1, _SAMPLED, dtype=np.int64))
+    return float(np.median(np.linalg.norm(entries.keys_of(ids).astype(np.float32), axis=1)))
 
 
 def require_for_fast(store: Datastore) -> None:

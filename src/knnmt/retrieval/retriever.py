@@ -22,7 +22,7 @@ from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
 from knnmt.retrieval.fast import SentenceStores
 from knnmt.retrieval.neighbours import Neighbours
-from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.open_store import UNIT_SAME_DISTANCE, OpenStore
 from knnmt.retrieval.statistics import Statistics
 
 
@@ -78,7 +78,9 @@ class _Group:
 
     def __post_init__(self) -> None:
         self.distances = SentenceDistances(len(self.sentences), self.retrieval.store.device)
-        self.combiner = self.retrieval.combiner or DistanceCombiner(self.retrieval.config)
+        config, store = self.retrieval.config, self.retrieval.store
+        same_distance = store.same_distance if config.fast is None else UNIT_SAME_DISTANCE
+        self.combiner = self.retrieval.combiner or DistanceCombiner(config, same_distance)
 
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i of the batch goes on as sentences[i] was."""
@@ -234,7 +236,8 @@ class BatchRetrieval:
         neighbours, hits = self._neighbours(group, queries, wanted)
         nearest_sq = neighbours.distances_sq[:, 0]
         so_far = group.distances.add(nearest_sq)
-        weights, log_lambda = group.combiner(neighbours, store.counts(neighbours.ids), so_far)
+        counts = store.counts(neighbours.ids, group.retrieval.config.use_counts)
+        weights, log_lambda = group.combiner(neighbours, counts, so_far)
         if gates_lambda is not None:
             log_lambda = gates_lambda.masked_fill(nearest_sq.isinf(), float("-inf"))
         return neighbours, weights, log_lambda, hits

@@ -19,6 +19,7 @@ from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import MissingDependencyError, ModelNotFoundError, SettingError
 from knnmt.retrieval.calibration import DEFAULT_K, Calibration, calibrate
 from knnmt.retrieval.fast import UNTUNED
+from knnmt.retrieval.forms import StoredForms
 from knnmt.retrieval.gate import ThresholdGate, TrainedGate, gate_changed
 from knnmt.retrieval.held_out import sample
 from knnmt.retrieval.matches import SourceMatcher
@@ -28,7 +29,13 @@ from knnmt.retrieval.retriever import Retrieval
 
 THE_CALLS_STORE = "\0"  # no path can be that, so that a store may have any name
 _FEW_SENTENCES = 50  # asked by a store that nothing was estimated for, whenever it is opened
-_PLAIN = ("k", "interpolation_weight", "temperature", "use_counts")  # settings that configurations call the same
+_PLAIN = (
+    "k",
+    "interpolation_weight",
+    "temperature",
+    "use_counts",
+    "forms",
+)  # settings that configurations call the same
 Store = str | Path | Datastore
 
 
@@ -71,6 +78,8 @@ class RetrievalSettings(TypedDict, total=False):
     fast: Fast kNN-MT with the c nearest occurrences of each source token; True for as many as its settings say. What is
         not given is as in the store's profile "fast", else what usually serves Fast kNN-MT; λ is fixed unless tuned
     fast_any_token: with that, the nearest of all tokens' occurrences
+    forms: False gives the model every text as it is, also where the memory holds it with another final mark or other
+        capitals
     """
 
     k: int | None
@@ -85,6 +94,7 @@ class RetrievalSettings(TypedDict, total=False):
     profile: str | RetrievalConfig | None
     fast: bool | int | None
     fast_any_token: bool
+    forms: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +123,7 @@ class Memory:
     calibration: Calibration
     profiles: Profiles
     matcher: SourceMatcher
+    forms: StoredForms
     settings_changed: int
     gate: TrainedGate | None = None
     gate_changed: int = 0
@@ -135,7 +146,8 @@ class Memories:
             opened = OpenStore(store, self._engine.device, self._exact)
             changed = settings_changed(path)
             calibration = self._calibration(opened)
-            self._open[path] = Memory(opened, calibration, Profiles.of(path), SourceMatcher(store), changed)
+            known = Profiles.of(path), SourceMatcher(store), StoredForms(store)
+            self._open[path] = Memory(opened, calibration, *known, changed)
         self._read_settings(self._open[path])  # a call may name a profile that was made since
         return self._open[path]
 

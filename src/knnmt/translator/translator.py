@@ -21,6 +21,7 @@ from knnmt.decoding.search import search
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.loading import load_engine
 from knnmt.errors import CutTranslationWarning, InputError, LongSegmentWarning
+from knnmt.retrieval.forms import StoredForms
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.evidence import Evidence, evidence_of
@@ -34,7 +35,7 @@ from knnmt.translator.memories import (
     languages_of,
     model_of,
 )
-from knnmt.translator.segments import Segment, cut_to_fit, join, segments_of
+from knnmt.translator.segments import Segment, cut_to_fit, in_form, join, segments_of
 from knnmt.translator.spans import Span, spans_of
 from knnmt.translator.translation import Token, Translation
 from knnmt.version import __version__
@@ -240,7 +241,11 @@ class Translator:
     def _translate_window(self, requests: Sequence[Request], call: _Call) -> Iterator[Translation]:
         retrievals = [self._retrieval(request, call) for request in requests]
         with timing.stage("text"):
-            segmented = [segments_of(request.text, call.by_sentence) for request in requests]
+            forms = [self._forms(*each) for each in zip(requests, retrievals, strict=True)]
+            segmented = [
+                segments_of(request.text, call.by_sentence, known)
+                for request, known in zip(requests, forms, strict=True)
+            ]
             segmented, sources = self._encode_to_fit(segmented)
         of_source = [retrieval for retrieval, segments in zip(retrievals, segmented, strict=True) for _ in segments]
         found: list[list[Hypothesis]] = [[] for _ in sources]
@@ -267,6 +272,11 @@ class Translator:
         given = {name: value for name, value in own.items() if value is not None}
         return self.memories.retrieval(request.datastore, {**call.retrieval, **given})
 
+    def _forms(self, request: Request, retrieval: Retrieval | None) -> StoredForms | None:
+        if request.datastore is None or retrieval is None or not retrieval.config.forms:
+            return None
+        return self.memories.open(request.datastore).forms
+
     def _search(
         self, sources: list[list[int]], retrievals: list[Retrieval | None], call: _Call
     ) -> tuple[list[list[Hypothesis]], list[list[list[Evidence]]]]:
@@ -291,7 +301,7 @@ class Translator:
         def fits(text: str) -> bool:
             return len(encode([text])[0]) <= limit
 
-        sources = encode([segment.text for segments in segmented for segment in segments])
+        sources = encode([segment.given for segments in segmented for segment in segments])
         if all(len(source) <= limit for source in sources):
             return segmented, sources
         lengths = iter([len(source) for source in sources])
@@ -310,7 +320,7 @@ class Translator:
                     )
                 fitting.extend(parts)
             cut.append(fitting)
-        return cut, encode([segment.text for segments in cut for segment in segments])
+        return cut, encode([segment.given for segments in cut for segment in segments])
 
     def _assemble(
         self,
@@ -351,7 +361,11 @@ class Translator:
             spans: list[Span] = []
             if recorded:
                 before = len(join(segments[:number], texts[:number])) + len(segments[number].before)
-                spans = [(before + start, before + end) for start, end in spans_of(tokenizer, part.tokens)]
+                length = len(in_form(segments[number], texts[number]))
+                spans = [
+                    (before + min(start, length), before + min(end, length))
+                    for start, end in spans_of(tokenizer, part.tokens)
+                ]
             for token, why, span in zip_longest(part.tokens, recorded, spans):
                 tokens.append(Token(token, tokenizer.piece(token), why, span))
         return Translation(
@@ -360,6 +374,7 @@ class Translator:
             tokens=tuple(tokens),
             score=sum(part.score * len(part.tokens) for part in parts) / len(tokens),
             complete=all(len(part.tokens) < config.max_tokens for part in parts),
+            stored_source=segments[0].stored if len(segments) == 1 and segments[0].given != text else None,
         )
 
 
