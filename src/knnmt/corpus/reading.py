@@ -12,6 +12,7 @@ from knnmt.corpus.opening import open_stream, origin_name
 from knnmt.corpus.options import FORMATS, ReadingConfig
 from knnmt.corpus.paired import read_paired, target_comes_first
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.plain_text import MEMORIES, document_kind, require_text
 from knnmt.corpus.po import read_po
 from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.tabular import read_csv, read_tsv
@@ -52,6 +53,7 @@ def read_memories(paths: Sequence[Path], config: ReadingConfig, report: ReadingR
 
 def _open(path: Path, config: ReadingConfig, files: ExitStack) -> tuple[BufferedReader, str]:
     stream = files.enter_context(open_stream(path))
+    require_text(path, stream.peek())
     return stream, config.format or detect_format(path, stream.peek())
 
 
@@ -64,6 +66,8 @@ def _text_pairs(
     files: ExitStack,
 ) -> Iterator[SegmentPair]:
     advice = "Plain text needs two files in a row, source and target; in one file, put a tab between them"
+    if config.format is None and (kind := document_kind(first, first_stream.peek())):
+        raise InputError(f"{first}: expected a translation memory, found {kind}. Memories are {MEMORIES}")
     if second is None:
         raise InputError(f"{first}: is a text file without a partner. {advice}")
     second_stream, found = _open(second, config, files)
