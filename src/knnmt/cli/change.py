@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from knnmt.cli.advice import command
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.memories import MemoriesIn, in_words, reads_memories
 from knnmt.cli.options import Device, Threads
@@ -115,12 +116,13 @@ def _follow(store: Datastore) -> None:
         return
     from knnmt.index.saved import lags, update_index
 
+    index = command("index", store.path)
     try:
         if lags(store):
-            interrupted = ends_with("the store is changed; `knnmt index` brings its index up to date")
+            interrupted = ends_with(f"the store is changed; {index} brings its index up to date")
             with interrupted, passing_bars("indexing", "entries") as progress:
                 saved = update_index(store, progress)
             if saved is not None:
-                typer.echo(f"index      {saved.kind}, {saved.entries:,} entries; `knnmt index` measures it again")
+                typer.echo(f"index      {saved.kind}, {saved.entries:,} entries; {index} measures it again")
     except KnnmtError as error:
         typer.echo(f"knnmt: the store is changed; its index was not brought up to date: {error}", err=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from knnmt.cli.advice import command
 from knnmt.cli.change import Store
 from knnmt.cli.memories import in_words
 from knnmt.datastore.manifest import INDEXES
@@ -105,7 +106,9 @@ def _show_summary(store: Datastore, limit: int) -> None:
     typer.echo(f"sentences   {manifest.live_sentences:,}")
     typer.echo(f"entries     {manifest.live_entries:,} of {manifest.dim} dimensions, {manifest.key_dtype}")
     if manifest.entries > manifest.live_entries:
-        typer.echo(f"removed     {manifest.entries - manifest.live_entries:,} entries, until `knnmt compact`")
+        typer.echo(
+            f"removed     {manifest.entries - manifest.live_entries:,} entries, until {command('compact', store.path)}"
+        )
     if manifest.for_fast:
         states = sum(segment.arrays["source_states"].nbytes for segment in store.segments)
         tokens = sum(len(segment.arrays["source_tokens"]) for segment in store.segments)
@@ -115,7 +118,7 @@ def _show_summary(store: Datastore, limit: int) -> None:
     typer.echo(f"on disk     {in_words(size)} in {len(manifest.files())} files")
     _show_index(store)
     if (gate := store.path / "gate.safetensors").is_file():
-        typer.echo(f"gate        {gate.name}: knnmt translate -d {store.path} --gate ALPHA uses it")
+        typer.echo(f"gate        {gate.name}: {command('translate', '-d', store.path, '--gate', 0.5)} uses it")
     origins = Counter(pair.origin.partition("#")[0] for pair in store.pairs())
     for origin, count in origins.most_common(limit):
         typer.echo(f"origin      {origin}: {count:,} sentences")
