@@ -32,7 +32,10 @@ def inspect(
     search: Annotated[str | None, typer.Option(help="Show sentences that contain a text.", show_default=False)] = None,
     limit: Annotated[int, typer.Option(min=1, help="Most sentences or origins to show.")] = 20,
 ) -> None:
-    """Show what is in a datastore: counts, origins, entries. Each entry's token is marked in its sentence."""
+    """Show what is in a datastore: counts, origins, entries. Each entry's token is marked in its sentence.
+
+    With --search, the status is 1 where no sentence contains the text.
+    """
     from knnmt.datastore.store import Datastore
 
     opened = Datastore.open(store)
@@ -186,8 +189,16 @@ def _show_sentences(store: Datastore, text: str, limit: int) -> None:
     if not text:
         raise SettingError("--search needs a text to look for")
     found = (pair for pair in store.pairs() if text in pair.source or text in pair.target)
+    shown = False
     for pair in islice(found, limit):
         typer.echo(f"{pair.origin}\n  source  {pair.source}\n  target  {pair.target}")
+        shown = True
     rest = sum(1 for _ in found)
     if rest:
         typer.echo(f"and {rest:,} more")
+    if not shown:
+        folded = text.casefold()
+        other = sum(1 for pair in store.pairs() if folded in f"{pair.source}\n{pair.target}".casefold())
+        hint = f"; {other:,} would if capital letters did not count" if other else ""
+        typer.echo(f"no sentence of {store.path} contains {text!r}{hint}", err=True)
+        raise typer.Exit(1)
