@@ -74,6 +74,16 @@ def test_after_changing_a_store_with_an_index(store: Path, model: list[str], mon
     assert follow(run(["add", store, "MEMORY"])) == ["index"]
 
 
+def test_after_removing_and_replacing(store: Path) -> None:
+    assert follow(run(["remove", store, "--match", "line 7"])) == ["compact"]
+    said = run(["replace", store, "own.tsv", "--target-column", "1", "--source-column", "2"])  # all of it is new
+    assert follow(said) == []
+    Path("MEMORY").write_text("Satz 8\tline the eighth\n", encoding="utf-8")
+    said = run(["replace", store, "MEMORY"])
+    shown = run(["inspect", store])
+    assert follow(said) == follow(shown) == ["compact"]
+
+
 def test_after_training_a_gate_and_in_what_is_shown(store: Path, model: list[str]) -> None:
     said = run(["train-gate", store, "--dev", "dev.tsv", "--epochs", "1", "--k", "5", *model])
     assert follow(said) == ["translate"]
