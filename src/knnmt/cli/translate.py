@@ -18,7 +18,7 @@ import typer
 from knnmt import timing
 from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.cli.output import open_output, require_other_output, write_all
-from knnmt.cli.progress import track
+from knnmt.cli.progress import tally
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.lines import decode_lines, read_lines
 from knnmt.corpus.plain_text import require_plain_text
@@ -94,8 +94,8 @@ def translate(
         int | None,
         typer.Option(
             min=1,
-            help="Lines read ahead and sorted by length; they are written when all of them are done, and Ctrl-C loses "
-            "no more than these. 1 answers line by line.  [default: 512]",
+            help="Lines read ahead and sorted by length. Each is written when it and those before it are done; Ctrl-C "
+            "loses no more than these. 1 answers line by line.  [default: 512]",
             show_default=False,
         ),
     ] = None,
@@ -288,24 +288,24 @@ def translate(
         translator = load(model, languages, device, dtype, threads, datastore, exact, retrieval)
         if timings:
             translator.statistics.hit_distances = Counter()
-        translations = translator.stream(
-            texts or lines_of(files, plain),
-            beam=beam,
-            n_best=n_best,
-            batch_size=batch_size,
-            batch_tokens=batch_tokens,
-            window=1 if keyboard else window,
-            split_sentences=split_sentences,
-            length_penalty=length_penalty,
-            max_tokens=max_tokens,
-            evidence=evidence,
-            match=match,
-        )
         # A bar has no place on a terminal that shows the translations themselves.
-        if output is not None or not sys.stdout.isatty():
-            translations = track(translations, "translating", total, "lines")
-        with open_output(output) as out:
-            write_all(translations, total, out, scores=scores, numbered=n_best > 1, jsonl=jsonl)
+        shown = output is not None or not sys.stdout.isatty()
+        with open_output(output) as out, tally("translating", total, "lines", shown) as finished:
+            translations = translator.stream(
+                texts or lines_of(files, plain),
+                beam=beam,
+                n_best=n_best,
+                batch_size=batch_size,
+                batch_tokens=batch_tokens,
+                window=1 if keyboard else window,
+                split_sentences=split_sentences,
+                length_penalty=length_penalty,
+                max_tokens=max_tokens,
+                evidence=evidence,
+                match=match,
+                progress=finished,
+            )
+            write_all(translations, total, out, finished, scores=scores, numbered=n_best > 1, jsonl=jsonl)
     if record is not None:
         print(record.table(), file=sys.stderr)
         if translator.statistics.rows:
