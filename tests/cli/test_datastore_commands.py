@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from german import german_memory
 from knnmt.cli import app
 from knnmt.errors import KnnmtError
 
@@ -166,3 +167,23 @@ def test_looking_into_a_store_does_not_wait_for_torch(tmp_path: Path, command: l
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
     assert done.stdout.endswith("False\n")
     assert done.returncode == 0, done.stderr
+
+
+def test_a_memory_the_other_way_round_is_said(tmp_path: Path) -> None:
+    """Once, in a line, though the memory is read more than once; and of text to translate, too."""
+    memory, text = tmp_path / "own.tsv", tmp_path / "text.txt"
+    pairs = german_memory(40)
+    memory.write_text("".join(f"{pair.target}\t{pair.source}\n" for pair in pairs), encoding="utf-8")
+    text.write_text("".join(f"{pair.target}\n" for pair in pairs), encoding="utf-8")
+    python = [sys.executable, "-m", "knnmt"]
+    command = [*python, "adapt", str(memory), "-o", str(tmp_path / "own.store"), "--sample", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == (
+        f"knnmt: warning: {memory}: the sources look English and the targets look German, but de to en was asked for. "
+        "Is the memory the other way round? --source-column 2 --target-column 1 turns it\n"
+    )
+    command = [*python, "translate", str(text), "-d", str(tmp_path / "own.store"), "--beam", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert "knnmt: warning: the text looks English, and is translated from de\n" in done.stderr

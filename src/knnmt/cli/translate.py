@@ -22,13 +22,15 @@ from knnmt.cli.progress import tally
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.lines import decode_lines, read_lines
 from knnmt.corpus.plain_text import require_plain_text
+from knnmt.corpus.sides import watched
 from knnmt.engine.shipped import DEFAULT_MODEL
-from knnmt.errors import InputError, KnnmtWarning, SettingError
+from knnmt.errors import InputError, KnnmtWarning, LanguageWarning, SettingError
 
 if TYPE_CHECKING:
     from knnmt.translator.translator import Translator
 
 _MEMORY = "With a datastore"
+_said_of_languages: set[str] = set()
 
 
 def translate(
@@ -286,13 +288,17 @@ def translate(
     with timing.record() if timings else nullcontext() as record:
         languages = (source_language, target_language)
         translator = load(model, languages, device, dtype, threads, datastore, exact, retrieval)
+        from knnmt.translator.memories import languages_of
+
         if timings:
             translator.statistics.hit_distances = Counter()
         # A bar has no place on a terminal that shows the translations themselves.
         shown = output is not None or not sys.stdout.isatty()
         with open_output(output) as out, tally("translating", total, "lines", shown) as finished:
+            lines = texts or lines_of(files, plain)
+            language = translator.engine.languages.source or (datastore and languages_of(datastore)[0])
             translations = translator.stream(
-                texts or lines_of(files, plain),
+                watched(lines, language) if language else lines,
                 beam=beam,
                 n_best=n_best,
                 batch_size=batch_size,
@@ -380,5 +386,9 @@ def _look_at_standard_input(plain: bool) -> None:
 
 
 def show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Say a warning as a line, without the place in the code."""
+    """Say a warning as a line, without the place in the code; of a memory that is read twice, once."""
+    if isinstance(message, LanguageWarning):
+        if str(message) in _said_of_languages:
+            return
+        _said_of_languages.add(str(message))
     print(f"knnmt: warning: {message}", file=sys.stderr)

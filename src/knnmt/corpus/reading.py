@@ -15,6 +15,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.plain_text import MEMORIES, document_kind, require_text
 from knnmt.corpus.po import read_po
 from knnmt.corpus.report import ReadingReport
+from knnmt.corpus.sides import SidesCheck
 from knnmt.corpus.tabular import read_csv, read_tsv
 from knnmt.corpus.tmx import read_tmx
 from knnmt.corpus.xliff import read_xliff
@@ -46,9 +47,12 @@ def read_memories(paths: Sequence[Path], config: ReadingConfig, report: ReadingR
                 pairs = _text_pairs(path, stream, next(remaining, None), config, report, files)
             else:
                 pairs = _READERS[found](stream, origin_name(path), config, report)
+            sides = SidesCheck(path, found, config)
             for pair in pairs:
                 report.pairs += 1
+                sides.see(pair)
                 yield pair
+            sides.end()
 
 
 def _open(path: Path, config: ReadingConfig, files: ExitStack) -> tuple[BufferedReader, str]:
