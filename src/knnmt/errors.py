@@ -23,7 +23,8 @@
     KnnmtWarning (a UserWarning)
     ├── LongSegmentWarning      a segment was too long for the model and was translated in parts
     ├── CutTranslationWarning   a translation reached the maximum length before it ended
-    └── IgnoredSettingWarning   a checkpoint asks for something that decoding here does not do
+    ├── IgnoredSettingWarning   a checkpoint asks for something that decoding here does not do
+    └── LanguageWarning         text looks like another language than the one it was said to be
 
 A message says what was expected, what came, where, and what can be done.
 """
@@ -124,6 +125,10 @@ class LongSegmentWarning(KnnmtWarning):
 
 class CutTranslationWarning(KnnmtWarning):
     """A translation reached the maximum length before it ended."""
+
+
+class LanguageWarning(KnnmtWarning):
+    """Text looks like another language than the one it was said to be."""
 
 
 class IgnoredSettingWarning(KnnmtWarning):

@@ -11,6 +11,7 @@ import pytest
 from german import german_sentences
 from knnmt import DecodingConfig, Translation, Translator
 from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.search import search
 from knnmt.errors import CutTranslationWarning, InputError, LongSegmentWarning, SettingError
 from knnmt.translator.translator import Settings
 
@@ -105,6 +106,27 @@ def test_an_endless_stream_is_read_only_as_far_as_needed(translator: Translator)
     stream = translator.stream(counted(), window=4, beam=1)
     assert [next(stream).source for _ in range(5)] == list(itertools.islice(endless(), 5))
     assert read == 8
+
+
+def test_a_translation_comes_as_soon_as_those_before_it_are_done(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: list[int] = []
+
+    def counted(engine: object, sources: list[object], *rest: object) -> object:
+        batches.append(len(sources))
+        return search(engine, sources, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("knnmt.translator.translator.search", counted)
+    long, short = german_sentences(1)[0], "Ja."
+    texts = ["", short, long, "", short, long, long, short, " "]
+    done: list[int] = []
+    stream = translator.stream(texts, batch_size=2, beam=1, progress=done.append)
+    seen = [(found.source, len(batches), sum(done)) for found in stream]
+    assert [source for source, *_ in seen] == texts
+    # One of each length comes first, then two long ones, then two short ones.
+    assert [count for _, count, _ in seen] == [0, 1, 2, 2, 3, 3, 3, 3, 3]
+    assert [count for *_, count in seen] == [3, 5, 7, 7, 9, 9, 9, 9, 9]
 
 
 def test_a_stream_holds_no_more_than_its_window(translator: Translator) -> None:

@@ -6,6 +6,7 @@ Nothing here imports PyTorch before a verb really needs it, so that help and lis
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -43,6 +44,7 @@ app.command("explain")(explain.explain)
 app.command("adapt")(adapt.adapt)
 app.command("build")(build.build)
 app.command("add")(change.add)
+app.command("replace")(change.replace)
 app.command("remove")(change.remove)
 app.command("compact")(change.compact)
 app.command("reduce")(compress.reduce)
@@ -76,6 +78,7 @@ def _options(
 
 def main() -> None:
     """Run a command; errors that a person can mend come as one message, without a traceback."""
+    warnings.showwarning = translate.show_warning
     try:
         app()
     except KeyboardInterrupt:

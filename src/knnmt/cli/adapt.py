@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from knnmt.cli.advice import command
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import SourceLanguage, TargetLanguage, languages_of_text
 from knnmt.cli.memories import ForFast, MemoriesIn, reads_memories
@@ -96,7 +97,6 @@ def adapt(
         config = BuildConfig(*languages, for_fast=for_fast)
         adapt_store(output, planned, translator, config, sample, typer.echo, passing_bars)
     typer.echo(f"adapted    {output}, in {time.perf_counter() - started:.0f} s")
-    of_model = "" if model == DEFAULT_MODEL else f"-m {model} "
-    typer.echo(
-        f"next       knnmt translate {of_model}-d {output} TEXT; corrections go in with knnmt add {output} MEMORY"
-    )
+    of_model = () if model == DEFAULT_MODEL else ("-m", model)
+    typer.echo(f"next       {command('translate', *of_model, '-d', output, '--text', 'TEXT')} translates with it")
+    typer.echo(f"           {command('add', output, *of_model, 'MEMORY')} puts corrections in")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from knnmt.cli.advice import command
 from knnmt.cli.index import prepare_store
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import SourceLanguage, TargetLanguage, languages_of_text
@@ -84,5 +85,5 @@ def build(
         from knnmt.datastore.store import Datastore
         from knnmt.retrieval.chooser import Target
 
-        with ends_with(f"the store is built; `knnmt index {output}` makes its index"):
+        with ends_with(f"the store is built; {command('index', output)} makes its index"):
             prepare_store(Datastore.open(output), engine, Target(), None, None, first_good=True, table=lambda _: None)

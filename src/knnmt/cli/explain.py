@@ -14,7 +14,7 @@ import typer
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.memories import typed_parameters
 from knnmt.cli.progress import track
-from knnmt.cli.translate import lines_of, load, show_warning, translate
+from knnmt.cli.translate import count_lines, lines_of, load, show_warning, translate
 from knnmt.errors import InputError, KnnmtWarning, SettingError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def _with_options_of_translate(command: Callable[..., None]) -> Callable[..., No
     offered = {each.name: each for each in typed_parameters(translate)}
     panel = {name for name in offered if _panel(offered[name]) == _panel(offered["exact"])}
     of_memory = [name for name in offered if name in panel.difference(_OF_LOADING, _ALWAYS)]
-    shared = [offered[name] for name in [*_OF_LANGUAGES, *_OF_LOADING, *_OF_DECODING, *of_memory]]
+    shared = [offered[name] for name in [*_OF_LANGUAGES, *_OF_LOADING, *_OF_DECODING, "plain", *of_memory]]
     own = [each for each in typed_parameters(command) if each.kind is not each.VAR_KEYWORD]
 
     def with_options(**given: Any) -> None:
@@ -92,6 +92,9 @@ def explain(
         print("Reading lines from the keyboard; Ctrl-D ends.", file=sys.stderr)
     warnings.showwarning = show_warning
     warnings.simplefilter("default", KnnmtWarning)  # once, though a text is translated with the memory and without
+    plain = options.pop("plain")
+    if not texts:
+        count_lines(files, plain)  # what cannot be read shows before the model is loaded
     loading = {name: options.pop(name) for name in _OF_LOADING}
     decoding = {name: options.pop(name) for name in _OF_DECODING}
     if candidates := options.pop("fast_candidates", None):
@@ -101,7 +104,7 @@ def explain(
 
     from knnmt.translator.explanation import explain as explaining
 
-    asked = (text for text in texts or lines_of(files) if text.strip())
+    asked = (text for text in texts or lines_of(files, plain) if text.strip())
     explanations = explaining(translator, asked, window=1 if keyboard else _WINDOW, **decoding)
     with ends_with("nothing more is shown, and no page is written"):
         if html is None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from knnmt.cli.advice import command
 from knnmt.cli.change import Store
 from knnmt.cli.memories import in_words
 from knnmt.datastore.manifest import INDEXES
@@ -31,7 +32,10 @@ def inspect(
     search: Annotated[str | None, typer.Option(help="Show sentences that contain a text.", show_default=False)] = None,
     limit: Annotated[int, typer.Option(min=1, help="Most sentences or origins to show.")] = 20,
 ) -> None:
-    """Show what is in a datastore: counts, origins, entries. Each entry's token is marked in its sentence."""
+    """Show what is in a datastore: counts, origins, entries. Each entry's token is marked in its sentence.
+
+    With --search, the status is 1 where no sentence contains the text.
+    """
     from knnmt.datastore.store import Datastore
 
     opened = Datastore.open(store)
@@ -105,7 +109,9 @@ def _show_summary(store: Datastore, limit: int) -> None:
     typer.echo(f"sentences   {manifest.live_sentences:,}")
     typer.echo(f"entries     {manifest.live_entries:,} of {manifest.dim} dimensions, {manifest.key_dtype}")
     if manifest.entries > manifest.live_entries:
-        typer.echo(f"removed     {manifest.entries - manifest.live_entries:,} entries, until `knnmt compact`")
+        typer.echo(
+            f"removed     {manifest.entries - manifest.live_entries:,} entries, until {command('compact', store.path)}"
+        )
     if manifest.for_fast:
         states = sum(segment.arrays["source_states"].nbytes for segment in store.segments)
         tokens = sum(len(segment.arrays["source_tokens"]) for segment in store.segments)
@@ -115,7 +121,7 @@ def _show_summary(store: Datastore, limit: int) -> None:
     typer.echo(f"on disk     {in_words(size)} in {len(manifest.files())} files")
     _show_index(store)
     if (gate := store.path / "gate.safetensors").is_file():
-        typer.echo(f"gate        {gate.name}: knnmt translate -d {store.path} --gate ALPHA uses it")
+        typer.echo(f"gate        {gate.name}: {command('translate', '-d', store.path, '--gate', 0.5)} uses it")
     origins = Counter(pair.origin.partition("#")[0] for pair in store.pairs())
     for origin, count in origins.most_common(limit):
         typer.echo(f"origin      {origin}: {count:,} sentences")
@@ -183,8 +189,16 @@ def _show_sentences(store: Datastore, text: str, limit: int) -> None:
     if not text:
         raise SettingError("--search needs a text to look for")
     found = (pair for pair in store.pairs() if text in pair.source or text in pair.target)
+    shown = False
     for pair in islice(found, limit):
         typer.echo(f"{pair.origin}\n  source  {pair.source}\n  target  {pair.target}")
+        shown = True
     rest = sum(1 for _ in found)
     if rest:
         typer.echo(f"and {rest:,} more")
+    if not shown:
+        folded = text.casefold()
+        other = sum(1 for pair in store.pairs() if folded in f"{pair.source}\n{pair.target}".casefold())
+        hint = f"; {other:,} would if capital letters did not count" if other else ""
+        typer.echo(f"no sentence of {store.path} contains {text!r}{hint}", err=True)
+        raise typer.Exit(1)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 import typer
 
 from knnmt.cli.interrupt import Interrupts
+from knnmt.cli.progress import Tally
 from knnmt.errors import SettingError, StorageError
 
 if TYPE_CHECKING:
@@ -41,7 +42,14 @@ def open_output(output: Path | None) -> TextIO | nullcontext[TextIO]:
 
 
 def write_all(
-    translations: Iterator[Translation], total: int | None, out: TextIO, *, scores: bool, numbered: bool, jsonl: bool
+    translations: Iterator[Translation],
+    total: int | None,
+    out: TextIO,
+    finished: Tally,
+    *,
+    scores: bool,
+    numbered: bool,
+    jsonl: bool,
 ) -> None:
     """Write translations as they come; what is written stays, whatever ends it."""
     done = 0
@@ -53,8 +61,15 @@ def write_all(
                     out.flush()
                     done += 1
     except KeyboardInterrupt:
+        finished.close()
         of = f" of {total}" if total is not None else ""
         print(f"\nknnmt: interrupted; {done}{of} lines are translated and written", file=sys.stderr)
+        if waiting := finished.done - done:
+            print(
+                f"knnmt: {waiting} more were done before lines that stand above them, and are not written; "
+                "a smaller --window leaves fewer",
+                file=sys.stderr,
+            )
         raise typer.Exit(130) from None
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on; not an error

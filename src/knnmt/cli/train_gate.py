@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from knnmt.cli.advice import command
 from knnmt.cli.change import Store
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.options import Device, Exact, KeepKnown, ModelOfStore, Threads
@@ -120,7 +121,8 @@ def train_gate(
         _report(trained, reported)
         if save:
             trained.gate.write(opened.path)
-            typer.echo(f"saved       {opened.path / FILE}; use it: knnmt translate -d {store} --gate ALPHA")
+            used = command("translate", *([] if model is None else ["-m", model]), "-d", store, "--gate", 0.5)
+            typer.echo(f"saved       {opened.path / FILE}; {used} uses it")
 
 
 def _say(epoch: Epoch) -> None:

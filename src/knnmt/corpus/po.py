@@ -16,6 +16,7 @@ from knnmt.corpus.languages import matches
 from knnmt.corpus.lines import refuse_utf16
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.po_identifiers import message_text
 from knnmt.corpus.report import ReadingReport, UnitError
 from knnmt.errors import MissingDependencyError
 
@@ -127,10 +128,13 @@ def _parse(polib: Any, entry: _Entry, encoding: str) -> Any:
     if "msgid_plural" in keywords and "msgstr" in keywords:
         raise UnitError("expected msgstr[0] and so on beside msgid_plural, found msgstr")
     try:
-        return polib.pofile(_EntryText("\n".join(lines)), encoding=encoding)
+        catalog = polib.pofile(_EntryText("\n".join(lines)), encoding=encoding)
     except (OSError, ValueError, IndexError) as error:
         reason = str(error).rpartition("): ")[2]
         raise UnitError(f"expected an entry of a PO catalog, found one that cannot be read: {reason}") from error
+    for parsed in catalog:
+        parsed.tcomment = parsed.tcomment or catalog.header  # for comments above the first entry it takes as the file's
+    return catalog
 
 
 def _forms(
@@ -143,7 +147,7 @@ def _forms(
             for form, translation in sorted(entry.msgstr_plural.items())
         ]
     else:
-        forms = [(entry.msgid, entry.msgstr, place)]
+        forms = [(message_text(entry) or "", entry.msgstr, place)]
     reason = _reason_against(entry, language, config)
     if reason:
         report.skip(reason, len(forms))
@@ -154,6 +158,9 @@ def _forms(
     for message, translation, origin in forms:
         if not translation.strip():
             report.skip("untranslated")
+            continue
+        if not message:
+            report.skip("identifier whose text the catalog does not say")
             continue
         pair = (message, translation)
         if config.accelerators == "drop":

@@ -22,6 +22,7 @@ from knnmt.datastore.building import BuildConfig, Progress, build, clear_leftove
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import SEGMENTS, Manifest, RemovedSentences, SegmentRecord, read_manifest
 from knnmt.datastore.merging import merge_segments
+from knnmt.datastore.origins import origin_test
 from knnmt.datastore.projection import StoredProjection
 from knnmt.datastore.segment import Segment
 from knnmt.datastore.slices import SLICE_ENTRIES, cut_slices
@@ -176,9 +177,11 @@ class Datastore:
         """Remove every sentence that `chosen` accepts, in one publication."""
         return self._change(chosen, (), None, no_progress)
 
-    def replace(self, chosen: Selection, pairs: Iterable[SegmentPair], engine: Engine[State]) -> Change:
+    def replace(
+        self, chosen: Selection, pairs: Iterable[SegmentPair], engine: Engine[State], progress: Progress = no_progress
+    ) -> Change:
         """Remove and add in one publication: a corrected unit takes its own place."""
-        return self._change(chosen, pairs, engine, no_progress)
+        return self._change(chosen, pairs, engine, progress)
 
     def compact(self) -> Change:
         """Write the store anew without removed sentences, in segments of full size. Entry ids change."""
@@ -289,7 +292,7 @@ def _open_newest(
 def matching(origin: str | None = None, source_text: str | None = None, match: str | None = None) -> Selection:
     """Accepts the sentences that fit everything given.
 
-    origin: the origin whole, or the name of a file (all its units)
+    origin: the origin whole, or a file (all its units) by its path or name; `knnmt.datastore.origins` says all
     source_text: the source text whole
     match: a regular expression found in the source or the target
     """
@@ -300,9 +303,11 @@ def matching(origin: str | None = None, source_text: str | None = None, match: s
     except re.error as error:
         raise SettingError(f"{match!r} is not a regular expression: {error}") from error
 
+    of_origin = None if origin is None else origin_test(origin)
+
     def accepts(pair: SegmentPair) -> bool:
         return (
-            (origin is None or origin in (pair.origin, pair.origin.partition("#")[0]))
+            (of_origin is None or of_origin(pair.origin))
             and (source_text is None or pair.source == source_text)
             and (pattern is None or bool(pattern.search(pair.source) or pattern.search(pair.target)))
         )

@@ -171,7 +171,7 @@ def _earlier(directory: Path, name: str, made_from: dict[str, object]) -> tuple[
     """What an earlier run left, if it is whole and was made from the same."""
     try:
         record = json.loads(_record_of(directory, name).read_text(encoding="utf-8"))
-        hypotheses = list(read_lines(_hypotheses_of(directory, name)))
+        hypotheses = list(read_lines(_hypotheses_of(directory, name), plain=True))
         same = record["made_from"] == made_from and record["hypotheses"] == _digest(_lines(hypotheses))
         return (hypotheses, Figures(**record["figures"])) if same else None
     except (OSError, ValueError, LookupError, TypeError, InputError):

@@ -6,7 +6,7 @@ With a datastore, every step of the search mixes the model's distribution with t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -38,6 +38,7 @@ from knnmt.translator.memories import (
 from knnmt.translator.segments import Segment, cut_to_fit, in_form, join, segments_of
 from knnmt.translator.spans import Span, spans_of
 from knnmt.translator.translation import Token, Translation
+from knnmt.translator.turns import Turns
 from knnmt.version import __version__
 
 _ON_A_GPU = BatchingConfig(sentences=128)
@@ -76,6 +77,7 @@ class _Call:
     evidence: bool
     match: bool
     retrieval: dict[str, Any]
+    progress: Callable[[int], None]
 
 
 class Translator:
@@ -153,10 +155,12 @@ class Translator:
         max_tokens: int | None = None,
         evidence: bool = False,
         match: bool = False,
+        progress: Callable[[int], None] = lambda _: None,
         **retrieval: Unpack[DatastoreSettings],
     ) -> Iterator[Translation]:
         """Translations in the order of `texts`, which may be endless: memory is bounded by `window` texts.
 
+        A translation is handed on as soon as it and those before it are done.
         A text may be a `Request` that names a datastore of its own; requests for different ones are decoded together.
 
         beam: hypotheses kept at each step, 5 whatever the checkpoint says; 1 is greedy search
@@ -168,6 +172,7 @@ class Translator:
         length_penalty, early_stopping, max_tokens: as the checkpoint says unless given
         evidence: let every token say what it was made of
         match: name the memory's closest source segment
+        progress: told how many more texts are done, which may have to wait for others before them
         datastore: the memory to use, None for the model alone; by default the translator's own
         The other settings are those of `RetrievalSettings`, by default the translator's own.
         """
@@ -181,7 +186,7 @@ class Translator:
         check(not isinstance(texts, str), "stream takes many texts; for one, use translate, or give a list")
         batching = _batching(self.engine.device, batch_size, batch_tokens, window)
         datastore, settings = self._memory_settings(retrieval)
-        call = _Call(config, batching, split_sentences, evidence, match, settings)
+        call = _Call(config, batching, split_sentences, evidence, match, settings, progress)
         if datastore is not None:
             self.memories.retrieval(datastore, settings)
         requests = (_with_store(text, datastore) for text in texts)
@@ -250,20 +255,32 @@ class Translator:
         of_source = [retrieval for retrieval, segments in zip(retrievals, segmented, strict=True) for _ in segments]
         found: list[list[Hypothesis]] = [[] for _ in sources]
         evidence: list[list[list[Evidence]]] = [[] for _ in sources]
-        for batch in batches_by_length([len(source) for source in sources], call.batching):
-            hypotheses, recorded = self._search([sources[i] for i in batch], [of_source[i] for i in batch], call)
-            for index, each, why in zip(batch, hypotheses, recorded, strict=True):
-                found[index], evidence[index] = each, why
-        done = 0
-        for request, segments in zip(requests, segmented, strict=True):
-            mine = slice(done, done + len(segments))
-            done += len(segments)
-            with timing.stage("text"):
-                translation = self._assemble(request.text, segments, found[mine], evidence[mine], call.decoding)
-                if call.match and request.datastore is not None:
-                    matcher = self.memories.open(request.datastore).matcher
-                    translation = replace(translation, match=matcher.closest(request.text))
-            yield translation
+        turns = Turns([len(segments) for segments in segmented])
+        batches = batches_by_length([len(source) for source in sources], call.batching)
+        # The batch with the first segment that waits comes next, so that some texts can be handed on early.
+        for batch in [[], *sorted(batches, key=min)]:  # texts without words need none
+            if batch:
+                hypotheses, recorded = self._search([sources[i] for i in batch], [of_source[i] for i in batch], call)
+                for index, each, why in zip(batch, hypotheses, recorded, strict=True):
+                    found[index], evidence[index] = each, why
+            call.progress(turns.decoded(batch))
+            for text, mine in turns.come():
+                yield self._translation(requests[text], segmented[text], found[mine], evidence[mine], call)
+
+    def _translation(
+        self,
+        request: Request,
+        segments: Sequence[Segment],
+        hypotheses: Sequence[Sequence[Hypothesis]],
+        evidence: Sequence[Sequence[Sequence[Evidence]]],
+        call: _Call,
+    ) -> Translation:
+        with timing.stage("text"):
+            translation = self._assemble(request.text, segments, hypotheses, evidence, call.decoding)
+            if call.match and request.datastore is not None:
+                matcher = self.memories.open(request.datastore).matcher
+                translation = replace(translation, match=matcher.closest(request.text))
+            return translation
 
     def _retrieval(self, request: Request, call: _Call) -> Retrieval | None:
         if request.datastore is None:
