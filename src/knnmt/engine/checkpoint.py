@@ -117,7 +117,9 @@ def _weight_files(directory: Path) -> list[Path]:
             places = read_json(index).get("weight_map")
             if not isinstance(places, dict):
                 raise CheckpointError(f"{index}: expected weight_map, the file of each tensor, and there is none")
-            parts = sorted(set(places.values()))
+            parts = sorted(set(map(str, places.values())))
+            if outside := [part for part in parts if Path(part).name != part]:
+                raise CheckpointError(f"{index}: expected names of files beside it, found {outside[0]!r}")
             missing = [part for part in parts if not (directory / part).is_file()]
             if missing:
                 raise CheckpointError(f"{index}: names {len(parts)} files, of which {', '.join(missing)} are not there")
@@ -140,6 +142,11 @@ def _load_safetensors(path: Path) -> dict[str, Tensor]:
 def _load_torch(path: Path) -> dict[str, Tensor]:
     import torch
 
+    if torch.__version__ < (2, 6):  # before, what was said to be weights alone could still run code (CVE-2025-32434)
+        raise CheckpointError(
+            f"{path}: is only read with PyTorch 2.6 or newer, this is {torch.__version__}, which such files can "
+            "make run code. Upgrade PyTorch, or convert the checkpoint to model.safetensors."
+        )
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a broken or hostile file can make the reader raise almost anything
