@@ -13,6 +13,7 @@ from knnmt.cli.options import Device, Threads
 from knnmt.cli.progress import counter, passing_bars
 from knnmt.cli.start import load_quickly
 from knnmt.datastore.manifest import INDEXES
+from knnmt.engine.checkpoint import NamedByStore
 from knnmt.errors import KnnmtError
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ def add(
     manifest = opened.manifest
     languages = (manifest.source_language, manifest.target_language)
     reading = memories_in(*languages)
-    engine = load_quickly(model or manifest.model_name, device, threads, manifest.compute_dtype, *languages)
+    engine = load_quickly(
+        model or NamedByStore(manifest.model_name), device, threads, manifest.compute_dtype, *languages
+    )
     unchanged = ends_with("the store is as it was")
     with unchanged, counter("adding", reading.count, "pairs") as progress:
         change = opened.add(reading.pairs(), engine, progress=progress)

@@ -15,7 +15,7 @@ import typer
 from knnmt.cli.change import Store
 from knnmt.cli.memories import in_words
 from knnmt.datastore.manifest import INDEXES
-from knnmt.errors import DatastoreDamagedError, ModelError, SettingError
+from knnmt.errors import DatastoreDamagedError, MissingDependencyError, ModelError, SettingError
 from knnmt.translator.spans import span_in_segment
 
 if TYPE_CHECKING:
@@ -83,14 +83,14 @@ def export(
 
 def _tokenizer_of(store: Datastore) -> Tokenizer | None:
     """The tokenizer that the store was built with, if its model can be found here."""
-    from knnmt.engine.checkpoint import find_checkpoint, fingerprint
+    from knnmt.engine.checkpoint import NamedByStore, find_checkpoint, fingerprint
     from knnmt.engine.tokenizer import load_tokenizer
 
     try:
-        directory = find_checkpoint(store.manifest.model_name)
+        directory = find_checkpoint(NamedByStore(store.manifest.model_name))
         same = fingerprint(directory).tokenizer == store.manifest.tokenizer
         return load_tokenizer(directory) if same else None
-    except (ModelError, OSError):
+    except (ModelError, MissingDependencyError, OSError):
         return None
 
 

@@ -19,6 +19,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.splitting import halves, spread
+from knnmt.engine.checkpoint import NamedByStore
 from knnmt.errors import DatastoreDamagedError, InputError, KnnmtWarning, SettingError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def load_for(store: Datastore, model: str | None, device: str | None, threads: i
 
     manifest = store.manifest
     return Translator(
-        model or manifest.model_name,
+        model or NamedByStore(manifest.model_name),
         device=device,
         threads=threads,
         exact=exact,
