@@ -12,6 +12,7 @@ from knnmt.cli.memories import MemoriesIn, in_words, reads_memories
 from knnmt.cli.options import Device, Threads
 from knnmt.cli.progress import counter, passing_bars
 from knnmt.cli.start import load_quickly
+from knnmt.corpus.visible import visible
 from knnmt.datastore.manifest import INDEXES
 from knnmt.engine.checkpoint import NamedByStore
 from knnmt.errors import KnnmtError
@@ -85,7 +86,7 @@ def remove(
     if dry_run:
         found = [pair for pair in opened.pairs() if chosen(pair)]
         for pair in found:
-            typer.echo(f"{pair.origin}\t{pair.source}\t{pair.target}")
+            typer.echo("\t".join(map(visible, (pair.origin, pair.source, pair.target))))
         typer.echo(f"would remove {len(found):,} sentences")
         return
     change = opened.remove(chosen)

@@ -14,6 +14,7 @@ import typer
 
 from knnmt.cli.change import Store
 from knnmt.cli.memories import in_words
+from knnmt.corpus.visible import visible
 from knnmt.datastore.manifest import INDEXES
 from knnmt.errors import DatastoreDamagedError, MissingDependencyError, ModelError, SettingError
 from knnmt.translator.spans import span_in_segment
@@ -99,7 +100,7 @@ def _show_summary(store: Datastore, limit: int) -> None:
     size = sum(stored.bytes for stored in manifest.files())
     typer.echo(f"store       {store.path}, generation {manifest.generation}")
     typer.echo(
-        f"model       {manifest.model_name} ({manifest.model[:12]}), "
+        f"model       {visible(manifest.model_name)} ({manifest.model[:12]}), "
         f"{manifest.source_language} to {manifest.target_language}"
     )
     typer.echo(f"sentences   {manifest.live_sentences:,}")
@@ -118,7 +119,7 @@ def _show_summary(store: Datastore, limit: int) -> None:
         typer.echo(f"gate        {gate.name}: knnmt translate -d {store.path} --gate ALPHA uses it")
     origins = Counter(pair.origin.partition("#")[0] for pair in store.pairs())
     for origin, count in origins.most_common(limit):
-        typer.echo(f"origin      {origin}: {count:,} sentences")
+        typer.echo(f"origin      {visible(origin)}: {count:,} sentences")
     if len(origins) > limit:
         typer.echo(f"            and {len(origins) - limit:,} more")
 
@@ -162,21 +163,19 @@ def _damage_said() -> Iterator[None]:
 
 
 def _show_entry(entry: Entry, tokenizer: Tokenizer | None) -> None:
-    removed = ", removed" if entry.removed else ""
-    typer.echo(
-        f"entry {entry.id}: token {entry.position + 1} of {len(entry.target_tokens)}, from {entry.pair.origin}{removed}"
-    )
-    typer.echo(f"  source  {entry.pair.source}")
+    origin = visible(entry.pair.origin) + (", removed" if entry.removed else "")
+    typer.echo(f"entry {entry.id}: token {entry.position + 1} of {len(entry.target_tokens)}, from {origin}")
+    typer.echo(f"  source  {visible(entry.pair.source)}")
     typer.echo(f"  target  {_marked(entry, tokenizer)}")
 
 
 def _marked(entry: Entry, tokenizer: Tokenizer | None) -> str:
     """The target with the entry's token in angle quotes."""
     if tokenizer is None:
-        return f"{entry.pair.target}  (value {entry.value}; the model's tokenizer is not here to show it)"
+        return f"{visible(entry.pair.target)}  (value {entry.value}; the model's tokenizer is not here to show it)"
     target = entry.pair.target
     start, end = span_in_segment(tokenizer, entry.target_tokens.tolist(), entry.position, target)
-    return f"{target[:start]}«{target[start:end] or 'end'}»{target[end:]}"
+    return f"{visible(target[:start])}«{visible(target[start:end]) or 'end'}»{visible(target[end:])}"
 
 
 def _show_sentences(store: Datastore, text: str, limit: int) -> None:
@@ -184,7 +183,7 @@ def _show_sentences(store: Datastore, text: str, limit: int) -> None:
         raise SettingError("--search needs a text to look for")
     found = (pair for pair in store.pairs() if text in pair.source or text in pair.target)
     for pair in islice(found, limit):
-        typer.echo(f"{pair.origin}\n  source  {pair.source}\n  target  {pair.target}")
+        typer.echo(f"{visible(pair.origin)}\n  source  {visible(pair.source)}\n  target  {visible(pair.target)}")
     rest = sum(1 for _ in found)
     if rest:
         typer.echo(f"and {rest:,} more")

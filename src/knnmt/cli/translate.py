@@ -18,6 +18,7 @@ from knnmt.cli.output import open_output, require_other_output, write_all
 from knnmt.cli.progress import track
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.lines import decode_lines, read_lines
+from knnmt.corpus.visible import visible
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import KnnmtWarning, SettingError
 
@@ -338,4 +339,4 @@ def lines_of(files: list[Path] | None) -> Iterator[str]:
 
 def show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """Say a warning as a line, without the place in the code."""
-    print(f"knnmt: warning: {message}", file=sys.stderr)
+    print(f"knnmt: warning: {visible(str(message))}", file=sys.stderr)
