@@ -15,7 +15,7 @@ from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.errors import DatastoreMismatchError, NotADatastoreError, SettingError
+from knnmt.errors import DatastoreMismatchError, ModelNotFoundError, NotADatastoreError, SettingError
 from knnmt.index.saved import build_index
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.preparation import prepare
@@ -157,7 +157,7 @@ def test_the_model_is_by_default_the_one_that_the_store_was_built_with(tiny_chec
     with pytest.raises(DatastoreMismatchError, match="Use the model it was built with"):
         Translator("de-en", device="cpu", datastore=made)
     shutil.rmtree(own)
-    with pytest.raises(DatastoreMismatchError, match="own'; the model of 'de-en' is another"):
+    with pytest.raises(ModelNotFoundError, match=r"own', which is not on this machine.*: --model DIRECTORY"):
         Translator(device="cpu", datastore=made)
 
 

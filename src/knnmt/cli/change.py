@@ -16,8 +16,10 @@ from knnmt.cli.options import Device, Threads
 from knnmt.cli.progress import counter, passing_bars
 from knnmt.cli.start import load_quickly
 from knnmt.corpus.sameness import plain
+from knnmt.corpus.visible import visible
 from knnmt.datastore.manifest import INDEXES
 from knnmt.datastore.origins import close_origins, file_of
+from knnmt.engine.checkpoint import NamedByStore
 from knnmt.errors import InputError, KnnmtError, SettingError
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ def replace(
             f"new        {len(done.new):,} pairs whose source the store did not hold{', left out' * known_only}:"
         )
         for pair in done.new[:_MOST_SHOWN]:
-            typer.echo(f"           {pair.origin}  {pair.source}")
+            typer.echo(f"           {visible(pair.origin)}  {visible(pair.source)}")
     _say_size(opened)
     _say_what_stays(opened, change.removed_sentences)
     _follow(opened)
@@ -143,7 +145,7 @@ def remove(
         raise InputError(_nothing_fits(opened, origin, source_text))
     if dry_run:
         for pair in found:
-            typer.echo(f"{pair.origin}\t{pair.source}\t{pair.target}")
+            typer.echo("\t".join(map(visible, (pair.origin, pair.source, pair.target))))
         typer.echo(f"would remove {len(found):,} sentences")
         return
     if not yes and 2 * len(found) > opened.manifest.live_sentences:
@@ -152,7 +154,7 @@ def remove(
     typer.echo(f"removed    {change.removed_sentences:,} sentences, {change.removed_entries:,} entries")
     files = Counter(file_of(pair.origin) for pair in found)
     for file, count in files.most_common(_MOST_SHOWN):
-        typer.echo(f"           {count:,} of {file}")
+        typer.echo(f"           {count:,} of {visible(file)}")
     if len(files) > _MOST_SHOWN:
         typer.echo(f"           and of {len(files) - _MOST_SHOWN:,} more files")
     _say_size(opened)
@@ -186,7 +188,8 @@ def _open_to_change(
     manifest = opened.manifest
     languages = (manifest.source_language, manifest.target_language)
     reading = memories_in(*languages)
-    engine = load_quickly(model or manifest.model_name, device, threads, manifest.compute_dtype, *languages)
+    named = model or NamedByStore(manifest.model_name)
+    engine = load_quickly(named, device, threads, manifest.compute_dtype, *languages)
     return opened, reading, engine
 
 

@@ -14,6 +14,7 @@ import typer
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.memories import typed_parameters
 from knnmt.cli.progress import track
+from knnmt.cli.streams import noticing_loss, unguarded
 from knnmt.cli.translate import count_lines, lines_of, load, show_warning, translate
 from knnmt.errors import InputError, KnnmtWarning, SettingError
 
@@ -121,13 +122,15 @@ def _print_all(explanations: Iterator[Explanation], full: bool) -> int:
 
     from knnmt.translator.terminal import print_explanation
 
-    sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-    console = Console(highlight=False, emoji=False, markup=False)
+    screen = unguarded(sys.stdout)  # every text is made visible before it is coloured
+    screen.reconfigure(encoding="utf-8")  # type: ignore[attr-defined]
+    console = Console(file=screen, highlight=False, emoji=False, markup=False)
     shown = 0
     for shown, explanation in enumerate(explanations, 1):
-        if shown > 1:
-            console.rule(style="dim")
-        print_explanation(explanation, console, full)
+        with noticing_loss():
+            if shown > 1:
+                console.rule(style="dim")
+            print_explanation(explanation, console, full)
     return shown
 
 

@@ -17,6 +17,7 @@ from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.splitting import halves, spread
+from knnmt.engine.checkpoint import NamedByStore
 from knnmt.errors import SettingError
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def index(
     opened = Datastore.open(store)
     manifest = opened.manifest
     languages = (manifest.source_language, manifest.target_language)
-    engine = load_quickly(model or manifest.model_name, "cpu", threads, None, *languages)
+    engine = load_quickly(model or NamedByStore(manifest.model_name), "cpu", threads, None, *languages)
     manifest.require_engine(store, engine)
     from knnmt.index.kinds import EXACT, KINDS
     from knnmt.retrieval.chooser import Target

@@ -15,8 +15,9 @@ import typer
 from knnmt.cli.advice import command
 from knnmt.cli.change import Store
 from knnmt.cli.memories import in_words
+from knnmt.corpus.visible import visible
 from knnmt.datastore.manifest import INDEXES
-from knnmt.errors import DatastoreDamagedError, ModelError, SettingError
+from knnmt.errors import DatastoreDamagedError, MissingDependencyError, ModelError, SettingError
 from knnmt.translator.spans import span_in_segment
 
 if TYPE_CHECKING:
@@ -87,14 +88,14 @@ def export(
 
 def _tokenizer_of(store: Datastore) -> Tokenizer | None:
     """The tokenizer that the store was built with, if its model can be found here."""
-    from knnmt.engine.checkpoint import find_checkpoint, fingerprint
+    from knnmt.engine.checkpoint import NamedByStore, find_checkpoint, fingerprint
     from knnmt.engine.tokenizer import load_tokenizer
 
     try:
-        directory = find_checkpoint(store.manifest.model_name)
+        directory = find_checkpoint(NamedByStore(store.manifest.model_name))
         same = fingerprint(directory).tokenizer == store.manifest.tokenizer
         return load_tokenizer(directory) if same else None
-    except (ModelError, OSError):
+    except (ModelError, MissingDependencyError, OSError):
         return None
 
 
@@ -103,7 +104,7 @@ def _show_summary(store: Datastore, limit: int) -> None:
     size = sum(stored.bytes for stored in manifest.files())
     typer.echo(f"store       {store.path}, generation {manifest.generation}")
     typer.echo(
-        f"model       {manifest.model_name} ({manifest.model[:12]}), "
+        f"model       {visible(manifest.model_name)} ({manifest.model[:12]}), "
         f"{manifest.source_language} to {manifest.target_language}"
     )
     typer.echo(f"sentences   {manifest.live_sentences:,}")
@@ -124,7 +125,7 @@ def _show_summary(store: Datastore, limit: int) -> None:
         typer.echo(f"gate        {gate.name}: {command('translate', '-d', store.path, '--gate', 0.5)} uses it")
     origins = Counter(pair.origin.partition("#")[0] for pair in store.pairs())
     for origin, count in origins.most_common(limit):
-        typer.echo(f"origin      {origin}: {count:,} sentences")
+        typer.echo(f"origin      {visible(origin)}: {count:,} sentences")
     if len(origins) > limit:
         typer.echo(f"            and {len(origins) - limit:,} more")
 
@@ -168,21 +169,19 @@ def _damage_said() -> Iterator[None]:
 
 
 def _show_entry(entry: Entry, tokenizer: Tokenizer | None) -> None:
-    removed = ", removed" if entry.removed else ""
-    typer.echo(
-        f"entry {entry.id}: token {entry.position + 1} of {len(entry.target_tokens)}, from {entry.pair.origin}{removed}"
-    )
-    typer.echo(f"  source  {entry.pair.source}")
+    origin = visible(entry.pair.origin) + (", removed" if entry.removed else "")
+    typer.echo(f"entry {entry.id}: token {entry.position + 1} of {len(entry.target_tokens)}, from {origin}")
+    typer.echo(f"  source  {visible(entry.pair.source)}")
     typer.echo(f"  target  {_marked(entry, tokenizer)}")
 
 
 def _marked(entry: Entry, tokenizer: Tokenizer | None) -> str:
     """The target with the entry's token in angle quotes."""
     if tokenizer is None:
-        return f"{entry.pair.target}  (value {entry.value}; the model's tokenizer is not here to show it)"
+        return f"{visible(entry.pair.target)}  (value {entry.value}; the model's tokenizer is not here to show it)"
     target = entry.pair.target
     start, end = span_in_segment(tokenizer, entry.target_tokens.tolist(), entry.position, target)
-    return f"{target[:start]}«{target[start:end] or 'end'}»{target[end:]}"
+    return f"{visible(target[:start])}«{visible(target[start:end]) or 'end'}»{visible(target[end:])}"
 
 
 def _show_sentences(store: Datastore, text: str, limit: int) -> None:
@@ -191,7 +190,7 @@ def _show_sentences(store: Datastore, text: str, limit: int) -> None:
     found = (pair for pair in store.pairs() if text in pair.source or text in pair.target)
     shown = False
     for pair in islice(found, limit):
-        typer.echo(f"{pair.origin}\n  source  {pair.source}\n  target  {pair.target}")
+        typer.echo(f"{visible(pair.origin)}\n  source  {visible(pair.source)}\n  target  {visible(pair.target)}")
         shown = True
     rest = sum(1 for _ in found)
     if rest:

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -15,6 +15,7 @@ import typer
 
 from knnmt.cli.interrupt import Interrupts
 from knnmt.cli.progress import Tally
+from knnmt.cli.streams import unguarded
 from knnmt.errors import SettingError, StorageError
 
 if TYPE_CHECKING:
@@ -30,15 +31,28 @@ def require_other_output(output: Path | None, files: list[Path] | None) -> None:
         raise SettingError(f"--output {output} is what is read from, and would be overwritten while it is read")
 
 
-def open_output(output: Path | None) -> TextIO | nullcontext[TextIO]:
-    """A file to write to, or standard output."""
+@contextmanager
+def open_output(output: Path | None) -> Iterator[TextIO]:
+    """A file to write to, or standard output.
+
+    Translations are data, written as they are, except where a person reads them: on a terminal nothing may act.
+    """
     if output is None:
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
-        return nullcontext(sys.stdout)
+        stream = sys.stdout if sys.stdout.isatty() else unguarded(sys.stdout)
+        stream.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[attr-defined]
+        yield stream
+        return
     try:
-        return output.open("w", encoding="utf-8", newline="\n")
+        file = output.open("w", encoding="utf-8", newline="\n")
     except OSError as error:
         raise SettingError(f"--output {output}: cannot be written: {error.strerror}") from error
+    try:
+        yield file
+    except BaseException:
+        with suppress(OSError):  # a full disk refuses what is left once more; the first time is what is told
+            file.close()
+        raise
+    file.close()
 
 
 def write_all(

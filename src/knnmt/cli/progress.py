@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from knnmt.cli.streams import unguarded
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -33,7 +35,7 @@ def _bar(unit: str) -> Progress:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    return Progress(*columns, console=Console(file=unguarded(sys.stderr)), transient=True)
 
 
 def track(items: Iterable[Item], description: str, total: int | None, unit: str) -> Iterator[Item]:

@@ -23,6 +23,7 @@ from knnmt.cli.start import heavy_imports
 from knnmt.corpus.lines import decode_lines, read_lines
 from knnmt.corpus.plain_text import require_plain_text
 from knnmt.corpus.sides import watched
+from knnmt.corpus.visible import visible
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError, KnnmtWarning, LanguageWarning, SettingError
 
@@ -391,4 +392,4 @@ def show_warning(message: Warning | str, *_: object, **__: object) -> None:
         if str(message) in _said_of_languages:
             return
         _said_of_languages.add(str(message))
-    print(f"knnmt: warning: {message}", file=sys.stderr)
+    print(f"knnmt: warning: {visible(str(message))}", file=sys.stderr)

@@ -19,6 +19,8 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.splitting import halves, spread
+from knnmt.corpus.visible import visible
+from knnmt.engine.checkpoint import NamedByStore
 from knnmt.errors import DatastoreDamagedError, InputError, KnnmtWarning, SettingError
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ def load_for(store: Datastore, model: str | None, device: str | None, threads: i
 
     manifest = store.manifest
     return Translator(
-        model or manifest.model_name,
+        model or NamedByStore(manifest.model_name),
         device=device,
         threads=threads,
         exact=exact,
@@ -68,7 +70,7 @@ def read_text(store: Datastore, path: Path, most: int, all_dev: bool, keep_known
     report = ReadingReport()
     pairs = list(read_memories([path], reading, report))
     for reason, count in report.skipped.most_common():
-        typer.echo(f"left out    {count:,} of {path}: {reason}")
+        typer.echo(f"left out    {count:,} of {path}: {visible(reason)}")
     found = overlap(store, pairs)
     if found.known:
         fate = "kept" if keep_known else "left out"

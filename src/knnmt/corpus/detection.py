@@ -20,7 +20,7 @@ _NAMES = {
     ".xliff": "xliff",
     ".sdlxliff": "xliff",
 }
-_MESSAGE = re.compile(rb'(?:\xef\xbb\xbf)?(?:\s*#[^\n]*\n|\s)*(?:msgctxt\s+"[^\n]*\n\s*)?msgid\s+"')
+_MESSAGE = re.compile(rb'(?:\xef\xbb\xbf)?\s*+(?:#[^\n]*+\n\s*+)*+(?:msgctxt\s+"[^\n]*\n\s*)?msgid\s+"')
 _A_MESSAGE = re.compile(rb'^msgid\s+"', re.MULTILINE)
 XML_STARTS = (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<\x00", b"\xfe\xff\x00<", b"<\x00", b"\x00<")
 

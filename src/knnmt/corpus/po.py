@@ -13,13 +13,14 @@ from typing import Any, SupportsIndex
 from knnmt.corpus.accelerators import drop_accelerators
 from knnmt.corpus.catalog_language import catalog_language
 from knnmt.corpus.languages import matches
-from knnmt.corpus.lines import refuse_utf16
+from knnmt.corpus.lines import raw_lines, refuse_utf16
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.po_identifiers import message_text
 from knnmt.corpus.report import ReadingReport, UnitError
-from knnmt.errors import MissingDependencyError
+from knnmt.errors import MalformedMemoryError, MissingDependencyError
 
+_LONGEST_ENTRY = 1 << 18  # bytes, comments and references counted
 _LINE = re.compile(r'(?:#~\s*)?(?:(?P<keyword>msgctxt|msgid|msgid_plural|msgstr(?:\[\d+\])?)\s*)?".*"')
 _CHARSET = re.compile(rb"charset=([\w.:-]+)", re.IGNORECASE)
 
@@ -40,6 +41,7 @@ class _Entry:
     lines: list[bytes] = field(default_factory=list)
     first: int = 0
     message: int = 0
+    size: int = 0
     translated: bool = False
 
 
@@ -77,7 +79,7 @@ def read_po(stream: BufferedReader, name: str, config: ReadingConfig, report: Re
 def _entries(stream: BufferedReader, name: str) -> Iterator[_Entry]:
     """Cut the file into entries: one ends where, after its translation, a comment or a new message begins."""
     entry = _Entry()
-    for number, raw in enumerate(stream, start=1):
+    for number, raw in enumerate(raw_lines(stream, name), start=1):
         if number == 1:
             refuse_utf16(raw, name)
             raw = raw.removeprefix(codecs.BOM_UTF8)
@@ -88,6 +90,12 @@ def _entries(stream: BufferedReader, name: str) -> Iterator[_Entry]:
             entry = _Entry()
         entry.first = entry.first or number
         entry.lines.append(line)
+        entry.size += len(raw)
+        if entry.size > _LONGEST_ENTRY:
+            raise MalformedMemoryError(
+                f"{name}, line {entry.first}: expected entries of a PO catalog, found one of more than "
+                f"{_LONGEST_ENTRY >> 10} KiB"
+            )
         if not entry.message and text.startswith(b"msgid"):
             entry.message = number
         entry.translated = entry.translated or text.startswith(b"msgstr")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import nsmallest
 from io import BufferedReader
 from itertools import product
 from typing import TYPE_CHECKING
@@ -65,12 +66,18 @@ def _chosen(
         if not answers:
             report.skip(f"no {asked} in unit")
             return None
-    couples = [(source, target) for source, target in product(*sides) if source[1] != target[1]]
-    if not couples:
+    both = len(
+        {order for _, order in sides[0]} & {order for _, order in sides[1]}
+    )  # which cannot be paired with itself
+    count = len(sides[0]) * len(sides[1]) - both
+    if not count:
         report.skip(f"no {config.target_language} in unit besides {config.source_language}")
         return None
-    if len(couples) > 1:
+    if count > 1:
         report.note("unit with several variants of a language, best or first taken")
+    # The best couple is among the two best of each side, since at most one of these falls out.
+    few = product(*(nsmallest(2, answers) for answers in sides))
+    couples = [(source, target) for source, target in few if source[1] != target[1]]
     (_, source), (_, target) = min(couples, key=lambda couple: (couple[0][0] + couple[1][0], couple))
     return variants[source][1], variants[target][1]
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from knnmt.engine.foreign_code import explain_refusal
 from knnmt.errors import CheckpointError, MissingDependencyError
 
 
@@ -77,8 +78,11 @@ class TransformersTokenizer:
                 "transformers", f"the tokenizer of {directory}, which has no tokenizer.json,", "transformers"
             ) from error
         try:
-            self._slow: Any = AutoTokenizer.from_pretrained(str(directory), local_files_only=True)
+            self._slow: Any = AutoTokenizer.from_pretrained(
+                str(directory), local_files_only=True, trust_remote_code=False
+            )
         except Exception as error:  # missing files and packages surface there as almost any exception
+            explain_refusal(directory, error)
             package = _missing_package(directory, error)
             if package is not None:
                 raise MissingDependencyError(package, f"the tokenizer of {directory}", "transformers") from error

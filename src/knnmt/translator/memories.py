@@ -14,9 +14,9 @@ from knnmt.datastore.manifest import Manifest, read_manifest
 from knnmt.datastore.settings import settings_changed
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
-from knnmt.engine.checkpoint import find_checkpoint
+from knnmt.engine.checkpoint import NamedByStore, find_checkpoint, fingerprint
 from knnmt.engine.shipped import DEFAULT_MODEL
-from knnmt.errors import MissingDependencyError, ModelNotFoundError, SettingError
+from knnmt.errors import ModelNotFoundError, SettingError
 from knnmt.retrieval.calibration import DEFAULT_K, Calibration, calibrate
 from knnmt.retrieval.fast import UNTUNED
 from knnmt.retrieval.forms import StoredForms
@@ -46,14 +46,17 @@ def languages_of(store: Store) -> tuple[str, str]:
 
 
 def model_of(store: Store | None) -> str:
-    """The model that a store was built with, if there still is one of that name; else the shipped one."""
+    """The model that a store was built with, by its name if it is here; it may be a copy of the shipped one."""
     if store is None:
         return DEFAULT_MODEL
-    name = _manifest_of(store).model_name
+    manifest = _manifest_of(store)
+    name = NamedByStore(manifest.model_name)
     try:
         find_checkpoint(name)
-    except (ModelNotFoundError, MissingDependencyError):
-        return DEFAULT_MODEL  # the store may be of a copy of it; if not, it says so
+    except ModelNotFoundError:
+        if fingerprint(find_checkpoint(DEFAULT_MODEL)) == manifest.fingerprint:
+            return DEFAULT_MODEL
+        raise
     return name
 
 

@@ -15,8 +15,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from knnmt.corpus.visible import visible
 from knnmt.translator.explanation import Explanation, Passage, Word, differences, marked, passages_of
-from knnmt.translator.wording import because, percent, token_name, visible
+from knnmt.translator.wording import because, percent, token_name
 
 if TYPE_CHECKING:
     from knnmt.corpus.pairs import SegmentPair
