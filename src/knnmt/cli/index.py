@@ -71,7 +71,7 @@ def index(
     manifest = opened.manifest
     languages = (manifest.source_language, manifest.target_language)
     engine = load_quickly(model or manifest.model_name, "cpu", threads, None, *languages)
-    manifest.require_engine(store, engine)
+    opened.require_engine(engine)
     from knnmt.index.kinds import EXACT, KINDS
     from knnmt.retrieval.chooser import Target
 

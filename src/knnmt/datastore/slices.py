@@ -29,7 +29,6 @@ from knnmt.errors import InputError, SettingError
 SLICE_ENTRIES = 1 << 16
 _SLICE_PAIRS = 1 << 13
 _TOKENIZED_TOGETHER = 1024
-KEY_DTYPES = ("float16", "float32")
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,8 @@ class FaissIndex:
         # First, so that what is in it is known if this is interrupted; lists that grow move to other places in memory.
         self.entries, self._compiled = entries, None
         for first, keys in entries.blocks(_BLOCK, self.covered):
+            if not np.isfinite(keys).all():
+                raise DatastoreDamagedError(f"{entries.place}: a key is no finite number. See: knnmt verify")
             self._add(_float32(keys))
             progress(first + len(keys), entries.entries)
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from knnmt.config import RetrievalConfig, check
-from knnmt.datastore.publication import publish_file
+from knnmt.datastore.publication import clear_scratch, publish_file
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, DatastoreVersionError, SettingError
 from knnmt.retrieval.ngrams import NgramCounts
@@ -135,6 +135,7 @@ class TrainedGate:
         """Put it beside the store in the place of an earlier one, in one step."""
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
         content = save(tensors, {"gate": json.dumps({"version": VERSION, **asdict(self.record)})})
+        clear_scratch(store / FILE)
         publish_file(store / FILE, lambda file: file.write(content))
 
     @classmethod
