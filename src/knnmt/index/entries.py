@@ -144,9 +144,7 @@ class RowsInPlace:
             return
         size, width = self.arrays[0].itemsize, self.arrays[0].shape[1]
         if any((array.dtype, array.shape[1:]) != (self.arrays[0].dtype, (width,)) for array in self.arrays):
-            raise DatastoreDamagedError(
-                "the store's segments do not have rows of one width and type. See: knnmt verify"
-            )
+            raise DatastoreDamagedError("the store's segments have rows of different widths or types. Build it again.")
         if any(array.ctypes.data % size for array in self.arrays):
             self.arrays = [array.copy() for array in self.arrays]
         begin = min(array.ctypes.data for array in self.arrays)

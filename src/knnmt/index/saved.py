@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import INDEXES, StoredFile, checksum
 from knnmt.datastore.publication import SCRATCH, clear_files, publish_file, require_directory, storage_errors
 from knnmt.datastore.store import Datastore
-from knnmt.errors import DatastoreDamagedError, DatastoreVersionError, SettingError
+from knnmt.errors import DatastoreDamagedError, DatastoreVersionError, MissingDependencyError, SettingError
 from knnmt.index.entries import Entries, shared_beginning
 from knnmt.index.faiss_index import FaissIndex, Progress, unheard
 from knnmt.index.kinds import EXACT, KINDS, SearchSettings, kind_named
@@ -100,12 +100,16 @@ def read_saved(store: Datastore) -> SavedIndex | None:
 
 
 def check_saved(store: Datastore) -> list[StoredFile]:
-    """Read every byte of a store's index against its record; the file, where there is one."""
+    """Read every byte of a store's index against its record, and what it says; the file, where there is one."""
     saved = read_saved(store)
-    files = [] if saved is None or saved.stored is None else [saved.stored]
-    for stored in files:
-        _require_unaltered(store, stored)
-    return files
+    if saved is None or saved.stored is None:
+        return []
+    _require_unaltered(store, saved.stored)
+    entries = Entries(store)
+    if saved.fits(entries.segment_names()):  # or it is not used
+        with suppress(MissingDependencyError):
+            open_saved(store, saved, entries)
+    return [saved.stored]
 
 
 def _require_unaltered(store: Datastore, stored: StoredFile) -> None:
@@ -129,7 +133,10 @@ def open_saved(store: Datastore, saved: SavedIndex, entries: Entries) -> FaissIn
     if saved.stored is None:
         raise SettingError(f"{store.path}: its index is {saved.kind}, which has no file to open")
     _require_unaltered(store, saved.stored)
-    return FaissIndex.read(store.path / INDEXES / saved.stored.file, entries, saved.settings)
+    advice = f"`knnmt index {store.path}` builds it again."
+    if not saved.fits(entries.segment_names()) or saved.entries != entries.first_entry(len(saved.covers)):
+        raise DatastoreDamagedError(f"{store.path}: its index is not of the entries that its record says. {advice}")
+    return FaissIndex.read(store.path / INDEXES / saved.stored.file, entries, saved.settings, saved.entries)
 
 
 def build_index(
