@@ -12,7 +12,7 @@ from knnmt.cli.memories import MemoriesIn, in_words, reads_memories
 from knnmt.cli.options import Device, Threads
 from knnmt.cli.progress import counter, passing_bars
 from knnmt.cli.start import load_quickly
-from knnmt.datastore.manifest import INDEXES
+from knnmt.datastore.manifest import INDEXES, MANIFEST
 from knnmt.errors import KnnmtError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def add(
     languages = (manifest.source_language, manifest.target_language)
     reading = memories_in(*languages)
     engine = load_quickly(model or manifest.model_name, device, threads, manifest.compute_dtype, *languages)
-    unchanged = ends_with("the store is as it was")
+    unchanged = ends_with("the store is as it was", store / MANIFEST, "all that was to be added is in the store")
     with unchanged, counter("adding", reading.count, "pairs") as progress:
         change = opened.add(reading.pairs(), engine, progress=progress)
     for line in reading.summary(change.dropped):

@@ -141,6 +141,11 @@ class Datastore:
     # Reading ----------------------------------------------------------------------------------------------------------
 
     @property
+    def model_dim(self) -> int:
+        """Dimensions of the model's states: those of the keys, unless they were reduced."""
+        return _made_for(self.manifest, self.projection)[2]
+
+    @property
     def entries(self) -> int:
         """How many entry ids there are; `manifest.live_entries` counts those not removed."""
         return self.manifest.entries
