@@ -7,6 +7,9 @@ from typing import Literal
 
 from knnmt.errors import SettingError
 
+MOST_NEIGHBOURS = 4096  # of a step: each is compared with every other
+_MOST = (1 << 31) - 1  # of anything that is counted
+
 
 def check(condition: bool, message: str) -> None:
     """Raise `SettingError(message)` unless `condition` holds."""
@@ -97,7 +100,7 @@ class CacheConfig:
         sound = 0 <= self.threshold < float("inf")
         check(sound, f"the cache's threshold must be a number of at least 0, got {self.threshold}")
         check(self.scope in ("sentence", "batch"), f"cache scope must be 'sentence' or 'batch', got {self.scope!r}")
-        check(self.capacity >= 1, f"the cache's capacity must be at least 1, got {self.capacity}")
+        check(1 <= self.capacity <= _MOST, f"the cache's capacity must be at least 1, got {self.capacity}")
 
     def signature(self) -> str:
         """What a published score must say of the cache."""
@@ -142,7 +145,8 @@ class FastConfig:
     any_token: bool = False
 
     def __post_init__(self) -> None:
-        check(self.candidates >= 1, f"fast must be at least 1 occurrence of each token, got {self.candidates}")
+        sound = 1 <= self.candidates <= _MOST
+        check(sound, f"fast must be at least 1 occurrence of each token, got {self.candidates}")
 
     def signature(self) -> str:
         """What a published score must say of it."""
@@ -176,9 +180,10 @@ class RetrievalConfig:
 
     def __post_init__(self) -> None:
         check(self.k >= 1, f"k must be at least 1, got {self.k}")
+        check(self.k <= MOST_NEIGHBOURS, f"k must be at most {MOST_NEIGHBOURS:,}, got {self.k}")
         weight = self.interpolation_weight
         check(0 <= weight < 1, f"interpolation_weight must be at least 0 and below 1, got {weight}")
-        check(self.temperature > 0, f"temperature must be above 0, got {self.temperature}")
+        check(0 < self.temperature < float("inf"), f"temperature must be above 0, got {self.temperature}")
         sound = self.gate is None or 0 <= self.gate < 1
         check(sound, f"gate is a threshold of λ, at least 0 and below 1, got {self.gate}")
         check(

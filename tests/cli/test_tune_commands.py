@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import warnings
 from pathlib import Path
@@ -36,6 +37,13 @@ def refused(*arguments: str | Path) -> str:
     with pytest.raises(KnnmtError) as error:
         CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False)
     return str(error.value)
+
+
+def unsound(store: Path) -> str:
+    """What `knnmt verify` says of a store with problems."""
+    done = CliRunner().invoke(app, ["verify", str(store)], catch_exceptions=False)
+    assert done.exit_code == 1
+    return done.stdout
 
 
 @pytest.fixture(autouse=True)
@@ -242,6 +250,22 @@ def test_inspecting_goes_on_past_a_damaged_profile(store: Path) -> None:
     assert "\norigin " in shown
     write_settings(store, profiles=[])
     assert "its profiles cannot be read" in succeeds("inspect", store)
+
+
+def test_verify_reads_the_settings(store: Path) -> None:
+    write_profiles(store, {"knn": Profile(RetrievalConfig(8, 0.5, 20.0), "likelihood", 40, 2.5)}, "knn")
+    assert succeeds("verify", store).startswith("sound: ")
+    path = store / "settings.json"
+    whole = path.read_text()
+    path.write_text(whole.replace('"temperature": 20.0', '"temperature": 25.0'))
+    assert "its checksum does not fit its content" in unsound(store)
+    assert succeeds("inspect", store).count("damaged     ") == 1
+    unsigned = {name: value for name, value in json.loads(whole).items() if name != "checksum"}
+    path.write_text(json.dumps(unsigned))
+    assert "noted: " in (said := succeeds("verify", store))
+    assert "settings.json: has no checksum" in said
+    path.write_text(json.dumps({**unsigned, "profiles": {"knn": {"config": {"k": "many"}}}}))
+    assert "1 problems" in unsound(store)
 
 
 def test_mistakes_of_tuning_are_explained(store: Path, dev: Path, model: list[str], tmp_path: Path) -> None:

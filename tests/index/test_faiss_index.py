@@ -140,7 +140,7 @@ def test_small_stores_and_odd_dimensions(kind: str, entries: int, dim: int, tmp_
 def test_a_file_gives_the_same_index(kind: str, indexes: dict[str, FaissIndex], tmp_path: Path) -> None:
     index = searched(indexes[kind], 4)
     index.write(tmp_path / "index")
-    again = FaissIndex.read(tmp_path / "index", index.entries, index.settings)
+    again = FaissIndex.read(tmp_path / "index", index.entries, index.settings, index.covered)
     for first, second in zip(index.search(QUERIES, 8), again.search(QUERIES, 8), strict=True):
         assert torch.equal(first, second)
     if kind not in ("hnsw", "ivf-panorama"):
@@ -247,7 +247,7 @@ def test_rows_of_a_reach_that_gives_too_few_are_searched_again(indexes: dict[str
 def test_a_file_faiss_cannot_read(store: Datastore, tmp_path: Path) -> None:
     (tmp_path / "index").write_bytes(b"no index at all, surely")
     with pytest.raises(DatastoreDamagedError, match=r"cannot read it .*`knnmt index` builds it again"):
-        FaissIndex.read(tmp_path / "index", Entries(store), KINDS["flat"].settings)
+        FaissIndex.read(tmp_path / "index", Entries(store), KINDS["flat"].settings, store.entries)
 
 
 def test_settings_are_as_they_were_given(indexes: dict[str, FaissIndex]) -> None:

@@ -90,7 +90,7 @@ def adapt(
     with heavy_imports():
         from knnmt.evaluation.adapting import adapt as adapt_store
         from knnmt.translator.translator import Translator
-    with ends_with("run the same command again to go on"):
+    with ends_with("run the same command again to go on", output, f"the store is made: {output}"):
         translator = Translator(
             model, device=device, threads=threads, source_lang=source_language, target_lang=target_language
         )

@@ -62,7 +62,7 @@ def build(
 
     config = BuildConfig(*pair, key_dtype=dtype, for_fast=for_fast)
     started = time.perf_counter()
-    again = ends_with("run the same command again to go on")
+    again = ends_with("run the same command again to go on", output, f"the store is built: {output}")
     with again, counter("building", reading.count, "pairs") as progress:
         try:
             result = build_store(output, reading.pairs(), engine, config, progress, restart)

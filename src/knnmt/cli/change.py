@@ -17,7 +17,7 @@ from knnmt.cli.progress import counter, passing_bars
 from knnmt.cli.start import load_quickly
 from knnmt.corpus.sameness import plain
 from knnmt.corpus.visible import visible
-from knnmt.datastore.manifest import INDEXES
+from knnmt.datastore.manifest import INDEXES, MANIFEST
 from knnmt.datastore.origins import close_origins, file_of
 from knnmt.engine.checkpoint import NamedByStore
 from knnmt.errors import InputError, KnnmtError, SettingError
@@ -54,7 +54,8 @@ def add(
         knnmt add projekt.store korrekturen.tsv
     """
     opened, reading, engine = _open_to_change(store, memories_in, model, device, threads)
-    with ends_with(_UNCHANGED), counter("adding", reading.count, "pairs") as progress:
+    unchanged = ends_with(_UNCHANGED, store / MANIFEST, "all that was to be added is in the store")
+    with unchanged, counter("adding", reading.count, "pairs") as progress:
         change = opened.add(reading.pairs(), engine, progress=progress)
     for line in reading.summary(change.dropped):
         typer.echo(line)
@@ -86,7 +87,8 @@ def replace(
     opened, reading, engine = _open_to_change(store, memories_in, model, device, threads)
     from knnmt.datastore.correcting import correct
 
-    with ends_with(_UNCHANGED), counter("replacing", reading.count, "pairs") as progress:
+    unchanged = ends_with(_UNCHANGED, store / MANIFEST, "all corrections are in the store")
+    with unchanged, counter("replacing", reading.count, "pairs") as progress:
         done = correct(opened, reading.pairs(), engine, not known_only, progress)
     change = done.change
     for line in reading.summary(change.dropped):

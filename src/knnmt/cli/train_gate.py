@@ -98,7 +98,7 @@ def train_gate(
         from knnmt.translator.memories import resolve
     named = tuple(filter(None, map(str.strip, features.split(","))))
     config = GateConfig(named, epochs, l1=l1, seed=seed)
-    with ends_with("the store keeps the gate it had, if any"):
+    with ends_with("the store keeps the gate it had, if any", store / FILE, f"the gate is saved: {store / FILE}"):
         translator = load_for(opened, model, device, threads, exact)
         memory = translator.memories.open(opened)
         asked = {"k": k, "temperature": temperature, "profile": profile}

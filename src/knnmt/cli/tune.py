@@ -14,6 +14,7 @@ from knnmt.cli.options import Device, Exact, KeepKnown, ModelOfStore, Threads
 from knnmt.cli.start import heavy_imports
 from knnmt.cli.tuning_steps import TuningSteps, load_for, read_text
 from knnmt.config import FastConfig
+from knnmt.datastore.settings import SETTINGS
 from knnmt.errors import SettingError, StorageError
 
 METHODS = ("likelihood", "bleu")
@@ -142,7 +143,7 @@ def tune(
         require_sacrebleu(opened.manifest.target_language)
     if plot is not None:
         new_figure()  # what is missing shows before the work
-    with ends_with("the store keeps the profiles it had"):
+    with ends_with("the store keeps the profiles it had", store / SETTINGS, "the profiles are saved"):
         translator = load_for(opened, model, device, threads, exact)
         of_fast = FastConfig(fast_candidates or FastConfig().candidates) if fast else None
         tuning = TuningSteps(translator, translator.memories.open(opened), text, sample or _SAMPLE, of_fast)

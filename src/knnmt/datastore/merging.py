@@ -59,6 +59,10 @@ def joined(parts: Iterable[dict[str, Array]]) -> Iterator[dict[str, Array]]:
 def without_removed(segment: Segment) -> dict[str, Array]:
     """The arrays of a segment as if its removed sentences had never been there."""
     arrays = segment.arrays
+    segment.owners()
+    for name in ("text_offsets", *_RAGGED):
+        if name in arrays:
+            segment.offsets(name)
     if not len(segment.removed):
         return arrays
     sentences = segment.live_sentences()

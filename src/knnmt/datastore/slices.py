@@ -30,7 +30,6 @@ SLICE_ENTRIES = 1 << 16
 _SLICE_PAIRS = 1 << 13
 _TOKENIZED_TOGETHER = 1024
 _CHARACTERS_TOGETHER = 1 << 21
-KEY_DTYPES = ("float16", "float32")
 
 
 @dataclass(frozen=True, slots=True)

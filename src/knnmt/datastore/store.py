@@ -24,11 +24,13 @@ from knnmt.datastore.manifest import SEGMENTS, Manifest, RemovedSentences, Segme
 from knnmt.datastore.merging import merge_segments
 from knnmt.datastore.origins import origin_test
 from knnmt.datastore.projection import StoredProjection
+from knnmt.datastore.publication import require_directory
 from knnmt.datastore.segment import Segment
+from knnmt.datastore.settings import read_settings
 from knnmt.datastore.slices import SLICE_ENTRIES, cut_slices
 from knnmt.datastore.verification import problems_of
 from knnmt.engine.base import Engine, State
-from knnmt.errors import DatastoreDamagedError, SettingError
+from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, SettingError
 
 Selection = Callable[[SegmentPair], bool]
 
@@ -83,9 +85,9 @@ class Datastore:
         """Open a store. An engine that it was not built with is refused; with `verify`, every byte is checked."""
         path = Path(path)
         manifest, segments, projection = _open_newest(path, {})
-        if engine is not None:
-            manifest.require_engine(path, engine)
         store = cls(path, manifest, segments, projection)
+        if engine is not None:
+            store.require_engine(engine)
         problems = list(store.verify()) if verify else []
         if problems:
             raise DatastoreDamagedError(
@@ -111,14 +113,38 @@ class Datastore:
         known = {segment.record: segment for segment in self.segments}
         manifest, segments, projection = _open_newest(self.path, known)
         newer = manifest.generation != self.manifest.generation
+        made_for = _made_for(self.manifest, self.projection)
+        if _made_for(manifest, projection) != made_for:
+            raise DatastoreMismatchError(
+                f"{self.path}: a store of another model was put in the place of the one that is open. Open it anew."
+            )
         self._show(manifest, segments, projection)
         return newer
 
+    def require_engine(self, engine: Engine[State]) -> None:
+        """Refuse a model that the store was not built with, and keys and values that cannot be of this one."""
+        self.manifest.require_engine(self.path, engine)
+        *_, dim, vocabulary = _made_for(self.manifest, self.projection)
+        if (dim, vocabulary) != (engine.dim, engine.vocabulary_size):
+            raise DatastoreDamagedError(
+                f"{self.path}: its keys are of states of {dim} dimensions and its values of {vocabulary:,} tokens; the "
+                f"model it was built with has {engine.dim} and {engine.vocabulary_size:,}. Build the store again."
+            )
+
     def verify(self) -> Iterator[str]:
         """What is wrong with the store, one line each: every checksum, and all that must hold between its arrays."""
-        return problems_of(self.manifest, self.segments, self.projection)
+        yield from problems_of(self.manifest, self.segments, self.projection)
+        try:
+            read_settings(self.path)
+        except DatastoreDamagedError as error:
+            yield str(error)
 
     # Reading ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def model_dim(self) -> int:
+        """Dimensions of the model's states: those of the keys, unless they were reduced."""
+        return _made_for(self.manifest, self.projection)[2]
 
     @property
     def entries(self) -> int:
@@ -136,14 +162,17 @@ class Datastore:
     def entry(self, entry: int) -> Entry:
         """One entry with its sentence."""
         segment, place = self.locate(entry)
-        sentence = int(segment.arrays["sentences"][place])
+        sentence, position = int(segment.arrays["sentences"][place]), int(segment.arrays["positions"][place])
+        target_tokens = segment.target_tokens(sentence)
+        if not 0 <= position < len(target_tokens):
+            raise segment.damaged(f"entry {place} stands at position {position} of {len(target_tokens)}")
         return Entry(
             id=entry,
             key=segment.arrays["keys"][place],
             value=int(segment.arrays["values"][place]),
             pair=segment.pair(sentence),
-            target_tokens=segment.target_tokens(sentence),
-            position=int(segment.arrays["positions"][place]),
+            target_tokens=target_tokens,
+            position=position,
             removed=bool(np.isin(sentence, segment.removed)),
         )
 
@@ -202,11 +231,13 @@ class Datastore:
         """Hold the lock at the newest generation; at the end, whatever happened, nothing unpublished is left behind."""
         with writer_lock(self.path):
             self.refresh()
+            before = self.manifest.generation
             clear_leftovers(self.path, self.manifest)
             try:
                 yield
             finally:
-                clear_leftovers(self.path, read_manifest(self.path))
+                newest = read_manifest(self.path)
+                clear_leftovers(self.path, newest, published=newest.generation != before)
 
     def _change(
         self, chosen: Selection | None, pairs: Iterable[SegmentPair], engine: Engine[State] | None, progress: Progress
@@ -234,7 +265,7 @@ class Datastore:
     def _encode(
         self, pairs: Iterable[SegmentPair], engine: Engine[State], dropped: Counter[str], progress: Progress
     ) -> list[SegmentRecord]:
-        self.manifest.require_engine(self.path, engine)
+        self.require_engine(engine)
         if self.manifest.transforms:
             raise SettingError(
                 f"{self.path}: its keys were changed after building ({', '.join(self.manifest.transforms)}): "
@@ -280,13 +311,22 @@ def _open_newest(
     directory = path / SEGMENTS
     while True:
         manifest = read_manifest(path)
+        require_directory(directory)
         try:
-            segments = [known.get(record) or Segment.open(directory, record) for record in manifest.segments]
-            projection = StoredProjection.open(directory, manifest.projection) if manifest.projection else None
+            segments = [known.get(record) or Segment.open(directory, record, manifest) for record in manifest.segments]
+            projection = (
+                StoredProjection.open(directory, manifest.projection, manifest.dim) if manifest.projection else None
+            )
             return manifest, segments, projection
         except DatastoreDamagedError:
             if read_manifest(path).generation == manifest.generation:
                 raise
+
+
+def _made_for(manifest: Manifest, projection: StoredProjection | None) -> tuple[str, str, int, int]:
+    """Model and tokenizer, the dimension of the model's states, and its vocabulary."""
+    dim = manifest.dim if projection is None else projection.model_dim
+    return manifest.model, manifest.tokenizer, dim, manifest.vocabulary
 
 
 def matching(origin: str | None = None, source_text: str | None = None, match: str | None = None) -> Selection:

@@ -30,6 +30,7 @@ from knnmt.evaluation.holding_out import FEWEST, Plan
 from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.tuning import CACHE_PAIRS, beam_states, save_tuned
 from knnmt.index.saved import lags, read_saved, update_index
+from knnmt.records import as_record
 from knnmt.retrieval.cache_tuning import cache_trade_offs, largest_threshold
 from knnmt.retrieval.development import develop
 from knnmt.retrieval.preparation import prepare
@@ -188,7 +189,10 @@ class _Making:
     def measure(self, sample: int) -> Gain | None:
         """On the half that had no part in the tuning; kept with the store, for it cannot be measured again."""
         kept = read_settings(self.path).get(_GAIN)
-        gain = Gain(**kept) if kept else None
+        try:
+            gain = as_record(Gain, kept)
+        except ValueError:  # not measured yet, or not by us
+            gain = None
         if gain is None:
             try:
                 require_sacrebleu(self._open().manifest.target_language)

@@ -36,10 +36,11 @@ def merge_top_k(found: Sequence[Found], k: int) -> Found:
 def nearest_first(distances_sq: Tensor, ids: Tensor, k: int, some_missing: bool = True) -> Found:
     """The k nearest of (rows, candidates), in order, padded where there are fewer; id -1 counts as none.
 
-    some_missing: False where it is known that none is -1, and no distance infinite
+    What is no finite distance away, as a state that has overflowed is from all keys, is none either.
+    some_missing: False where it is known that none is -1, and all distances finite
     """
     if some_missing:
-        distances_sq = distances_sq.masked_fill(ids < 0, float("inf"))
+        distances_sq = distances_sq.masked_fill((ids < 0) | distances_sq.isnan(), float("inf"))
     best, place = distances_sq.topk(min(k, ids.shape[1]), dim=1, largest=False, sorted=True)
     chosen = ids.gather(1, place)
     if some_missing:

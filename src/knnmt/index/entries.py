@@ -13,6 +13,7 @@ from torch import Tensor
 
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.store import Datastore
+from knnmt.errors import DatastoreDamagedError
 from knnmt.index.repeats import find_repeats, hashes_of_sources
 
 
@@ -21,6 +22,7 @@ class Entries:
 
     Keys stay where they are, in the segments' memory maps; values take 4 bytes an entry.
 
+    place: of the store
     values: (entries,) int32 tokens
     live: (entries,) bool, False for those that were removed or say what an earlier one says (`knnmt.index.repeats`), or
         None where all are searched for; live_share: the part that is
@@ -29,6 +31,7 @@ class Entries:
     """
 
     def __init__(self, store: Datastore, earlier: Entries | None = None) -> None:
+        self.place = store.path
         self.segments = list(store.segments)
         self.generation = store.manifest.generation
         self.records = [segment.record for segment in self.segments]
@@ -63,12 +66,19 @@ class Entries:
     def _values(self, earlier: Entries | None) -> Tensor:
         """Read from the segments, or taken over where an earlier snapshot had the same ones."""
         shared = 0 if earlier is None else earlier.segments_shared_with(self)
+        for segment in self.segments[shared:]:
+            values = segment.arrays["values"]
+            if len(values) and not 0 <= values.min() <= values.max() < segment.vocabulary:
+                raise segment.damaged(f"a value is outside the vocabulary of {segment.vocabulary:,}")
         new = _joined([segment.arrays["values"] for segment in self.segments[shared:]], np.int32)
         return new if earlier is None else torch.cat([earlier.values[: self.first_entry(shared)], new])
 
     def _counts(self) -> Tensor | None:
         if not any("counts" in segment.arrays for segment in self.segments):
             return self.repeats
+        for segment in self.segments:
+            if (segment.arrays.get("counts", np.ones(1)) < 1).any():
+                raise segment.damaged("an entry stands for fewer than one")
         ones = [segment.arrays.get("counts", np.ones(segment.record.entries)) for segment in self.segments]
         merged = _joined(ones, np.float32)
         if self._repeats is None:
@@ -151,6 +161,8 @@ class RowsInPlace:
         if not self.arrays:
             return
         size, width = self.arrays[0].itemsize, self.arrays[0].shape[1]
+        if any((array.dtype, array.shape[1:]) != (self.arrays[0].dtype, (width,)) for array in self.arrays):
+            raise DatastoreDamagedError("the store's segments have rows of different widths or types. Build it again.")
         if any(array.ctypes.data % size for array in self.arrays):
             self.arrays = [array.copy() for array in self.arrays]
         begin = min(array.ctypes.data for array in self.arrays)
@@ -168,6 +180,8 @@ class RowsInPlace:
         first, last = torch.aminmax(numbers)
         if not 0 <= int(first) <= int(last) < self._rows:  # what lies there is no row, or no memory
             raise IndexError(f"entry ids must lie between 0 and {self._rows - 1}")
+        if rows.shape[1] != self._spanning.shape[1] or rows.dtype != self.dtype:
+            raise ValueError(f"rows are {tuple(self._spanning.shape[1:])} {self.dtype}, and room was given for others")
         places = numbers * rows.shape[1] + self._starts[torch.bucketize(numbers, self._ends, right=True)]
         torch.index_select(self._spanning, 0, places, out=rows)
 

@@ -7,6 +7,7 @@ removes. `knnmt.index.resident` does it on a GPU.
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from knnmt import timing
+from knnmt.errors import DatastoreDamagedError
 from knnmt.index.base import Found, merge_top_k, nearest_first, nothing
 from knnmt.index.entries import Entries, shared_tensor
 
@@ -81,7 +83,9 @@ def _rerank(queries: Tensor, ids: Tensor, entries: Entries, k: int) -> Found:
     stored = _scratch.room(ids.numel(), entries.dim, entries.key_dtype)
     some_missing = ids.numel() > 0 and int(ids.min()) < 0
     entries.gather((ids.clamp(min=0) if some_missing else ids).reshape(-1), stored)
-    return nearest_first(_distances_of_stored(queries, stored.view(*ids.shape, entries.dim)), ids, k, some_missing)
+    distances_sq = _distances_of_stored(queries, stored.view(*ids.shape, entries.dim))
+    finite = math.isfinite(float(distances_sq.sum()))
+    return nearest_first(distances_sq, ids, k, some_missing or not finite)
 
 
 def _distances_of_stored(queries: Tensor, keys: Tensor) -> Tensor:
@@ -154,7 +158,10 @@ class ExactIndex:
             keys = shared_tensor(stretch)
             if held:
                 keys = keys.float()
-            blocks.append(self._block(first, keys, keys.float().square().sum(1)))
+            norms_sq = keys.float().square().sum(1)
+            if not bool(norms_sq.isfinite().all()) and not bool(keys.isfinite().all()):
+                raise DatastoreDamagedError(f"{self._entries.place}: a key is no finite number. See: knnmt verify")
+            blocks.append(self._block(first, keys, norms_sq))
         return blocks
 
     def _block(self, first: int, keys: Tensor, norms_sq: Tensor) -> _Block:

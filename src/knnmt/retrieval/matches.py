@@ -138,9 +138,12 @@ class SourceMatcher:
     def _index(self, segment: Segment, tokens: array[int], lengths: array[int]) -> None:
         """Append the token ids of every source, and how many each has."""
         ids = self._vocabulary
-        texts, offsets = segment.arrays["texts"], segment.arrays["text_offsets"]
+        texts, offsets = segment.arrays["texts"], segment.offsets("text_offsets")
         for start, end in zip(offsets[0:-1:3].tolist(), offsets[1::3].tolist(), strict=True):
-            found = tokens_of(texts[start:end].tobytes().decode("utf-8"))
+            try:
+                found = tokens_of(texts[start:end].tobytes().decode("utf-8"))
+            except UnicodeDecodeError as error:
+                raise segment.damaged("its texts are not UTF-8") from error
             tokens.extend([ids.setdefault(token, len(ids)) for token in found])
             lengths.append(len(found))
 
