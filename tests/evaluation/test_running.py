@@ -14,7 +14,7 @@ import pytest
 from datastore_pairs import some_pairs
 
 from knnmt import Datastore, Translation, Translator
-from knnmt.errors import SettingError
+from knnmt.errors import NoTranslationWarning, SettingError
 from knnmt.evaluation.running import Run, RunSettings, run_systems
 from knnmt.evaluation.systems import System
 
@@ -163,3 +163,17 @@ def test_one_sees_the_translations_as_they_come(translator: Translator) -> None:
 def test_a_name_that_no_file_can_have_is_refused(translator: Translator, name: str, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="cannot have a file of that name"):
         run_systems(translator, [System(name)], SOURCES, SETTINGS, tmp_path / "out")
+
+
+def test_hypotheses_of_which_one_failed_are_written_but_not_taken_over(
+    overflowing_checkpoint: Path, tmp_path: Path
+) -> None:
+    translator = Translator(overflowing_checkpoint, device="cpu")
+    for _ in range(2):
+        with pytest.warns(NoTranslationWarning, match="no translation of 'aßc'"):
+            (run,) = run_systems(translator, [System("base")], ["Satz 4", "aßc"], SETTINGS, tmp_path)
+        assert not run.reused
+        assert run.hypotheses[1] == ""
+        assert (tmp_path / "base.txt").read_text(encoding="utf-8").splitlines() == run.hypotheses
+    runs = [run_systems(translator, [System("base")], ["Satz 4"], SETTINGS, tmp_path)[0] for _ in range(2)]
+    assert [each.reused for each in runs] == [False, True]

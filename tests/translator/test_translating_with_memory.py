@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import shutil
+from itertools import islice
 from pathlib import Path
 
 import pytest
 from datastore_pairs import some_pairs
 from index_stores import faiss_or_skip
 
+from conftest import ROOT
 from german import german_memory, german_sentences
 from knnmt import Datastore, Request, SegmentPair, Translation, Translator
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.reading import read_memories
+from knnmt.corpus.report import ReadingReport
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreMismatchError, NotADatastoreError, SettingError
@@ -314,3 +319,16 @@ def test_a_store_made_anew_at_the_same_place_is_noticed(
     assert why is not None
     assert again.entry(why.neighbours[0].entry).pair == why.neighbours[0].pair
     assert found.text == Translator(device="cpu").translate(MEMORY[0].source, datastore=place, **FIXED).text
+
+
+def test_the_papers_index_of_a_memory_that_repeats_itself(
+    translator: Translator, engine: TransformerEngine, tmp_path: Path
+) -> None:
+    """Codes of keys that are searched with themselves have squared distances a little below 0."""
+    faiss_or_skip()
+    pairs = list(islice(read_memories([ROOT / "examples" / "memory.tsv"], ReadingConfig(), ReadingReport()), 18))
+    made = Datastore.build(tmp_path / "own.store", 12 * pairs, engine)
+    prepare(made, engine, kinds=["ivfpq"])
+    found = translator.translate([pair.source for pair in pairs], datastore=made)
+    assert [each.error for each in found] == [None] * 18
+    assert sum(each.text == pair.target for each, pair in zip(found, pairs, strict=True)) >= 15

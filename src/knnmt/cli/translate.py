@@ -19,7 +19,7 @@ from knnmt.cli.progress import track
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.lines import decode_lines, read_lines
 from knnmt.engine.shipped import DEFAULT_MODEL
-from knnmt.errors import KnnmtWarning, SettingError
+from knnmt.errors import KnnmtWarning, NoTranslationWarning, SettingError
 
 if TYPE_CHECKING:
     from knnmt.translator.translator import Translator
@@ -225,6 +225,7 @@ def translate(
     """Translate lines of text.
 
     Reads FILES, or standard input, and writes one line for each line read, in the same order; empty lines stay empty.
+    A line that no translation is found for is left empty and named on standard error, and the exit status is 1.
 
     Examples:
 
@@ -267,6 +268,7 @@ def translate(
     total = sum(1 for file in files or [] for _ in read_lines(file)) if countable else None
     warnings.showwarning = show_warning
     warnings.simplefilter("always", KnnmtWarning)
+    warnings.simplefilter("ignore", NoTranslationWarning)  # said with the number of the line
 
     with timing.record() if timings else nullcontext() as record:
         languages = (source_language, target_language)
@@ -290,11 +292,13 @@ def translate(
         if output is not None or not sys.stdout.isatty():
             translations = track(translations, "translating", total, "lines")
         with open_output(output) as out:
-            write_all(translations, total, out, scores=scores, numbered=n_best > 1, jsonl=jsonl)
+            failed = write_all(translations, total, out, scores=scores, numbered=n_best > 1, jsonl=jsonl)
     if record is not None:
         print(record.table(), file=sys.stderr)
         if translator.statistics.rows:
             print(translator.statistics.summary(), file=sys.stderr)
+    if failed:
+        raise typer.Exit(1)
 
 
 def load(

@@ -1,7 +1,8 @@
 """Running systems over a text: one model, store after store, each timed and counted by itself, and kept when done.
 
 With a directory, a system's hypotheses are NAME.txt, and NAME.run.json says what they were made from and what that
-took. A later run with the same model, store, settings, text and machine takes them over; anything else is done anew.
+took. A later run with the same model, store, settings, text and machine takes them over; anything else is done anew,
+and so are hypotheses of which one failed, so that it is named again.
 """
 
 from __future__ import annotations
@@ -124,9 +125,11 @@ def _run(
         }
         if directory is not None and (done := _earlier(directory, system.name, made_from)):
             return Run(system.name, signature, *done, reused=True)
-        hypotheses, figures = _translate(translator, system.name, sources, settings, retrieval, watch)
+        found, figures = _translate(translator, system.name, sources, settings, retrieval, watch)
+    hypotheses = [each.text.replace("\r", " ").replace("\n", " ") for each in found]
     if directory is not None:
-        _keep(directory, system.name, made_from, hypotheses, figures)
+        whole = all(each.error is None for each in found)
+        _keep(directory, system.name, made_from if whole else {}, hypotheses, figures)
     return Run(system.name, signature, hypotheses, figures)
 
 
@@ -148,7 +151,7 @@ def _translate(
     settings: RunSettings,
     retrieval: dict[str, Any],
     watch: Watch,
-) -> tuple[list[str], Figures]:
+) -> tuple[list[Translation], Figures]:
     call: dict[str, Any] = {**asdict(settings), **retrieval}
     translator.translate(sources[:1], **call)  # the first search and the first products are slower than others
     translator.statistics = statistics = Statistics()
@@ -164,7 +167,7 @@ def _translate(
         saved=statistics.saved(),
         saved_after_first=statistics.saved(with_first_step=False),
     )
-    return [each.text.replace("\r", " ").replace("\n", " ") for each in found], figures
+    return found, figures
 
 
 def _earlier(directory: Path, name: str, made_from: dict[str, object]) -> tuple[list[str], Figures] | None:
@@ -179,7 +182,7 @@ def _earlier(directory: Path, name: str, made_from: dict[str, object]) -> tuple[
 
 
 def _keep(directory: Path, name: str, made_from: dict[str, object], hypotheses: list[str], figures: Figures) -> None:
-    """Write hypotheses first and their record last: what has a record is whole."""
+    """Write hypotheses first and their record last: what has a record is whole. No later run is made from {}."""
     text = _lines(hypotheses)
     publish_file(_hypotheses_of(directory, name), lambda file: file.write(text.encode()))
     record = {"made_from": made_from, "hypotheses": _digest(text), "figures": asdict(figures)}

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.store import Datastore
+from knnmt.errors import DatastoreDamagedError
 
 
 class Entries:
@@ -29,6 +30,7 @@ class Entries:
         self.segments = list(store.segments)
         self.generation = store.manifest.generation
         self.records = [segment.record for segment in self.segments]
+        self.path = store.path
         self.dim = store.manifest.dim
         self._first = np.cumsum([0, *(segment.record.entries for segment in self.segments)])
         self.entries = int(self._first[-1])
@@ -113,6 +115,16 @@ class Entries:
             mine = numbers == number
             sentences[mine] = self.segments[number].arrays["sentences"][ids[mine] - self._first[number]]
         return numbers, sentences
+
+    def require_sound(self, measured: Tensor) -> None:
+        """Refuse keys of which numbers were made that are not finite: a build writes no such keys, and near one of them
+        a search would pass over sound ones.
+        """
+        if not bool(measured.isfinite().all()):
+            raise DatastoreDamagedError(
+                f"{self.path}: the key of an entry is no finite number, so that its files were altered since it was "
+                "built. `knnmt verify` reads every byte of it and says which; build it again, or take a copy."
+            )
 
     def first_entry(self, segment: int) -> int:
         """The id of a segment's first entry."""

@@ -142,7 +142,9 @@ class ExactIndex:
             keys = shared_tensor(stretch)
             if held:
                 keys = keys.float()
-            blocks.append((first, keys, self._masked(first, keys.float().square().sum(1))))
+            norms_sq = keys.float().square().sum(1)
+            self._entries.require_sound(norms_sq)
+            blocks.append((first, keys, self._masked(first, norms_sq)))
         return blocks
 
     def _masked(self, first: int, norms_sq: Tensor) -> Tensor:

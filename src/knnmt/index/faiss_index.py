@@ -223,7 +223,8 @@ class FaissIndex:
             if reach:
                 lists = lists.masked_fill_(coarse_sq > reach * coarse_sq[:, :1], -1)
             found = self._lists.search_preassigned(queries.numpy(), count, lists.numpy(), coarse_sq.numpy())
-        return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+        # Products give squared distances of codes, by rounding a little below 0 where they are very near.
+        return torch.from_numpy(found[0]).clamp_(min=0), torch.from_numpy(found[1])
 
     def _reduced(self, queries: Tensor) -> Tensor:
         """Queries as the lists have their keys."""

@@ -20,7 +20,13 @@ from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.search import search
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.loading import load_engine
-from knnmt.errors import CutTranslationWarning, InputError, LongSegmentWarning
+from knnmt.errors import (
+    CutTranslationWarning,
+    InputError,
+    LongSegmentWarning,
+    NoTranslationError,
+    NoTranslationWarning,
+)
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.evidence import Evidence, evidence_of
@@ -132,10 +138,16 @@ class Translator:
     def translate(
         self, texts: str | Request | Iterable[str | Request], **settings: Unpack[Settings]
     ) -> Translation | list[Translation]:
-        """Translate one text, or any number of them in order. The settings are those of `stream`."""
-        if isinstance(texts, str | Request):
-            return next(self.stream([texts], **settings))
-        return list(self.stream(texts, **settings))
+        """Translate one text, or any number of them in order. The settings are those of `stream`.
+
+        One text that has no translation raises `NoTranslationError`; among others it is as in `stream`.
+        """
+        if not isinstance(texts, str | Request):
+            return list(self.stream(texts, **settings))
+        found = next(self.stream([texts], **settings))
+        if found.error is not None:
+            raise NoTranslationError(found.error)
+        return found
 
     def stream(
         self,
@@ -157,6 +169,7 @@ class Translator:
         """Translations in the order of `texts`, which may be endless: memory is bounded by `window` texts.
 
         A text may be a `Request` that names a datastore of its own; requests for different ones are decoded together.
+        A text that has no translation says so in `Translation.error`, with a `NoTranslationWarning`; the others follow.
 
         beam: hypotheses kept at each step, 5 whatever the checkpoint says; 1 is greedy search
         n_best: how many translations to give for each text
@@ -234,7 +247,10 @@ class Translator:
             if not window and failure is None:
                 return
             self.memories.refresh({request.datastore for request in window if request.datastore is not None})
-            yield from self._translate_window(window, call)
+            for translation in self._translate_window(window, call):
+                yield translation
+                if translation.error is not None:  # afterwards, for `translate` raises it if there is one text
+                    warnings.warn(translation.error, NoTranslationWarning, stacklevel=2)
         raise failure
 
     def _translate_window(self, requests: Sequence[Request], call: _Call) -> Iterator[Translation]:
@@ -322,6 +338,9 @@ class Translator:
     ) -> Translation:
         if not segments:
             return Translation(source=text, text=text, tokens=(), score=0.0)
+        for segment, found in zip(segments, hypotheses, strict=True):
+            if not found:
+                return Translation(text, "", (), float("-inf"), complete=False, error=_without_translation(segment))
         ranked = []
         for rank in range(min(map(len, hypotheses))):
             parts = [found[rank] for found in hypotheses]
@@ -378,6 +397,13 @@ def _checked(request: Request) -> Request:
     except UnicodeEncodeError as error:
         raise InputError(f"expected a text to translate, found half of a surrogate pair in {text[:60]!r}") from error
     return request
+
+
+def _without_translation(segment: Segment) -> str:
+    return (
+        f"no translation of {segment.text[:60]!r}: no hypothesis of it has a probability. Numbers may have "
+        "overflowed (dtype float32 helps), the memory may be damaged (`knnmt verify`), or settings forbid every token"
+    )
 
 
 def _batching(
