@@ -22,7 +22,13 @@ from torch.nn import functional
 from knnmt.config import RetrievalConfig, check
 from knnmt.datastore.publication import publish_file
 from knnmt.datastore.store import Datastore
-from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, DatastoreVersionError, SettingError
+from knnmt.errors import (
+    DatastoreDamagedError,
+    DatastoreError,
+    DatastoreMismatchError,
+    DatastoreVersionError,
+    SettingError,
+)
 from knnmt.retrieval.ngrams import NgramCounts
 
 FILE = "gate.safetensors"
@@ -111,6 +117,12 @@ class TrainedGate:
             logits: Tensor = self.network(inputs)
         return logits
 
+    def predicted(self, inputs: Tensor) -> Tensor:
+        """λ of rows from what the network looks at, (rows, inputs): (rows,) float64."""
+        with torch.no_grad():
+            logits: Tensor = self.network(inputs)
+        return torch.sigmoid(logits.double())
+
     def recount(self, store: Datastore) -> None:
         """Count n-grams again, where they are looked at: the store has changed."""
         if self._counts is not None:
@@ -165,6 +177,17 @@ class TrainedGate:
         _require_fit(record, store, advice)
         counts = NgramCounts(store, device) if "ngrams" in record.features else None
         return cls(network.to(device), record, counts, hashlib.sha256(stored).hexdigest())
+
+
+def earlier_like(gate: TrainedGate, store: Datastore) -> TrainedGate | None:
+    """The gate that a store has, if it was trained for the same as another: both look at the same, to the same end."""
+    try:
+        earlier = TrainedGate.read(store)
+    except (SettingError, DatastoreError):  # there is none, or none that could be used
+        return None
+    names = ("features", "k", "temperature", "use_counts", "l1")
+    same = all(getattr(earlier.record, name) == getattr(gate.record, name) for name in names)
+    return earlier if same else None
 
 
 def gate_changed(store: Path) -> int:
