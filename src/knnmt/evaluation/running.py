@@ -2,7 +2,8 @@
 
 With a directory, a system's hypotheses are NAME.txt, and NAME.run.json says what they were made from and what that
 took. A later run with the same model, store, settings, text and machine takes them over; anything else is done anew,
-and so are hypotheses of which one failed, so that it is named again.
+and so are hypotheses of which one failed, so that it is named again, and those of a gate or a combiner that does not
+say what it is.
 """
 
 from __future__ import annotations
@@ -19,12 +20,11 @@ from typing import Any
 import torch
 
 from knnmt.corpus.lines import read_lines
-from knnmt.datastore.manifest import MANIFEST
 from knnmt.datastore.publication import publish_file, storage_errors
 from knnmt.engine.precision import cpu_name
 from knnmt.errors import InputError
 from knnmt.evaluation.systems import System, check_names
-from knnmt.retrieval.gate import ThresholdGate
+from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.memories import Memories
 from knnmt.translator.translation import Translation
@@ -111,25 +111,30 @@ def _run(
 ) -> Run:
     with _by_itself(translator, system.exact):
         retrieval: dict[str, Any] = {"datastore": system.datastore, **system.settings}
+        memory = translator.retrieval(**retrieval)
         signature = translator.signature(translator.decoding(beam=settings.beam), **retrieval)
         if settings.split_sentences:
             signature += "|split:sentences"
+        if memory and memory.config.cache and memory.config.cache.scope == "batch":
+            signature += f"|batch:{settings.batch_size}"  # sentences share what they find, so that it matters
         made_from = {
             "signature": signature,
             "batch_size": settings.batch_size,
             "machine": machine(translator),
+            "torch": torch.__version__,
             "model": asdict(translator.engine.fingerprint),
             "decoding": _digest(repr(translator.decoding(beam=settings.beam))),
-            "memory": _memory(translator, system),
+            "memory": memory and _content(memory),
             "sources": _digest(json.dumps(list(sources))),
         }
-        if directory is not None and (done := _earlier(directory, system.name, made_from)):
+        reusable = memory is None or memory.signed
+        if directory is not None and reusable and (done := _earlier(directory, system.name, made_from)):
             return Run(system.name, signature, *done, reused=True)
         found, figures = _translate(translator, system.name, sources, settings, retrieval, watch)
     hypotheses = [each.text.replace("\r", " ").replace("\n", " ") for each in found]
     if directory is not None:
-        whole = all(each.error is None for each in found)
-        _keep(directory, system.name, made_from if whole else {}, hypotheses, figures)
+        reusable = reusable and all(each.error is None for each in found)
+        _keep(directory, system.name, made_from if reusable else {}, hypotheses, figures)
     return Run(system.name, signature, hypotheses, figures)
 
 
@@ -202,17 +207,13 @@ def _lines(hypotheses: Sequence[str]) -> str:
     return "".join(f"{each}\n" for each in hypotheses)
 
 
-def _memory(translator: Translator, system: System) -> dict[str, Any] | None:
-    """What a system's memory is made of: the store's manifest has the checksums of all that it holds."""
-    if system.datastore is None:
-        return None
-    retrieval = translator.memories.retrieval(system.datastore, system.settings)
-    saved = retrieval.store.index.saved
+def _content(memory: Retrieval) -> dict[str, Any]:
+    """What of a memory its signature says in short."""
+    saved = memory.store.index.saved
     return {
-        "store": hashlib.sha256((system.datastore / MANIFEST).read_bytes()).hexdigest(),
+        "store": memory.store.store.manifest.content,
         "index": saved.stored.sha256 if saved and saved.stored else None,
-        "settings": _digest(repr(retrieval.config)),
-        "gate": retrieval.gate.trained.digest if isinstance(retrieval.gate, ThresholdGate) else None,
+        "settings": _digest(repr(memory.config)),
     }
 
 

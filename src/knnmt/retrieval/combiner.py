@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -28,7 +29,10 @@ class SentenceSoFar:
 
 
 class Combiner(Protocol):
-    """Looks at neighbours after the search."""
+    """Looks at neighbours after the search.
+
+    One that results are published of, or kept of, has a method `signature`, too (`retriever.Signed`).
+    """
 
     def __call__(self, neighbours: Neighbours, counts: Tensor | None, sentence: SentenceSoFar) -> tuple[Tensor, Tensor]:
         """Log-weights (rows, k) whose exponentials sum to 1, and log λ (rows,); -inf for rows without neighbours.
@@ -42,6 +46,10 @@ class DistanceCombiner:
     """Equation 2 for the weights, with merge counts where there are any; λ fixed, or fading with distance."""
 
     config: RetrievalConfig
+
+    def signature(self) -> str:
+        """Settings of its own, whatever those of the call are."""
+        return f"distance/{hashlib.sha256(repr(self.config).encode()).hexdigest()[:12]}"
 
     def __call__(self, neighbours: Neighbours, counts: Tensor | None, sentence: SentenceSoFar) -> tuple[Tensor, Tensor]:
         config = self.config

@@ -99,16 +99,16 @@ def check_features(features: Sequence[str]) -> None:
 
 
 class TrainedGate:
-    """A network with what it was trained for, ready to look at the steps of a store.
+    """A network with what it was trained for, ready to look at the steps of a store."""
 
-    digest: SHA-256 of its file; "" before it was read from one
-    """
-
-    def __init__(self, network: GateNetwork, record: GateRecord, counts: NgramCounts | None, digest: str = "") -> None:
+    def __init__(self, network: GateNetwork, record: GateRecord, counts: NgramCounts | None) -> None:
         self.network = network.eval()
         self.record = record
-        self.digest = digest
         self._counts = counts
+
+    def signature(self) -> str:
+        """What a published score must say of it: its weights and what they are for, by a digest."""
+        return f"trained/{hashlib.sha256(self._content()).hexdigest()[:12]}"
 
     def logits(self, representations: Tensor, log_probabilities: Tensor, history: Tensor) -> Tensor:
         """Of λ, (rows,); arguments as a `Gate` gets them."""
@@ -145,9 +145,13 @@ class TrainedGate:
 
     def write(self, store: Path) -> None:
         """Put it beside the store in the place of an earlier one, in one step."""
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
-        content = save(tensors, {"gate": json.dumps({"version": VERSION, **asdict(self.record)})})
+        content = self._content()
         publish_file(store / FILE, lambda file: file.write(content))
+
+    def _content(self) -> bytes:
+        """Of its file."""
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
+        return save(tensors, {"gate": json.dumps({"version": VERSION, **asdict(self.record)})})
 
     @classmethod
     def read(cls, store: Datastore, device: torch.device | str = "cpu") -> TrainedGate:
@@ -176,7 +180,7 @@ class TrainedGate:
             ) from error
         _require_fit(record, store, advice)
         counts = NgramCounts(store, device) if "ngrams" in record.features else None
-        return cls(network.to(device), record, counts, hashlib.sha256(stored).hexdigest())
+        return cls(network.to(device), record, counts)
 
 
 def earlier_like(gate: TrainedGate, store: Datastore) -> TrainedGate | None:
@@ -228,6 +232,10 @@ class ThresholdGate:
     alpha: float
     own_lambda: bool = False
 
+    def signature(self) -> str:
+        """The network's, and whether λ is its own; α is in the settings."""
+        return f"{self.trained.signature()}{'+own' if self.own_lambda else ''}"
+
     def __call__(
         self, representations: Tensor, log_probabilities: Tensor, history: Tensor
     ) -> tuple[Tensor, Tensor | None]:
@@ -250,6 +258,11 @@ class RandomGate:
     rate: float
     seed: int = 0
     predicted: TrainedGate | None = None
+
+    def signature(self) -> str:
+        """How many rows, which, and whose λ."""
+        predicted = f"+{self.predicted.signature()}" if self.predicted else ""
+        return f"chance/{self.rate:.6g}/{self.seed}{predicted}"
 
     def __call__(
         self, representations: Tensor, log_probabilities: Tensor, history: Tensor

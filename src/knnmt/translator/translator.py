@@ -223,12 +223,16 @@ class Translator:
         """What a published score must say of a call with these settings; what is not given is as in `stream`."""
         told = self.engine.languages
         languages = f"|langs:{told.source}-{told.target}" if told.codes else ""
-        parts = [f"model:{self.engine.name}{languages}|dtype:{self.engine.computes_in}|{config.signature()}"]
-        datastore, settings = self._memory_settings(retrieval)
-        if datastore is not None:
-            found = self.memories.retrieval(datastore, settings)
-            parts.append(f"{found.store.signature()}|{found.config.signature()}")
+        weights = f"dtype:{self.engine.computes_in}|weights:{self.engine.fingerprint.model[:8]}"
+        parts = [f"model:{self.engine.name}{languages}|{weights}|{config.signature()}"]
+        if (found := self.retrieval(**retrieval)) is not None:
+            parts.append(found.signature())
         return "|".join([*parts, f"v:{__version__}"])
+
+    def retrieval(self, **settings: Unpack[DatastoreSettings]) -> Retrieval | None:
+        """How a call with these settings retrieves, None for the model alone; what is not given is as in `stream`."""
+        datastore, whole = self._memory_settings(settings)
+        return None if datastore is None else self.memories.retrieval(datastore, whole)
 
     def _memory_settings(self, given: DatastoreSettings) -> tuple[Store | None, dict[str, Any]]:
         """The memory of a call and how it retrieves, the translator's own where the call says nothing."""
