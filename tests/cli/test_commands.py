@@ -82,6 +82,29 @@ def test_files_in_order_into_an_output_file(tmp_path: Path) -> None:
     assert lines(out.read_bytes()) == [each.text for each in expected]
 
 
+def test_a_line_without_a_translation_keeps_its_place_and_is_named(overflowing_checkpoint: Path) -> None:
+    stdin = "Satz 4\naßc\nGuten Tag\n".encode()
+    command = ["translate", "--model", str(overflowing_checkpoint), "--device", "cpu"]
+    sound = lines(knnmt(*command, stdin=b"Satz 4\nGuten Tag\n").stdout)
+    assert all(sound)
+    done = knnmt(*command, stdin=stdin)
+    assert done.returncode == 1
+    assert lines(done.stdout) == [sound[0], "", sound[1]]
+    (said,) = [line for line in lines(done.stderr) if "line" in line]
+    assert said.startswith("knnmt: error: line 2: no translation of 'aßc': ")
+    assert b"Traceback" not in done.stderr
+    objects = [json.loads(line) for line in lines(knnmt(*command, "--jsonl", stdin=stdin).stdout)]
+    assert ["error" in each for each in objects] == [False, True, False]
+    assert objects[1] == {
+        "source": "aßc",
+        "text": "",
+        "score": None,
+        "complete": False,
+        "tokens": [],
+        "error": said.removeprefix("knnmt: error: line 2: "),
+    }
+
+
 def test_scores_n_best_and_json_lines() -> None:
     stdin = b"Guten Morgen!\nJa.\n"
     expected = Translator(device="cpu").translate(["Guten Morgen!", "Ja."], n_best=2)

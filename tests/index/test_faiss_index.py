@@ -62,6 +62,16 @@ def test_the_papers_index_gives_its_own_distances(indexes: dict[str, FaissIndex]
     assert 0 < np.abs(distances_sq.numpy() / true_sq - 1).mean() < 0.2
 
 
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_no_distance_is_below_zero_where_queries_lie_on_keys(kind: str, tmp_path: Path) -> None:
+    """Products of far keys that lie together give by rounding squared distances below 0, whose roots are no numbers."""
+    far = np.repeat(20 + 5 * clustered(60), 20, axis=0)
+    index = FaissIndex.train_and_add(Entries(write_store(tmp_path / "s", [far])), KINDS[kind])
+    distances_sq, ids = searched(index, ALL_LISTS).search(torch.from_numpy(far[::20]), 8)
+    assert distances_sq.min() >= 0
+    assert (ids >= 0).all()
+
+
 def test_the_papers_index_holds_what_faiss_itself_would_add(store: Datastore) -> None:
     index = FaissIndex.train_and_add(Entries(store), KINDS["ivfpq"])
     ours = index.search(QUERIES, 8)

@@ -105,6 +105,8 @@ def test_fading_is_cautious_but_keeps_half_of_what_can_be_gained() -> None:
     loss, most, fading = grid.cautious(knn, fixed_loss)
     assert best < loss <= (best + fixed_loss) / 2 < fixed_loss
     assert loss == pytest.approx(positions.loss(RetrievalConfig(3, most, 5.0, fading)), rel=1e-6)
+    assert grid.cautious(knn, fixed_loss, (best + loss) / 2)[0] <= (best + loss) / 2 < loss
+    assert grid.cautious(knn, fixed_loss, best - 1) == (loss, most, fading)  # which none of them reaches
     assert grid.cautious(knn, -1.0)[0] == best  # a fixed λ that is better leaves nothing to give away
 
 

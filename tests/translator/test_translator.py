@@ -12,7 +12,14 @@ from german import german_sentences
 from knnmt import DecodingConfig, Translation, Translator
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.search import search
-from knnmt.errors import CutTranslationWarning, InputError, LongSegmentWarning, SettingError
+from knnmt.errors import (
+    CutTranslationWarning,
+    InputError,
+    LongSegmentWarning,
+    NoTranslationError,
+    NoTranslationWarning,
+    SettingError,
+)
 from knnmt.translator.translator import Settings
 
 
@@ -88,6 +95,32 @@ def test_a_translation_that_hits_the_limit_is_marked(translator: Translator) -> 
         cut = translator.translate(german_sentences(1)[0], max_tokens=5)
     assert not cut.complete
     assert len(cut.tokens) == 5
+
+
+@pytest.fixture(scope="module")
+def overflowing(overflowing_checkpoint: Path) -> Translator:
+    return Translator(overflowing_checkpoint, device="cpu")
+
+
+@pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
+@pytest.mark.parametrize("settings", [{}, {"beam": 1}, {"n_best": 3}, {"window": 2}, {"batch_size": 1}], ids=str)
+def test_a_text_without_a_translation_is_named_and_the_others_come(overflowing: Translator, settings: Settings) -> None:
+    texts = ["Satz 4", "aßc", "Guten Tag", "", "ß"]
+    with pytest.warns(NoTranslationWarning) as caught:
+        found = overflowing.translate(texts, **settings)
+    said = [str(each.message) for each in caught if each.category is NoTranslationWarning]
+    assert [each.partition(":")[0] for each in said] == ["no translation of 'aßc'", "no translation of 'ß'"]
+    assert [each.error for each in found] == [None, said[0], None, None, said[1]]
+    assert found[1] == Translation("aßc", "", (), float("-inf"), complete=False, error=said[0])
+    for each in (found[0], found[2]):
+        alone = overflowing.translate(each.source, **settings)
+        assert (each.text, each.tokens) == (alone.text, alone.tokens)
+
+
+@pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
+def test_a_text_with_a_lost_sentence_is_not_translated_in_part(overflowing: Translator) -> None:
+    with pytest.raises(NoTranslationError, match=r"^no translation of 'Der ß ist da\.': no hypothesis"):
+        overflowing.translate("Das ist gut. Der ß ist da. Ja.", split_sentences=True)
 
 
 def endless() -> Iterator[str]:

@@ -105,8 +105,9 @@ def explain(
 
     from knnmt.translator.explanation import explain as explaining
 
+    failed: list[str] = []
     asked = (text for text in texts or lines_of(files, plain) if text.strip())
-    explanations = explaining(translator, asked, window=1 if keyboard else _WINDOW, **decoding)
+    explanations = _noting(explaining(translator, asked, window=1 if keyboard else _WINDOW, **decoding), failed)
     with ends_with("nothing more is shown, and no page is written"):
         if html is None:
             shown = _print_all(explanations, full)
@@ -115,6 +116,16 @@ def explain(
             shown = _write_page(explanations, html, translator.signature(translator.decoding(**decoding)))
     if not shown:
         raise InputError("expected a text to explain, found none")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _noting(explanations: Iterator[Explanation], failed: list[str]) -> Iterator[Explanation]:
+    """The same explanations, and why some of them have no translation."""
+    for explanation in explanations:
+        if explanation.translation.error is not None:
+            failed.append(explanation.translation.error)
+        yield explanation
 
 
 def _print_all(explanations: Iterator[Explanation], full: bool) -> int:

@@ -64,9 +64,9 @@ def write_all(
     scores: bool,
     numbered: bool,
     jsonl: bool,
-) -> None:
-    """Write translations as they come; what is written stays, whatever ends it."""
-    done = 0
+) -> int:
+    """Write translations as they come, and say how many failed; what is written stays, whatever ends it."""
+    done = failed = 0
     try:
         with Interrupts() as interrupts:
             for translation in translations:
@@ -74,6 +74,9 @@ def write_all(
                     out.write(_as_lines(translation, done + 1, scores=scores, numbered=numbered, jsonl=jsonl))
                     out.flush()
                     done += 1
+                if translation.error is not None:
+                    failed += 1
+                    print(f"knnmt: error: line {done}: {translation.error}", file=sys.stderr)
     except KeyboardInterrupt:
         finished.close()
         of = f" of {total}" if total is not None else ""
@@ -92,6 +95,7 @@ def write_all(
         raise StorageError(
             f"the output cannot be written: {error.strerror or error}. {done} lines are written; make room, try again."
         ) from error
+    return failed
 
 
 def _as_lines(translation: Translation, number: int, *, scores: bool, numbered: bool, jsonl: bool) -> str:
@@ -114,10 +118,11 @@ def _as_json(translation: Translation) -> dict[str, object]:
     return {
         "source": translation.source,
         "text": translation.text,
-        "score": translation.score,
+        "score": translation.score if translation.error is None else None,
         "complete": translation.complete,
         "tokens": [token.text for token in translation.tokens],
         **({"alternatives": alternatives} if alternatives else {}),
         **({"evidence": evidence} if any(evidence) else {}),
         **({"match": asdict(translation.match)} if translation.match else {}),
+        **({"error": translation.error} if translation.error is not None else {}),
     }

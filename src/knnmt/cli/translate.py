@@ -25,7 +25,7 @@ from knnmt.corpus.plain_text import require_plain_text
 from knnmt.corpus.sides import watched
 from knnmt.corpus.visible import visible
 from knnmt.engine.shipped import DEFAULT_MODEL
-from knnmt.errors import InputError, KnnmtWarning, LanguageWarning, SettingError
+from knnmt.errors import InputError, KnnmtWarning, LanguageWarning, NoTranslationWarning, SettingError
 
 if TYPE_CHECKING:
     from knnmt.translator.translator import Translator
@@ -243,6 +243,7 @@ def translate(
 
     Reads FILES, or standard input, and writes one line for each line read, in the same order; empty lines stay empty.
     Documents (XLIFF, PO, HTML, tables and so on) are refused, for their mark-up would be translated like text.
+    A line that no translation is found for is left empty and named on standard error, and the exit status is 1.
 
     Examples:
 
@@ -285,6 +286,7 @@ def translate(
     total = len(texts) if texts else count_lines(files, plain)
     warnings.showwarning = show_warning
     warnings.simplefilter("always", KnnmtWarning)
+    warnings.simplefilter("ignore", NoTranslationWarning)  # said with the number of the line
 
     with timing.record() if timings else nullcontext() as record:
         languages = (source_language, target_language)
@@ -312,11 +314,13 @@ def translate(
                 match=match,
                 progress=finished,
             )
-            write_all(translations, total, out, finished, scores=scores, numbered=n_best > 1, jsonl=jsonl)
+            failed = write_all(translations, total, out, finished, scores=scores, numbered=n_best > 1, jsonl=jsonl)
     if record is not None:
         print(record.table(), file=sys.stderr)
         if translator.statistics.rows:
             print(translator.statistics.summary(), file=sys.stderr)
+    if failed:
+        raise typer.Exit(1)
 
 
 def _check_input(files: list[Path] | None, texts: list[str] | None, output: Path | None) -> None:

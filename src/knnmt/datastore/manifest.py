@@ -132,6 +132,15 @@ class Manifest:
         projection = [self.projection] if self.projection else []
         return [segment.stored for segment in self.segments] + removed + projection
 
+    @property
+    def content(self) -> str:
+        """A digest of all that the store holds, whatever it is called and wherever it lies."""
+        of_segments = [
+            (each.stored.sha256, each.removed.stored.sha256 if each.removed else "") for each in self.segments
+        ]
+        projection = self.projection.sha256 if self.projection else ""
+        return hashlib.sha256(json.dumps([of_segments, projection]).encode()).hexdigest()
+
     def changed(self, segments: tuple[SegmentRecord, ...], next_segment: int | None = None) -> Manifest:
         """The next generation."""
         return replace(

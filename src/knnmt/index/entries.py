@@ -22,7 +22,6 @@ class Entries:
 
     Keys stay where they are, in the segments' memory maps; values take 4 bytes an entry.
 
-    place: of the store
     values: (entries,) int32 tokens
     live: (entries,) bool, False for those that were removed or say what an earlier one says (`knnmt.index.repeats`), or
         None where all are searched for; live_share: the part that is
@@ -31,10 +30,10 @@ class Entries:
     """
 
     def __init__(self, store: Datastore, earlier: Entries | None = None) -> None:
-        self.place = store.path
         self.segments = list(store.segments)
         self.generation = store.manifest.generation
         self.records = [segment.record for segment in self.segments]
+        self.path = store.path
         self.dim = store.manifest.dim
         self._first = np.cumsum([0, *(segment.record.entries for segment in self.segments)])
         self.entries = int(self._first[-1])
@@ -141,6 +140,16 @@ class Entries:
             mine = numbers == number
             sentences[mine] = self.segments[number].arrays["sentences"][ids[mine] - self._first[number]]
         return numbers, sentences
+
+    def require_sound(self, measured: Tensor) -> None:
+        """Refuse keys of which numbers were made that are not finite: a build writes no such keys, and near one of them
+        a search would pass over sound ones.
+        """
+        if not bool(measured.isfinite().all()):
+            raise DatastoreDamagedError(
+                f"{self.path}: the key of an entry is no finite number, so that its files were altered since it was "
+                "built. `knnmt verify` reads every byte of it and says which; build it again, or take a copy."
+            )
 
     def first_entry(self, segment: int) -> int:
         """The id of a segment's first entry."""

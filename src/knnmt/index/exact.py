@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from knnmt import timing
-from knnmt.errors import DatastoreDamagedError
 from knnmt.index.base import Found, merge_top_k, nearest_first, nothing
 from knnmt.index.entries import Entries, shared_tensor
 
@@ -159,8 +158,7 @@ class ExactIndex:
             if held:
                 keys = keys.float()
             norms_sq = keys.float().square().sum(1)
-            if not bool(norms_sq.isfinite().all()) and not bool(keys.isfinite().all()):
-                raise DatastoreDamagedError(f"{self._entries.place}: a key is no finite number. See: knnmt verify")
+            self._entries.require_sound(norms_sq)
             blocks.append(self._block(first, keys, norms_sq))
         return blocks
 

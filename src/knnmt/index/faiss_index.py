@@ -225,7 +225,8 @@ class FaissIndex:
             if reach:
                 lists = lists.masked_fill_(coarse_sq > reach * coarse_sq[:, :1], -1)
             found = self._lists.search_preassigned(queries.numpy(), count, lists.numpy(), coarse_sq.numpy())
-        return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+        # Products give squared distances of codes, by rounding a little below 0 where they are very near.
+        return torch.from_numpy(found[0]).clamp_(min=0), torch.from_numpy(found[1])
 
     def _reduced(self, queries: Tensor) -> Tensor:
         """Queries as the lists have their keys."""
@@ -279,7 +280,7 @@ def _sample(entries: Entries, count: int, seed: int) -> Array:
 def _numbers(keys: Array, entries: Entries) -> Array:
     """Keys in float32; FAISS makes nothing of those that are no finite numbers."""
     if not np.isfinite(keys).all():
-        raise DatastoreDamagedError(f"{entries.place}: a key is no finite number. See: knnmt verify")
+        raise DatastoreDamagedError(f"{entries.path}: a key is no finite number. See: knnmt verify")
     return _float32(keys)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -31,7 +32,10 @@ class SentenceSoFar:
 
 
 class Combiner(Protocol):
-    """Looks at neighbours after the search."""
+    """Looks at neighbours after the search.
+
+    One that results are published of, or kept of, has a method `signature`, too (`retriever.Signed`).
+    """
 
     def __call__(self, neighbours: Neighbours, counts: Tensor | None, sentence: SentenceSoFar) -> tuple[Tensor, Tensor]:
         """Log-weights (rows, k) whose exponentials sum to 1, and log λ (rows,); -inf for rows without neighbours.
@@ -53,6 +57,10 @@ class DistanceCombiner:
 
     config: RetrievalConfig
     same_distance: float
+
+    def signature(self) -> str:
+        """Settings of its own, whatever those of the call are."""
+        return f"distance/{hashlib.sha256(repr(self.config).encode()).hexdigest()[:12]}"
 
     def __call__(self, neighbours: Neighbours, counts: Tensor | None, sentence: SentenceSoFar) -> tuple[Tensor, Tensor]:
         config, distances_sq = self.config, neighbours.distances_sq

@@ -22,7 +22,13 @@ from torch.nn import functional
 from knnmt.config import RetrievalConfig, check
 from knnmt.datastore.publication import clear_scratch, publish_file
 from knnmt.datastore.store import Datastore
-from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, DatastoreVersionError, SettingError
+from knnmt.errors import (
+    DatastoreDamagedError,
+    DatastoreError,
+    DatastoreMismatchError,
+    DatastoreVersionError,
+    SettingError,
+)
 from knnmt.records import as_record, parse_json, shown
 from knnmt.regular_files import read_regular
 from knnmt.retrieval.ngrams import ORDERS, NgramCounts
@@ -99,16 +105,16 @@ def check_features(features: Sequence[str]) -> None:
 
 
 class TrainedGate:
-    """A network with what it was trained for, ready to look at the steps of a store.
+    """A network with what it was trained for, ready to look at the steps of a store."""
 
-    digest: SHA-256 of its file; "" before it was read from one
-    """
-
-    def __init__(self, network: GateNetwork, record: GateRecord, counts: NgramCounts | None, digest: str = "") -> None:
+    def __init__(self, network: GateNetwork, record: GateRecord, counts: NgramCounts | None) -> None:
         self.network = network.eval()
         self.record = record
-        self.digest = digest
         self._counts = counts
+
+    def signature(self) -> str:
+        """What a published score must say of it: its weights and what they are for, by a digest."""
+        return f"trained/{hashlib.sha256(self._content()).hexdigest()[:12]}"
 
     def logits(self, representations: Tensor, log_probabilities: Tensor, history: Tensor) -> Tensor:
         """Of λ, (rows,); arguments as a `Gate` gets them."""
@@ -116,6 +122,12 @@ class TrainedGate:
             inputs = gate_inputs(self.record.features, representations, log_probabilities, history, self._counts)
             logits: Tensor = self.network(inputs)
         return logits
+
+    def predicted(self, inputs: Tensor) -> Tensor:
+        """λ of rows from what the network looks at, (rows, inputs): (rows,) float64."""
+        with torch.no_grad():
+            logits: Tensor = self.network(inputs)
+        return torch.sigmoid(logits.double())
 
     def recount(self, store: Datastore) -> None:
         """Count n-grams again, where they are looked at: the store has changed."""
@@ -139,11 +151,15 @@ class TrainedGate:
 
     def write(self, store: Path) -> None:
         """Put it beside the store in the place of an earlier one, in one step."""
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
-        record = json.dumps({"version": VERSION, **asdict(self.record)})
-        content = save(tensors, {"gate": record, "sha256": _sha256(record, tensors)})
+        content = self._content()
         clear_scratch(store / FILE)
         publish_file(store / FILE, lambda file: file.write(content))
+
+    def _content(self) -> bytes:
+        """Of its file."""
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
+        record = json.dumps({"version": VERSION, **asdict(self.record)})
+        return save(tensors, {"gate": record, "sha256": _sha256(record, tensors)})
 
     @classmethod
     def read(cls, store: Datastore, device: torch.device | str = "cpu") -> TrainedGate:
@@ -174,7 +190,18 @@ class TrainedGate:
         if len(network.mean) != inputs_of(record.features, store.model_dim):
             raise DatastoreDamagedError(f"{path}: its network looks at other inputs than its record says. {advice}")
         counts = NgramCounts(store, device) if "ngrams" in record.features else None
-        return cls(network.to(device), record, counts, hashlib.sha256(stored).hexdigest())
+        return cls(network.to(device), record, counts)
+
+
+def earlier_like(gate: TrainedGate, store: Datastore) -> TrainedGate | None:
+    """The gate that a store has, if it was trained for the same as another: both look at the same, to the same end."""
+    try:
+        earlier = TrainedGate.read(store)
+    except (SettingError, DatastoreError):  # there is none, or none that could be used
+        return None
+    names = ("features", "k", "temperature", "use_counts", "l1")
+    same = all(getattr(earlier.record, name) == getattr(gate.record, name) for name in names)
+    return earlier if same else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +286,10 @@ class ThresholdGate:
     alpha: float
     own_lambda: bool = False
 
+    def signature(self) -> str:
+        """The network's, and whether λ is its own; α is in the settings."""
+        return f"{self.trained.signature()}{'+own' if self.own_lambda else ''}"
+
     def __call__(
         self, representations: Tensor, log_probabilities: Tensor, history: Tensor
     ) -> tuple[Tensor, Tensor | None]:
@@ -281,6 +312,11 @@ class RandomGate:
     rate: float
     seed: int = 0
     predicted: TrainedGate | None = None
+
+    def signature(self) -> str:
+        """How many rows, which, and whose λ."""
+        predicted = f"+{self.predicted.signature()}" if self.predicted else ""
+        return f"chance/{self.rate:.6g}/{self.seed}{predicted}"
 
     def __call__(
         self, representations: Tensor, log_probabilities: Tensor, history: Tensor

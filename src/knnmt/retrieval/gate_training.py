@@ -105,9 +105,7 @@ class Training:
 
     def predicted(self, text: GateText) -> Tensor:
         """λ of every row, (rows,) float64."""
-        with torch.no_grad():
-            logits: Tensor = self.gate.network(text.inputs)
-        return torch.sigmoid(logits.double())
+        return self.gate.predicted(text.inputs)
 
     def losses(self, text: GateText) -> dict[str, float]:
         """Of the model alone, a fixed λ, a fading one, and the gate with all rows searched."""

@@ -6,6 +6,7 @@ fades change nothing of that, so that one more setting costs a few sums. A loss 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -117,13 +118,15 @@ class FadingGrid:
         """The least of all, for p_kNN (rows,)."""
         return min(loss for loss, *_ in self._tried(knn))
 
-    def cautious(self, knn: Tensor, fixed_loss: float) -> tuple[float, float, Fading]:
+    def cautious(self, knn: Tensor, fixed_loss: float, most_loss: float = math.inf) -> tuple[float, float, Fading]:
         """(loss, weight, fading): of those that keep at least half of what the best of them gains on a fixed λ, the
-        one with the least λ where everything is half as far again.
+        one with the least λ where everything is half as far again. It loses at most `most_loss`, if any of them does.
         """
         tried = self._tried(knn)
         best_loss = min(loss for loss, *_ in tried)
         enough = max(best_loss, (best_loss + fixed_loss) / 2)
+        if best_loss <= most_loss:
+            enough = min(enough, most_loss)
         loss, _, most, fading = min((each for each in tried if each[0] <= enough), key=lambda each: each[1])
         return loss, most, fading
 

@@ -72,7 +72,7 @@ class OpenStore:
         """What a published score must say of the store."""
         manifest = self.store.manifest
         transforms = f"|made:{'+'.join(manifest.transforms)}" if manifest.transforms else ""
-        entries = f"n:{manifest.live_entries}|d:{manifest.dim}{transforms}"
+        entries = f"n:{manifest.live_entries}|d:{manifest.dim}{transforms}|content:{manifest.content[:8]}"
         return f"store:{self.store.path.name}|{entries}|index:{self.index.signature}"
 
     def refresh(self) -> bool:

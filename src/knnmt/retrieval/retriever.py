@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -25,9 +25,25 @@ from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.open_store import UNIT_SAME_DISTANCE, OpenStore
 from knnmt.retrieval.statistics import Statistics
 
+UNSIGNED = "unsigned"
+
+
+@runtime_checkable
+class Signed(Protocol):
+    """A gate or a combiner that can say what it is."""
+
+    def signature(self) -> str:
+        """What a published score must say of it: two that give other results say something else.
+
+        It is short, without spaces and "|", such as "mine/3f2a9c01" with a digest of its weights.
+        """
+
 
 class Gate(Protocol):
-    """Looks at a step before the search."""
+    """Looks at a step before the search.
+
+    One that results are published of, or kept of, is `Signed`, too.
+    """
 
     def __call__(
         self, representations: Tensor, log_probabilities: Tensor, history: Tensor, /
@@ -48,6 +64,19 @@ class Retrieval:
     config: RetrievalConfig
     gate: Gate | None = None
     combiner: Combiner | None = None
+
+    def signature(self) -> str:
+        """What a published score must say of it; of a gate or a combiner that is not `Signed`, that it is unsigned."""
+        parts = [self.store.signature(), self.config.signature()]
+        for name, part in (("gated", self.gate), ("combiner", self.combiner)):
+            if part is not None:
+                parts.append(f"{name}:{part.signature() if isinstance(part, Signed) else UNSIGNED}")
+        return "|".join(parts)
+
+    @property
+    def signed(self) -> bool:
+        """Whether its signature says all, so that results may be taken over that have the same."""
+        return all(part is None or isinstance(part, Signed) for part in (self.gate, self.combiner))
 
 
 @dataclass(frozen=True, slots=True)

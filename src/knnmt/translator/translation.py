@@ -32,6 +32,7 @@ class Translation:
         second best of each, the third best of each, and so on
     match: on request, the memory's source segment that is most like the text
     stored_source: the memory's source that the text is a form of, if it was translated in the text's place
+    error: where no translation was found, why; the text is empty then, and the score -inf
     """
 
     source: str
@@ -42,3 +43,4 @@ class Translation:
     alternatives: tuple[Translation, ...] = ()
     match: Match | None = None
     stored_source: str | None = None
+    error: str | None = None

@@ -20,7 +20,13 @@ from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.search import search
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.loading import load_engine
-from knnmt.errors import CutTranslationWarning, InputError, LongSegmentWarning
+from knnmt.errors import (
+    CutTranslationWarning,
+    InputError,
+    LongSegmentWarning,
+    NoTranslationError,
+    NoTranslationWarning,
+)
 from knnmt.retrieval.forms import StoredForms
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
@@ -135,10 +141,16 @@ class Translator:
     def translate(
         self, texts: str | Request | Iterable[str | Request], **settings: Unpack[Settings]
     ) -> Translation | list[Translation]:
-        """Translate one text, or any number of them in order. The settings are those of `stream`."""
-        if isinstance(texts, str | Request):
-            return next(self.stream([texts], **settings))
-        return list(self.stream(texts, **settings))
+        """Translate one text, or any number of them in order. The settings are those of `stream`.
+
+        One text that has no translation raises `NoTranslationError`; among others it is as in `stream`.
+        """
+        if not isinstance(texts, str | Request):
+            return list(self.stream(texts, **settings))
+        found = next(self.stream([texts], **settings))
+        if found.error is not None:
+            raise NoTranslationError(found.error)
+        return found
 
     def stream(
         self,
@@ -162,6 +174,7 @@ class Translator:
 
         A translation is handed on as soon as it and those before it are done.
         A text may be a `Request` that names a datastore of its own; requests for different ones are decoded together.
+        A text that has no translation says so in `Translation.error`, with a `NoTranslationWarning`; the others follow.
 
         beam: hypotheses kept at each step, 5 whatever the checkpoint says; 1 is greedy search
         n_best: how many translations to give for each text
@@ -216,12 +229,16 @@ class Translator:
         """What a published score must say of a call with these settings; what is not given is as in `stream`."""
         told = self.engine.languages
         languages = f"|langs:{told.source}-{told.target}" if told.codes else ""
-        parts = [f"model:{self.engine.name}{languages}|dtype:{self.engine.computes_in}|{config.signature()}"]
-        datastore, settings = self._memory_settings(retrieval)
-        if datastore is not None:
-            found = self.memories.retrieval(datastore, settings)
-            parts.append(f"{found.store.signature()}|{found.config.signature()}")
+        weights = f"dtype:{self.engine.computes_in}|weights:{self.engine.fingerprint.model[:8]}"
+        parts = [f"model:{self.engine.name}{languages}|{weights}|{config.signature()}"]
+        if (found := self.retrieval(**retrieval)) is not None:
+            parts.append(found.signature())
         return "|".join([*parts, f"v:{__version__}"])
+
+    def retrieval(self, **settings: Unpack[DatastoreSettings]) -> Retrieval | None:
+        """How a call with these settings retrieves, None for the model alone; what is not given is as in `stream`."""
+        datastore, whole = self._memory_settings(settings)
+        return None if datastore is None else self.memories.retrieval(datastore, whole)
 
     def _memory_settings(self, given: DatastoreSettings) -> tuple[Store | None, dict[str, Any]]:
         """The memory of a call and how it retrieves, the translator's own where the call says nothing."""
@@ -240,7 +257,10 @@ class Translator:
             if not window and failure is None:
                 return
             self.memories.refresh({request.datastore for request in window if request.datastore is not None})
-            yield from self._translate_window(window, call)
+            for translation in self._translate_window(window, call):
+                yield translation
+                if translation.error is not None:  # afterwards, for `translate` raises it if there is one text
+                    warnings.warn(translation.error, NoTranslationWarning, stacklevel=2)
         raise failure
 
     def _translate_window(self, requests: Sequence[Request], call: _Call) -> Iterator[Translation]:
@@ -349,6 +369,9 @@ class Translator:
     ) -> Translation:
         if not segments:
             return Translation(source=text, text=text, tokens=(), score=0.0)
+        for segment, found in zip(segments, hypotheses, strict=True):
+            if not found:
+                return Translation(text, "", (), float("-inf"), complete=False, error=_without_translation(segment))
         ranked = []
         for rank in range(min(map(len, hypotheses))):
             parts = [found[rank] for found in hypotheses]
@@ -410,6 +433,13 @@ def _checked(request: Request) -> Request:
     except UnicodeEncodeError as error:
         raise InputError(f"expected a text to translate, found half of a surrogate pair in {text[:60]!r}") from error
     return request
+
+
+def _without_translation(segment: Segment) -> str:
+    return (
+        f"no translation of {segment.text[:60]!r}: no hypothesis of it has a probability. Numbers may have "
+        "overflowed (dtype float32 helps), the memory may be damaged (`knnmt verify`), or settings forbid every token"
+    )
 
 
 def _batching(
