@@ -10,7 +10,7 @@ from memories import read
 from knnmt.corpus.inline import visible_text
 
 TMX = (
-    '<?xml version="1.0"?><tmx version="1.4"><header creationtool="hand" segtype="sentence" adminlang="en" srclang="de" '
+    '<?xml version="1.0"?><tmx version="1.4"><header creationtool="hand" adminlang="en" srclang="de" '
     'datatype="xml"/><body><tu><tuv xml:lang="de"><seg>{}</seg></tuv><tuv xml:lang="en"><seg>{}</seg></tuv></tu>'
     "</body></tmx>"
 )
@@ -115,7 +115,7 @@ EMPTY = ("Auf Speichern klicken.", "Click Save.")
         ),
         pytest.param(
             XLIFF_2,
-            'Zum Behalten von <ph id="1" dataRef="d1"/> auf <pc id="2">Speichern</pc><ph id="3" dataRef="d2"/> klicken.',
+            'Zum Behalten von <ph id="1" dataRef="d1"/> auf <pc id="2">Speichern</pc><ph id="3" dataRef="d2"/>klicken.',
             'Click <pc id="2"><mrk id="m">Save</mrk></pc> to keep <ph id="1"/>.',
             ("Zum Behalten von %s auf Speichern klicken.", "Click Save to keep %s."),
             id="original data",

@@ -80,7 +80,7 @@ def remove(
     chosen = matching(origin, source_text, match)
     opened = Datastore.open(store)
     if dry_run:
-        found = [pair for pair in opened.pairs() if chosen(pair)]
+        found = [pair for pair in opened.units() if chosen(pair)]
         for pair in found:
             typer.echo(f"{pair.origin}\t{pair.source}\t{pair.target}")
         typer.echo(f"would remove {len(found):,} sentences")

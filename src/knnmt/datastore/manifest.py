@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from knnmt.corpus.accelerators import Accelerators
 from knnmt.datastore.publication import publish_file
 from knnmt.engine.base import Engine, Fingerprint, State
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, DatastoreVersionError, NotADatastoreError
@@ -56,6 +57,7 @@ class Manifest:
     dim is that of the stored keys; with a projection, queries of the model's own dimension must go through it first
     transforms names what was done to the keys since they were built (PCA, pruning), in order
     for_fast: every segment holds what Fast kNN-MT needs besides: source tokens, their encoder states, alignment
+    accelerators: whether the keys are of texts without their accelerator marks ("drop") or with them ("keep")
     """
 
     model_name: str
@@ -73,6 +75,7 @@ class Manifest:
     segments: tuple[SegmentRecord, ...] = ()
     projection: StoredFile | None = None
     for_fast: bool = False
+    accelerators: Accelerators = "drop"
 
     @property
     def entries(self) -> int:

@@ -68,6 +68,11 @@ def _problems(segment: Segment, dim: int, key_dtype: str, vocabulary: int) -> It
     counts = arrays.get("counts", np.ones(entries, np.int32))
     if counts.shape != (entries,) or (counts < 1).any():
         yield "the counts do not give each entry a number of at least 1"
+    lines, hashes = (arrays.get(name, np.zeros(sentences, np.uint8)) for name in ("lines", "source_hashes"))
+    if lines.shape != (sentences,) or lines[:1].any() or (lines > 1).any():
+        yield "the lines do not follow units"
+    if hashes.shape != (sentences,):
+        yield "there is not a hash for each source"
     yield from _entry_problems(segment)
     yield from _removal_problems(segment)
     try:

@@ -16,6 +16,7 @@ import torch
 
 from knnmt import timing
 from knnmt.config import BatchingConfig, DecodingConfig, check
+from knnmt.datastore.sources import HeldSources
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.search import search
 from knnmt.engine.batching import batches_by_length
@@ -34,8 +35,8 @@ from knnmt.translator.memories import (
     languages_of,
     model_of,
 )
-from knnmt.translator.segments import Segment, cut_to_fit, join, segments_of
-from knnmt.translator.spans import Span, spans_of
+from knnmt.translator.segments import Segment, cut_to_fit, join, laid_out, segments_of
+from knnmt.translator.spans import Span, moved_spans, spans_of
 from knnmt.translator.translation import Token, Translation
 from knnmt.version import __version__
 
@@ -240,7 +241,7 @@ class Translator:
     def _translate_window(self, requests: Sequence[Request], call: _Call) -> Iterator[Translation]:
         retrievals = [self._retrieval(request, call) for request in requests]
         with timing.stage("text"):
-            segmented = [segments_of(request.text, call.by_sentence) for request in requests]
+            segmented = [segments_of(each.text, call.by_sentence, self._held(each)) for each in requests]
             segmented, sources = self._encode_to_fit(segmented)
         of_source = [retrieval for retrieval, segments in zip(retrievals, segmented, strict=True) for _ in segments]
         found: list[list[Hypothesis]] = [[] for _ in sources]
@@ -266,6 +267,9 @@ class Translator:
         own = {name: getattr(request, name) for name in ("k", "interpolation_weight", "temperature")}
         given = {name: value for name, value in own.items() if value is not None}
         return self.memories.retrieval(request.datastore, {**call.retrieval, **given})
+
+    def _held(self, request: Request) -> HeldSources | None:
+        return None if request.datastore is None else self.memories.open(request.datastore).sources
 
     def _search(
         self, sources: list[list[int]], retrievals: list[Retrieval | None], call: _Call
@@ -345,13 +349,15 @@ class Translator:
         config: DecodingConfig,
     ) -> Translation:
         tokenizer = self.engine.tokenizer
-        texts = [tokenizer.decode(part.tokens) for part in parts]
+        decoded = [tokenizer.decode(part.tokens) for part in parts]
+        texts = [laid_out(*each) for each in zip(segments, decoded, strict=True)]
         tokens: list[Token] = []
         for number, (part, recorded) in enumerate(zip(parts, evidence, strict=True)):
             spans: list[Span] = []
             if recorded:
                 before = len(join(segments[:number], texts[:number])) + len(segments[number].before)
-                spans = [(before + start, before + end) for start, end in spans_of(tokenizer, part.tokens)]
+                spans = moved_spans(spans_of(tokenizer, part.tokens), decoded[number], texts[number])
+                spans = [(before + start, before + end) for start, end in spans]
             for token, why, span in zip_longest(part.tokens, recorded, spans):
                 tokens.append(Token(token, tokenizer.piece(token), why, span))
         return Translation(
