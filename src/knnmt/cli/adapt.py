@@ -12,10 +12,11 @@ import typer
 from knnmt.cli.advice import command
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import SourceLanguage, TargetLanguage, languages_of_text
-from knnmt.cli.memories import ForFast, MemoriesIn, reads_memories
+from knnmt.cli.memories import ForFast, KeepAccelerators, MemoriesIn, reads_memories
 from knnmt.cli.options import Device, Threads
 from knnmt.cli.progress import passing_bars
 from knnmt.cli.start import heavy_imports
+from knnmt.corpus.accelerators import Accelerators
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_memories
@@ -47,6 +48,7 @@ def adapt(
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
     for_fast: ForFast = False,
+    keep_accelerators: KeepAccelerators = False,
     device: Device = None,
     threads: Threads = None,
 ) -> None:
@@ -94,7 +96,8 @@ def adapt(
         translator = Translator(
             model, device=device, threads=threads, source_lang=source_language, target_lang=target_language
         )
-        config = BuildConfig(*languages, for_fast=for_fast)
+        accelerators: Accelerators = "keep" if keep_accelerators else "drop"
+        config = BuildConfig(*languages, for_fast=for_fast, accelerators=accelerators)
         adapt_store(output, planned, translator, config, sample, typer.echo, passing_bars)
     typer.echo(f"adapted    {output}, in {time.perf_counter() - started:.0f} s")
     of_model = () if model == DEFAULT_MODEL else ("-m", model)

@@ -142,7 +142,7 @@ def remove(
 
     chosen = matching(origin, source_text, match)
     opened = Datastore.open(store)
-    found = [pair for pair in opened.pairs() if chosen(pair)]
+    found = [pair for pair in opened.units() if chosen(pair)]
     if not found:
         raise InputError(_nothing_fits(opened, origin, source_text))
     if dry_run:

@@ -15,6 +15,7 @@ import typer
 from knnmt.cli.advice import command
 from knnmt.cli.change import Store
 from knnmt.cli.memories import in_words
+from knnmt.corpus.units import for_model
 from knnmt.corpus.visible import visible
 from knnmt.datastore.manifest import INDEXES
 from knnmt.datastore.settings import SETTINGS, read_settings
@@ -110,12 +111,12 @@ def export(
     store: Store,
     output: Annotated[Path, typer.Option("--output", "-o", help="A file whose name ends in .tmx or .tsv.")],
 ) -> None:
-    """Write a datastore's sentences as a memory, with their origins."""
+    """Write the units of a datastore as a memory, as they were read, with their origins."""
     from knnmt.datastore.store import Datastore
 
     opened = Datastore.open(store)
     changed = opened.export(output)
-    typer.echo(f"wrote {opened.manifest.live_sentences:,} pairs to {output}")
+    typer.echo(f"wrote {sum(1 for _ in opened.units()):,} pairs to {output}")
     if changed:
         typer.echo(f"in {changed:,} of them characters that the format cannot hold were replaced")
 
@@ -157,7 +158,7 @@ def _show_summary(store: Datastore, limit: int) -> None:
     _show_index(store)
     if (gate := store.path / GATE).is_file():
         typer.echo(f"gate        {gate.name}: {command('translate', '-d', store.path, '--gate', 0.5)} uses it")
-    origins = Counter(pair.origin.partition("#")[0] for pair in store.pairs())
+    origins = Counter(pair.origin.partition("#")[0] for pair in store.units())
     for origin, count in origins.most_common(limit):
         typer.echo(f"origin      {visible(origin)}: {count:,} sentences")
     if len(origins) > limit:
@@ -223,7 +224,11 @@ def _marked(entry: Entry, tokenizer: Tokenizer | None) -> str:
 def _show_sentences(store: Datastore, text: str, limit: int) -> None:
     if not text:
         raise SettingError("--search needs a text to look for")
-    found = (pair for pair in store.pairs() if text in pair.source or text in pair.target)
+    found = (
+        pair
+        for pair in store.units()
+        if any(text in side for each in (pair, for_model(pair)) for side in (each.source, each.target))
+    )
     shown = False
     for pair in islice(found, limit):
         typer.echo(f"{visible(pair.origin)}\n  source  {visible(pair.source)}\n  target  {visible(pair.target)}")

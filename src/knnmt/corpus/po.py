@@ -10,7 +10,6 @@ from io import BufferedReader
 from itertools import chain
 from typing import Any, SupportsIndex
 
-from knnmt.corpus.accelerators import drop_accelerators
 from knnmt.corpus.catalog_language import catalog_language
 from knnmt.corpus.languages import matches
 from knnmt.corpus.lines import raw_lines, refuse_utf16
@@ -170,11 +169,8 @@ def _forms(
         if not message:
             report.skip("identifier whose text the catalog does not say")
             continue
-        pair = (message, translation)
-        if config.accelerators == "drop":
-            pair = drop_accelerators(*pair)
         is_target = matches(config.target_language, language)
-        source, target = pair if is_target else pair[::-1]
+        source, target = (message, translation) if is_target else (translation, message)
         yield source, target, origin + context
 
 

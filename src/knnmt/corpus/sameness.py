@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 
@@ -43,3 +44,9 @@ def in_the_form_of(text: str, stored: str, translation: str) -> str:
     if text[:1].islower() and stored[:1].isupper() and not abbreviated:
         return first.lower() + translation[1:]
     return translation
+
+
+def sameness_hash(text: str) -> int:
+    """A number of 64 bits with a sign that is the same for texts that are `loose`ly the same, on every machine."""
+    digest = hashlib.blake2b(loose(text).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)

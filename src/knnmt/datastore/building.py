@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from knnmt.config import check
+from knnmt.corpus.accelerators import Accelerators
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import KEY_DTYPES, SEGMENTS, Manifest, SegmentRecord, StoredFile
@@ -52,6 +53,8 @@ class BuildConfig:
     key_dtype: "float16" or "float32", what the keys are stored in
     batch_tokens: most tokens a side, padding counted, in one forced pass; None for what suits the device
     for_fast: keep what Fast kNN-MT needs besides: source tokens, their encoder states, word alignment
+    accelerators: "drop" shows the model interface texts without their accelerator marks (&File, _File, ~File); the
+        texts that the store keeps have them still
     """
 
     source_language: str | None = None
@@ -59,11 +62,15 @@ class BuildConfig:
     key_dtype: str = "float16"
     batch_tokens: int | None = None
     for_fast: bool = False
+    accelerators: Accelerators = "drop"
 
     def __post_init__(self) -> None:
         check(self.key_dtype in KEY_DTYPES, f"dtype must be one of {', '.join(KEY_DTYPES)}, got {self.key_dtype!r}")
         sound = self.batch_tokens is None or self.batch_tokens >= 1
         check(sound, f"batch_tokens must be at least 1, got {self.batch_tokens}")
+        check(
+            self.accelerators in ("drop", "keep"), f"accelerators must be 'drop' or 'keep', got {self.accelerators!r}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +99,7 @@ def build(
         manifest = empty_manifest(engine, config)
         _prepare(building, manifest, restart)
         dropped: Counter[str] = Counter()
-        parts = cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped)
+        parts = cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped, config.accelerators)
         records, reused = encode_parts(engine, parts, building / SEGMENTS, manifest, config.batch_tokens, progress)
         if not records:
             why = "".join(f"; {count:,} were {reason}" for reason, count in dropped.items())
@@ -187,6 +194,7 @@ def empty_manifest(engine: Engine[State], config: BuildConfig) -> Manifest:
         key_dtype=config.key_dtype,
         compute_dtype=engine.computes_in,
         for_fast=config.for_fast,
+        accelerators=config.accelerators,
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from knnmt.config import check
+from knnmt.corpus.accelerators import Accelerators
 from knnmt.datastore.publication import publish_file
 from knnmt.engine.base import Engine, Fingerprint, State
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, DatastoreVersionError, NotADatastoreError
@@ -77,6 +78,7 @@ class Manifest:
     dim is that of the stored keys; with a projection, queries of the model's own dimension must go through it first
     transforms names what was done to the keys since they were built (PCA, pruning), in order
     for_fast: every segment holds what Fast kNN-MT needs besides: source tokens, their encoder states, alignment
+    accelerators: whether the keys are of texts without their accelerator marks ("drop") or with them ("keep")
     """
 
     model_name: str
@@ -94,6 +96,7 @@ class Manifest:
     segments: tuple[SegmentRecord, ...] = ()
     projection: StoredFile | None = None
     for_fast: bool = False
+    accelerators: Accelerators = "drop"
 
     def __post_init__(self) -> None:
         check(1 <= self.dim <= _MOST_DIMENSIONS, f"dim must lie between 1 and {_MOST_DIMENSIONS:,}, got {self.dim}")

@@ -14,7 +14,9 @@
 Arrays a segment carries besides if the store is made for Fast kNN-MT: source_tokens int32 with source_offsets int64
 (sentences + 1,) as for the target; source_states (source tokens, the model's dim), the encoder's output, in the keys'
 type; alignment int32 (entries,), the place of each entry's source token in its source. After pruning: counts int32
-(entries,), how many entries each stands for.
+(entries,), how many entries each stands for. Where units have several lines: lines uint8 (sentences,), 1 for a sentence
+that is a line of the unit before it and no unit itself. Segments of earlier versions lack source_hashes int64
+(sentences,): of each source as the model saw it, so that it is found without reading the texts.
 """
 
 from __future__ import annotations
@@ -47,6 +49,8 @@ def _forms(record: SegmentRecord, manifest: Manifest) -> dict[str, Form]:
         "texts": ("uint8", (None,)),
         "text_offsets": ("int64", (3 * sentences + 1,)),
         "source_states": (manifest.key_dtype, (None, None)),
+        "source_hashes": ("int64", (sentences,)),
+        "lines": ("uint8", (sentences,)),
     }
 
 
@@ -170,3 +174,17 @@ class Segment:
         """The sentences that were not removed, with their indices."""
         for sentence in self.live_sentences().tolist():
             yield sentence, self.pair(sentence)
+
+    def units(self) -> Iterator[tuple[int, SegmentPair]]:
+        """Those of them that are units as they were read, no lines of others."""
+        lines = self.arrays.get("lines")
+        return (each for each in self.pairs() if lines is None or not lines[each[0]])
+
+    def units_of(self, sentences: Array) -> Array:
+        """For each sentence the one that is its unit: itself, but for lines."""
+        lines = self.arrays.get("lines")
+        if lines is None:
+            return sentences
+        units = np.flatnonzero(lines == 0)
+        found: Array = units[np.searchsorted(units, sentences, side="right") - 1]
+        return found

@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.sameness import plain
+from knnmt.corpus.units import for_model
 from knnmt.corpus.writing import write_tmx, write_tsv
 from knnmt.datastore.arrays import Array, write_stored
 from knnmt.datastore.building import BuildConfig, Progress, build, clear_leftovers, encode_parts, no_progress
@@ -182,13 +184,19 @@ class Datastore:
             for _, pair in segment.pairs():
                 yield pair
 
+    def units(self) -> Iterator[SegmentPair]:
+        """Every unit that was not removed, as it was read: those of the sentences that are no lines of another."""
+        for segment in self.segments:
+            for _, pair in segment.units():
+                yield pair
+
     def export(self, path: str | Path) -> int:
-        """Write the sentences as TMX or TSV, by the name's ending; returns how many had characters it cannot hold."""
+        """Write the units as TMX or TSV, by the name's ending; returns how many had characters it cannot hold."""
         path = Path(path)
         if path.suffix == ".tsv":
-            return write_tsv(path, self.pairs())
+            return write_tsv(path, self.units())
         if path.suffix == ".tmx":
-            return write_tmx(path, self.pairs(), self.manifest.source_language, self.manifest.target_language)
+            return write_tmx(path, self.units(), self.manifest.source_language, self.manifest.target_language)
         raise SettingError(f"{path}: expected a name that ends in .tmx or .tsv, to know what to write")
 
     # Changing ---------------------------------------------------------------------------------------------------------
@@ -203,7 +211,7 @@ class Datastore:
         return self._change(None, pairs, engine, progress)
 
     def remove(self, chosen: Selection) -> Change:
-        """Remove every sentence that `chosen` accepts, in one publication."""
+        """Remove every unit that `chosen` accepts, with its lines, in one publication."""
         return self._change(chosen, (), None, no_progress)
 
     def replace(
@@ -276,7 +284,8 @@ class Datastore:
                 f"{self.path}: its keys were computed in {self.manifest.compute_dtype}; this engine computes in "
                 f"{dtype}. Load the model with dtype={self.manifest.compute_dtype!r}."
             )
-        parts = cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped)
+        accelerators = self.manifest.accelerators
+        parts = cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped, accelerators)
         directory, batch_tokens = self.path / SEGMENTS, BuildConfig().batch_tokens
         return encode_parts(engine, parts, directory, self.manifest, batch_tokens, progress)[0]
 
@@ -285,9 +294,11 @@ class Datastore:
         records = []
         sentences = entries = 0
         for segment in self.segments:
-            found = [sentence for sentence, pair in segment.pairs() if chosen(pair)]
+            units = [sentence for sentence, pair in segment.units() if chosen(pair)]
             record = segment.record
-            if found:
+            if units:
+                live = segment.live_sentences()
+                found = live[np.isin(segment.units_of(live), units)]
                 removed = np.union1d(segment.removed, found).astype(np.int32)
                 number = record.stored.file.partition("-")[0]
                 name = f"{number}-removed-g{self.manifest.generation + 1}.safetensors"
@@ -333,7 +344,7 @@ def matching(origin: str | None = None, source_text: str | None = None, match: s
     """Accepts the sentences that fit everything given.
 
     origin: the origin whole, or a file (all its units) by its path or name; `knnmt.datastore.origins` says all
-    source_text: the source text whole
+    source_text: the source text whole, with its accelerator or without
     match: a regular expression found in the source or the target
     """
     if origin is None and source_text is None and match is None:
@@ -348,8 +359,12 @@ def matching(origin: str | None = None, source_text: str | None = None, match: s
     def accepts(pair: SegmentPair) -> bool:
         return (
             (of_origin is None or of_origin(pair.origin))
-            and (source_text is None or pair.source == source_text)
+            and (source_text is None or _is_source(source_text, pair))
             and (pattern is None or bool(pattern.search(pair.source) or pattern.search(pair.target)))
         )
 
     return accepts
+
+
+def _is_source(text: str, pair: SegmentPair) -> bool:
+    return plain(text) in (plain(pair.source), plain(for_model(pair).source))

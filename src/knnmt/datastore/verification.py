@@ -54,6 +54,9 @@ def _problems(segment: Segment, vocabulary: int) -> Iterator[str]:
             yield f"{what} is outside the vocabulary of {vocabulary}"
     if (arrays.get("counts", np.ones(entries, np.int32)) < 1).any():
         yield "the counts do not give each entry a number of at least 1"
+    lines = arrays.get("lines", np.zeros(1, np.uint8))
+    if lines[:1].any() or (lines > 1).any():
+        yield "the lines do not follow units"
     yield from _entry_problems(segment)
     yield from _removal_problems(segment)
     inner = arrays["text_offsets"][arrays["text_offsets"] < len(arrays["texts"])]

@@ -88,13 +88,14 @@ def sample(entries: Entries, sentences: int = SENTENCES, seed: int = 0) -> HeldO
     rng = np.random.default_rng(seed)
     places = [(n, s) for n, segment in enumerate(entries.segments) for s in segment.live_sentences().tolist()]
     chosen = [places[i] for i in sorted(rng.permutation(len(places))[:sentences])]
+    units = [segment.units_of(np.arange(segment.record.sentences)) for segment in entries.segments]  # of lines, too
     wanted: dict[bytes, int] = {}
     for number, sentence in chosen:
-        wanted.setdefault(_source(entries, number, sentence), len(wanted))
+        wanted.setdefault(_source(entries, number, units[number][sentence]), len(wanted))
     text_of_sentence = {
         (number, sentence): text
         for number, sentence in places
-        if (text := wanted.get(_source(entries, number, sentence))) is not None
+        if (text := wanted.get(_source(entries, number, units[number][sentence]))) is not None
     }
     ids = [_entries_of(entries, number, sentence) for number, sentence in chosen]
     flat = np.concatenate([np.empty(0, np.int64), *ids])

@@ -12,6 +12,7 @@ from knnmt.compression.pca import Projection
 from knnmt.config import CacheConfig, FastConfig, RetrievalConfig, check
 from knnmt.datastore.manifest import Manifest, read_manifest
 from knnmt.datastore.settings import settings_changed
+from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
 from knnmt.engine.checkpoint import NamedByStore, find_checkpoint, fingerprint
@@ -19,7 +20,6 @@ from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import ModelNotFoundError, SettingError
 from knnmt.retrieval.calibration import DEFAULT_K, Calibration, calibrate
 from knnmt.retrieval.fast import UNTUNED
-from knnmt.retrieval.forms import StoredForms
 from knnmt.retrieval.gate import ThresholdGate, TrainedGate, gate_changed
 from knnmt.retrieval.held_out import sample
 from knnmt.retrieval.matches import SourceMatcher
@@ -126,7 +126,7 @@ class Memory:
     calibration: Calibration
     profiles: Profiles
     matcher: SourceMatcher
-    forms: StoredForms
+    sources: HeldSources
     settings_changed: int
     gate: TrainedGate | None = None
     gate_changed: int = 0
@@ -149,8 +149,8 @@ class Memories:
             opened = OpenStore(store, self._engine.device, self._exact)
             changed = settings_changed(path)
             calibration = self._calibration(opened)
-            known = Profiles.of(path), SourceMatcher(store), StoredForms(store)
-            self._open[path] = Memory(opened, calibration, *known, changed)
+            matcher, sources = SourceMatcher(store), HeldSources(store)
+            self._open[path] = Memory(opened, calibration, Profiles.of(path), matcher, sources, changed)
         self._read_settings(self._open[path])  # a call may name a profile that was made since
         return self._open[path]
 

@@ -16,6 +16,7 @@ import torch
 
 from knnmt import timing
 from knnmt.config import BatchingConfig, DecodingConfig, check
+from knnmt.datastore.sources import HeldSources
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.search import search
 from knnmt.engine.batching import batches_by_length
@@ -27,7 +28,6 @@ from knnmt.errors import (
     NoTranslationError,
     NoTranslationWarning,
 )
-from knnmt.retrieval.forms import StoredForms
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.evidence import Evidence, evidence_of
@@ -41,8 +41,8 @@ from knnmt.translator.memories import (
     languages_of,
     model_of,
 )
-from knnmt.translator.segments import Segment, cut_to_fit, in_form, join, segments_of
-from knnmt.translator.spans import Span, spans_of
+from knnmt.translator.segments import Segment, cut_to_fit, join, laid_out, segments_of
+from knnmt.translator.spans import Span, moved_spans, spans_of
 from knnmt.translator.translation import Token, Translation
 from knnmt.translator.turns import Turns
 from knnmt.version import __version__
@@ -266,10 +266,10 @@ class Translator:
     def _translate_window(self, requests: Sequence[Request], call: _Call) -> Iterator[Translation]:
         retrievals = [self._retrieval(request, call) for request in requests]
         with timing.stage("text"):
-            forms = [self._forms(*each) for each in zip(requests, retrievals, strict=True)]
+            held = [self._held(*each) for each in zip(requests, retrievals, strict=True)]
             segmented = [
                 segments_of(request.text, call.by_sentence, known)
-                for request, known in zip(requests, forms, strict=True)
+                for request, known in zip(requests, held, strict=True)
             ]
             segmented, sources = self._encode_to_fit(segmented)
         of_source = [retrieval for retrieval, segments in zip(retrievals, segmented, strict=True) for _ in segments]
@@ -309,10 +309,10 @@ class Translator:
         given = {name: value for name, value in own.items() if value is not None}
         return self.memories.retrieval(request.datastore, {**call.retrieval, **given})
 
-    def _forms(self, request: Request, retrieval: Retrieval | None) -> StoredForms | None:
+    def _held(self, request: Request, retrieval: Retrieval | None) -> HeldSources | None:
         if request.datastore is None or retrieval is None or not retrieval.config.forms:
             return None
-        return self.memories.open(request.datastore).forms
+        return self.memories.open(request.datastore).sources
 
     def _search(
         self, sources: list[list[int]], retrievals: list[Retrieval | None], call: _Call
@@ -338,7 +338,7 @@ class Translator:
         def fits(text: str) -> bool:
             return len(encode([text])[0]) <= limit
 
-        sources = encode([segment.given for segments in segmented for segment in segments])
+        sources = encode([segment.text for segments in segmented for segment in segments])
         if all(len(source) <= limit for source in sources):
             return segmented, sources
         lengths = iter([len(source) for source in sources])
@@ -357,7 +357,7 @@ class Translator:
                     )
                 fitting.extend(parts)
             cut.append(fitting)
-        return cut, encode([segment.given for segments in cut for segment in segments])
+        return cut, encode([segment.text for segments in cut for segment in segments])
 
     def _assemble(
         self,
@@ -395,17 +395,15 @@ class Translator:
         config: DecodingConfig,
     ) -> Translation:
         tokenizer = self.engine.tokenizer
-        texts = [tokenizer.decode(part.tokens) for part in parts]
+        decoded = [tokenizer.decode(part.tokens) for part in parts]
+        texts = [laid_out(*each) for each in zip(segments, decoded, strict=True)]
         tokens: list[Token] = []
         for number, (part, recorded) in enumerate(zip(parts, evidence, strict=True)):
             spans: list[Span] = []
             if recorded:
                 before = len(join(segments[:number], texts[:number])) + len(segments[number].before)
-                length = len(in_form(segments[number], texts[number]))
-                spans = [
-                    (before + min(start, length), before + min(end, length))
-                    for start, end in spans_of(tokenizer, part.tokens)
-                ]
+                spans = moved_spans(spans_of(tokenizer, part.tokens), decoded[number], texts[number])
+                spans = [(before + start, before + end) for start, end in spans]
             for token, why, span in zip_longest(part.tokens, recorded, spans):
                 tokens.append(Token(token, tokenizer.piece(token), why, span))
         return Translation(
@@ -414,7 +412,7 @@ class Translator:
             tokens=tuple(tokens),
             score=sum(part.score * len(part.tokens) for part in parts) / len(tokens),
             complete=all(len(part.tokens) < config.max_tokens for part in parts),
-            stored_source=segments[0].stored if len(segments) == 1 and segments[0].given != text else None,
+            stored_source=segments[0].text if len(segments) == 1 and segments[0].form else None,
         )
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.retrieval.forms import StoredForms
 
 
 def pairs(*sources: str) -> list[SegmentPair]:
@@ -34,17 +34,17 @@ def pairs(*sources: str) -> list[SegmentPair]:
 )
 def test_the_most_alike_is_taken(tiny: TransformerEngine, tmp_path: Path, text: str, expected: str | None) -> None:
     store = Datastore.build(tmp_path / "s", pairs("ab", "cd!", "Cd.", "de"), tiny)
-    assert StoredForms(store).of(text) == expected
+    assert HeldSources(store).form_of(text) == expected
 
 
 def test_it_follows_the_store(tiny: TransformerEngine, tmp_path: Path) -> None:
     store = Datastore.build(tmp_path / "s", pairs("ab", "cd"), tiny)
-    forms = StoredForms(store)
-    assert forms.of("ef.") is None
+    forms = HeldSources(store)
+    assert forms.form_of("ef.") is None
     store.add(pairs("ef", "EF"), tiny)
-    assert forms.of("ef.") == "ef"
+    assert forms.form_of("ef.") == "ef"
     store.remove(lambda pair: pair.source == "ef")
-    assert forms.of("ef.") == "EF"
+    assert forms.form_of("ef.") == "EF"
     store.compact()
-    assert forms.of("ef.") == "EF"
-    assert forms.of("cd,") == "cd"
+    assert forms.form_of("ef.") == "EF"
+    assert forms.form_of("cd,") == "cd"
