@@ -16,6 +16,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import INDEXES, StoredFile, checksum
 from knnmt.datastore.publication import publish_file, storage_errors
@@ -208,6 +211,7 @@ def _build(
 
 def _save(directory: Path, index: FaissIndex, saved: SavedIndex) -> SavedIndex:
     """Write the index, then publish its record with all that the file decides."""
+    _require_searchable(index, saved.kind)
     scratch = directory / _SCRATCH
     sha256 = index.write(scratch)
     stored = StoredFile(f"{saved.kind}-g{saved.generation}-{sha256[:12]}.faiss", scratch.stat().st_size, sha256)
@@ -217,6 +221,21 @@ def _save(directory: Path, index: FaissIndex, saved: SavedIndex) -> SavedIndex:
     saved = replace(saved, covers=covers, entries=index.covered, stored=stored)
     _publish(directory, saved)
     return saved
+
+
+def _require_searchable(index: FaissIndex, kind: str) -> None:
+    """Refuse an index that would fail, or find nothing, at every translation: one's own recipe may be such."""
+    entries = index.entries
+    live = [0] if entries.live is None else entries.live[: index.covered].nonzero()[:1, 0].tolist()
+    if not index.covered or not live:
+        return
+    query = torch.from_numpy(entries.keys_of(np.array(live))).float()
+    try:
+        found, reason = int(index.search(query, 1)[1]), "it finds nothing"
+    except Exception as error:  # FAISS has many kinds of its own
+        found, reason = -1, str(error).rpartition("Error: ")[2] or repr(error)
+    if found < 0:
+        raise SettingError(f"an index of the kind {kind!r} cannot be searched ({reason}); it was not saved")
 
 
 def _publish(directory: Path, saved: SavedIndex) -> None:
