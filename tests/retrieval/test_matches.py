@@ -251,6 +251,6 @@ def test_the_search_agrees_with_scoring_every_segment(
         if segments[touched].record.sentences:
             removed = np.union1d(segments[touched].removed, np.array(sorted(gone), np.int32)).astype(np.int32)
             segments[touched] = replace(segments[touched], removed=removed)
-        store.segments = segments
+        store._show(store.manifest, segments, None)
         text = data.draw(sentences)
         assert matcher.closest(text, at_least) == brute_force(store, text, at_least)

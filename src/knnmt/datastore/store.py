@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,8 +61,21 @@ class Change:
     dropped: Counter[str] = field(default_factory=Counter)
 
 
+class _Generation(NamedTuple):
+    """What an open store shows. It is put in the place of another whole, so that threads see the one or the other."""
+
+    manifest: Manifest
+    segments: list[Segment]
+    projection: StoredProjection | None
+    first_entry: Array
+
+
 class Datastore:
-    """A datastore on disk, open at one generation."""
+    """A datastore on disk, open at one generation.
+
+    Threads may read from one object while another refreshes it: each call sees one generation. Only one thread at a
+    time may change the store, through whatever object.
+    """
 
     def __init__(
         self, path: Path, manifest: Manifest, segments: list[Segment], projection: StoredProjection | None = None
@@ -70,10 +84,28 @@ class Datastore:
         self._show(manifest, segments, projection)
 
     def _show(self, manifest: Manifest, segments: list[Segment], projection: StoredProjection | None) -> None:
-        self.manifest = manifest
-        self.segments = segments
-        self.projection = projection
-        self._first_entry = np.cumsum([0, *(segment.record.entries for segment in segments)])
+        first_entry = np.cumsum([0, *(segment.record.entries for segment in segments)])
+        self._shown = _Generation(manifest, segments, projection, first_entry)
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the store is in this generation."""
+        return self._shown.manifest
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Its segments, in the order of their entries; every change and every refresh makes a new list."""
+        return self._shown.segments
+
+    @property
+    def projection(self) -> StoredProjection | None:
+        """How its keys were reduced, where they were."""
+        return self._shown.projection
+
+    def pinned(self) -> Datastore:
+        """This generation as an object of its own, which stays at it whatever becomes of this one."""
+        manifest, segments, projection, _ = self._shown
+        return Datastore(self.path, manifest, segments, projection)
 
     # Opening ----------------------------------------------------------------------------------------------------------
 
@@ -115,7 +147,8 @@ class Datastore:
 
     def verify(self) -> Iterator[str]:
         """What is wrong with the store, one line each: every checksum, and all that must hold between its arrays."""
-        return problems_of(self.manifest, self.segments, self.projection)
+        manifest, segments, projection, _ = self._shown
+        return problems_of(manifest, segments, projection)
 
     # Reading ----------------------------------------------------------------------------------------------------------
 
@@ -126,11 +159,13 @@ class Datastore:
 
     def locate(self, entry: int) -> tuple[Segment, int]:
         """The segment of an entry id, and the entry's place in it."""
-        if not 0 <= entry < self.entries:
-            has = f"entries 0 to {self.entries - 1}" if self.entries else "none"
+        _, segments, _, first_entry = self._shown
+        count = int(first_entry[-1])
+        if not 0 <= entry < count:
+            has = f"entries 0 to {count - 1}" if count else "none"
             raise SettingError(f"entry {entry} does not exist; the store has {has}")
-        number = int(np.searchsorted(self._first_entry, entry, side="right")) - 1
-        return self.segments[number], entry - int(self._first_entry[number])
+        number = int(np.searchsorted(first_entry, entry, side="right")) - 1
+        return segments[number], entry - int(first_entry[number])
 
     def entry(self, entry: int) -> Entry:
         """One entry with its sentence."""

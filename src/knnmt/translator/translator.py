@@ -78,7 +78,10 @@ class _Call:
 
 
 class Translator:
-    """A loaded model that translates, for one thread at a time.
+    """A loaded model that translates.
+
+    Threads may share one: several may translate at the same time, and another may change the stores they use, through
+    a `Datastore` of its own, or refresh them. Each batch keeps the state of a store that it began with.
 
     model: the name of a shipped model, a checkpoint directory, or a Hugging Face name; by default the one that the
         datastore was built with, where there is one by its name, and else the shipped one
@@ -279,8 +282,8 @@ class Translator:
             return found, [[] for _ in sources]
         steps, tokenizer = batch.steps, self.engine.tokenizer
         return found, [
-            [] if retrieval is None else [evidence_of(each, steps, retrieval.store, tokenizer) for each in hypotheses]
-            for retrieval, hypotheses in zip(retrievals, found, strict=True)
+            [] if store is None else [evidence_of(each, steps, store, tokenizer) for each in hypotheses]
+            for store, hypotheses in zip(batch.snapshots, found, strict=True)
         ]
 
     def _encode_to_fit(self, segmented: list[list[Segment]]) -> tuple[list[list[Segment]], list[list[int]]]:
