@@ -17,6 +17,7 @@ VERSION = 1
 MANIFEST = "manifest.json"
 SEGMENTS = "segments"
 INDEXES = "indexes"  # what `knnmt.index` keeps beside the segments; no part of the store's state
+INDEX_RECORD = "index.json"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,19 +18,18 @@ import numpy as np
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.writing import write_tmx, write_tsv
-from knnmt.datastore.arrays import Array, write_stored
-from knnmt.datastore.building import BuildConfig, Progress, build, clear_leftovers, encode_parts, no_progress
+from knnmt.datastore.arrays import Array
+from knnmt.datastore.building import BuildConfig, Progress, build, clear_leftovers, no_progress
+from knnmt.datastore.changing import Selection, removed_by, write_change
 from knnmt.datastore.lock import writer_lock
-from knnmt.datastore.manifest import SEGMENTS, Manifest, RemovedSentences, SegmentRecord, read_manifest
+from knnmt.datastore.manifest import SEGMENTS, Manifest, SegmentRecord, read_manifest
 from knnmt.datastore.merging import merge_segments
 from knnmt.datastore.projection import StoredProjection
 from knnmt.datastore.segment import Segment
-from knnmt.datastore.slices import SLICE_ENTRIES, cut_slices
+from knnmt.datastore.slices import SLICE_ENTRIES, cut_slices, encode_slice
 from knnmt.datastore.verification import problems_of
 from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreDamagedError, SettingError
-
-Selection = Callable[[SegmentPair], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +203,7 @@ class Datastore:
         engine: Engine[State],
         progress: Progress = no_progress,
     ) -> Change:
-        """Add pairs, in one publication. Costs the same at any size of the store."""
+        """Add pairs, in one publication, whose cost depends on what is added; small segments are joined with it."""
         return self._change(None, pairs, engine, progress)
 
     def remove(self, chosen: Selection) -> Change:
@@ -244,28 +243,25 @@ class Datastore:
         self, chosen: Selection | None, pairs: Iterable[SegmentPair], engine: Engine[State] | None, progress: Progress
     ) -> Change:
         dropped: Counter[str] = Counter()
-        added: list[SegmentRecord] = []
         with self._writing():
-            records = list(self.manifest.segments)
-            gone_sentences = gone_entries = 0
-            if chosen is not None:
-                records, gone_sentences, gone_entries = self._without(chosen)
-            if engine is not None:
-                added = self._encode(pairs, engine, dropped, progress)
-            if added or gone_sentences:
-                number = self.manifest.next_segment + len(added)
-                self._publish(self.manifest.changed((*records, *added), number))
+            before = self.manifest
+            removed = {} if chosen is None else removed_by(self.segments, chosen)
+            added = iter(()) if engine is None else self._encoded(pairs, engine, dropped)
+            after = write_change(self.path, before, self.segments, removed, added, progress)
+            if after != before:
+                self._publish(after)
         return Change(
-            added_sentences=sum(record.sentences for record in added),
-            added_entries=sum(record.entries for record in added),
-            removed_sentences=gone_sentences,
-            removed_entries=gone_entries,
+            added_sentences=after.sentences - before.sentences,
+            added_entries=after.entries - before.entries,
+            removed_sentences=_gone(after)[0] - _gone(before)[0],
+            removed_entries=_gone(after)[1] - _gone(before)[1],
             dropped=dropped,
         )
 
-    def _encode(
-        self, pairs: Iterable[SegmentPair], engine: Engine[State], dropped: Counter[str], progress: Progress
-    ) -> list[SegmentRecord]:
+    def _encoded(
+        self, pairs: Iterable[SegmentPair], engine: Engine[State], dropped: Counter[str]
+    ) -> Iterator[tuple[str, dict[str, Array]]]:
+        """Slices of the pairs, each with the digest that names it."""
         self.manifest.require_engine(self.path, engine)
         if self.manifest.transforms:
             raise SettingError(
@@ -277,32 +273,18 @@ class Datastore:
                 f"{self.path}: its keys were computed in {self.manifest.compute_dtype}; this engine computes in "
                 f"{dtype}. Load the model with dtype={self.manifest.compute_dtype!r}."
             )
-        parts = cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped)
-        directory, batch_tokens = self.path / SEGMENTS, BuildConfig().batch_tokens
-        return encode_parts(engine, parts, directory, self.manifest, batch_tokens, progress)[0]
-
-    def _without(self, chosen: Selection) -> tuple[list[SegmentRecord], int, int]:
-        """The segments' records once the chosen sentences are removed, and how many sentences and entries that are."""
-        records = []
-        sentences = entries = 0
-        for segment in self.segments:
-            found = [sentence for sentence, pair in segment.pairs() if chosen(pair)]
-            record = segment.record
-            if found:
-                removed = np.union1d(segment.removed, found).astype(np.int32)
-                number = record.stored.file.partition("-")[0]
-                name = f"{number}-removed-g{self.manifest.generation + 1}.safetensors"
-                stored = write_stored(self.path / SEGMENTS, name, {"removed": removed})
-                gone = int(np.isin(segment.arrays["sentences"], removed).sum())
-                sentences += len(found)
-                entries += gone - (record.removed.entries if record.removed else 0)
-                record = replace(record, removed=RemovedSentences(stored, len(removed), gone))
-            records.append(record)
-        return records, sentences, entries
+        for part in cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped):
+            manifest, batch_tokens = self.manifest, BuildConfig().batch_tokens
+            yield part.digest(), encode_slice(engine, part, manifest.key_dtype, batch_tokens, manifest.for_fast)
 
     def _publish(self, manifest: Manifest) -> None:
         manifest.write(self.path)
         self.refresh()
+
+
+def _gone(manifest: Manifest) -> tuple[int, int]:
+    """How many sentences and entries are removed."""
+    return manifest.sentences - manifest.live_sentences, manifest.entries - manifest.live_entries
 
 
 def _open_newest(

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from knnmt.datastore.lock import writer_lock
-from knnmt.datastore.manifest import INDEXES, StoredFile, checksum
+from knnmt.datastore.manifest import INDEX_RECORD, INDEXES, StoredFile, checksum
 from knnmt.datastore.publication import publish_file, storage_errors
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, DatastoreVersionError, SettingError
@@ -30,7 +30,6 @@ from knnmt.index.kinds import EXACT, SearchSettings, kind_named
 
 FORMAT = "knnmt index"
 VERSION = 1
-_RECORD = "index.json"
 _SCRATCH = "written.faiss"
 _FELT = 10_000  # entries newer than an index, from which exact search of them takes its time
 _GROWTH = 0.5  # of the entries it was trained on, how many more it takes before it is better trained anew
@@ -63,7 +62,7 @@ class SavedIndex:
 
 def read_saved(store: Datastore) -> SavedIndex | None:
     """The record of a store's index, or None where there is none."""
-    path = store.path / INDEXES / _RECORD
+    path = store.path / INDEXES / INDEX_RECORD
     advice = f"`knnmt index {store.path}` builds it again."
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -241,7 +240,7 @@ def _require_searchable(index: FaissIndex, kind: str) -> None:
 def _publish(directory: Path, saved: SavedIndex) -> None:
     body = {"format": FORMAT, "version": VERSION, **asdict(saved)}
     text = json.dumps({**body, "checksum": checksum(body)}, indent=1).encode()
-    publish_file(directory / _RECORD, lambda file: file.write(text))
+    publish_file(directory / INDEX_RECORD, lambda file: file.write(text))
 
 
 @contextmanager
@@ -263,7 +262,7 @@ def _clear_leftovers(store: Datastore, directory: Path) -> None:
         saved = read_saved(store)
     except (DatastoreDamagedError, DatastoreVersionError):
         return  # whoever builds publishes a sound record; then it is known what is left over
-    named = {"lock", _RECORD, saved.stored.file if saved and saved.stored else ""}
+    named = {"lock", INDEX_RECORD, saved.stored.file if saved and saved.stored else ""}
     with storage_errors(directory):
         for path in directory.iterdir():
             if path.name not in named:

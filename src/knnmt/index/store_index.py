@@ -167,7 +167,7 @@ class StoreIndex:
         kept: list[Part] = []
         covered = index.covered if index else 0
         if before is not None and covered == before.covered:
-            shared = entries.first_entry(entries.segments_shared_with(before.entries))
+            shared = entries.entries_shared_with(before.entries)
             kept = [part for part in before.tail if part.last <= shared]
         tail = extended(kept, entries, covered, self._device, not self._exact)
         return IndexSnapshot(store, entries, tuple(tail), saved, index, missing, damaged, advises)
