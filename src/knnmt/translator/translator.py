@@ -23,6 +23,7 @@ from knnmt.engine.loading import load_engine
 from knnmt.errors import CutTranslationWarning, InputError, LongSegmentWarning
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
+from knnmt.threads import require_threads
 from knnmt.translator.evidence import Evidence, evidence_of
 from knnmt.translator.memories import (
     THE_CALLS_STORE,
@@ -111,6 +112,7 @@ class Translator:
     ) -> None:
         if threads is not None:
             check(threads >= 1, f"threads must be at least 1, got {threads}")
+            require_threads(threads)
             torch.set_num_threads(threads)
         if datastore is not None:
             of_store = languages_of(datastore)
