@@ -205,7 +205,7 @@ def test_translations_of_another_gate_or_combiner_are_not_taken_over(
 
     parts: dict[str, Sequence[Any]] = {
         "gate": (RandomGate(0.9), RandomGate(0.1)),
-        "combiner": tuple(DistanceCombiner(RetrievalConfig(4, weight, 10.0)) for weight in (0.6, 0.1)),
+        "combiner": tuple(DistanceCombiner(RetrievalConfig(4, weight, 10.0), 0.1) for weight in (0.6, 0.1)),
     }
     first, other = parts[name]
     runs = [run_with(part) for part in (first, first, other, first)]

@@ -25,6 +25,7 @@ from knnmt.datastore.store import Datastore, matching
 from knnmt.decoding.beam import beam_search
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.base import Found
+from knnmt.index.exact import ExactIndex
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
@@ -170,13 +171,14 @@ class Counting(OpenStore):
     def __init__(self, store: Datastore) -> None:
         super().__init__(store)
         self.asked: list[int] = []
-        search = self.index.search
+        index, asked = self.snapshot.index, self.asked
 
-        def counted(queries: Tensor, k: int) -> Found:
-            self.asked.append(len(queries))
-            return search(queries, k)
+        class CountingPart(ExactIndex):
+            def search(self, queries: Tensor, k: int) -> Found:
+                asked.append(len(queries))
+                return super().search(queries, k)
 
-        self.index.search = counted  # type: ignore[method-assign]
+        self.snapshot = replace(self.snapshot, index=replace(index, tail=(CountingPart(index.entries),)))
 
 
 def test_equal_rows_are_searched_once(stores: list[OpenStore]) -> None:

@@ -22,6 +22,7 @@ VERSION = 1
 MANIFEST = "manifest.json"
 SEGMENTS = "segments"
 INDEXES = "indexes"  # what `knnmt.index` keeps beside the segments; no part of the store's state
+INDEX_RECORD = "index.json"
 
 
 KEY_DTYPES = ("float16", "float32")

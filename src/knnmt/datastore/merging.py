@@ -49,12 +49,12 @@ def joined(parts: Iterable[dict[str, Array]]) -> Iterator[dict[str, Array]]:
         if len(part["target_offsets"]) == 1:
             continue
         if waiting and (entries >= SLICE_ENTRIES or (part.keys() ^ waiting[0].keys()) - {"lines"}):
-            yield _join(waiting)
+            yield join(waiting)
             waiting, entries = [], 0
         waiting.append(part)
         entries += len(part["values"])
     if waiting:
-        yield _join(waiting)
+        yield join(waiting)
 
 
 def without_removed(segment: Segment) -> dict[str, Array]:
@@ -89,7 +89,8 @@ def _choose(offsets: Array, chosen: Array) -> tuple[Array, Array]:
     return new, rows
 
 
-def _join(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
+def join(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
+    """The arrays of one segment from those of several, all of which have the same ones."""
     joined = {}
     if any("lines" in part for part in parts):
         parts = [{"lines": np.zeros(len(part["target_offsets"]) - 1, np.uint8), **part} for part in parts]

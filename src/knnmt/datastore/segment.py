@@ -99,7 +99,7 @@ class Segment:
         path = directory / record.stored.file
         content = map_stored(directory, record.stored)
         found = arrays_in(content, path)
-        optional = ("counts", *(() if manifest.for_fast else FOR_FAST))
+        optional = ("counts", "lines", "source_hashes", *(() if manifest.for_fast else FOR_FAST))
         forms = {name: form for name, form in _forms(record, manifest).items() if name not in optional or name in found}
         require_arrays(path, found, forms)
         arrays = {name: found[name] for name in forms}

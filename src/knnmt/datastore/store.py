@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,22 +20,21 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.sameness import plain
 from knnmt.corpus.units import for_model
 from knnmt.corpus.writing import write_tmx, write_tsv
-from knnmt.datastore.arrays import Array, write_stored
-from knnmt.datastore.building import BuildConfig, Progress, build, clear_leftovers, encode_parts, no_progress
+from knnmt.datastore.arrays import Array
+from knnmt.datastore.building import BuildConfig, Progress, build, clear_leftovers, no_progress
+from knnmt.datastore.changing import Selection, removed_by, write_change
 from knnmt.datastore.lock import writer_lock
-from knnmt.datastore.manifest import SEGMENTS, Manifest, RemovedSentences, SegmentRecord, read_manifest
+from knnmt.datastore.manifest import SEGMENTS, Manifest, SegmentRecord, read_manifest
 from knnmt.datastore.merging import merge_segments
 from knnmt.datastore.origins import origin_test
 from knnmt.datastore.projection import StoredProjection
 from knnmt.datastore.publication import require_directory
 from knnmt.datastore.segment import Segment
 from knnmt.datastore.settings import read_settings
-from knnmt.datastore.slices import SLICE_ENTRIES, cut_slices
+from knnmt.datastore.slices import SLICE_ENTRIES, cut_slices, encode_slice
 from knnmt.datastore.verification import problems_of
 from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, SettingError
-
-Selection = Callable[[SegmentPair], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,21 @@ class Change:
     dropped: Counter[str] = field(default_factory=Counter)
 
 
+class _Generation(NamedTuple):
+    """What an open store shows. It is put in the place of another whole, so that threads see the one or the other."""
+
+    manifest: Manifest
+    segments: list[Segment]
+    projection: StoredProjection | None
+    first_entry: Array
+
+
 class Datastore:
-    """A datastore on disk, open at one generation."""
+    """A datastore on disk, open at one generation.
+
+    Threads may read from one object while another refreshes it: each call sees one generation. Only one thread at a
+    time may change the store, through whatever object.
+    """
 
     def __init__(
         self, path: Path, manifest: Manifest, segments: list[Segment], projection: StoredProjection | None = None
@@ -75,10 +88,28 @@ class Datastore:
         self._show(manifest, segments, projection)
 
     def _show(self, manifest: Manifest, segments: list[Segment], projection: StoredProjection | None) -> None:
-        self.manifest = manifest
-        self.segments = segments
-        self.projection = projection
-        self._first_entry = np.cumsum([0, *(segment.record.entries for segment in segments)])
+        first_entry = np.cumsum([0, *(segment.record.entries for segment in segments)])
+        self._shown = _Generation(manifest, segments, projection, first_entry)
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the store is in this generation."""
+        return self._shown.manifest
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Its segments, in the order of their entries; every change and every refresh makes a new list."""
+        return self._shown.segments
+
+    @property
+    def projection(self) -> StoredProjection | None:
+        """How its keys were reduced, where they were."""
+        return self._shown.projection
+
+    def pinned(self) -> Datastore:
+        """This generation as an object of its own, which stays at it whatever becomes of this one."""
+        manifest, segments, projection, _ = self._shown
+        return Datastore(self.path, manifest, segments, projection)
 
     # Opening ----------------------------------------------------------------------------------------------------------
 
@@ -135,7 +166,8 @@ class Datastore:
 
     def verify(self) -> Iterator[str]:
         """What is wrong with the store, one line each: every checksum, and all that must hold between its arrays."""
-        yield from problems_of(self.manifest, self.segments, self.projection)
+        manifest, segments, projection, _ = self._shown
+        yield from problems_of(manifest, segments, projection)
         try:
             read_settings(self.path)
         except DatastoreDamagedError as error:
@@ -155,11 +187,13 @@ class Datastore:
 
     def locate(self, entry: int) -> tuple[Segment, int]:
         """The segment of an entry id, and the entry's place in it."""
-        if not 0 <= entry < self.entries:
-            has = f"entries 0 to {self.entries - 1}" if self.entries else "none"
+        _, segments, _, first_entry = self._shown
+        count = int(first_entry[-1])
+        if not 0 <= entry < count:
+            has = f"entries 0 to {count - 1}" if count else "none"
             raise SettingError(f"entry {entry} does not exist; the store has {has}")
-        number = int(np.searchsorted(self._first_entry, entry, side="right")) - 1
-        return self.segments[number], entry - int(self._first_entry[number])
+        number = int(np.searchsorted(first_entry, entry, side="right")) - 1
+        return segments[number], entry - int(first_entry[number])
 
     def entry(self, entry: int) -> Entry:
         """One entry with its sentence."""
@@ -207,7 +241,7 @@ class Datastore:
         engine: Engine[State],
         progress: Progress = no_progress,
     ) -> Change:
-        """Add pairs, in one publication. Costs the same at any size of the store."""
+        """Add pairs, in one publication, whose cost depends on what is added; small segments are joined with it."""
         return self._change(None, pairs, engine, progress)
 
     def remove(self, chosen: Selection) -> Change:
@@ -251,28 +285,25 @@ class Datastore:
         self, chosen: Selection | None, pairs: Iterable[SegmentPair], engine: Engine[State] | None, progress: Progress
     ) -> Change:
         dropped: Counter[str] = Counter()
-        added: list[SegmentRecord] = []
         with self._writing():
-            records = list(self.manifest.segments)
-            gone_sentences = gone_entries = 0
-            if chosen is not None:
-                records, gone_sentences, gone_entries = self._without(chosen)
-            if engine is not None:
-                added = self._encode(pairs, engine, dropped, progress)
-            if added or gone_sentences:
-                number = self.manifest.next_segment + len(added)
-                self._publish(self.manifest.changed((*records, *added), number))
+            before = self.manifest
+            removed = {} if chosen is None else removed_by(self.segments, chosen)
+            added = iter(()) if engine is None else self._encoded(pairs, engine, dropped)
+            after = write_change(self.path, before, self.segments, removed, added, progress)
+            if after != before:
+                self._publish(after)
         return Change(
-            added_sentences=sum(record.sentences for record in added),
-            added_entries=sum(record.entries for record in added),
-            removed_sentences=gone_sentences,
-            removed_entries=gone_entries,
+            added_sentences=after.sentences - before.sentences,
+            added_entries=after.entries - before.entries,
+            removed_sentences=_gone(after)[0] - _gone(before)[0],
+            removed_entries=_gone(after)[1] - _gone(before)[1],
             dropped=dropped,
         )
 
-    def _encode(
-        self, pairs: Iterable[SegmentPair], engine: Engine[State], dropped: Counter[str], progress: Progress
-    ) -> list[SegmentRecord]:
+    def _encoded(
+        self, pairs: Iterable[SegmentPair], engine: Engine[State], dropped: Counter[str]
+    ) -> Iterator[tuple[str, dict[str, Array]]]:
+        """Slices of the pairs, each with the digest that names it."""
         self.require_engine(engine)
         if self.manifest.transforms:
             raise SettingError(
@@ -284,35 +315,18 @@ class Datastore:
                 f"{self.path}: its keys were computed in {self.manifest.compute_dtype}; this engine computes in "
                 f"{dtype}. Load the model with dtype={self.manifest.compute_dtype!r}."
             )
-        accelerators = self.manifest.accelerators
-        parts = cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped, accelerators)
-        directory, batch_tokens = self.path / SEGMENTS, BuildConfig().batch_tokens
-        return encode_parts(engine, parts, directory, self.manifest, batch_tokens, progress)[0]
-
-    def _without(self, chosen: Selection) -> tuple[list[SegmentRecord], int, int]:
-        """The segments' records once the chosen sentences are removed, and how many sentences and entries that are."""
-        records = []
-        sentences = entries = 0
-        for segment in self.segments:
-            units = [sentence for sentence, pair in segment.units() if chosen(pair)]
-            record = segment.record
-            if units:
-                live = segment.live_sentences()
-                found = live[np.isin(segment.units_of(live), units)]
-                removed = np.union1d(segment.removed, found).astype(np.int32)
-                number = record.stored.file.partition("-")[0]
-                name = f"{number}-removed-g{self.manifest.generation + 1}.safetensors"
-                stored = write_stored(self.path / SEGMENTS, name, {"removed": removed})
-                gone = int(np.isin(segment.arrays["sentences"], removed).sum())
-                sentences += len(found)
-                entries += gone - (record.removed.entries if record.removed else 0)
-                record = replace(record, removed=RemovedSentences(stored, len(removed), gone))
-            records.append(record)
-        return records, sentences, entries
+        manifest, batch_tokens = self.manifest, BuildConfig().batch_tokens
+        for part in cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped, manifest.accelerators):
+            yield part.digest(), encode_slice(engine, part, manifest.key_dtype, batch_tokens, manifest.for_fast)
 
     def _publish(self, manifest: Manifest) -> None:
         manifest.write(self.path)
         self.refresh()
+
+
+def _gone(manifest: Manifest) -> tuple[int, int]:
+    """How many sentences and entries are removed."""
+    return manifest.sentences - manifest.live_sentences, manifest.entries - manifest.live_entries
 
 
 def _open_newest(

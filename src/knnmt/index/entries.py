@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from knnmt.datastore.arrays import Array
+from knnmt.datastore.joining import same_beginning
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError
 from knnmt.index.repeats import find_repeats, hashes_of_sources
@@ -92,6 +93,10 @@ class Entries:
     def segments_shared_with(self, other: Entries) -> int:
         """How many segments at the beginning are the same in both, so that entry ids are the same there."""
         return shared_beginning(self.segment_names(), other.segment_names())
+
+    def entries_shared_with(self, other: Entries) -> int:
+        """How many entries at the beginning are the same in both, also where segments were joined since the other."""
+        return same_beginning(other.segments, self.segments).entries
 
     def segment_names(self) -> list[str]:
         """SHA-256 of the segments' files: what an index of these entries is tied to."""

@@ -17,9 +17,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from knnmt.config import check
 from knnmt.datastore.lock import writer_lock
-from knnmt.datastore.manifest import INDEXES, StoredFile, checksum
+from knnmt.datastore.manifest import INDEX_RECORD, INDEXES, StoredFile, checksum
 from knnmt.datastore.publication import SCRATCH, clear_files, publish_file, require_directory, storage_errors
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, DatastoreVersionError, MissingDependencyError, SettingError
@@ -31,7 +34,6 @@ from knnmt.regular_files import open_regular, read_regular
 
 FORMAT = "knnmt index"
 VERSION = 1
-_RECORD = "index.json"
 _SCRATCH = "written.faiss"
 # Every name that is written below `indexes/`, with what it is called before it is whole; the record and lock aside.
 _FILES = rf"[a-z0-9-]+-g\d+-[0-9a-f]{{12}}\.faiss|written\.faiss|\.(written\.faiss|index\.json){SCRATCH}"
@@ -72,7 +74,7 @@ class SavedIndex:
 
 def read_saved(store: Datastore) -> SavedIndex | None:
     """The record of a store's index, or None where there is none."""
-    path = store.path / INDEXES / _RECORD
+    path = store.path / INDEXES / INDEX_RECORD
     advice = f"`knnmt index {store.path}` builds it again."
     require_directory(path.parent)
     try:
@@ -228,6 +230,7 @@ def _build(
 
 def _save(directory: Path, index: FaissIndex, saved: SavedIndex) -> SavedIndex:
     """Write the index, then publish its record with all that the file decides."""
+    _require_searchable(index, saved.kind)
     scratch = directory / _SCRATCH
     sha256 = index.write(scratch)
     stored = StoredFile(f"{saved.kind}-g{saved.generation}-{sha256[:12]}.faiss", scratch.stat().st_size, sha256)
@@ -239,10 +242,25 @@ def _save(directory: Path, index: FaissIndex, saved: SavedIndex) -> SavedIndex:
     return saved
 
 
+def _require_searchable(index: FaissIndex, kind: str) -> None:
+    """Refuse an index that would fail, or find nothing, at every translation: one's own recipe may be such."""
+    entries = index.entries
+    live = [0] if entries.live is None else entries.live[: index.covered].nonzero()[:1, 0].tolist()
+    if not index.covered or not live:
+        return
+    query = torch.from_numpy(entries.keys_of(np.array(live))).float()
+    try:
+        found, reason = int(index.search(query, 1)[1]), "it finds nothing"
+    except Exception as error:  # FAISS has many kinds of its own
+        found, reason = -1, str(error).rpartition("Error: ")[2] or repr(error)
+    if found < 0:
+        raise SettingError(f"an index of the kind {kind!r} cannot be searched ({reason}); it was not saved")
+
+
 def _publish(directory: Path, saved: SavedIndex) -> None:
     body = {"format": FORMAT, "version": VERSION, **asdict(saved)}
     text = json.dumps({**body, "checksum": checksum(body)}, indent=1).encode()
-    publish_file(directory / _RECORD, lambda file: file.write(text))
+    publish_file(directory / INDEX_RECORD, lambda file: file.write(text))
 
 
 @contextmanager
@@ -264,7 +282,7 @@ def _writing(store: Datastore) -> Iterator[Path]:
 def _changed(directory: Path) -> int:
     """When the record was last written, in nanoseconds; 0 where there is none."""
     try:
-        return (directory / _RECORD).stat().st_mtime_ns
+        return (directory / INDEX_RECORD).stat().st_mtime_ns
     except OSError:
         return 0
 

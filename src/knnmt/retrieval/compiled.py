@@ -18,7 +18,7 @@ from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.errors import DatastoreDamagedError
 from knnmt.native import library
 from knnmt.retrieval.cache import FIRST_CAPACITY, grown
-from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.open_store import Snapshot
 from knnmt.retrieval.statistics import Statistics
 
 _MOST_NEIGHBOURS = 256  # as in step.cpp
@@ -52,7 +52,7 @@ def _at(tensor: Tensor) -> ctypes.c_void_p:
 class CompiledSteps:
     """The retrieval of a batch, step by step."""
 
-    def __init__(self, native: Any, store: OpenStore, config: RetrievalConfig, sentences: int) -> None:
+    def __init__(self, native: Any, store: Snapshot, config: RetrievalConfig, sentences: int) -> None:
         self._native = native
         self._store = store
         self._k = min(config.k, len(store.values))
@@ -66,7 +66,7 @@ class CompiledSteps:
         self._cache = None if config.cache is None else _CompiledCache(native, config.cache, self._k, sentences)
 
     @classmethod
-    def of(cls, store: OpenStore, config: RetrievalConfig, sentences: int) -> CompiledSteps | None:
+    def of(cls, store: Snapshot, config: RetrievalConfig, sentences: int) -> CompiledSteps | None:
         """Steps with this store, or None: not built, not on the CPU, too many neighbours, or nothing to find."""
         native = library()
         if native is None or store.device.type != "cpu" or config.k > _MOST_NEIGHBOURS or not len(store.values):
@@ -100,7 +100,7 @@ class CompiledSteps:
         if not sound:
             raise DatastoreDamagedError(
                 f"{self._store.store.path}: a token of its entries is not one of the model's {scores.shape[1]:,}, or "
-                "it was changed in the middle of a batch. `knnmt verify` reads every byte of it."
+                "its index names entries that it does not have. `knnmt verify` reads every byte of it."
             )
         return offsets
 
@@ -124,7 +124,7 @@ class _CompiledCache:
         self._written = torch.zeros(self._scopes, dtype=torch.long)
         self._most_written = 0
 
-    def search(self, store: OpenStore, queries: Tensor, statistics: Statistics, first: bool) -> tuple[Tensor, Tensor]:
+    def search(self, store: Snapshot, queries: Tensor, statistics: Statistics, first: bool) -> tuple[Tensor, Tensor]:
         """What each row finds, near an earlier state or in the store: squared distances and ids, (rows, k) each."""
         native, rows = self._native, len(queries)
         each = rows // self._scopes
@@ -142,8 +142,7 @@ class _CompiledCache:
         native.knnmt_cache_keep(ctypes.byref(cache), len(kept), each, *places)
         self._most_written += each
         statistics.count(rows, missed, rows - missed, first)
-        if statistics.hit_distances is not None:
-            statistics.hit_distances.update(distances[distances.isfinite()].long().tolist())
+        statistics.count_hits(distances, distances.isfinite())
         return distances_sq, ids
 
     def keep(self, sentences: Tensor) -> None:

@@ -129,10 +129,11 @@ class TrainedGate:
             logits: Tensor = self.network(inputs)
         return torch.sigmoid(logits.double())
 
-    def recount(self, store: Datastore) -> None:
-        """Count n-grams again, where they are looked at: the store has changed."""
-        if self._counts is not None:
-            self._counts = NgramCounts(store, self.network.mean.device)
+    def recounted(self, store: Datastore) -> TrainedGate:
+        """The same gate for a store that has changed: n-grams are counted again, where they are looked at."""
+        if self._counts is None:
+            return self
+        return TrainedGate(self.network, self.record, NgramCounts(store, self.network.mean.device))
 
     def applied_to(self, config: RetrievalConfig, given: Collection[str]) -> RetrievalConfig:
         """Settings with the k, T and use of counts that λ was trained for; those of them `given` must be the same."""

@@ -21,17 +21,17 @@ from knnmt.index.base import Found
 from knnmt.native.gpu import kernel
 from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances
 from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
-from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.open_store import Snapshot
 
 _MOST_ROWS = 32  # of a sentence, with a warp for each
 _MOST_NEIGHBOURS = 2048  # of a sentence's rows, as in mix.cu
 
 
 class PlainSteps:
-    """The retrieval of a number of sentences. It does not keep the store open: whoever decodes does."""
+    """The retrieval of a number of sentences. It does not keep what it searches: whoever decodes does."""
 
-    def __init__(self, store: OpenStore, config: RetrievalConfig, sentences: int) -> None:
-        self._open_store = weakref.ref(store)
+    def __init__(self, store: Snapshot, config: RetrievalConfig, sentences: int) -> None:
+        self._snapshot = weakref.ref(store)
         self._config = config
         self._combiner = DistanceCombiner(config, store.same_distance)
         self._distances = SentenceDistances(sentences, store.device)
@@ -44,9 +44,9 @@ class PlainSteps:
             self._mixture = torch.tensor(mixture, device=store.device)
 
     @property
-    def _store(self) -> OpenStore:
-        store = self._open_store()
-        assert store is not None, "the store is open while its sentences are decoded"  # noqa: S101
+    def _store(self) -> Snapshot:
+        store = self._snapshot()
+        assert store is not None, "the snapshot is held while its sentences are decoded"  # noqa: S101
         return store
 
     def begin(self) -> None:

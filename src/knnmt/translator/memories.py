@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import RLock
 from typing import Any, Literal, TypedDict
 
 from knnmt.compression.pca import Projection
@@ -133,43 +134,51 @@ class Memory:
 
 
 class Memories:
-    """The open stores of one model, by their places."""
+    """The open stores of one model, by their places. Threads may share them."""
 
     def __init__(self, engine: Engine[State], exact: bool = False) -> None:
         self._engine: Engine[Any] = engine
         self._exact = exact
+        self._changing = RLock()
         self._open: dict[Path, Memory] = {}
         self._retrievals: dict[tuple[Path, RetrievalConfig], Retrieval] = {}
 
     def open(self, datastore: Store) -> Memory:
         """Open a store, or find it open; its settings are those that stand there now."""
         path = _place(datastore)
-        if path not in self._open:
-            store = Datastore.open(path, self._engine)
-            opened = OpenStore(store, self._engine.device, self._exact)
-            changed = settings_changed(path)
-            calibration = self._calibration(opened)
-            matcher, sources = SourceMatcher(store), HeldSources(store)
-            self._open[path] = Memory(opened, calibration, Profiles.of(path), matcher, sources, changed)
-        self._read_settings(self._open[path])  # a call may name a profile that was made since
-        return self._open[path]
+        with self._changing:
+            if path not in self._open:
+                store = Datastore.open(path, self._engine)
+                opened = OpenStore(store, self._engine.device, self._exact)
+                changed = settings_changed(path)
+                calibration = self._calibration(opened)
+                matcher, sources = SourceMatcher(store), HeldSources(store)
+                self._open[path] = Memory(opened, calibration, Profiles.of(path), matcher, sources, changed)
+            self._read_settings(self._open[path])  # a call may name a profile that was made since
+            return self._open[path]
 
     def close(self, datastore: Store) -> None:
         """Forget a store that is open; its memory is given back."""
         path = _place(datastore)
-        self._open.pop(path, None)
-        self._retrievals = {key: value for key, value in self._retrievals.items() if key[0] != path}
+        with self._changing:
+            self._open.pop(path, None)
+            self._retrievals = {key: value for key, value in self._retrievals.items() if key[0] != path}
 
     def refresh(self, datastores: Iterable[Store]) -> None:
         """Move those of these stores that are open to their newest generation, index and settings."""
-        for path in self._open.keys() & {_place(each) for each in datastores}:
-            memory = self._open[path]
-            grown = memory.opened.refresh()
-            self._read_settings(memory)
-            if grown and memory.gate is not None:
-                memory.gate.recount(memory.opened.store)
-            if grown and Calibration.of(path) is None:  # an estimate is as old as the entries it was made from
-                memory.calibration = self._calibration(memory.opened)
+        places = {_place(each) for each in datastores}
+        with self._changing:
+            for path in self._open.keys() & places:
+                self._refresh(self._open[path])
+
+    def _refresh(self, memory: Memory) -> None:
+        path = memory.opened.store.path
+        grown = memory.opened.refresh()
+        self._read_settings(memory)
+        if grown and memory.gate is not None:
+            self._take_gate(memory, memory.gate.recounted(memory.opened.store))
+        if grown and Calibration.of(path) is None:  # an estimate is as old as the entries it was made from
+            memory.calibration = self._calibration(memory.opened)
 
     def _read_settings(self, memory: Memory) -> None:
         """Read the settings of a store again if they were written since."""
@@ -181,24 +190,31 @@ class Memories:
 
     def retrieval(self, datastore: Store, settings: Mapping[str, Any]) -> Retrieval:
         """How a call with these settings retrieves. Calls with equal settings get the same one."""
-        memory = self.open(datastore)
-        config = resolve(memory, settings)
-        path, alpha = memory.opened.store.path, config.gate
-        if alpha is None:
-            return self._retrievals.setdefault((path, config), Retrieval(memory.opened, config))
-        trained = self._gate(memory)
-        config = trained.applied_to(config, _asked(settings))
-        gate = ThresholdGate(trained, alpha)
-        return self._retrievals.setdefault((path, config), Retrieval(memory.opened, config, gate))
+        with self._changing:
+            memory = self.open(datastore)
+            config = resolve(memory, settings)
+            path, alpha = memory.opened.store.path, config.gate
+            if alpha is None:
+                return self._retrievals.setdefault((path, config), Retrieval(memory.opened, config))
+            trained = self._gate(memory)
+            config = trained.applied_to(config, _asked(settings))
+            gate = ThresholdGate(trained, alpha)
+            return self._retrievals.setdefault((path, config), Retrieval(memory.opened, config, gate))
 
     def _gate(self, memory: Memory) -> TrainedGate:
         """The gate of a store, read again if it was trained since."""
         path = memory.opened.store.path
         changed = gate_changed(path)
         if memory.gate is None or changed != memory.gate_changed:
-            memory.gate, memory.gate_changed = TrainedGate.read(memory.opened.store, self._engine.device), changed
-            self._retrievals = {key: each for key, each in self._retrievals.items() if key[0] != path or not each.gate}
+            self._take_gate(memory, TrainedGate.read(memory.opened.store, self._engine.device))
+            memory.gate_changed = changed
+        assert memory.gate is not None  # noqa: S101 - taken just now
         return memory.gate
+
+    def _take_gate(self, memory: Memory, gate: TrainedGate) -> None:
+        """Use this gate from the next batch on; those under way go on with the one before."""
+        memory.gate, path = gate, memory.opened.store.path
+        self._retrievals = {key: each for key, each in self._retrievals.items() if key[0] != path or not each.gate}
 
     def _calibration(self, opened: OpenStore) -> Calibration:
         known = Calibration.of(opened.store.path)

@@ -30,6 +30,7 @@ from knnmt.errors import (
 )
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
+from knnmt.threads import require_threads
 from knnmt.translator.evidence import Evidence, evidence_of
 from knnmt.translator.memories import (
     THE_CALLS_STORE,
@@ -87,7 +88,10 @@ class _Call:
 
 
 class Translator:
-    """A loaded model that translates, for one thread at a time.
+    """A loaded model that translates.
+
+    Threads may share one: several may translate at the same time, and another may change the stores they use, through
+    a `Datastore` of its own, or refresh them. Each batch keeps the state of a store that it began with.
 
     model: the name of a shipped model, a checkpoint directory, or a Hugging Face name; by default the one that the
         datastore was built with, where there is one by its name, and else the shipped one
@@ -117,6 +121,7 @@ class Translator:
     ) -> None:
         if threads is not None:
             check(threads >= 1, f"threads must be at least 1, got {threads}")
+            require_threads(threads)
             torch.set_num_threads(threads)
         if datastore is not None:
             of_store = languages_of(datastore)
@@ -326,8 +331,8 @@ class Translator:
             return found, [[] for _ in sources]
         steps, tokenizer = batch.steps, self.engine.tokenizer
         return found, [
-            [] if retrieval is None else [evidence_of(each, steps, retrieval.store, tokenizer) for each in hypotheses]
-            for retrieval, hypotheses in zip(retrievals, found, strict=True)
+            [] if store is None else [evidence_of(each, steps, store, tokenizer) for each in hypotheses]
+            for store, hypotheses in zip(batch.snapshots, found, strict=True)
         ]
 
     def _encode_to_fit(self, segmented: list[list[Segment]]) -> tuple[list[list[Segment]], list[list[int]]]:
