@@ -77,7 +77,6 @@ def test_of_several_targets_one_comes_back(
         ("Gesperrt!", "Locked!"),
         ("gesperrt", "locked"),
         ("GESPERRT", "LOCKED"),
-        (" Gesperrt", "Locked"),
         ("Speichern unter", "Save As"),
         ("Speichern unter...", "Save As..."),
         ("Ansicht:", "View:"),
@@ -92,6 +91,15 @@ def test_a_form_of_a_stored_source_is_translated_as_that(
     assert found.stored_source in [source for source, _ in LABELS]
     assert all(token.span is not None and token.span[1] <= len(found.text) for token in found.tokens)
     assert translator.translate(text, datastore=labels, forms=False).stored_source is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [(" Gesperrt", " Locked"), ("&Gesperrt", "&Locked"), ("&Gesperrt!", "&Locked!")]
+)
+def test_white_space_and_accelerators_lose_no_match(
+    translator: Translator, labels: Datastore, text: str, expected: str
+) -> None:
+    assert translator.translate(text, datastore=labels).text == expected
 
 
 def test_text_that_is_stored_whole_is_not_split(translator: Translator, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from knnmt.corpus.accelerators import Accelerators
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.sameness import final_mark, loose, plain, sameness_hash, without_final_mark
 from knnmt.corpus.units import for_model
@@ -44,10 +45,24 @@ class _Places:
         return found
 
 
+def seen_source(pair: SegmentPair, accelerators: Accelerators) -> str:
+    """The source of a stored pair as the model saw it."""
+    return for_model(pair, accelerators).source
+
+
+def hashes_of_sources(segment: Segment, accelerators: Accelerators) -> Array:
+    """(sentences,) int64, equal for sources that are forms of one another. Segments of earlier versions are read."""
+    hashes = segment.arrays.get("source_hashes")
+    if hashes is None:
+        pairs = map(segment.pair, range(segment.record.sentences))
+        hashes = np.array([sameness_hash(seen_source(pair, accelerators)) for pair in pairs], np.int64)
+    return hashes
+
+
 class HeldSources:
     """Finds sentences by their source, in a store as it stands when asked.
 
-    It takes 24 bytes a sentence, once something is asked. Segments of earlier versions have to be read for that.
+    It takes 24 bytes a sentence, once something is asked.
     """
 
     def __init__(self, store: Datastore) -> None:
@@ -88,17 +103,16 @@ class HeldSources:
         if not wanted:
             return []
         pairs = [segment.pair(sentence) for segment, sentence in self._placed().of(sameness_hash(text))]
-        return [(pair, seen) for pair in pairs if loose(seen := self._seen(pair)) == wanted]
-
-    def _seen(self, pair: SegmentPair) -> str:
-        return for_model(pair, self._store.manifest.accelerators).source
+        accelerators = self._store.manifest.accelerators
+        return [(pair, seen) for pair in pairs if loose(seen := seen_source(pair, accelerators)) == wanted]
 
     def _placed(self) -> _Places:
         segments = self._store.segments
         if segments is not self._places.segments:  # every change and every refresh makes a new list
             known = self._hashes
+            accelerators = self._store.manifest.accelerators
             every = [
-                self._hashes_of(each) if (found := known.get(each.record.stored)) is None else found
+                hashes_of_sources(each, accelerators) if (found := known.get(each.record.stored)) is None else found
                 for each in segments
             ]
             self._hashes = {each.record.stored: mine for each, mine in zip(segments, every, strict=True)}
@@ -106,10 +120,3 @@ class HeldSources:
             order = np.argsort(hashes, kind="stable")
             self._places = _Places(segments, hashes[order], order)
         return self._places
-
-    def _hashes_of(self, segment: Segment) -> Array:
-        hashes = segment.arrays.get("source_hashes")
-        if hashes is None:
-            pairs = map(segment.pair, range(segment.record.sentences))
-            hashes = np.array([sameness_hash(self._seen(pair)) for pair in pairs], np.int64)
-        return hashes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import takewhile
 
 import numpy as np
@@ -13,9 +14,10 @@ from torch import Tensor
 
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.joining import same_beginning
+from knnmt.datastore.sources import hashes_of_sources, seen_source
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError
-from knnmt.index.repeats import find_repeats, hashes_of_sources
+from knnmt.index.repeats import find_repeats
 
 
 class Entries:
@@ -40,9 +42,11 @@ class Entries:
         self.entries = int(self._first[-1])
         self._rows = RowsInPlace([segment.arrays["keys"] for segment in self.segments])
         self.values: Tensor = self._values(earlier)
+        accelerators = store.manifest.accelerators
         shared: list[Array] = [] if earlier is None else earlier._hashes[: earlier.segments_shared_with(self)]
-        self._hashes: list[Array] = [*shared, *map(hashes_of_sources, self.segments[len(shared) :])]
-        self._repeats = find_repeats(self.segments, self._hashes)
+        new = [hashes_of_sources(segment, accelerators) for segment in self.segments[len(shared) :]]
+        self._hashes: list[Array] = [*shared, *new]
+        self._repeats = find_repeats(self.segments, self._hashes, partial(seen_source, accelerators=accelerators))
         self.repeats = None if self._repeats is None else torch.from_numpy(self._repeats.counts.astype(np.float32))
         self.counts = self._counts()
         gone = [segment for segment in self.segments if len(segment.removed)]

@@ -6,11 +6,13 @@ else. Only the first of them is searched for, and it counts as often as there ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.sameness import plain
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.segment import Segment
 
@@ -35,23 +37,18 @@ class Repeats:
         return first
 
 
-def hashes_of_sources(segment: Segment) -> Array:
-    """(sentences,) int64, equal for equal source texts; the numbers hold within one process."""
-    texts, offsets = memoryview(segment.arrays["texts"].tobytes()), segment.arrays["text_offsets"].tolist()
-    sources = zip(offsets[0:-1:3], offsets[1::3], strict=True)
-    return np.fromiter((hash(texts[begin:end]) for begin, end in sources), np.int64, segment.record.sentences)
+def find_repeats(
+    segments: Sequence[Segment], hashes: Sequence[Array], seen: Callable[[SegmentPair], str]
+) -> Repeats | None:
+    """What repeats in some segments; None where nothing does.
 
-
-def find_repeats(segments: Sequence[Segment], hashes: Sequence[Array]) -> Repeats | None:
-    """What repeats in some segments, whose sources have these hashes; None where nothing does."""
+    hashes: (sentences,) of each segment, equal for equal sources; seen: the source of a pair as the model sees it
+    """
     again = _again(segments, hashes)
-    if not any(each.any() for each in again):
+    if not any(len(each) for each in again):
         return None
     first_entry = np.cumsum([0, *(segment.record.entries for segment in segments)])
-    found = [
-        _texts_so_far(segment, of_sources, mine)
-        for segment, of_sources, mine in zip(segments, hashes, again, strict=True)
-    ]
+    found = [_texts_so_far(segment, mine, seen) for segment, mine in zip(segments, again, strict=True)]
     ids = np.concatenate([numbers + first for (numbers, _), first in zip(found, first_entry, strict=False)])
     _, first, groups, counts = np.unique(
         np.concatenate([so_far for _, so_far in found]), return_index=True, return_inverse=True, return_counts=True
@@ -65,28 +62,35 @@ def find_repeats(segments: Sequence[Segment], hashes: Sequence[Array]) -> Repeat
 
 
 def _again(segments: Sequence[Segment], hashes: Sequence[Array]) -> list[Array]:
-    """(sentences,) bool of each segment: those not removed whose source stands in another sentence as well."""
-    live = [np.isin(np.arange(len(h)), s.removed, invert=True) for s, h in zip(segments, hashes, strict=True)]
-    of_live = np.sort(np.concatenate([np.empty(0, np.int64), *(h[kept] for h, kept in zip(hashes, live, strict=True))]))
-    several = np.unique(of_live[1:][of_live[1:] == of_live[:-1]])
-    return [np.isin(each, several) & kept for each, kept in zip(hashes, live, strict=True)]
+    """The sentences of each segment that are not removed and have the hash of another such sentence."""
+    live = [segment.live_sentences() for segment in segments]
+    of_live = [mine[kept] for mine, kept in zip(hashes, live, strict=True)]
+    ordered = np.sort(np.concatenate([np.empty(0, np.int64), *of_live]))
+    several = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    return [kept[np.isin(mine, several)] for mine, kept in zip(of_live, live, strict=True)]
 
 
-def _texts_so_far(segment: Segment, of_sources: Array, sentences: Array) -> tuple[Array, Array]:
+def _texts_so_far(segment: Segment, sentences: Array, seen: Callable[[SegmentPair], str]) -> tuple[Array, Array]:
     """The entries of some sentences, by their numbers in the segment, and a hash of source and target up to each token.
 
-    sentences (sentences,) bool
+    The hashes are uint64 and hold within one process.
     """
-    arrays = segment.arrays
-    numbers = np.flatnonzero(sentences[arrays["sentences"]])
-    owners, positions = arrays["sentences"][numbers], arrays["positions"][numbers]
-    begins = arrays["target_offsets"]
+    owners, positions, begins = segment.owners(), segment.arrays["positions"], segment.offsets("target_offsets")
+    sources = np.zeros(segment.record.sentences, np.int64)
+    for sentence in sentences.tolist():
+        sources[sentence] = hash(plain(seen(segment.pair(sentence))))
+    chosen = np.zeros(segment.record.sentences, np.bool_)
+    chosen[sentences] = True
+    numbers = np.flatnonzero(chosen[owners])
+    owners, positions = owners[numbers], positions[numbers]
+    if ((positions < 0) | (begins[owners] + positions >= begins[owners + 1])).any():
+        raise segment.damaged("an entry's position lies outside its sentence")
     # A token's share depends on its place, so that the sum over a beginning tells its tokens and their order.
     places = np.arange(begins[-1]) - np.repeat(begins[:-1], np.diff(begins))
-    shares = _mixed(_mixed(places.astype(np.uint64)) + arrays["target_tokens"].astype(np.uint64))
+    shares = _mixed(_mixed(places.astype(np.uint64)) + segment.arrays["target_tokens"].astype(np.uint64))
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(shares)])
     so_far = sums[begins[owners] + positions + 1] - sums[begins[owners]]
-    return numbers, _mixed(so_far + _mixed(of_sources[owners].astype(np.uint64)))
+    return numbers, _mixed(so_far + _mixed(sources[owners].astype(np.uint64)))
 
 
 def _mixed(numbers: Array) -> Array:
