@@ -188,6 +188,16 @@ def translate(
             rich_help_panel=_MEMORY,
         ),
     ] = None,
+    forms: Annotated[
+        bool | None,
+        typer.Option(
+            "--forms/--no-forms",
+            help="Give the model a line as the memory holds it, where it differs in a final mark, capitals, white space "
+            "or an accelerator only.  [default: forms]",
+            show_default=False,
+            rich_help_panel=_MEMORY,
+        ),
+    ] = None,
     profile: Annotated[
         str | None,
         typer.Option(
@@ -270,6 +280,7 @@ def translate(
         "cache_scope": cache_scope,
         "cache_hits": cache_hits,
         "gate": gate,
+        "forms": forms,
         "profile": profile,
         "fast": fast_candidates or fast or None,
         "fast_any_token": fast_any_token or None,
