@@ -94,7 +94,8 @@ INLINE = (
 
 def test_codes_go_or_stay_and_highlighted_text_always_stays(tmp_path: Path) -> None:
     content = document(unit(*INLINE))
-    assert read(tmp_path / "a.tmx", content)[0] == [("Öffnen Sie die rote Tür, bitte!", "Open <the> & door! & go")]
+    pairs, _ = read(tmp_path / "a.tmx", content)
+    assert pairs == [("Öffnen Sie die rote Tür[Bild]Fußnote, bitte!{1}", "Open <the> & door! & go")]
     kept, _ = read(tmp_path / "a.tmx", content, inline="keep")
     assert kept == [("<b>Öffnen</b> Sie die rote Tür[Bild]Fußnote, bitte!|{1}", "Open <the> & door! & go")]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -45,6 +46,7 @@ app.command("explain")(explain.explain)
 app.command("adapt")(adapt.adapt)
 app.command("build")(build.build)
 app.command("add")(change.add)
+app.command("replace")(change.replace)
 app.command("remove")(change.remove)
 app.command("compact")(change.compact)
 app.command("reduce")(compress.reduce)
@@ -91,5 +93,6 @@ def _options(
 
 def main() -> None:
     """Run a command; what goes wrong comes as one message, without a traceback."""
+    warnings.showwarning = translate.show_warning
     guard_streams()
     sys.exit(run(app))

@@ -25,6 +25,13 @@ ForFast = Annotated[
         "--for-fast", help="Keep the source side and its word alignment, too: for Fast kNN-MT (translate --fast)."
     ),
 ]
+KeepAccelerators = Annotated[
+    bool,
+    typer.Option(
+        "--keep-accelerators",
+        help="Let accelerator marks (&File, _File, ~File) count as text, here and in what the store translates.",
+    ),
+]
 
 
 @dataclass(slots=True)
@@ -96,9 +103,6 @@ def memory_reading(
     keep_inline: Annotated[
         bool, typer.Option("--keep-inline", help="Keep the text of inline codes instead of dropping it.")
     ] = False,
-    keep_accelerators: Annotated[
-        bool, typer.Option("--keep-accelerators", help="Keep accelerator marks (&File, _File) of PO entries.")
-    ] = False,
     unfinished: Annotated[
         bool, typer.Option("--unfinished", help="Take XLIFF units not marked as translated, and fuzzy PO entries, too.")
     ] = False,
@@ -134,7 +138,6 @@ def memory_reading(
         origin_column=origin_column,
         header=header,
         inline="keep" if keep_inline else "drop",
-        accelerators="keep" if keep_accelerators else "drop",
         unfinished=unfinished,
         catalog_language=catalog_language,
         on_error="skip" if skip_malformed else "stop",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 import typer
 
 from knnmt.cli.interrupt import Interrupts
+from knnmt.cli.progress import Tally
 from knnmt.cli.streams import unguarded
 from knnmt.errors import SettingError, StorageError
 
@@ -55,10 +56,17 @@ def open_output(output: Path | None) -> Iterator[TextIO]:
 
 
 def write_all(
-    translations: Iterator[Translation], total: int | None, out: TextIO, *, scores: bool, numbered: bool, jsonl: bool
-) -> None:
-    """Write translations as they come; what is written stays, whatever ends it."""
-    done = 0
+    translations: Iterator[Translation],
+    total: int | None,
+    out: TextIO,
+    finished: Tally,
+    *,
+    scores: bool,
+    numbered: bool,
+    jsonl: bool,
+) -> int:
+    """Write translations as they come, and say how many failed; what is written stays, whatever ends it."""
+    done = failed = 0
     try:
         with Interrupts() as interrupts:
             for translation in translations:
@@ -66,9 +74,19 @@ def write_all(
                     out.write(_as_lines(translation, done + 1, scores=scores, numbered=numbered, jsonl=jsonl))
                     out.flush()
                     done += 1
+                if translation.error is not None:
+                    failed += 1
+                    print(f"knnmt: error: line {done}: {translation.error}", file=sys.stderr)
     except KeyboardInterrupt:
+        finished.close()
         of = f" of {total}" if total is not None else ""
         print(f"\nknnmt: interrupted; {done}{of} lines are translated and written", file=sys.stderr)
+        if waiting := finished.done - done:
+            print(
+                f"knnmt: {waiting} more were done before lines that stand above them, and are not written; "
+                "a smaller --window leaves fewer",
+                file=sys.stderr,
+            )
         raise typer.Exit(130) from None
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on; not an error
@@ -77,6 +95,7 @@ def write_all(
         raise StorageError(
             f"the output cannot be written: {error.strerror or error}. {done} lines are written; make room, try again."
         ) from error
+    return failed
 
 
 def _as_lines(translation: Translation, number: int, *, scores: bool, numbered: bool, jsonl: bool) -> str:
@@ -99,10 +118,11 @@ def _as_json(translation: Translation) -> dict[str, object]:
     return {
         "source": translation.source,
         "text": translation.text,
-        "score": translation.score,
+        "score": translation.score if translation.error is None else None,
         "complete": translation.complete,
         "tokens": [token.text for token in translation.tokens],
         **({"alternatives": alternatives} if alternatives else {}),
         **({"evidence": evidence} if any(evidence) else {}),
         **({"match": asdict(translation.match)} if translation.match else {}),
+        **({"error": translation.error} if translation.error is not None else {}),
     }

@@ -50,6 +50,35 @@ def track(items: Iterable[Item], description: str, total: int | None, unit: str)
             progress.advance(task)
 
 
+class Tally:
+    """How many are done, with or without a bar that shows it; to be called with how many more."""
+
+    def __init__(self, bar: Progress | None = None) -> None:
+        self.done = 0
+        self._bar = bar
+
+    def __call__(self, more: int) -> None:
+        self.done += more
+        if self._bar is not None:
+            self._bar.advance(self._bar.task_ids[0], more)
+
+    def close(self) -> None:
+        """Take the bar away, for lines that are to stay on the terminal."""
+        if self._bar is not None:
+            self._bar.stop()
+
+
+@contextmanager
+def tally(description: str, total: int | None, unit: str, shown: bool = True) -> Iterator[Tally]:
+    """A count to call with how many more are done; it draws a bar if it is to be shown and anybody can see it."""
+    if not shown or not sys.stderr.isatty():
+        yield Tally()
+        return
+    with _bar(unit) as progress:
+        progress.add_task(description, total=total, speed="")
+        yield Tally(progress)
+
+
 @contextmanager
 def counter(description: str, total: Callable[[], int | None], unit: str) -> Iterator[Callable[[int, int], None]]:
     """A function to call with units and entries done; it draws a bar with entries a second if anybody can see it.

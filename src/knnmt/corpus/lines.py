@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from knnmt.corpus.opening import open_stream
+from knnmt.corpus.plain_text import require_plain_text
 from knnmt.corpus.report import UnitError
 from knnmt.errors import InputError
 
@@ -64,7 +65,8 @@ def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
         yield without_end(text)
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """Lines of a file, which may be compressed with gzip, xz or zstd."""
+def read_lines(path: Path, plain: bool = False) -> Iterator[str]:
+    """Lines of a file, which may be compressed with gzip, xz or zstd; documents are refused unless taken as `plain`."""
     with open_stream(path) as raw:
+        require_plain_text(path, raw.peek(), plain)
         yield from decode_lines(raw, str(path))

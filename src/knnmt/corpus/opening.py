@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
+from knnmt.corpus.plain_text import OFFICE, ZIP, document_kind
 from knnmt.errors import InputError, MissingDependencyError
 
 if TYPE_CHECKING:
@@ -160,6 +161,8 @@ def _decompressed(file: io.BufferedReader, name: str) -> _Readable:
         head = file.peek(6)
     except OSError as error:
         raise InputError(f"{name}: cannot be read: {error}") from error
-    if head.startswith(b"PK\x03\x04"):
+    if head.startswith(ZIP):
+        if document_kind(Path(name), b"") == OFFICE:
+            raise InputError(f"{name}: expected a file of text, found {OFFICE}. Save it as text, or as a table (TSV)")
         raise InputError(f"{name}: expected a file of text, found a zip archive. Unpack it and name the files in it")
     return next((kind() for magic, kind in kinds.items() if head.startswith(magic)), file)

@@ -10,12 +10,12 @@ from io import BufferedReader
 from itertools import chain
 from typing import Any, SupportsIndex
 
-from knnmt.corpus.accelerators import drop_accelerators
 from knnmt.corpus.catalog_language import catalog_language
 from knnmt.corpus.languages import matches
 from knnmt.corpus.lines import raw_lines, refuse_utf16
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.po_identifiers import message_text
 from knnmt.corpus.report import ReadingReport, UnitError
 from knnmt.errors import MalformedMemoryError, MissingDependencyError
 
@@ -135,10 +135,13 @@ def _parse(polib: Any, entry: _Entry, encoding: str) -> Any:
     if "msgid_plural" in keywords and "msgstr" in keywords:
         raise UnitError("expected msgstr[0] and so on beside msgid_plural, found msgstr")
     try:
-        return polib.pofile(_EntryText("\n".join(lines)), encoding=encoding)
+        catalog = polib.pofile(_EntryText("\n".join(lines)), encoding=encoding)
     except (OSError, ValueError, IndexError) as error:
         reason = str(error).rpartition("): ")[2]
         raise UnitError(f"expected an entry of a PO catalog, found one that cannot be read: {reason}") from error
+    for parsed in catalog:
+        parsed.tcomment = parsed.tcomment or catalog.header  # for comments above the first entry it takes as the file's
+    return catalog
 
 
 def _forms(
@@ -151,7 +154,7 @@ def _forms(
             for form, translation in sorted(entry.msgstr_plural.items())
         ]
     else:
-        forms = [(entry.msgid, entry.msgstr, place)]
+        forms = [(message_text(entry) or "", entry.msgstr, place)]
     reason = _reason_against(entry, language, config)
     if reason:
         report.skip(reason, len(forms))
@@ -163,11 +166,11 @@ def _forms(
         if not translation.strip():
             report.skip("untranslated")
             continue
-        pair = (message, translation)
-        if config.accelerators == "drop":
-            pair = drop_accelerators(*pair)
+        if not message:
+            report.skip("identifier whose text the catalog does not say")
+            continue
         is_target = matches(config.target_language, language)
-        source, target = pair if is_target else pair[::-1]
+        source, target = (message, translation) if is_target else (translation, message)
         yield source, target, origin + context
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from io import BufferedReader
 from typing import TYPE_CHECKING
 
-from knnmt.corpus.inline import InlineRules, segment_text
+from knnmt.corpus.inline import InlineRules, segment_texts
 from knnmt.corpus.languages import match_rank
 from knnmt.corpus.markup import local_name, read_units
 from knnmt.corpus.options import ReadingConfig
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lxml import etree
 
 ORIGIN_PROPERTY = "x-origin"
-_CODES = frozenset({"bpt", "ept", "ph", "it", "ut", "sub"})
+_PAIRED, _ALONE = frozenset({"bpt", "ept", "it"}), frozenset({"ph", "ut"})
 _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 
 _Variant = tuple[str, "etree._Element"]
@@ -29,7 +29,7 @@ def read_tmx(stream: BufferedReader, name: str, config: ReadingConfig, report: R
     Of several variants that answer to an asked language the best match is taken (`knnmt.corpus.languages`), of equally
     good ones the first. A variant without a language is in the source language of its unit or of the header.
     """
-    rules = InlineRules(_CODES, config.inline == "keep")
+    rules = InlineRules(_PAIRED, _ALONE, config.inline == "keep")
     header_language: str | None = None
     ordinal = 0
     for element in read_units(stream, name, "tmx", ("tu",), ("header",), config, report):
@@ -42,7 +42,7 @@ def read_tmx(stream: BufferedReader, name: str, config: ReadingConfig, report: R
             chosen = _chosen(element, header_language, config, report)
             if chosen is None:
                 continue
-            source, target = (segment_text(_segment(variant), rules) for variant in chosen)
+            source, target = segment_texts(_segment(chosen[0]), _segment(chosen[1]), rules)
         except UnitError as error:
             report.problem(f"{name}, line {element.sourceline}, unit {unit}", str(error), config)
             continue

@@ -9,7 +9,8 @@ can be compared in rank and size, not to the last point. The score here:
 
 distance counts the tokens to insert, delete or substitute, whatever their case. A token is a word, a number, a
 punctuation mark, a tag or a placeholder; in scripts without spaces between words, a character. 100 means the same text,
-up to white space around it; texts that have the same tokens but differ in case or spacing score 99.
+whatever its white space and its accelerator mark; texts that have the same tokens but differ otherwise, as in case,
+score 99.
 
 The search is exact. An alignment can keep no more tokens than a segment shares with the text, which an index of tokens
 tells: that bounds the score. Segments are scored from the highest bound down, until no bound is left that could win.
@@ -27,8 +28,12 @@ from threading import Lock
 
 import numpy as np
 
+from knnmt.corpus.accelerators import MARKS, accelerators_in
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.sameness import plain
+from knnmt.corpus.units import for_model
 from knnmt.datastore.arrays import Array
+from knnmt.datastore.joining import same_beginning
 from knnmt.datastore.segment import Segment
 from knnmt.datastore.store import Datastore
 from knnmt.errors import MissingDependencyError, SettingError
@@ -57,7 +62,7 @@ class Match:
     """A segment of the memory that is like a text.
 
     score: 0 to 100, a percentage, rounded down
-    exact: the source is the text, up to white space around it; only then is the score 100
+    exact: the source is the text as the model sees both; only then is the score 100
     """
 
     source: str
@@ -102,29 +107,35 @@ class SourceMatcher:
             segments = self._store.segments
             if segments is not self._shown:  # every change and every refresh makes a new list
                 self._follow(segments)
-            return self._search(text, at_least)
+            dropped = self._store.manifest.accelerators == "drop"
+            others = [mark.dropped_from(text) for mark in accelerators_in(text)] if dropped else []
+            found = [match for each in (text, *others) if (match := self._search(each, at_least))]
+            return max(found, key=lambda match: match.score, default=None)
 
     # Following the store ----------------------------------------------------------------------------------------------
 
     def _follow(self, segments: list[Segment]) -> None:
         """Take in what the store shows now and did not before."""
-        files = [segment.record.stored for segment in segments]
-        if [segment.record.stored for segment in self._segments] != files[: len(self._segments)]:
+        if same_beginning(self._segments, segments).segments < len(self._segments):
             self._clear()  # compacted: the sentences have other numbers
-        self._add(segments[len(self._segments) :])
-        for number, segment in enumerate(segments):
-            if number >= len(self._segments) or segment is not self._segments[number]:
-                self._live[self._first_sentence[number] + segment.removed] = False
+        self._first_sentence = np.cumsum([0, *(segment.record.sentences for segment in segments)])
+        self._add(segments)
+        known = set(map(id, self._segments))
+        for first, segment in zip(self._first_sentence, segments, strict=False):
+            if id(segment) not in known:
+                self._live[first + segment.removed] = False
         self._segments = list(segments)
         self._shown = segments
 
     def _add(self, segments: list[Segment]) -> None:
-        if not segments:
-            return
-        tokens, lengths = array("i"), array("i")
-        for segment in segments:
-            self._index(segment, tokens, lengths)
+        """Take in the sentences that are beyond those already known."""
         first = len(self._lengths)
+        tokens, lengths = array("i"), array("i")
+        for begin, segment in zip(self._first_sentence.tolist(), segments, strict=False):
+            if begin + segment.record.sentences > first:
+                self._index(segment, max(0, first - begin), tokens, lengths)
+        if not lengths:
+            return
         sentences = np.repeat(np.arange(first, first + len(lengths), dtype=np.int32), lengths)
         self._postings.append(_Postings.of(np.array(tokens, np.int32), sentences))
         while len(self._postings) > 1 and self._postings[-2].size < 2 * self._postings[-1].size:
@@ -132,17 +143,25 @@ class SourceMatcher:
             self._postings[-2:] = [self._postings[-2].with_newer(self._postings[-1])]
         self._lengths = np.concatenate([self._lengths, np.array(lengths, np.int32)])
         self._live = np.concatenate([self._live, np.ones(len(lengths), np.bool_)])
-        counts = [segment.record.sentences for segment in segments]
-        self._first_sentence = np.concatenate([self._first_sentence, first + np.cumsum(counts)])
 
-    def _index(self, segment: Segment, tokens: array[int], lengths: array[int]) -> None:
-        """Append the token ids of every source, and how many each has."""
+    def _index(self, segment: Segment, first: int, tokens: array[int], lengths: array[int]) -> None:
+        """Append the token ids of every source from one on, and how many each has."""
         ids = self._vocabulary
-        texts, offsets = segment.arrays["texts"], segment.arrays["text_offsets"]
-        for start, end in zip(offsets[0:-1:3].tolist(), offsets[1::3].tolist(), strict=True):
-            found = tokens_of(texts[start:end].tobytes().decode("utf-8"))
+        texts, offsets = segment.arrays["texts"], segment.offsets("text_offsets")[3 * first :]
+        sources = zip(offsets[0:-1:3].tolist(), offsets[1::3].tolist(), strict=True)
+        for sentence, (start, end) in enumerate(sources, first):
+            try:
+                source = texts[start:end].tobytes().decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise segment.damaged("its texts are not UTF-8") from error
+            if any(mark in source for mark in MARKS):
+                source = self._seen(segment.pair(sentence))
+            found = tokens_of(source)
             tokens.extend([ids.setdefault(token, len(ids)) for token in found])
             lengths.append(len(found))
+
+    def _seen(self, pair: SegmentPair) -> str:
+        return for_model(pair, self._store.manifest.accelerators).source
 
     # Searching --------------------------------------------------------------------------------------------------------
 
@@ -156,11 +175,12 @@ class SourceMatcher:
             if (bound, number) < best_rank:
                 continue
             pair = self._pair(number)
-            exact = pair.source.strip() == text.strip()
+            source = self._seen(pair)
+            exact = plain(source) == plain(text)
             if exact:
                 score = 100
             else:
-                others = [self._vocabulary[token] for token in tokens_of(pair.source)]
+                others = [self._vocabulary[token] for token in tokens_of(source)]
                 longer = max(len(ids), len(others))
                 most = (100 - best_rank[0]) * longer // 100  # beyond that it cannot win, and is not computed
                 score = min(99, 100 * (longer - edit_distance(ids, others, score_cutoff=most)) // longer)
