@@ -81,6 +81,23 @@ class BatchingConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenStores:
+    """How many stores stay open for calls to come. Beyond that, those that were not used for longest are closed.
+
+    What the texts at hand use is never closed, however much it is.
+
+    count: most stores; size: most bytes that their files have together, None for as many as the machine has memory
+    """
+
+    count: int = 32
+    size: int | None = None
+
+    def __post_init__(self) -> None:
+        check(self.count >= 1, f"count must be at least 1, got {self.count}")
+        check(self.size is None or self.size >= 0, f"size must be at least 0, got {self.size}")
+
+
+@dataclass(frozen=True, slots=True)
 class CacheConfig:
     """When a step takes over an earlier step's retrieval instead of searching.
 
