@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,6 +100,10 @@ class Datastore:
     def projection(self) -> StoredProjection | None:
         """How its keys were reduced, where they were."""
         return self._shown.projection
+
+    def __reduce__(self) -> tuple[Callable[[Path], Datastore], tuple[Path]]:
+        """By its place, for worker processes: whoever unpickles it opens the newest generation there."""
+        return type(self).open, (self.path.absolute(),)
 
     def pinned(self) -> Datastore:
         """This generation as an object of its own, which stays at it whatever becomes of this one."""

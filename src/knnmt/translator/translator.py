@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal, Unpack, overload
@@ -16,6 +17,7 @@ import torch
 
 from knnmt import timing
 from knnmt.config import BatchingConfig, DecodingConfig, check
+from knnmt.datastore.store import Datastore
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.search import search
 from knnmt.engine.batching import batches_by_length
@@ -110,6 +112,18 @@ class Translator:
         exact: bool = False,
         **retrieval: Unpack[RetrievalSettings],
     ) -> None:
+        # For __reduce__: paths that hold wherever the process that unpickles it works.
+        self._asked = {
+            "model": _absolute(model),
+            "device": device,
+            "dtype": dtype,
+            "threads": threads,
+            "source_lang": source_lang,
+            "target_lang": target_lang,
+            "datastore": datastore if isinstance(datastore, Datastore) else _absolute(datastore),
+            "exact": exact,
+            **retrieval,
+        }
         if threads is not None:
             check(threads >= 1, f"threads must be at least 1, got {threads}")
             require_threads(threads)
@@ -125,6 +139,10 @@ class Translator:
         self._settings = retrieval
         if datastore is not None:
             self.memories.retrieval(datastore, retrieval)  # what is wrong with them shows at once
+
+    def __reduce__(self) -> tuple[partial[Translator], tuple[()]]:
+        """By model, places and settings, for worker processes: whoever unpickles it loads it again."""
+        return partial(type(self), **self._asked), ()
 
     @overload
     def translate(  # type: ignore[overload-overlap]
@@ -366,6 +384,11 @@ class Translator:
             score=sum(part.score * len(part.tokens) for part in parts) / len(tokens),
             complete=all(len(part.tokens) < config.max_tokens for part in parts),
         )
+
+
+def _absolute(place: str | Path | None) -> str | Path | None:
+    """A path that is there, from the root on; a name of something else as it is."""
+    return Path(place).absolute() if place is not None and Path(place).exists() else place
 
 
 def _with_store(text: str | Request, datastore: Store | None) -> Request:
