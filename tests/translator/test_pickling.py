@@ -72,7 +72,7 @@ def test_requests_and_translations_travel(store: Datastore, tiny_checkpoint: Pat
     assert again(found) == found
 
 
-def every_class(root: type) -> list[type]:
+def every_class(root: type[Exception]) -> list[type[Exception]]:
     return [root, *(each for below in root.__subclasses__() for each in every_class(below))]
 
 

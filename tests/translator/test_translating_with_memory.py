@@ -10,9 +10,10 @@ from datastore_pairs import some_pairs
 from index_stores import faiss_or_skip
 
 from german import german_memory, german_sentences
-from knnmt import Datastore, Request, SegmentPair, Translation, Translator
+from knnmt import Request, SegmentPair, Translation, Translator
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
+from knnmt.datastore.store import Datastore
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreMismatchError, NotADatastoreError, SettingError

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -113,7 +113,7 @@ class Datastore:
     # Opening ----------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def open(cls, path: str | Path, engine: Engine[State] | None = None, verify: bool = False) -> Datastore:
+    def open(cls, path: str | Path, engine: Engine[State] | None = None, verify: bool = False) -> Self:
         """Open a store. An engine that it was not built with is refused; with `verify`, every byte is checked."""
         path = Path(path)
         manifest, segments, projection = _open_newest(path, {})
@@ -135,8 +135,11 @@ class Datastore:
         engine: Engine[State],
         config: BuildConfig | None = None,
         progress: Progress = no_progress,
-    ) -> Datastore:
-        """Build a new store from pairs and open it; `knnmt.datastore.building` says how, and counts what it drops."""
+    ) -> Self:
+        """Build a new store from pairs and open it; `knnmt.datastore.building` says how, and counts what it drops.
+
+        Its settings and its index are made by what stands above: `knnmt.retrieval.ready_store` does both.
+        """
         build(Path(path), pairs, engine, config, progress)
         return cls.open(path)
 

@@ -113,7 +113,7 @@ class Translator:
         **retrieval: Unpack[RetrievalSettings],
     ) -> None:
         # For __reduce__: paths that hold wherever the process that unpickles it works.
-        self._asked = {
+        self._asked: dict[str, Any] = {
             "model": _absolute(model),
             "device": device,
             "dtype": dtype,
