@@ -58,7 +58,7 @@ class SyntheticStore(OpenStore):
         never: Any = None
         searched: Any = index
         self.device = engine.device
-        self.snapshot = Snapshot(-id(index), never, searched, engine.device, values, None, None)
+        self.snapshot = Snapshot(-id(index), never, searched, engine.device, values, None, None, None, 1.0)
 
 
 def ours(engine: TransformerEngine, retrieval: Retrieval | None, most: int, recorded: bool = True) -> Decode:

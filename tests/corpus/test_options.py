@@ -21,7 +21,6 @@ from knnmt.errors import MalformedMemoryError, SettingError
         ({"format": "docx"}, "format must be one of tsv, csv, text, tmx, xliff, po, got 'docx'"),
         ({"inline": "remove"}, "inline must be one of"),
         ({"on_error": "ignore"}, "on_error must be one of"),
-        ({"accelerators": "no"}, "accelerators must be 'drop' or 'keep', got 'no'"),
         ({"source_column": 0}, "columns count from 1, got 0"),
         ({"source_column": 2}, "different columns"),
         ({"origin_column": 1}, "different columns"),

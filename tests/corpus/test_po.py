@@ -118,11 +118,10 @@ def test_the_language_of_a_catalog(
     assert report.skipped == ({"catalog is in fr": 1} if language == "fr" else {})
 
 
-def test_accelerators_are_dropped_or_kept(tmp_path: Path) -> None:
-    content = GERMAN + 'msgid "&File"\nmsgstr "&Datei"\n\nmsgid "Tom &amp; Jerry"\nmsgstr "Tom &amp; Jerry"\n'
+def test_texts_are_read_as_they_are_with_accelerators_and_line_breaks(tmp_path: Path) -> None:
+    content = GERMAN + 'msgid "&File"\nmsgstr "&Datei"\n\nmsgid ""\n"One.\\n"\n"Two.\\n"\nmsgstr "Eins.\\nZwei.\\n"\n'
     pairs, _ = read(tmp_path / "x.po", content)
-    assert pairs == [("Datei", "File"), ("Tom &amp; Jerry", "Tom &amp; Jerry")]
-    assert read(tmp_path / "x.po", content, accelerators="keep")[0][0] == ("&Datei", "&File")
+    assert pairs == [("&Datei", "&File"), ("Eins.\nZwei.\n", "One.\nTwo.\n")]
 
 
 def test_escapes_line_separators_and_carriage_returns(tmp_path: Path) -> None:

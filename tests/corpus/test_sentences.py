@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knnmt.corpus.sentences import split_long, split_sentences
+from knnmt.corpus.sentences import split_lines, split_long, split_sentences
 
 # A bar stands where a text must be cut, and nowhere else.
 MARKED = [
@@ -40,9 +40,27 @@ def test_sentences_end_where_they_should(marked: str) -> None:
 
 @given(st.text(alphabet='aB1.!?… \n\t„“"()z。é', max_size=60) | st.text(max_size=60))
 def test_no_character_is_lost_and_no_piece_is_blank(text: str) -> None:
-    pieces = split_sentences(text)
-    assert "".join(pieces) == text
-    assert all(piece.strip() for piece in pieces) or not text.strip()
+    for pieces in (split_sentences(text), split_lines(text)):
+        assert "".join(pieces) == text
+        assert all(piece.strip() for piece in pieces) or not text.strip()
+
+
+@pytest.mark.parametrize(
+    "marked",
+    [
+        "\nEine Zeile.\n|Noch eine:\r\n|  „Und mehr.“\n\n|Ende\n",
+        "Ein Satz, der\nhier weitergeht\n\n|und ein neuer Absatz",
+        "Farben\n|- rot\n|  * grün\n|1. blau\n|2) gelb",
+        "Punkt. In der Mitte",
+        "Zwei\nZeilen",
+        "\n",
+        "",
+    ],
+)
+def test_lines_end_where_a_sentence_paragraph_or_item_does(marked: str) -> None:
+    # The white space before a line is with the line before it.
+    expected = [piece for piece in marked.replace("|  ", "  |").split("|") if piece]
+    assert split_lines(marked.replace("|", "")) == expected
 
 
 @pytest.mark.parametrize(
@@ -71,3 +89,5 @@ def test_a_very_long_line_is_cut_in_time_that_grows_with_its_length() -> None:
     """A quadratic search would take minutes here."""
     text = "Das ist ein Satz, Nr. 5 von vielen. " * 30_000
     assert len(split_sentences(text)) == 30_000
+    assert len(split_lines(text.replace(". D", ".\n D"))) == 30_000
+    assert len(split_lines(". " + " \n" * 100_000 + "x" + " " * 100_000 + "\n" * 100_000)) == 2

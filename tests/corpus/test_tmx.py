@@ -94,7 +94,8 @@ INLINE = (
 
 def test_codes_go_or_stay_and_highlighted_text_always_stays(tmp_path: Path) -> None:
     content = document(unit(*INLINE))
-    assert read(tmp_path / "a.tmx", content)[0] == [("Öffnen Sie die rote Tür, bitte!", "Open <the> & door! & go")]
+    pairs, _ = read(tmp_path / "a.tmx", content)
+    assert pairs == [("Öffnen Sie die rote Tür[Bild]Fußnote, bitte!{1}", "Open <the> & door! & go")]
     kept, _ = read(tmp_path / "a.tmx", content, inline="keep")
     assert kept == [("<b>Öffnen</b> Sie die rote Tür[Bild]Fußnote, bitte!|{1}", "Open <the> & door! & go")]
 
@@ -235,9 +236,11 @@ def test_what_is_no_tmx_is_said(tmp_path: Path, content: str, message: str) -> N
         read(tmp_path / "a.tmx", content, format="tmx", on_error="skip")
 
 
-def test_a_segment_beyond_ten_megabytes_is_read(tmp_path: Path) -> None:
-    text = "lang " * 2_200_000
-    assert read(tmp_path / "a.tmx", document(unit(f"de={text}", "en=long")))[0] == [(text, "long")]
+def test_a_segment_beyond_ten_megabytes_stops_nothing(tmp_path: Path) -> None:
+    units = unit(f"de={'lang ' * 2_200_000}", "en=long"), unit("de=kurz", "en=short")
+    pairs, report = read(tmp_path / "a.tmx", document("".join(units)))
+    assert pairs == [("kurz", "short")]
+    assert report.skipped == {"longer than 65,536 characters": 1}
 
 
 def test_without_lxml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

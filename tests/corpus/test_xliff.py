@@ -135,7 +135,7 @@ def test_version_1_inline_elements(tmp_path: Path) -> None:
         '<target state="final">The <g id="1">red cock</g><bx id="6"/> crows<ex id="6"/><ph id="3">%s</ph>'
         "<!-- laut --><![CDATA[ <loud>]]></target></trans-unit>"
     )
-    assert read(tmp_path / "a.xlf", content)[0] == [("Der rote Hahn krähtlaut", "The red cock crows <loud>")]
+    assert read(tmp_path / "a.xlf", content)[0] == [("Der rote Hahn kräht%slaut", "The red cock crows%s <loud>")]
     kept, _ = read(tmp_path / "a.xlf", content, inline="keep")
     assert kept == [("Der rote Hahn kräht%s[laut]|", "The red cock crows%s <loud>")]
 
@@ -175,7 +175,7 @@ def test_version_2_inline_elements(tmp_path: Path) -> None:
         '<ph id="2" dataRef="d3"/>krähen<cp hex="0007"/><sc id="3" dataRef="d1"/>!<ec startRef="3" dataRef="d2"/>'
         '</source><target>All <pc id="1" dataRefStart="d1" dataRefEnd="d2">cocks</pc> crow</target></segment></unit>'
     )
-    assert read(tmp_path / "a.xlf", content)[0] == [("Alle Hähne krähen\x07!", "All cocks crow")]
+    assert read(tmp_path / "a.xlf", content)[0] == [("Alle Hähne %dkrähen\x07!", "All cocks crow")]
     kept, _ = read(tmp_path / "a.xlf", content, inline="keep")
     assert kept == [("<b>Alle Hähne</b> %dkrähen\x07<b>!</b>", "All <b>cocks</b> crow")]
 

@@ -33,6 +33,14 @@ def test_the_shipped_tokenizer_agrees_with_transformers_and_loses_nothing() -> N
     assert ours.piece(99_999) == "<99999>"
 
 
+def test_texts_that_count_as_the_same_have_the_same_ids(tiny_checkpoint: Path, sentencepiece_checkpoint: Path) -> None:
+    for directory in (SHIPPED, tiny_checkpoint, sentencepiece_checkpoint):
+        tokenizer = load_tokenizer(directory)
+        for encode in (tokenizer.encode_sources, tokenizer.encode_targets):
+            first, *others = encode(["ä b", " ä  b\n", "ä\u00a0b", "a\u0308\tb", "ä\u2028b", "\u202fä\r\nb"])
+            assert others == [first] * 5
+
+
 @pytest.fixture(scope="module")
 def sentencepiece_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of an OPUS-MT tokenizer, trained on our own sentences: two models, one vocabulary."""

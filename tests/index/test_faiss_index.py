@@ -64,6 +64,16 @@ def test_the_papers_index_gives_its_own_distances(indexes: dict[str, FaissIndex]
     assert 0 < np.abs(distances_sq.numpy() / true_sq - 1).mean() < 0.2
 
 
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_no_distance_is_below_zero_where_queries_lie_on_keys(kind: str, tmp_path: Path) -> None:
+    """Products of far keys that lie together give by rounding squared distances below 0, whose roots are no numbers."""
+    far = np.repeat(20 + 5 * clustered(60), 20, axis=0)
+    index = FaissIndex.train_and_add(Entries(write_store(tmp_path / "s", [far])), KINDS[kind])
+    distances_sq, ids = searched(index, ALL_LISTS).search(torch.from_numpy(far[::20]), 8)
+    assert distances_sq.min() >= 0
+    assert (ids >= 0).all()
+
+
 def test_the_papers_index_holds_what_faiss_itself_would_add(store: Datastore) -> None:
     index = FaissIndex.train_and_add(Entries(store), KINDS["ivfpq"])
     ours = index.search(QUERIES, 8)
@@ -220,7 +230,7 @@ def test_small_stores_and_odd_dimensions(kind: str, entries: int, dim: int, tmp_
 def test_a_file_gives_the_same_index(kind: str, indexes: dict[str, FaissIndex], tmp_path: Path) -> None:
     index = searched(indexes[kind], 4)
     index.write(tmp_path / "index")
-    again = FaissIndex.read(tmp_path / "index", index.entries, index.settings)
+    again = FaissIndex.read(tmp_path / "index", index.entries, index.settings, index.covered)
     for first, second in zip(index.search(QUERIES, 8), again.search(QUERIES, 8), strict=True):
         assert torch.equal(first, second)
     if kind not in ("hnsw", "ivf-panorama"):
@@ -327,7 +337,7 @@ def test_rows_of_a_reach_that_gives_too_few_are_searched_again(indexes: dict[str
 def test_a_file_faiss_cannot_read(store: Datastore, tmp_path: Path) -> None:
     (tmp_path / "index").write_bytes(b"no index at all, surely")
     with pytest.raises(DatastoreDamagedError, match=r"cannot read it .*`knnmt index` builds it again"):
-        FaissIndex.read(tmp_path / "index", Entries(store), KINDS["flat"].settings)
+        FaissIndex.read(tmp_path / "index", Entries(store), KINDS["flat"].settings, store.entries)
 
 
 def test_settings_are_as_they_were_given(indexes: dict[str, FaissIndex]) -> None:

@@ -77,9 +77,9 @@ def test_what_is_found_is_what_the_store_holds(
         for place, entry in enumerate(found.neighbours.ids[row].tolist()):
             assert bool(positions.matches[row, place]) == (int(entries.values[entry]) == int(found.tokens[row]))
             if entries.counts is not None:
-                assert positions.log_counts is not None
-                assert float(positions.log_counts[row, place].exp()) == pytest.approx(float(entries.counts[entry]))
-    assert (positions.log_counts is None) == (entries.counts is None)
+                assert positions.log_counts[0] is not None
+                assert float(positions.log_counts[0][row, place].exp()) == pytest.approx(float(entries.counts[entry]))
+    assert (positions.log_counts[0] is None) == (entries.counts is None)
 
     some = found.spread(len(found) // 2)
     assert 0 < len(some) <= len(found) // 2

@@ -29,7 +29,7 @@ def segment(number: int, sources: Sequence[str]) -> Segment:
     """A segment in memory that holds sentences and no entries."""
     pairs = [SegmentPair(source, f"target of {source}", f"{number}#{place}") for place, source in enumerate(sources)]
     record = SegmentRecord(StoredFile(f"{number}.safetensors", 0, ""), len(pairs), 0)
-    return Segment(record, sentence_arrays(pairs, [[]] * len(pairs)), np.empty(0, np.int32), ())
+    return Segment(Path("nowhere"), 10, record, sentence_arrays(pairs, [[]] * len(pairs)), np.empty(0, np.int32), ())
 
 
 def memory(*sources: str) -> Datastore:
@@ -74,6 +74,11 @@ def test_tokens(text: str, tokens: str) -> None:
         ("  Die Datei ist offen.\n", "Die Datei ist offen. ", 100),
         ("die datei IST offen.", "Die Datei ist offen.", 99),
         ("Die  Datei ist offen .", "Die Datei ist offen.", 99),
+        (" Die  Datei\u00a0ist\noffen. ", "Die Datei ist offen.", 100),
+        ("&Datei ist offen", "Datei ist offen", 100),
+        ("Datei ist offen", "&Datei ist offen", 100),
+        ("Datei _ist offen", "~Datei ist offen", 100),
+        ("Abteilung R&D", "Abteilung RD", None),
         ("Die Datei ist offen!", "Die Datei ist offen.", 80),
         ("Die Datei ist offen", "Die Datei ist offen.", 80),
         ("Die Datei <b>offen</b>", "Die Datei <i>offen</i>", 60),

@@ -148,7 +148,8 @@ def test_a_store_that_grows_is_taken_up_when_told(tiny: TransformerEngine, tmp_p
     found = opened.search(key, 1)
     assert found.ids.tolist() == [[before]]
     assert found.tokens.tolist() == [[int(other.segments[-1].arrays["values"][0])]]
-    assert opened.signature() == f"store:s|n:{other.manifest.live_entries}|d:32|index:exact"
+    content = f"content:{other.manifest.content[:8]}"
+    assert opened.signature() == f"store:s|n:{other.manifest.live_entries}|d:32|{content}|index:exact"
 
 
 def test_removed_entries_are_found_no_more(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_what_came_from_the_cache_is_marked_and_shows_what_was_found_before(tran
 
 def test_a_forced_last_token_is_certain(translator: Translator) -> None:
     with pytest.warns(CutTranslationWarning):
-        cut = translator.translate(TEXTS[0], max_tokens=3, evidence=True, interpolation_weight=0.5)
+        cut = translator.translate(TEXTS[1], max_tokens=3, evidence=True, interpolation_weight=0.5)
     last = cut.tokens[-1].evidence
     assert last is not None
     assert last == Evidence(1.0, 1.0, 0.0, 0.0, False, (), forced=True)

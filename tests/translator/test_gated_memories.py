@@ -77,7 +77,7 @@ def test_a_gate_decides_what_is_searched_and_with_which_weight(translator: Trans
 def test_what_is_published_says_so(translator: Translator, tiny_checkpoint: Path, store: Datastore) -> None:
     write_gate(store, 0.4)
     signature = translator.signature(translator.decoding(), datastore=store, gate=0.25)
-    assert f"|k:{K}|lambda:predicted|T:12.5|cache:no|gate:0.25|v:" in signature
+    assert f"|k:{K}|lambda:predicted|T:12.5|cache:no|gate:0.25|gated:trained/" in signature
     assert "gate" not in translator.signature(translator.decoding(), datastore=store)
     always = Translator(tiny_checkpoint, device="cpu", datastore=store, gate=0.25)
     assert "|gate:0.25" in always.signature(always.decoding())
@@ -152,3 +152,4 @@ def test_kept_translations_are_done_anew_with_another_gate(
         runs += run_systems(translator, [system], ["Satz 3"], RunSettings(beam=2), tmp_path / "runs")
     assert [run.reused for run in runs] == [False, True, False]
     assert "|gate:0.5" in runs[0].signature
+    assert runs[0].signature == runs[1].signature != runs[2].signature

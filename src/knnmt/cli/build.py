@@ -8,13 +8,15 @@ from typing import Annotated
 
 import typer
 
+from knnmt.cli.advice import command
 from knnmt.cli.index import prepare_store
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import SourceLanguage, TargetLanguage, languages_of_text
-from knnmt.cli.memories import ForFast, MemoriesIn, in_words, reads_memories
+from knnmt.cli.memories import ForFast, KeepAccelerators, MemoriesIn, in_words, reads_memories
 from knnmt.cli.options import Device, Threads
 from knnmt.cli.progress import counter
 from knnmt.cli.start import load_quickly
+from knnmt.corpus.accelerators import Accelerators
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError
 
@@ -32,6 +34,7 @@ def build(
     target_language: TargetLanguage = None,
     dtype: Annotated[str, typer.Option(help="What keys are stored in: float16 or float32.")] = "float16",
     for_fast: ForFast = False,
+    keep_accelerators: KeepAccelerators = False,
     restart: Annotated[
         bool, typer.Option("--restart", help="Forget an interrupted build instead of continuing it.")
     ] = False,
@@ -59,9 +62,10 @@ def build(
     from knnmt.datastore.building import BuildConfig
     from knnmt.datastore.building import build as build_store
 
-    config = BuildConfig(*pair, key_dtype=dtype, for_fast=for_fast)
+    accelerators: Accelerators = "keep" if keep_accelerators else "drop"
+    config = BuildConfig(*pair, key_dtype=dtype, for_fast=for_fast, accelerators=accelerators)
     started = time.perf_counter()
-    again = ends_with("run the same command again to go on")
+    again = ends_with("run the same command again to go on", output, f"the store is built: {output}")
     with again, counter("building", reading.count, "pairs") as progress:
         try:
             result = build_store(output, reading.pairs(), engine, config, progress, restart)
@@ -84,5 +88,5 @@ def build(
         from knnmt.datastore.store import Datastore
         from knnmt.retrieval.chooser import Target
 
-        with ends_with(f"the store is built; `knnmt index {output}` makes its index"):
+        with ends_with(f"the store is built; {command('index', output)} makes its index"):
             prepare_store(Datastore.open(output), engine, Target(), None, None, first_good=True, table=lambda _: None)

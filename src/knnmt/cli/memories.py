@@ -17,11 +17,19 @@ from knnmt.corpus.options import FORMATS, ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
+from knnmt.corpus.visible import visible
 
 ForFast = Annotated[
     bool,
     typer.Option(
         "--for-fast", help="Keep the source side and its word alignment, too: for Fast kNN-MT (translate --fast)."
+    ),
+]
+KeepAccelerators = Annotated[
+    bool,
+    typer.Option(
+        "--keep-accelerators",
+        help="Let accelerator marks (&File, _File, ~File) count as text, here and in what the store translates.",
     ),
 ]
 
@@ -55,11 +63,11 @@ class MemoryReading:
         report = self.report
         lines = [f"read       {report.pairs:,} pairs from {len(self.paths)} file{'s' * (len(self.paths) != 1)}"]
         left_out = report.skipped + self.filtered + (dropped or Counter())
-        lines += [f"left out   {count:,}  {reason}" for reason, count in left_out.most_common()]
-        lines += [f"noted      {count:,}  {remark}" for remark, count in report.noted.most_common()]
+        lines += [f"left out   {count:,}  {visible(reason)}" for reason, count in left_out.most_common()]
+        lines += [f"noted      {count:,}  {visible(remark)}" for remark, count in report.noted.most_common()]
         if report.malformed:
             lines.append(f"malformed  {report.malformed:,} units, left out; the first:")
-            lines += [f"           {problem}" for problem in report.problems[:5]]
+            lines += [f"           {visible(problem)}" for problem in report.problems[:5]]
         return lines
 
 
@@ -94,9 +102,6 @@ def memory_reading(
     header: Annotated[bool, typer.Option("--header", help="The first line of TSV and CSV names the columns.")] = False,
     keep_inline: Annotated[
         bool, typer.Option("--keep-inline", help="Keep the text of inline codes instead of dropping it.")
-    ] = False,
-    keep_accelerators: Annotated[
-        bool, typer.Option("--keep-accelerators", help="Keep accelerator marks (&File, _File) of PO entries.")
     ] = False,
     unfinished: Annotated[
         bool, typer.Option("--unfinished", help="Take XLIFF units not marked as translated, and fuzzy PO entries, too.")
@@ -133,7 +138,6 @@ def memory_reading(
         origin_column=origin_column,
         header=header,
         inline="keep" if keep_inline else "drop",
-        accelerators="keep" if keep_accelerators else "drop",
         unfinished=unfinished,
         catalog_language=catalog_language,
         on_error="skip" if skip_malformed else "stop",

@@ -1,43 +1,122 @@
-"""Accelerator marks in interface texts: the & of "&Datei" and the _ of "_Datei" name a key, they are no text."""
+"""Accelerator marks in interface texts: the & of "&Datei", the _ of "_Datei" and the ~ of "~Datei" name a key.
+
+They are no text, but the same characters may be: "R&D", "max_size", "the column _id". One text alone seldom says which
+it is. What does is its translation, or a memory that has the same text without the mark.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
 
+Accelerators = Literal["drop", "keep"]
+
+MARKS = "&_~"
 _ENTITY = re.compile(r"&#?\w+;")
-_WORD = re.compile(r"[\w&]+")
+_EAST_ASIAN = "\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+_IN_BRACKETS = re.compile(rf"(?<=[{_EAST_ASIAN}])\s*\(([{MARKS}])[A-Z0-9]\)")
+_BEFORE_WORD, _AFTER_WORD = "([\"'„“‚‘«»‹›¿¡", ")]\"'”“’‘»«›‹.,:;!?…。、"
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """The characters of a text that are none: a mark, or in East Asian texts a key in brackets, as in "ファイル(&F)".
+
+    word: what it stands in, where hyphens and slashes part words
+    sure: nothing else is written like that: a label that begins with the mark and a capital, or a key in brackets
+    """
+
+    mark: str
+    start: int
+    end: int
+    word: str
+    sure: bool
+
+    @property
+    def is_capital(self) -> bool:
+        """Whether it stands at the beginning of a word, before a capital."""
+        return self.word.startswith(self.mark) and self.word[1:2].isupper() and self.word[1:].isalpha()
+
+    def dropped_from(self, text: str) -> str:
+        """The text without it."""
+        return text[: self.start] + text[self.end :]
+
+
+def accelerators_in(text: str) -> Iterator[Accelerator]:
+    """What may be the accelerator of a text, at most one for each kind of mark."""
+    for mark in MARKS:
+        if found := _accelerator(text, mark):
+            yield found
+
+
+def accelerators_of(source: str, target: str) -> tuple[Accelerator | None, Accelerator | None]:
+    """The accelerators of a text and its translation.
+
+    Both have one of the same kind, in different words or before a capital: a word that is the same on both sides and
+    looks like an identifier ("max_size", "_id", but not "_Start") has none. A label may have one that is sure while its
+    translation has none.
+    """
+    for here in accelerators_in(source):
+        there = _accelerator(target, here.mark)
+        if there is None and here.sure:
+            return here, None
+        if there is not None and (here.word.casefold() != there.word.casefold() or here.is_capital):
+            return here, there
+    return None, None
 
 
 def drop_accelerators(source: str, target: str) -> tuple[str, str]:
-    """Both sides without their mark, where each side has exactly one of the same kind in front of a letter.
+    """A text and its translation without their accelerators."""
+    here, there = accelerators_of(source, target)
+    return here.dropped_from(source) if here else source, there.dropped_from(target) if there else target
 
-    An & that begins an entity or stands between two capitals ("R&D"), and a word that is the same on both sides and
-    looks like an identifier ("max_size", "_id", but not "_Start"), are no accelerators.
+
+def with_accelerator(text: str, mark: str) -> str:
+    """A text with the mark before its first letter, unless it holds one already."""
+    first = next((place for place, letter in enumerate(text) if letter.isalpha()), None)
+    return text if first is None or mark in text else text[:first] + mark + text[first:]
+
+
+def _accelerator(text: str, mark: str) -> Accelerator | None:
+    """The only mark of its kind, if it can be an accelerator: before a letter, in something that is a word without it.
+
+    Inside a word a small letter follows ("Ö_ffnen", not "R&D"), and the text begins like a label ("max_size" does not).
     """
-    for mark in "&_":
-        places = [_accelerator(side, mark) for side in (source, target)]
-        if places[0] is None or places[1] is None:
-            continue
-        words = [
-            _word_at(side, place) for side, place in zip((source, target), places, strict=True) if place is not None
-        ]
-        if words[0] == words[1] and not (words[0].startswith(mark) and words[0][1:2].isupper()):
-            continue
-        source = source[: places[0]] + source[places[0] + 1 :]
-        target = target[: places[1]] + target[places[1] + 1 :]
-    return source, target
-
-
-def _accelerator(text: str, mark: str) -> int | None:
-    """Where the only mark stands, if it is the only one and can be an accelerator."""
+    if mark not in text:
+        return None
     blanked = _ENTITY.sub(lambda entity: "\0" * len(entity.group()), text)
     place = blanked.find(mark)
-    if blanked.count(mark) != 1 or not text[place + 1 : place + 2].isalpha():
+    following = text[place + 1 : place + 2]
+    if blanked.count(mark) != 1:
         return None
-    if mark == "&" and place > 0 and text[place - 1].isupper() and text[place + 1].isupper():
+    bracketed = _IN_BRACKETS.search(blanked)
+    if bracketed and bracketed.start() < place < bracketed.end():
+        return Accelerator(mark, bracketed.start(), bracketed.end(), bracketed.group(), sure=True)
+    words = _words_at(text, place)
+    inside = place > 0 and text[place - 1].isalnum()
+    if not following.isalpha() or not _is_text(words.replace(mark, "", 1), "_-'’" if inside else "_-'’/"):
         return None
-    return place
+    if inside and (following.isupper() or _first_letter(text).islower()):
+        return None
+    sentence = text.endswith(".") and not text.endswith("..")
+    sure = not text[:place].strip() and not following.islower() and not sentence
+    word = next(word for word in re.split("[-/]", words) if mark in word)
+    return Accelerator(mark, place, place + 1, word, sure)
 
 
-def _word_at(text: str, place: int) -> str:
-    return next(word.group() for word in _WORD.finditer(text) if word.start() <= place < word.end())
+def _words_at(text: str, place: int) -> str:
+    """What stands around a place between white space, without the punctuation around that."""
+    before, after = text[:place].split(), text[place:].split()
+    start = before[-1] if before and not text[place - 1].isspace() else ""
+    return (start + after[0]).lstrip(_BEFORE_WORD).rstrip(_AFTER_WORD)
+
+
+def _is_text(words: str, besides: str) -> bool:
+    return all(each.isalnum() or each in besides or unicodedata.category(each)[0] == "M" for each in words)
+
+
+def _first_letter(text: str) -> str:
+    return next((letter for letter in text if letter.isalpha()), "")

@@ -1,9 +1,16 @@
-"""The text of a segment that has elements in it."""
+"""The text of a segment that has elements in it: what a person reads stays, mark-up goes.
+
+Codes of a document come in two kinds. Those in pairs begin and end something (bold, a link), and nothing of them is
+text. Those that stand alone may be a placeholder, which is part of the sentence, or mark-up, such as a line break.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from knnmt.corpus.markup import local_name
@@ -13,51 +20,166 @@ if TYPE_CHECKING:
     from lxml import etree
 
 _DEEPEST = 100
-_NO_DATA: Mapping[str, str] = {}
+_NONE: Mapping[str, str] = {}
+_TAG = re.compile(r"<[^<>]*>")
+_RTF = re.compile(r"\s*(?:[{}]\s*$|\{?\\(?![nrt]\b)[A-Za-z*])")
+_RTF_CONTROL = re.compile(r"\\(?:\*|[A-Za-z]+-?\d*) ?|[{}]")
+_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+_OPENING, _CLOSING, _JOINING = "([{«„‚¿¡", ".,;:!?…)]}»”’", "-/"
+
+
+class _Gap(Enum):
+    """Where a code was dropped: of a pair, or one that stood alone and may have parted words."""
+
+    OF_PAIR = "of pair"
+    ALONE = "alone"
+
+
+_Part = str | _Gap
 
 
 @dataclass(frozen=True, slots=True)
 class InlineRules:
-    """Elements that are codes, and whether their text is kept. The text of all other elements always is."""
+    """Elements that are codes, in pairs or alone; the text of all other elements always stays.
 
-    codes: frozenset[str]
+    keep: all that codes hold counts as text, mark-up too
+    """
+
+    paired: frozenset[str]
+    alone: frozenset[str]
     keep: bool
 
 
-def segment_text(
-    element: etree._Element, rules: InlineRules, data: Mapping[str, str] = _NO_DATA, depth: int = 0
-) -> str:
-    """The text of an element without comments and processing instructions.
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """What is said of codes elsewhere.
 
-    `data` is what XLIFF 2 keeps apart of the codes' text, by id.
+    data: what XLIFF 2 keeps of their text, by the id of that
+    shown: what codes that say nothing themselves stand for, by their own id
     """
-    if len(element) == 0:
-        return element.text or ""
+
+    data: Mapping[str, str]
+    shown: Mapping[str, str]
+
+
+def segment_texts(
+    source: etree._Element,
+    target: etree._Element,
+    rules: InlineRules,
+    data: Mapping[str, str] = _NONE,
+    shown: dict[str, str] | None = None,
+) -> tuple[str, str]:
+    """The texts of both sides, without comments and processing instructions.
+
+    data, shown: as of `Codes`
+    What one side says of a code goes for the other, too, where that says nothing of the code with the same id.
+    """
+    if not len(source) and not len(target):
+        return source.text or "", target.text or ""
+    own = {name: text for side in (source, target) for name, text in _shown_codes(side, rules, data)}
+    codes = Codes(data, ChainMap(own, shown or {}))
+    return _joined(_parts(source, rules, codes)), _joined(_parts(target, rules, codes))
+
+
+def visible_text(code: str) -> str:
+    """What of a code that stands alone is no mark-up: "{0}", "%s" or "Fig. 3", nothing of "<br/>" or of "{\\b "."""
+    if not code.strip():
+        return code
+    text = _TAG.sub("", code)
+    if _RTF.match(text):
+        text = _RTF_CONTROL.sub("", text)
+    return text if text.strip() else ""
+
+
+def _shown_codes(side: etree._Element, rules: InlineRules, data: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for child in side.iter():
+        if isinstance(child.tag, str) and local_name(child) in rules.alone and (name := _id(child)):
+            code = _code(child, data)
+            if text := code if rules.keep else visible_text(code):
+                yield name, text
+
+
+def _parts(element: etree._Element, rules: InlineRules, codes: Codes, depth: int = 0) -> Iterator[_Part]:
     if depth > _DEEPEST:
         raise UnitError(f"expected inline elements, found them nested more than {_DEEPEST} deep")
-    parts = [element.text or ""]
+    yield element.text or ""
     for child in element:
         tag: object = child.tag
         if isinstance(tag, str):
-            parts.append(_child_text(child, rules, data, depth + 1))
+            yield from _child_parts(child, rules, codes, depth + 1)
         elif entity := getattr(child, "name", None):
             raise UnitError(f"expected text, found the entity &{entity}; which the file does not declare")
-        parts.append(child.tail or "")
-    return "".join(parts)
+        yield child.tail or ""
 
 
-def _child_text(child: etree._Element, rules: InlineRules, data: Mapping[str, str], depth: int) -> str:
+def _child_parts(child: etree._Element, rules: InlineRules, codes: Codes, depth: int) -> Iterator[_Part]:
     name = local_name(child)
     if name == "cp":
-        return _character(child.get("hex", ""))
-    if name in rules.codes:
-        if not rules.keep:
-            return ""
-        return segment_text(child, rules, data, depth) or data.get(child.get("dataRef", ""), "")
-    text = segment_text(child, rules, data, depth)
-    if rules.keep and data:
-        return data.get(child.get("dataRefStart", ""), "") + text + data.get(child.get("dataRefEnd", ""), "")
-    return text
+        yield _character(child.get("hex", ""))
+    elif name in rules.paired | rules.alone:
+        yield from _code_parts(child, rules, codes, depth)
+    else:
+        if rules.keep:
+            yield codes.data.get(child.get("dataRefStart", ""), "")
+        yield from _parts(child, rules, codes, depth)
+        if rules.keep:
+            yield codes.data.get(child.get("dataRefEnd", ""), "")
+
+
+def _code_parts(child: etree._Element, rules: InlineRules, codes: Codes, depth: int) -> Iterator[_Part]:
+    alone = local_name(child) in rules.alone
+    code = _code(child, codes.data) or (codes.shown.get(_id(child), "") if alone else "")
+    text = code if rules.keep else visible_text(code) if alone else ""
+    if len(child) and (text or rules.keep):
+        yield from _parts(child, rules, codes, depth)
+    elif text or rules.keep:
+        yield text
+    else:
+        yield _Gap.ALONE if alone else _Gap.OF_PAIR
+        for inner in child:  # text inside of mark-up, such as a title or a footnote
+            if isinstance(inner.tag, str):
+                yield from _parts(inner, rules, codes, depth + 1)
+                yield _Gap.ALONE
+
+
+def _code(child: etree._Element, data: Mapping[str, str]) -> str:
+    """What a code says of itself, without the text inside of it that is to be translated."""
+    own = "".join([child.text or "", *(inner.tail or "" for inner in child)])
+    name = child.get("equiv", "")
+    said = (own, data.get(child.get("dataRef", "")), child.get("disp"), child.get("equiv-text"))
+    return next((text for text in said if text), "" if _NAME.fullmatch(name) else name)
+
+
+def _id(child: etree._Element) -> str:
+    return child.get("id") or child.get("x") or ""
+
+
+def _joined(parts: Iterable[_Part]) -> str:
+    """The text, with as much white space as it takes where codes were dropped."""
+    done: list[str] = []
+    gap: _Gap | None = None
+    for part in parts:
+        if isinstance(part, _Gap):
+            gap = part if gap is None or part is _Gap.ALONE else gap
+        elif part:
+            if gap is not None:
+                part = _after_gap(done, part, gap)
+                gap = None
+            done.append(part)
+    if gap is not None and done:
+        done[-1] = done[-1].rstrip()
+    return "".join(done)
+
+
+def _after_gap(done: list[str], part: str, gap: _Gap) -> str:
+    """What to append after a gap; a space before it that is one too many is taken away."""
+    before, after = done[-1][-1:] if done else " ", part[0]
+    if not done:
+        return part.lstrip()
+    if before.isspace() and (after.isspace() or after in _CLOSING):
+        done[-1] = done[-1][:-1]
+    parted = before.isspace() or after.isspace() or before in _OPENING + _JOINING or after in _CLOSING + _JOINING
+    return part if parted or gap is _Gap.OF_PAIR else f" {part}"
 
 
 def _character(code: str) -> str:

@@ -29,7 +29,6 @@ class ReadingConfig:
     inline: Literal["drop", "keep"] = "drop"
     on_error: Literal["stop", "skip"] = "stop"
     unfinished: bool = False
-    accelerators: Literal["drop", "keep"] = "drop"
     catalog_language: str | None = None
     source_column: int = 1
     target_column: int = 2
@@ -59,9 +58,6 @@ class ReadingConfig:
         )
         for name, choices in (("inline", ("drop", "keep")), ("on_error", ("stop", "skip"))):
             check(getattr(self, name) in choices, f"{name} must be one of {choices}, got {getattr(self, name)!r}")
-        check(
-            self.accelerators in ("drop", "keep"), f"accelerators must be 'drop' or 'keep', got {self.accelerators!r}"
-        )
         self._check_columns()
 
     def _check_columns(self) -> None:

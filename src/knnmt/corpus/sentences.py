@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 # Before a full stop these do not end a sentence (or so rarely that it does not pay to cut there).
 _ABBREVIATIONS = frozenset(
@@ -22,6 +22,14 @@ _ABBREVIATIONS = frozenset(
 _CLOSING = "\"'”’“»«›‹)]}"
 _OPENING = "\"'„“‚‘»«›‹([{¿¡"
 _END = re.compile(rf"[.!?…]+[{re.escape(_CLOSING)}]*(?=\s)|[。！？]+[」』）]*|\n")
+_LINE_END = re.compile(
+    rf"""
+    (?<=[.!?…:;。！？：；]) [{re.escape(_CLOSING)}]* [^\S\n]* \n \s*  # the end of a sentence
+    | \n [^\S\n]* \n \s*                                   # an empty line
+    | \n \s* (?=[-*•·–—]\s | \d{{1,3}}[.)]\s)               # what begins with a bullet or a number
+    """,
+    re.VERBOSE,
+)
 _WORD_BEFORE = re.compile(r"[^\W_]+$")
 _LONGEST_WORD = 40  # how far back a word can begin that matters here
 _ROMAN = re.compile(r"[IVXLC]+$")
@@ -39,6 +47,17 @@ def split_sentences(text: str) -> list[str]:
             pieces.append(text[start:after])
             start = after
     return [*pieces, text[start:]] if text[start:] else pieces
+
+
+def split_lines(text: str) -> list[str]:
+    """Pieces that end where a line does, with the white space that follows; joined, they are `text` again.
+
+    A line break in the middle of a sentence only wraps it, and is none: after it no paragraph or item of a list begins,
+    and before it stands no punctuation.
+    """
+    begin = len(text) - len(text.lstrip())
+    ends = [match.end() for match in _LINE_END.finditer(text) if begin < match.end() < len(text)]
+    return [text[start:end] for start, end in pairwise([0, *ends, len(text)])] if text else []
 
 
 def _is_boundary(text: str, start: int, end: re.Match[str], after: int) -> bool:

@@ -6,10 +6,11 @@ import csv
 from collections.abc import Iterator, Sequence
 from io import BufferedReader
 
-from knnmt.corpus.lines import decode_line, refuse_utf16, without_end
+from knnmt.corpus.lines import LONGEST_LINE, decode_line, raw_lines, refuse_utf16, without_end
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.report import ReadingReport, UnitError
+from knnmt.errors import MalformedMemoryError
 
 _DELIMITERS = "\t;,"
 
@@ -28,7 +29,7 @@ def _tsv_records(
             message = "expected a line, found a carriage return in it. If those are the line ends, convert them first"
             report.problem(f"{name}, line {number}", message, config)
         else:
-            yield number, record.split("\t")
+            yield number, record.split("\t", config.last_column)  # what stands behind it may be any number of columns
 
 
 def read_csv(stream: BufferedReader, name: str, config: ReadingConfig, report: ReadingReport) -> Iterator[SegmentPair]:
@@ -39,7 +40,7 @@ def read_csv(stream: BufferedReader, name: str, config: ReadingConfig, report: R
 def _lines(
     stream: BufferedReader, name: str, config: ReadingConfig, report: ReadingReport
 ) -> Iterator[tuple[int, str]]:
-    for number, raw in enumerate(stream, start=1):
+    for number, raw in enumerate(raw_lines(stream, name), start=1):
         if number == 1:
             refuse_utf16(raw, name)
         try:
@@ -51,8 +52,10 @@ def _lines(
 class _CsvLines:
     """Hands lines to the csv module and remembers their numbers, which differ from its own where a line was broken."""
 
-    def __init__(self, lines: Iterator[tuple[int, str]]) -> None:
+    def __init__(self, lines: Iterator[tuple[int, str]], name: str) -> None:
         self._lines = lines
+        self._name = name
+        self.taken = 0  # characters of the record at hand
         self._ahead = next(lines, None)
         self.number = 0
         self.first = self._ahead[1] if self._ahead else ""
@@ -64,6 +67,12 @@ class _CsvLines:
         if self._ahead is None:
             raise StopIteration
         self.number, line = self._ahead
+        self.taken += len(line)
+        if self.taken > LONGEST_LINE:
+            raise MalformedMemoryError(
+                f"{self._name}, line {self.number}: expected a CSV record, found one of more than "
+                f"{LONGEST_LINE >> 20} MiB that goes on. Is a quotation mark missing before it?"
+            )
         self._ahead = next(self._lines, None)
         return line
 
@@ -75,11 +84,11 @@ class _CsvLines:
 def _csv_records(
     stream: BufferedReader, name: str, config: ReadingConfig, report: ReadingReport
 ) -> Iterator[tuple[int, Sequence[str]]]:
-    lines = _CsvLines(_lines(stream, name, config, report))
+    lines = _CsvLines(_lines(stream, name, config, report), name)
     # Strict, because otherwise a quote that nobody closes swallows the rest of the file in silence.
     records = csv.reader(lines, delimiter=config.delimiter or _delimiter(lines.first, config), strict=True)
     while True:
-        start = lines.next_number
+        start, lines.taken = lines.next_number, 0
         try:
             yield start, next(records)
         except StopIteration:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import nsmallest
 from io import BufferedReader
 from itertools import product
 from typing import TYPE_CHECKING
 
-from knnmt.corpus.inline import InlineRules, segment_text
+from knnmt.corpus.inline import InlineRules, segment_texts
 from knnmt.corpus.languages import match_rank
 from knnmt.corpus.markup import local_name, read_units
 from knnmt.corpus.options import ReadingConfig
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from lxml import etree
 
 ORIGIN_PROPERTY = "x-origin"
-_CODES = frozenset({"bpt", "ept", "ph", "it", "ut", "sub"})
+_PAIRED, _ALONE = frozenset({"bpt", "ept", "it"}), frozenset({"ph", "ut"})
 _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 
 _Variant = tuple[str, "etree._Element"]
@@ -30,7 +31,7 @@ def read_tmx(stream: BufferedReader, name: str, config: ReadingConfig, report: R
     Of several variants that answer to an asked language the best match is taken (`knnmt.corpus.languages`), of equally
     good ones the first. A variant without a language is in the source language of its unit or of the header.
     """
-    rules = InlineRules(_CODES, config.inline == "keep")
+    rules = InlineRules(_PAIRED, _ALONE, config.inline == "keep")
     header_language: str | None = None
     ordinal = 0
     for element in read_units(stream, name, "tmx", ("tu",), ("header",), config, report):
@@ -43,7 +44,7 @@ def read_tmx(stream: BufferedReader, name: str, config: ReadingConfig, report: R
             chosen = _chosen(element, header_language, config, report)
             if chosen is None:
                 continue
-            source, target = (segment_text(_segment(variant), rules) for variant in chosen)
+            source, target = segment_texts(_segment(chosen[0]), _segment(chosen[1]), rules)
         except UnitError as error:
             report.problem(f"{name}, line {element.sourceline}, unit {unit}", str(error), config)
             continue
@@ -65,12 +66,18 @@ def _chosen(
         if not answers:
             report.skip(f"no {asked} in unit")
             return None
-    couples = [(source, target) for source, target in product(*sides) if source[1] != target[1]]
-    if not couples:
+    both = len(
+        {order for _, order in sides[0]} & {order for _, order in sides[1]}
+    )  # which cannot be paired with itself
+    count = len(sides[0]) * len(sides[1]) - both
+    if not count:
         report.skip(f"no {config.target_language} in unit besides {config.source_language}")
         return None
-    if len(couples) > 1:
+    if count > 1:
         report.note("unit with several variants of a language, best or first taken")
+    # The best couple is among the two best of each side, since at most one of these falls out.
+    few = product(*(nsmallest(2, answers) for answers in sides))
+    couples = [(source, target) for source, target in few if source[1] != target[1]]
     (_, source), (_, target) = min(couples, key=lambda couple: (couple[0][0] + couple[1][0], couple))
     return variants[source][1], variants[target][1]
 

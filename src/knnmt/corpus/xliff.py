@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from io import BufferedReader
 from typing import TYPE_CHECKING
 
-from knnmt.corpus.inline import InlineRules, segment_text
+from knnmt.corpus.inline import InlineRules, segment_texts
 from knnmt.corpus.languages import direction
 from knnmt.corpus.markup import local_name, read_units
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.report import ReadingReport, UnitError
-from knnmt.corpus.xliff_segments import XliffSegment, count_ignorables, segments_of
+from knnmt.corpus.xliff_segments import XliffSegment, codes_of_header, count_ignorables, segments_of
 
 if TYPE_CHECKING:
     from lxml import etree
 
-_CODES = frozenset({"x", "bx", "ex", "ph", "bpt", "ept", "it", "sub", "sc", "ec"})
+_PAIRED, _ALONE = frozenset({"bx", "ex", "bpt", "ept", "it", "sc", "ec"}), frozenset({"x", "ph"})
 _UNITS = ("trans-unit", "unit")
 
 
@@ -29,15 +29,22 @@ def read_xliff(
     A language the file does not state is taken to be the asked one. A target without a state is taken as translated.
     """
     ordinal = 0
+    codes: dict[str, str] = {}
     for element in read_units(stream, name, "xliff", _UNITS, ("group", "header", "file"), config, report):
-        if local_name(element) not in _UNITS:
-            continue
-        ordinal += 1
-        yield from _unit_pairs(element, ordinal, name, config, report)
+        if local_name(element) == "header":
+            codes = codes_of_header(element)
+        elif local_name(element) in _UNITS:
+            ordinal += 1
+            yield from _unit_pairs(element, ordinal, name, codes, config, report)
 
 
 def _unit_pairs(
-    unit: etree._Element, ordinal: int, name: str, config: ReadingConfig, report: ReadingReport
+    unit: etree._Element,
+    ordinal: int,
+    name: str,
+    codes: dict[str, str],
+    config: ReadingConfig,
+    report: ReadingReport,
 ) -> Iterator[SegmentPair]:
     identifier = unit.get("id") or f"unit{ordinal}"
     place = f"{name}, line {unit.sourceline}, unit {identifier}"
@@ -55,11 +62,11 @@ def _unit_pairs(
         return
     if ignorables := count_ignorables(unit):
         report.skip("ignorable", ignorables)
-    rules = InlineRules(_CODES, config.inline == "keep")
+    rules = InlineRules(_PAIRED, _ALONE, config.inline == "keep")
     unit_origin = f"{name}#{_file_name(unit)}/{identifier}"
     for segment in segments:
         try:
-            sides = _sides(segment, rules, config, report)
+            sides = _sides(segment, rules, codes, config, report)
         except UnitError as error:
             report.problem(place, str(error), config)
             continue
@@ -72,17 +79,18 @@ def _unit_pairs(
 
 
 def _sides(
-    segment: XliffSegment, rules: InlineRules, config: ReadingConfig, report: ReadingReport
+    segment: XliffSegment, rules: InlineRules, codes: dict[str, str], config: ReadingConfig, report: ReadingReport
 ) -> tuple[str, str] | None:
     """Source and target as the file has them; None, and counted, where the segment is not to be taken."""
-    target = "" if segment.target is None else segment_text(segment.target, rules, segment.codes)
-    if not target.strip():
-        report.skip("untranslated")
-        return None
     if segment.source is None:
         report.skip("target segment without source")
         return None
-    source = segment_text(segment.source, rules, segment.codes)
+    source, target = "", ""
+    if segment.target is not None:
+        source, target = segment_texts(segment.source, segment.target, rules, segment.codes, codes)
+    if not target.strip():
+        report.skip("untranslated")
+        return None
     if segment.state is None:
         report.note("target without state, taken as translated")
     elif not segment.finished:

@@ -35,6 +35,11 @@ def segments_of(unit: etree._Element) -> list[XliffSegment]:
     return list(_segments_2(unit) if local_name(unit) == "unit" else _segments_1(unit))
 
 
+def codes_of_header(header: etree._Element) -> dict[str, str]:
+    """What Trados writes into the header of the codes of a file that stand alone, by their ids."""
+    return {tag.get("id", ""): tag.findtext(f"{_SDL}ph") or "" for tag in header.iter(f"{_SDL}tag")}
+
+
 def count_ignorables(unit: etree._Element) -> int:
     """Parts between segments of a <unit> (2.x) that hold nothing to translate."""
     return len(unit.findall(_in_namespace(unit, "ignorable")))

@@ -23,7 +23,9 @@ def removed_by(segments: Sequence[Segment], chosen: Selection) -> dict[int, Arra
     """All removed sentences of each segment that loses some to a choice, by the segment's place."""
     removed = {}
     for place, segment in enumerate(segments):
-        if found := [sentence for sentence, pair in segment.pairs() if chosen(pair)]:
+        if units := [sentence for sentence, pair in segment.units() if chosen(pair)]:
+            live = segment.live_sentences()
+            found = live[np.isin(segment.units_of(live), units)]
             removed[place] = np.union1d(segment.removed, found).astype(np.int32)
     return removed
 

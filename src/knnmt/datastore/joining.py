@@ -30,7 +30,7 @@ def joined_with(segments: Sequence[Segment], added: Mapping[str, Array]) -> int:
     count = 0
     for segment in reversed(segments):
         entries = segment.record.entries
-        if entries > 2 * size or entries + size > LARGEST or segment.arrays.keys() != added.keys():
+        if entries > 2 * size or entries + size > LARGEST or (segment.arrays.keys() ^ added.keys()) - {"lines"}:
             break
         count, size = count + 1, size + entries
     return count

@@ -22,7 +22,7 @@ def writer_lock(directory: Path) -> Iterator[None]:
     """Hold the writer's lock of a store, or say who does."""
     path = directory / "lock"
     with storage_errors(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     try:
         try:
             _take(descriptor)

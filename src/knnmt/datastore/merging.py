@@ -13,8 +13,9 @@ from knnmt.datastore.manifest import SegmentRecord
 from knnmt.datastore.segment import Segment
 from knnmt.datastore.slices import SLICE_ENTRIES, write_segment
 
-# How each array is joined: rows of entries, rows of the ragged arrays they are offsets of, or those offsets.
+# How each array is joined: rows of entries or sentences, rows of ragged arrays, or the offsets of those.
 ENTRY_ARRAYS = ("keys", "values", "sentences", "positions", "alignment", "counts")
+_SENTENCE_ARRAYS = ("source_hashes", "lines")
 _RAGGED = {"target_offsets": ("target_tokens",), "source_offsets": ("source_tokens", "source_states")}
 
 
@@ -47,7 +48,7 @@ def joined(parts: Iterable[dict[str, Array]]) -> Iterator[dict[str, Array]]:
     for part in parts:
         if len(part["target_offsets"]) == 1:
             continue
-        if waiting and (entries >= SLICE_ENTRIES or part.keys() != waiting[0].keys()):
+        if waiting and (entries >= SLICE_ENTRIES or (part.keys() ^ waiting[0].keys()) - {"lines"}):
             yield join(waiting)
             waiting, entries = [], 0
         waiting.append(part)
@@ -59,6 +60,10 @@ def joined(parts: Iterable[dict[str, Array]]) -> Iterator[dict[str, Array]]:
 def without_removed(segment: Segment) -> dict[str, Array]:
     """The arrays of a segment as if its removed sentences had never been there."""
     arrays = segment.arrays
+    segment.owners()
+    for name in ("text_offsets", *_RAGGED):
+        if name in arrays:
+            segment.offsets(name)
     if not len(segment.removed):
         return arrays
     sentences = segment.live_sentences()
@@ -69,6 +74,7 @@ def without_removed(segment: Segment) -> dict[str, Array]:
         if offsets in arrays:
             left[offsets], rows = _choose(arrays[offsets], sentences)
             left |= {name: arrays[name][rows] for name in names if name in arrays}
+    left |= {name: arrays[name][sentences] for name in _SENTENCE_ARRAYS if name in arrays}
     texts = (3 * sentences[:, None] + np.arange(3)).ravel()
     left["text_offsets"], rows = _choose(arrays["text_offsets"], texts)
     left["texts"] = arrays["texts"][rows]
@@ -86,6 +92,8 @@ def _choose(offsets: Array, chosen: Array) -> tuple[Array, Array]:
 def join(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
     """The arrays of one segment from those of several, all of which have the same ones."""
     joined = {}
+    if any("lines" in part for part in parts):
+        parts = [{"lines": np.zeros(len(part["target_offsets"]) - 1, np.uint8), **part} for part in parts]
     sentences = np.cumsum([0, *(len(part["target_offsets"]) - 1 for part in parts)])
     for name in parts[0]:
         if name == "sentences":

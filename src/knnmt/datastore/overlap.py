@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.sameness import plain
+from knnmt.corpus.units import for_model
 from knnmt.datastore.store import Datastore
 
 
@@ -25,11 +26,11 @@ def known(asked: Sequence[SegmentPair], held: Iterable[SegmentPair]) -> Known:
     """Look for all of them in one pass over those held."""
     numbers_of: dict[str, list[int]] = {}
     for number, pair in enumerate(asked):
-        numbers_of.setdefault(plain(pair.source), []).append(number)
-    targets = [plain(pair.target) for pair in asked]
+        numbers_of.setdefault(plain(for_model(pair).source), []).append(number)
+    targets = [plain(for_model(pair).target) for pair in asked]
     sources: set[int] = set()
     pairs: set[int] = set()
-    for pair in held:
+    for pair in map(for_model, held):
         if numbers := numbers_of.get(plain(pair.source)):
             target = plain(pair.target)
             sources.update(numbers)
@@ -59,9 +60,14 @@ def overlap(store: Datastore, pairs: Sequence[SegmentPair]) -> Overlap:
 
 def unseen(store: Datastore, pairs: Sequence[SegmentPair]) -> list[SegmentPair]:
     """Those of which a store holds neither the source nor the target; compared as `plain` has them."""
-    sources = {plain(pair.source) for pair in pairs}
-    targets = {plain(pair.target) for pair in pairs}
-    for pair in store.pairs():
+    seen = [for_model(pair) for pair in pairs]
+    sources = {plain(pair.source) for pair in seen}
+    targets = {plain(pair.target) for pair in seen}
+    for pair in map(for_model, store.pairs()):
         sources.discard(plain(pair.source))
         targets.discard(plain(pair.target))
-    return [pair for pair in pairs if plain(pair.source) in sources and plain(pair.target) in targets]
+    return [
+        pair
+        for pair, shown in zip(pairs, seen, strict=True)
+        if plain(shown.source) in sources and plain(shown.target) in targets
+    ]

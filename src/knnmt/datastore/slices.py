@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -17,7 +17,10 @@ import numpy as np
 
 from knnmt import timing
 from knnmt.config import BatchingConfig
+from knnmt.corpus.accelerators import Accelerators
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.sameness import sameness_hash
+from knnmt.corpus.units import for_model, lines_of
 from knnmt.datastore.arrays import Array, write_stored
 from knnmt.datastore.manifest import SegmentRecord
 from knnmt.datastore.segment import sentence_arrays, source_arrays
@@ -29,16 +32,22 @@ from knnmt.errors import InputError, SettingError
 SLICE_ENTRIES = 1 << 16
 _SLICE_PAIRS = 1 << 13
 _TOKENIZED_TOGETHER = 1024
-KEY_DTYPES = ("float16", "float32")
+_CHARACTERS_TOGETHER = 1 << 21
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Consecutive pairs with their token ids."""
+    """Consecutive pairs with their token ids.
 
-    pairs: list[SegmentPair]
-    sources: list[list[int]]
-    targets: list[list[int]]
+    lines: which of them are lines of the unit before them
+    hashes: of the sources as the model is to see them
+    """
+
+    pairs: list[SegmentPair] = field(default_factory=list)
+    sources: list[list[int]] = field(default_factory=list)
+    targets: list[list[int]] = field(default_factory=list)
+    lines: list[bool] = field(default_factory=list)
+    hashes: list[int] = field(default_factory=list)
 
     @property
     def entries(self) -> int:
@@ -56,31 +65,57 @@ class Slice:
 
 
 def cut_slices(
-    pairs: Iterable[SegmentPair], tokenizer: Tokenizer, max_positions: int, dropped: Counter[str]
+    pairs: Iterable[SegmentPair],
+    tokenizer: Tokenizer,
+    max_positions: int,
+    dropped: Counter[str],
+    accelerators: Accelerators = "drop",
 ) -> Iterator[Slice]:
-    """Slices of about `SLICE_ENTRIES` target tokens. Pairs that do not fit the model are dropped, and counted."""
-    current = Slice([], [], [])
+    """Slices of about `SLICE_ENTRIES` target tokens. Pairs that do not fit the model are dropped, and counted.
+
+    After a unit of several lines come its lines, where they can be told apart, in the same slice. The pairs are as they
+    were read, the token ids of what the model is to see of them.
+    """
+    current = Slice()
     entries = 0
     stream = iter(pairs)
-    while chunk := list(islice(stream, _TOKENIZED_TOGETHER)):
+    while chunk := _chunk(stream):
         for pair in chunk:
             _require_text(pair)
-        sources = tokenizer.encode_sources([pair.source for pair in chunk])
-        targets = tokenizer.encode_targets([pair.target for pair in chunk])
-        for pair, source, target in zip(chunk, sources, targets, strict=True):
-            if max(len(source), len(target)) > max_positions:
-                dropped[f"longer than the model's {max_positions} positions"] += 1
-                continue
-            current.pairs.append(pair)
-            current.sources.append(source)
-            current.targets.append(target)
-            entries += len(target)
+        lines = [lines_of(pair) for pair in chunk]
+        seen = [for_model(each, accelerators) for pair, own in zip(chunk, lines, strict=True) for each in (pair, *own)]
+        shown = iter(seen)
+        sources = iter(tokenizer.encode_sources([pair.source for pair in seen]))
+        targets = iter(tokenizer.encode_targets([pair.target for pair in seen]))
+        for pair, own in zip(chunk, lines, strict=True):
             if entries >= SLICE_ENTRIES or len(current.pairs) >= _SLICE_PAIRS:
                 yield current
-                current = Slice([], [], [])
+                current = Slice()
                 entries = 0
+            encoded = [(each, next(shown), next(sources), next(targets)) for each in (pair, *own)]
+            if max(map(len, encoded[0][2:])) > max_positions:
+                dropped[f"longer than the model's {max_positions} positions"] += 1
+                continue
+            for each, model_pair, source, target in encoded:
+                current.pairs.append(each)
+                current.sources.append(source)
+                current.targets.append(target)
+                current.lines.append(each is not pair)
+                current.hashes.append(sameness_hash(model_pair.source))
+                entries += len(target)
     if current.pairs:
         yield current
+
+
+def _chunk(stream: Iterator[SegmentPair]) -> list[SegmentPair]:
+    """Pairs to tokenize together: not many, and not much text."""
+    chunk, characters = [], 0
+    for pair in islice(stream, _TOKENIZED_TOGETHER):
+        chunk.append(pair)
+        characters += len(pair.source) + len(pair.target)
+        if characters >= _CHARACTERS_TOGETHER:
+            break
+    return chunk
 
 
 def _require_text(pair: SegmentPair) -> None:
@@ -137,6 +172,8 @@ def encode_slice(
         "sentences": np.repeat(np.arange(len(part.pairs), dtype=np.int32), lengths),
         "positions": (np.arange(part.entries) - np.repeat(first, lengths)).astype(np.int32),
         **sentence_arrays(part.pairs, part.targets),
+        "source_hashes": np.array(part.hashes, np.int64),
+        **({"lines": np.array(part.lines, np.uint8)} if any(part.lines) else {}),
         **source,
     }
 

@@ -17,6 +17,8 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.sameness import plain
+from knnmt.corpus.units import for_model
 from knnmt.corpus.writing import write_tmx, write_tsv
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import BuildConfig, Progress, build, clear_leftovers, no_progress
@@ -24,12 +26,15 @@ from knnmt.datastore.changing import Selection, removed_by, write_change
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import SEGMENTS, Manifest, SegmentRecord, read_manifest
 from knnmt.datastore.merging import merge_segments
+from knnmt.datastore.origins import origin_test
 from knnmt.datastore.projection import StoredProjection
+from knnmt.datastore.publication import require_directory
 from knnmt.datastore.segment import Segment
+from knnmt.datastore.settings import read_settings
 from knnmt.datastore.slices import SLICE_ENTRIES, cut_slices, encode_slice
 from knnmt.datastore.verification import problems_of
 from knnmt.engine.base import Engine, State
-from knnmt.errors import DatastoreDamagedError, SettingError
+from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, SettingError
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +122,9 @@ class Datastore:
         """Open a store. An engine that it was not built with is refused; with `verify`, every byte is checked."""
         path = Path(path)
         manifest, segments, projection = _open_newest(path, {})
-        if engine is not None:
-            manifest.require_engine(path, engine)
         store = cls(path, manifest, segments, projection)
+        if engine is not None:
+            store.require_engine(engine)
         problems = list(store.verify()) if verify else []
         if problems:
             raise DatastoreDamagedError(
@@ -148,15 +153,39 @@ class Datastore:
         known = {segment.record: segment for segment in self.segments}
         manifest, segments, projection = _open_newest(self.path, known)
         newer = manifest.generation != self.manifest.generation
+        made_for = _made_for(self.manifest, self.projection)
+        if _made_for(manifest, projection) != made_for:
+            raise DatastoreMismatchError(
+                f"{self.path}: a store of another model was put in the place of the one that is open. Open it anew."
+            )
         self._show(manifest, segments, projection)
         return newer
+
+    def require_engine(self, engine: Engine[State]) -> None:
+        """Refuse a model that the store was not built with, and keys and values that cannot be of this one."""
+        self.manifest.require_engine(self.path, engine)
+        *_, dim, vocabulary = _made_for(self.manifest, self.projection)
+        if (dim, vocabulary) != (engine.dim, engine.vocabulary_size):
+            raise DatastoreDamagedError(
+                f"{self.path}: its keys are of states of {dim} dimensions and its values of {vocabulary:,} tokens; the "
+                f"model it was built with has {engine.dim} and {engine.vocabulary_size:,}. Build the store again."
+            )
 
     def verify(self) -> Iterator[str]:
         """What is wrong with the store, one line each: every checksum, and all that must hold between its arrays."""
         manifest, segments, projection, _ = self._shown
-        return problems_of(manifest, segments, projection)
+        yield from problems_of(manifest, segments, projection)
+        try:
+            read_settings(self.path)
+        except DatastoreDamagedError as error:
+            yield str(error)
 
     # Reading ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def model_dim(self) -> int:
+        """Dimensions of the model's states: those of the keys, unless they were reduced."""
+        return _made_for(self.manifest, self.projection)[2]
 
     @property
     def entries(self) -> int:
@@ -176,14 +205,17 @@ class Datastore:
     def entry(self, entry: int) -> Entry:
         """One entry with its sentence."""
         segment, place = self.locate(entry)
-        sentence = int(segment.arrays["sentences"][place])
+        sentence, position = int(segment.arrays["sentences"][place]), int(segment.arrays["positions"][place])
+        target_tokens = segment.target_tokens(sentence)
+        if not 0 <= position < len(target_tokens):
+            raise segment.damaged(f"entry {place} stands at position {position} of {len(target_tokens)}")
         return Entry(
             id=entry,
             key=segment.arrays["keys"][place],
             value=int(segment.arrays["values"][place]),
             pair=segment.pair(sentence),
-            target_tokens=segment.target_tokens(sentence),
-            position=int(segment.arrays["positions"][place]),
+            target_tokens=target_tokens,
+            position=position,
             removed=bool(np.isin(sentence, segment.removed)),
         )
 
@@ -193,13 +225,19 @@ class Datastore:
             for _, pair in segment.pairs():
                 yield pair
 
+    def units(self) -> Iterator[SegmentPair]:
+        """Every unit that was not removed, as it was read: those of the sentences that are no lines of another."""
+        for segment in self.segments:
+            for _, pair in segment.units():
+                yield pair
+
     def export(self, path: str | Path) -> int:
-        """Write the sentences as TMX or TSV, by the name's ending; returns how many had characters it cannot hold."""
+        """Write the units as TMX or TSV, by the name's ending; returns how many had characters it cannot hold."""
         path = Path(path)
         if path.suffix == ".tsv":
-            return write_tsv(path, self.pairs())
+            return write_tsv(path, self.units())
         if path.suffix == ".tmx":
-            return write_tmx(path, self.pairs(), self.manifest.source_language, self.manifest.target_language)
+            return write_tmx(path, self.units(), self.manifest.source_language, self.manifest.target_language)
         raise SettingError(f"{path}: expected a name that ends in .tmx or .tsv, to know what to write")
 
     # Changing ---------------------------------------------------------------------------------------------------------
@@ -214,12 +252,14 @@ class Datastore:
         return self._change(None, pairs, engine, progress)
 
     def remove(self, chosen: Selection) -> Change:
-        """Remove every sentence that `chosen` accepts, in one publication."""
+        """Remove every unit that `chosen` accepts, with its lines, in one publication."""
         return self._change(chosen, (), None, no_progress)
 
-    def replace(self, chosen: Selection, pairs: Iterable[SegmentPair], engine: Engine[State]) -> Change:
+    def replace(
+        self, chosen: Selection, pairs: Iterable[SegmentPair], engine: Engine[State], progress: Progress = no_progress
+    ) -> Change:
         """Remove and add in one publication: a corrected unit takes its own place."""
-        return self._change(chosen, pairs, engine, no_progress)
+        return self._change(chosen, pairs, engine, progress)
 
     def compact(self) -> Change:
         """Write the store anew without removed sentences, in segments of full size. Entry ids change."""
@@ -240,11 +280,13 @@ class Datastore:
         """Hold the lock at the newest generation; at the end, whatever happened, nothing unpublished is left behind."""
         with writer_lock(self.path):
             self.refresh()
+            before = self.manifest.generation
             clear_leftovers(self.path, self.manifest)
             try:
                 yield
             finally:
-                clear_leftovers(self.path, read_manifest(self.path))
+                newest = read_manifest(self.path)
+                clear_leftovers(self.path, newest, published=newest.generation != before)
 
     def _change(
         self, chosen: Selection | None, pairs: Iterable[SegmentPair], engine: Engine[State] | None, progress: Progress
@@ -269,7 +311,7 @@ class Datastore:
         self, pairs: Iterable[SegmentPair], engine: Engine[State], dropped: Counter[str]
     ) -> Iterator[tuple[str, dict[str, Array]]]:
         """Slices of the pairs, each with the digest that names it."""
-        self.manifest.require_engine(self.path, engine)
+        self.require_engine(engine)
         if self.manifest.transforms:
             raise SettingError(
                 f"{self.path}: its keys were changed after building ({', '.join(self.manifest.transforms)}): "
@@ -280,8 +322,8 @@ class Datastore:
                 f"{self.path}: its keys were computed in {self.manifest.compute_dtype}; this engine computes in "
                 f"{dtype}. Load the model with dtype={self.manifest.compute_dtype!r}."
             )
-        for part in cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped):
-            manifest, batch_tokens = self.manifest, BuildConfig().batch_tokens
+        manifest, batch_tokens = self.manifest, BuildConfig().batch_tokens
+        for part in cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped, manifest.accelerators):
             yield part.digest(), encode_slice(engine, part, manifest.key_dtype, batch_tokens, manifest.for_fast)
 
     def _publish(self, manifest: Manifest) -> None:
@@ -301,20 +343,29 @@ def _open_newest(
     directory = path / SEGMENTS
     while True:
         manifest = read_manifest(path)
+        require_directory(directory)
         try:
-            segments = [known.get(record) or Segment.open(directory, record) for record in manifest.segments]
-            projection = StoredProjection.open(directory, manifest.projection) if manifest.projection else None
+            segments = [known.get(record) or Segment.open(directory, record, manifest) for record in manifest.segments]
+            projection = (
+                StoredProjection.open(directory, manifest.projection, manifest.dim) if manifest.projection else None
+            )
             return manifest, segments, projection
         except DatastoreDamagedError:
             if read_manifest(path).generation == manifest.generation:
                 raise
 
 
+def _made_for(manifest: Manifest, projection: StoredProjection | None) -> tuple[str, str, int, int]:
+    """Model and tokenizer, the dimension of the model's states, and its vocabulary."""
+    dim = manifest.dim if projection is None else projection.model_dim
+    return manifest.model, manifest.tokenizer, dim, manifest.vocabulary
+
+
 def matching(origin: str | None = None, source_text: str | None = None, match: str | None = None) -> Selection:
     """Accepts the sentences that fit everything given.
 
-    origin: the origin whole, or the name of a file (all its units)
-    source_text: the source text whole
+    origin: the origin whole, or a file (all its units) by its path or name; `knnmt.datastore.origins` says all
+    source_text: the source text whole, with its accelerator or without
     match: a regular expression found in the source or the target
     """
     if origin is None and source_text is None and match is None:
@@ -324,11 +375,17 @@ def matching(origin: str | None = None, source_text: str | None = None, match: s
     except re.error as error:
         raise SettingError(f"{match!r} is not a regular expression: {error}") from error
 
+    of_origin = None if origin is None else origin_test(origin)
+
     def accepts(pair: SegmentPair) -> bool:
         return (
-            (origin is None or origin in (pair.origin, pair.origin.partition("#")[0]))
-            and (source_text is None or pair.source == source_text)
+            (of_origin is None or of_origin(pair.origin))
+            and (source_text is None or _is_source(source_text, pair))
             and (pattern is None or bool(pattern.search(pair.source) or pattern.search(pair.target)))
         )
 
     return accepts
+
+
+def _is_source(text: str, pair: SegmentPair) -> bool:
+    return plain(text) in (plain(pair.source), plain(for_model(pair).source))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,10 +21,22 @@ if TYPE_CHECKING:
 _HUB_FILES = ["*.json", "*.safetensors", "pytorch_model*.bin", "*.spm", "*.model", "*.txt"]
 
 
+class NamedByStore(str):
+    """The name of a model as a store has it: nobody here typed it, so nothing is fetched for it."""
+
+    __slots__ = ()
+
+
 def find_checkpoint(model: str | Path) -> Path:
-    """The directory of a shipped model, a local directory, or a Hugging Face name (fetched once, then kept)."""
+    """The directory of a shipped model, a local directory, or a Hugging Face name (fetched once, then kept).
+
+    What a store names must be here already, in the hub's cache at most: a file that came from elsewhere opens no
+    connection.
+    """
     if model in shipped_models():  # a directory of the same name is reached as ./NAME
         return MODELS_DIRECTORY / str(model)
+    if isinstance(model, NamedByStore):
+        return _find_here(model)
     directory = Path(model).expanduser()
     if directory.is_dir():
         return directory
@@ -32,9 +45,32 @@ def find_checkpoint(model: str | Path) -> Path:
             f"{model}: expected a checkpoint directory, found a file. Give the directory it lies in."
         )
     name = str(model)
-    if isinstance(model, str) and name.count("/") <= 1 and not name.startswith((".", "/", "~")):
+    if isinstance(model, str) and _may_be_on_the_hub(name):
         return _fetch(name)
     raise ModelNotFoundError(f"{model}: no such directory. {_what_there_is()}")
+
+
+def _find_here(name: NamedByStore) -> Path:
+    """A checkpoint on this machine."""
+    elsewhere = name.startswith(("//", "\\\\"))  # where Windows would send its user's credentials
+    if not elsewhere and (directory := Path(name).expanduser()).is_dir():
+        return directory
+    advice = "Give the directory where it is now: --model DIRECTORY."
+    if _may_be_on_the_hub(name):
+        try:
+            from huggingface_hub import snapshot_download
+
+            return Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=True))
+        except (ImportError, ValueError, OSError):  # not installed; no name of the hub; not in its cache
+            advice = f"If you trust that name, give it yourself: --model {shlex.quote(name)}; or --model DIRECTORY."
+    raise ModelNotFoundError(
+        f"the store was built with the model {str(name)!r}, which is not on this machine; what a store names is not "
+        f"fetched. {advice}"
+    )
+
+
+def _may_be_on_the_hub(name: str) -> bool:
+    return name.count("/") <= 1 and not name.startswith((".", "/", "~", "\\"))
 
 
 def _what_there_is() -> str:
@@ -117,7 +153,9 @@ def _weight_files(directory: Path) -> list[Path]:
             places = read_json(index).get("weight_map")
             if not isinstance(places, dict):
                 raise CheckpointError(f"{index}: expected weight_map, the file of each tensor, and there is none")
-            parts = sorted(set(places.values()))
+            parts = sorted(set(map(str, places.values())))
+            if outside := [part for part in parts if Path(part).name != part]:
+                raise CheckpointError(f"{index}: expected names of files beside it, found {outside[0]!r}")
             missing = [part for part in parts if not (directory / part).is_file()]
             if missing:
                 raise CheckpointError(f"{index}: names {len(parts)} files, of which {', '.join(missing)} are not there")
@@ -140,6 +178,11 @@ def _load_safetensors(path: Path) -> dict[str, Tensor]:
 def _load_torch(path: Path) -> dict[str, Tensor]:
     import torch
 
+    if torch.__version__ < (2, 6):  # before, what was said to be weights alone could still run code (CVE-2025-32434)
+        raise CheckpointError(
+            f"{path}: is only read with PyTorch 2.6 or newer, this is {torch.__version__}, which such files can "
+            "make run code. Upgrade PyTorch, or convert the checkpoint to model.safetensors."
+        )
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a broken or hostile file can make the reader raise almost anything

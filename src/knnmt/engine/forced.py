@@ -13,6 +13,7 @@ from torch import Tensor
 
 from knnmt.config import BatchingConfig
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.units import for_model
 from knnmt.engine.base import Engine, State
 from knnmt.engine.batching import batches_by_length
 from knnmt.errors import InputError
@@ -82,9 +83,10 @@ def force(
 
 def fitting_tokens(engine: Engine[State], pairs: Sequence[SegmentPair]) -> list[tuple[list[int], list[int]]]:
     """Source and target tokens of the pairs that fit the model, in their order."""
+    seen = [for_model(pair) for pair in pairs]
     encoded = zip(
-        engine.tokenizer.encode_sources([pair.source for pair in pairs]),
-        engine.tokenizer.encode_targets([pair.target for pair in pairs]),
+        engine.tokenizer.encode_sources([pair.source for pair in seen]),
+        engine.tokenizer.encode_targets([pair.target for pair in seen]),
         strict=True,
     )
     fitting = [both for both in encoded if max(map(len, both)) <= engine.max_positions]

@@ -6,11 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from knnmt.corpus.sameness import plain
+from knnmt.engine.foreign_code import explain_refusal
 from knnmt.errors import CheckpointError, MissingDependencyError
 
 
 class Tokenizer(Protocol):
-    """Both sides of a translation pair; ids of a text end in the model's end token."""
+    """Both sides of a translation pair; ids of a text end in the model's end token.
+
+    Texts that `knnmt.corpus.sameness` counts as the same have the same ids, in memories and in what is translated.
+    """
 
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]: ...
 
@@ -51,10 +56,11 @@ class JsonTokenizer:
         return self._fast.get_vocab()
 
     def encode_plain(self, texts: Sequence[str], target: bool) -> list[list[int]]:  # noqa: ARG002 - sides are alike
-        return [encoding.ids for encoding in self._fast.encode_batch_fast(list(texts), add_special_tokens=False)]
+        plain_texts = [plain(text) for text in texts]
+        return [encoding.ids for encoding in self._fast.encode_batch_fast(plain_texts, add_special_tokens=False)]
 
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self._fast.encode_batch_fast(list(texts))]
+        return [encoding.ids for encoding in self._fast.encode_batch_fast([plain(text) for text in texts])]
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
         return self.encode_sources(texts)
@@ -77,8 +83,11 @@ class TransformersTokenizer:
                 "transformers", f"the tokenizer of {directory}, which has no tokenizer.json,", "transformers"
             ) from error
         try:
-            self._slow: Any = AutoTokenizer.from_pretrained(str(directory), local_files_only=True)
+            self._slow: Any = AutoTokenizer.from_pretrained(
+                str(directory), local_files_only=True, trust_remote_code=False
+            )
         except Exception as error:  # missing files and packages surface there as almost any exception
+            explain_refusal(directory, error)
             package = _missing_package(directory, error)
             if package is not None:
                 raise MissingDependencyError(package, f"the tokenizer of {directory}", "transformers") from error
@@ -102,10 +111,11 @@ class TransformersTokenizer:
     def _ids(self, texts: Sequence[str], target: bool, **options: bool) -> list[list[int]]:
         if not texts:
             return []
+        plain_texts = [plain(text) for text in texts]
         if target and self._targets is not None:
-            tokenizer, given = self._targets, {"text": list(texts)}
+            tokenizer, given = self._targets, {"text": plain_texts}
         else:
-            tokenizer, given = self._slow, {"text_target" if target else "text": list(texts)}
+            tokenizer, given = self._slow, {"text_target" if target else "text": plain_texts}
         # What is too long for the model is the caller's to say.
         ids: list[list[int]] = tokenizer(**given, **options, verbose=False)["input_ids"]
         return ids

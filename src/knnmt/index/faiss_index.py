@@ -25,12 +25,14 @@ from knnmt.index.base import Found, nearest_first, nothing
 from knnmt.index.centres import nearest_centres, train_centres
 from knnmt.index.entries import Entries
 from knnmt.index.exact import rerank
+from knnmt.index.faiss_checks import require_sound
 from knnmt.index.four_bit import FourBitSearch
 from knnmt.index.kinds import Kind, SearchSettings
 from knnmt.threads import FAISS_SPINS, loading
 
 Progress = Callable[[int, int], None]
 _BLOCK = 1 << 16
+_BYTES_BESIDES = 1 << 24
 _TRAIN_AT_LEAST = 1 << 16
 _PER_NEIGHBOUR = 2  # candidates that are measured again for each neighbour asked for, or more
 _BLAS_FROM = 20  # queries; FAISS 1.15 would never use BLAS for fewer than 128,000, and is four times slower for it
@@ -132,7 +134,7 @@ class FaissIndex:
         # First, so that what is in it is known if this is interrupted; lists that grow move to other places in memory.
         self.entries, self._compiled = entries, None
         for first, keys in entries.blocks(_BLOCK, self.covered):
-            self._add(_float32(keys))
+            self._add(_numbers(keys, entries))
             progress(first + len(keys), entries.entries)
 
     def fill(self, entries: Entries, progress: Progress = unheard) -> None:
@@ -231,7 +233,7 @@ class FaissIndex:
             queue = hasattr(self._inner, "hnsw")
             asked = faiss.SearchParametersHNSW(efSearch=self.settings.probes) if queue else None
             found = self._inner.search(queries.numpy(), count, params=asked)
-            return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+            return torch.from_numpy(found[0]).clamp_(min=0), torch.from_numpy(found[1])
         coarse_sq, lists = nearest_centres(queries, self._centres, self._centres_sq, self._probes)
         if reach:
             lists = lists.masked_fill_(coarse_sq > reach * coarse_sq[:, :1], -1)
@@ -242,7 +244,8 @@ class FaissIndex:
         vectors, *others = map(faiss.swig_ptr, arrays)
         asked = faiss.SearchParametersIVF(nprobe=self._probes)
         self._lists.search_preassigned_c(len(queries), vectors, count, *others, False, asked)
-        return found_sq, ids
+        # Products give squared distances of codes, by rounding a little below 0 where they are very near.
+        return found_sq.clamp_(min=0), ids
 
     def _reduced(self, queries: Tensor) -> Tensor:
         """Queries, or keys, as they are behind the transforms."""
@@ -266,16 +269,22 @@ class FaissIndex:
         return digest.hexdigest()
 
     @classmethod
-    def read(cls, path: Path, entries: Entries, settings: SearchSettings) -> FaissIndex:
-        """An index from its file; `knnmt.index.saved` sees that it is the right file: FAISS trusts it."""
+    def read(cls, path: Path, entries: Entries, settings: SearchSettings, covered: int) -> FaissIndex:
+        """An index of the first `covered` entries from its file; `knnmt.index.saved` sees that it is the right file."""
         faiss = load_faiss()
+        advice = "`knnmt index` builds it again."
         try:
+            # Nothing that is in the file takes more than all of it.
+            faiss.set_deserialization_vector_byte_limit(path.stat().st_size + _BYTES_BESIDES)
             index = faiss.read_index(str(path))
-        except RuntimeError as error:
+            require_sound(faiss, index, entries.dim, covered)
+        except (RuntimeError, MemoryError, OSError) as error:
             reason = str(error).rpartition("Error: ")[2]
             raise DatastoreDamagedError(
-                f"{path}: FAISS {faiss.__version__} cannot read it ({reason}). `knnmt index` builds it again."
+                f"{path}: FAISS {faiss.__version__} cannot read it ({reason}). {advice}"
             ) from error
+        except ValueError as error:
+            raise DatastoreDamagedError(f"{path}: not an index of this store: {error}. {advice}") from error
         return cls(index, entries, settings)
 
 
@@ -294,7 +303,14 @@ def _sample(entries: Entries, count: int, seed: int) -> Array:
     chosen = np.arange(entries.entries)
     if count < entries.entries:
         chosen = np.sort(np.random.default_rng(seed).choice(entries.entries, count, replace=False))
-    return _float32(entries.keys_of(chosen))
+    return _numbers(entries.keys_of(chosen), entries)
+
+
+def _numbers(keys: Array, entries: Entries) -> Array:
+    """Keys in float32; FAISS makes nothing of those that are no finite numbers."""
+    if not np.isfinite(keys).all():
+        raise DatastoreDamagedError(f"{entries.path}: a key is no finite number. See: knnmt verify")
+    return _float32(keys)
 
 
 def _float32(keys: Array) -> Array:

@@ -68,7 +68,7 @@ class DomainStores:
         progress: Callable[[int, int], None],
     ) -> None:
         """The full store; killed, it goes on from the slices that are done."""
-        config = BuildConfig(*languages, for_fast=for_fast)
+        config = BuildConfig(*languages, for_fast=for_fast, accelerators="keep")  # text as the paper took it
         build(self.path(()), pairs, engine, config, lambda done, _entries: progress(done, len(pairs)))
 
     def reduce(self, steps: Sequence[str]) -> None:

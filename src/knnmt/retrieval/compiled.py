@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ class _Mixture(ctypes.Structure):
         ("temperature", ctypes.c_float),
         ("weight", ctypes.c_float),
         ("fades", ctypes.c_int32),
-        *((name, ctypes.c_float) for name in ("scale", "width", "sentence_scale", "sentence_width")),
+        *((name, ctypes.c_float) for name in ("scale", "width", "sentence_scale", "sentence_width", "same_distance")),
     )
 
 
@@ -56,8 +57,10 @@ class CompiledSteps:
         self._store = store
         self._k = min(config.k, len(store.values))
         fading = config.fading
-        of_fading = () if fading is None else (fading.scale, fading.width, fading.sentence_scale, fading.sentence_width)
-        self._mixture = _Mixture(config.temperature, config.interpolation_weight, bool(of_fading), *of_fading)
+        of_fading = (1, 1, 1, 1) if fading is None else astuple(fading)
+        self._mixture = _Mixture(
+            config.temperature, config.interpolation_weight, config.fades, *of_fading, store.same_distance
+        )
         self._use_counts = config.use_counts
         self._sums, self._steps = torch.zeros(sentences), torch.zeros(sentences)
         self._cache = None if config.cache is None else _CompiledCache(native, config.cache, self._k, sentences)
@@ -82,7 +85,7 @@ class CompiledSteps:
             statistics.count(rows, rows, 0, first)
         else:
             distances_sq, ids = self._cache.search(self._store, queries, statistics, first)
-        values, counts = self._store.values, self._store.all_counts if self._use_counts else None
+        values, counts = self._store.values, self._store.all_counts(self._use_counts)
         offsets = torch.empty(rows)
         sound = self._native.knnmt_mix(
             ctypes.byref(self._mixture),

@@ -88,13 +88,14 @@ def sample(entries: Entries, sentences: int = SENTENCES, seed: int = 0) -> HeldO
     rng = np.random.default_rng(seed)
     places = [(n, s) for n, segment in enumerate(entries.segments) for s in segment.live_sentences().tolist()]
     chosen = [places[i] for i in sorted(rng.permutation(len(places))[:sentences])]
+    units = [segment.units_of(np.arange(segment.record.sentences)) for segment in entries.segments]  # of lines, too
     wanted: dict[bytes, int] = {}
     for number, sentence in chosen:
-        wanted.setdefault(_source(entries, number, sentence), len(wanted))
+        wanted.setdefault(_source(entries, number, units[number][sentence]), len(wanted))
     text_of_sentence = {
         (number, sentence): text
         for number, sentence in places
-        if (text := wanted.get(_source(entries, number, sentence))) is not None
+        if (text := wanted.get(_source(entries, number, units[number][sentence]))) is not None
     }
     ids = [_entries_of(entries, number, sentence) for number, sentence in chosen]
     flat = np.concatenate([np.empty(0, np.int64), *ids])
@@ -111,14 +112,15 @@ def sample(entries: Entries, sentences: int = SENTENCES, seed: int = 0) -> HeldO
 
 
 def _source(entries: Entries, number: int, sentence: int) -> bytes:
-    arrays = entries.segments[number].arrays
-    begin, end = arrays["text_offsets"][3 * sentence : 3 * sentence + 2]
-    source: bytes = arrays["texts"][begin:end].tobytes()
+    source: bytes = entries.segments[number].divided("text_offsets", 3 * sentence).tobytes()
     return source
 
 
 def _entries_of(entries: Entries, number: int, sentence: int) -> Array:
     """Ids of a sentence's entries, which stand together."""
-    owners = entries.segments[number].arrays["sentences"]
+    segment = entries.segments[number]
+    owners = segment.arrays["sentences"]
     begin, end = np.searchsorted(owners, [sentence, sentence + 1])
+    if (owners[begin:end] != sentence).any():
+        raise segment.damaged("the entries do not stand in the order of their sentences")
     return np.arange(begin, end) + entries.first_entry(number)

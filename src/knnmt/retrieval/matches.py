@@ -9,7 +9,8 @@ can be compared in rank and size, not to the last point. The score here:
 
 distance counts the tokens to insert, delete or substitute, whatever their case. A token is a word, a number, a
 punctuation mark, a tag or a placeholder; in scripts without spaces between words, a character. 100 means the same text,
-up to white space around it; texts that have the same tokens but differ in case or spacing score 99.
+whatever its white space and its accelerator mark; texts that have the same tokens but differ otherwise, as in case,
+score 99.
 
 The search is exact. An alignment can keep no more tokens than a segment shares with the text, which an index of tokens
 tells: that bounds the score. Segments are scored from the highest bound down, until no bound is left that could win.
@@ -27,7 +28,10 @@ from threading import Lock
 
 import numpy as np
 
+from knnmt.corpus.accelerators import MARKS, accelerators_in
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.sameness import plain
+from knnmt.corpus.units import for_model
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.joining import same_beginning
 from knnmt.datastore.segment import Segment
@@ -58,7 +62,7 @@ class Match:
     """A segment of the memory that is like a text.
 
     score: 0 to 100, a percentage, rounded down
-    exact: the source is the text, up to white space around it; only then is the score 100
+    exact: the source is the text as the model sees both; only then is the score 100
     """
 
     source: str
@@ -103,7 +107,10 @@ class SourceMatcher:
             segments = self._store.segments
             if segments is not self._shown:  # every change and every refresh makes a new list
                 self._follow(segments)
-            return self._search(text, at_least)
+            dropped = self._store.manifest.accelerators == "drop"
+            others = [mark.dropped_from(text) for mark in accelerators_in(text)] if dropped else []
+            found = [match for each in (text, *others) if (match := self._search(each, at_least))]
+            return max(found, key=lambda match: match.score, default=None)
 
     # Following the store ----------------------------------------------------------------------------------------------
 
@@ -140,11 +147,21 @@ class SourceMatcher:
     def _index(self, segment: Segment, first: int, tokens: array[int], lengths: array[int]) -> None:
         """Append the token ids of every source from one on, and how many each has."""
         ids = self._vocabulary
-        texts, offsets = segment.arrays["texts"], segment.arrays["text_offsets"][3 * first :]
-        for start, end in zip(offsets[0:-1:3].tolist(), offsets[1::3].tolist(), strict=True):
-            found = tokens_of(texts[start:end].tobytes().decode("utf-8"))
+        texts, offsets = segment.arrays["texts"], segment.offsets("text_offsets")[3 * first :]
+        sources = zip(offsets[0:-1:3].tolist(), offsets[1::3].tolist(), strict=True)
+        for sentence, (start, end) in enumerate(sources, first):
+            try:
+                source = texts[start:end].tobytes().decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise segment.damaged("its texts are not UTF-8") from error
+            if any(mark in source for mark in MARKS):
+                source = self._seen(segment.pair(sentence))
+            found = tokens_of(source)
             tokens.extend([ids.setdefault(token, len(ids)) for token in found])
             lengths.append(len(found))
+
+    def _seen(self, pair: SegmentPair) -> str:
+        return for_model(pair, self._store.manifest.accelerators).source
 
     # Searching --------------------------------------------------------------------------------------------------------
 
@@ -158,11 +175,12 @@ class SourceMatcher:
             if (bound, number) < best_rank:
                 continue
             pair = self._pair(number)
-            exact = pair.source.strip() == text.strip()
+            source = self._seen(pair)
+            exact = plain(source) == plain(text)
             if exact:
                 score = 100
             else:
-                others = [self._vocabulary[token] for token in tokens_of(pair.source)]
+                others = [self._vocabulary[token] for token in tokens_of(source)]
                 longer = max(len(ids), len(others))
                 most = (100 - best_rank[0]) * longer // 100  # beyond that it cannot win, and is not computed
                 score = min(99, 100 * (longer - edit_distance(ids, others, score_cutoff=most)) // longer)

@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import count
 from threading import Lock
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,14 +17,17 @@ from knnmt.config import FastConfig
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 from knnmt.index.base import Found
+from knnmt.index.entries import Entries
 from knnmt.index.store_index import IndexSnapshot, StoreIndex
 from knnmt.retrieval.calibration import Calibration
 from knnmt.retrieval.duplicates import distinct_rows
 from knnmt.retrieval.fast import SentenceStores
-from knnmt.retrieval.neighbours import Neighbours
+from knnmt.retrieval.neighbours import LogCounts, Neighbours
 from knnmt.retrieval.occurrences import SourceOccurrences
 from knnmt.retrieval.settling import settle
 
+UNIT_SAME_DISTANCE = 0.04  # between keys of length 1
+_SAMPLED = 256  # keys whose lengths are looked at
 _numbers = count()
 
 
@@ -35,9 +39,12 @@ class Snapshot:
 
     number: no two have the same
     store: the generation of the store on disk; index: the search over it
-    values: (entries,) int32, the entries' tokens; all_counts: (entries,), how many entries each stands for after
-        pruning, or None where nothing was merged
+    values: (entries,) int32, the entries' tokens
+    merged_counts: (entries,), how many entries each stands for that say the same or that pruning merged with it;
+        repeats: those that say the same alone; None where each is for itself
     projection: how queries are reduced, where the keys were
+    same_distance: up to about which Euclidean distance a key is of the very same state: computed in other batches or in
+        eight bits, a state of the shipped model lies 0.0003 to 0.03 of its length away from itself
     """
 
     number: int
@@ -45,14 +52,16 @@ class Snapshot:
     index: IndexSnapshot
     device: torch.device
     values: Tensor
-    all_counts: Tensor | None
+    merged_counts: Tensor | None
+    repeats: Tensor | None
     projection: Projection | None
+    same_distance: float
 
     def signature(self) -> str:
         """What a published score must say of the store."""
         manifest = self.store.manifest
         transforms = f"|made:{'+'.join(manifest.transforms)}" if manifest.transforms else ""
-        entries = f"n:{manifest.live_entries}|d:{manifest.dim}{transforms}"
+        entries = f"n:{manifest.live_entries}|d:{manifest.dim}{transforms}|content:{manifest.content[:8]}"
         return f"store:{self.store.path.name}|{entries}|index:{self.index.signature}"
 
     def project(self, representations: Tensor) -> Tensor:
@@ -94,9 +103,30 @@ class Snapshot:
         chosen = self.occurrences.entries_for(sources, states, fast)
         return SentenceStores(self.index.entries, chosen, self.device)
 
-    def counts(self, ids: Tensor) -> Tensor | None:
-        """How many entries each of these stands for, or None where nothing was merged."""
-        return None if self.all_counts is None else self.all_counts[ids.clamp(min=0)]
+    def all_counts(self, merged: bool) -> Tensor | None:
+        """(entries,), how many entries each stands for that say the same, or None where each is for itself.
+
+        merged: and those that pruning merged with it
+        """
+        return self.merged_counts if merged else self.repeats
+
+    def counts(self, ids: Tensor, merged: bool) -> Tensor | None:
+        """The same of some entries."""
+        every = self.all_counts(merged)
+        return None if every is None else every[ids.clamp(min=0)]
+
+    def log_counts(self, ids: Tensor) -> LogCounts:
+        """The logarithms of both, on the CPU."""
+        counts, repeats = (self.counts(ids, merged) for merged in (True, False))
+        return counts if counts is None else counts.log().cpu(), repeats if repeats is None else repeats.log().cpu()
+
+
+def _usual_length(entries: Entries) -> float:
+    """The median length of a store's keys, by a sample of them; 1 where there are none."""
+    if not entries.entries:
+        return 1.0
+    ids = np.unique(np.linspace(0, entries.entries - 1, _SAMPLED, dtype=np.int64))
+    return float(np.median(np.linalg.norm(entries.keys_of(ids).astype(np.float32), axis=1)))
 
 
 class OpenStore:
@@ -120,14 +150,20 @@ class OpenStore:
             known = Calibration.of(self.store.path)
             settle(part, entries, None if known is None else known.temperature)
         projection = Projection.of(index.store)
+        counts, repeats = (
+            None if each is None or not len(each) else each.to(self.device)
+            for each in (entries.counts, entries.repeats)
+        )
         return Snapshot(
             number=next(_numbers),
             store=index.store,
             index=index,
             device=self.device,
             values=entries.values.to(self.device),
-            all_counts=None if entries.counts is None or not len(entries.counts) else entries.counts.to(self.device),
+            merged_counts=counts,
+            repeats=repeats,
             projection=None if projection is None else projection.to(self.device),
+            same_distance=UNIT_SAME_DISTANCE * _usual_length(entries),
         )
 
     def refresh(self) -> bool:
@@ -167,8 +203,15 @@ class OpenStore:
     ) -> SentenceStores:
         return self.snapshot.sentence_stores(sources, states, fast)
 
-    def counts(self, ids: Tensor) -> Tensor | None:
-        return self.snapshot.counts(ids)
+    def counts(self, ids: Tensor, merged: bool) -> Tensor | None:
+        return self.snapshot.counts(ids, merged)
+
+    def log_counts(self, ids: Tensor) -> LogCounts:
+        return self.snapshot.log_counts(ids)
+
+    @property
+    def same_distance(self) -> float:
+        return self.snapshot.same_distance
 
 
 def require_for_fast(store: Datastore) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -22,12 +22,28 @@ from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
 from knnmt.retrieval.fast import SentenceStores
 from knnmt.retrieval.neighbours import Neighbours
-from knnmt.retrieval.open_store import OpenStore, Snapshot
+from knnmt.retrieval.open_store import UNIT_SAME_DISTANCE, OpenStore, Snapshot
 from knnmt.retrieval.statistics import Statistics
+
+UNSIGNED = "unsigned"
+
+
+@runtime_checkable
+class Signed(Protocol):
+    """A gate or a combiner that can say what it is."""
+
+    def signature(self) -> str:
+        """What a published score must say of it: two that give other results say something else.
+
+        It is short, without spaces and "|", such as "mine/3f2a9c01" with a digest of its weights.
+        """
 
 
 class Gate(Protocol):
-    """Looks at a step before the search."""
+    """Looks at a step before the search.
+
+    One that results are published of, or kept of, is `Signed`, too.
+    """
 
     def __call__(
         self, representations: Tensor, log_probabilities: Tensor, history: Tensor, /
@@ -48,6 +64,19 @@ class Retrieval:
     config: RetrievalConfig
     gate: Gate | None = None
     combiner: Combiner | None = None
+
+    def signature(self) -> str:
+        """What a published score must say of it; of a gate or a combiner that is not `Signed`, that it is unsigned."""
+        parts = [self.store.signature(), self.config.signature()]
+        for name, part in (("gated", self.gate), ("combiner", self.combiner)):
+            if part is not None:
+                parts.append(f"{name}:{part.signature() if isinstance(part, Signed) else UNSIGNED}")
+        return "|".join(parts)
+
+    @property
+    def signed(self) -> bool:
+        """Whether its signature says all, so that results may be taken over that have the same."""
+        return all(part is None or isinstance(part, Signed) for part in (self.gate, self.combiner))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +110,10 @@ class _Group:
     combiner: Combiner = field(init=False)
 
     def __post_init__(self) -> None:
+        config = self.retrieval.config
         self.distances = SentenceDistances(len(self.sentences), self.store.device)
-        self.combiner = self.retrieval.combiner or DistanceCombiner(self.retrieval.config)
+        same_distance = self.store.same_distance if config.fast is None else UNIT_SAME_DISTANCE
+        self.combiner = self.retrieval.combiner or DistanceCombiner(config, same_distance)
 
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i of the batch goes on as sentences[i] was."""
@@ -240,7 +271,8 @@ class BatchRetrieval:
         neighbours, hits = self._neighbours(group, queries, wanted)
         nearest_sq = neighbours.distances_sq[:, 0]
         so_far = group.distances.add(nearest_sq)
-        weights, log_lambda = group.combiner(neighbours, store.counts(neighbours.ids), so_far)
+        counts = store.counts(neighbours.ids, group.retrieval.config.use_counts)
+        weights, log_lambda = group.combiner(neighbours, counts, so_far)
         if gates_lambda is not None:
             log_lambda = gates_lambda.masked_fill(nearest_sq.isinf(), float("-inf"))
         return neighbours, weights, log_lambda, hits

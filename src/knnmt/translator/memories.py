@@ -13,11 +13,12 @@ from knnmt.compression.pca import Projection
 from knnmt.config import CacheConfig, FastConfig, RetrievalConfig, check
 from knnmt.datastore.manifest import Manifest, read_manifest
 from knnmt.datastore.settings import settings_changed
+from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
-from knnmt.engine.checkpoint import find_checkpoint
+from knnmt.engine.checkpoint import NamedByStore, find_checkpoint, fingerprint
 from knnmt.engine.shipped import DEFAULT_MODEL
-from knnmt.errors import MissingDependencyError, ModelNotFoundError, SettingError
+from knnmt.errors import ModelNotFoundError, SettingError
 from knnmt.retrieval.calibration import DEFAULT_K, Calibration, calibrate
 from knnmt.retrieval.fast import UNTUNED
 from knnmt.retrieval.gate import ThresholdGate, TrainedGate, gate_changed
@@ -29,7 +30,13 @@ from knnmt.retrieval.retriever import Retrieval
 
 THE_CALLS_STORE = "\0"  # no path can be that, so that a store may have any name
 _FEW_SENTENCES = 50  # asked by a store that nothing was estimated for, whenever it is opened
-_PLAIN = ("k", "interpolation_weight", "temperature", "use_counts")  # settings that configurations call the same
+_PLAIN = (
+    "k",
+    "interpolation_weight",
+    "temperature",
+    "use_counts",
+    "forms",
+)  # settings that configurations call the same
 Store = str | Path | Datastore
 
 
@@ -40,14 +47,17 @@ def languages_of(store: Store) -> tuple[str, str]:
 
 
 def model_of(store: Store | None) -> str:
-    """The model that a store was built with, if there still is one of that name; else the shipped one."""
+    """The model that a store was built with, by its name if it is here; it may be a copy of the shipped one."""
     if store is None:
         return DEFAULT_MODEL
-    name = _manifest_of(store).model_name
+    manifest = _manifest_of(store)
+    name = NamedByStore(manifest.model_name)
     try:
         find_checkpoint(name)
-    except (ModelNotFoundError, MissingDependencyError):
-        return DEFAULT_MODEL  # the store may be of a copy of it; if not, it says so
+    except ModelNotFoundError:
+        if fingerprint(find_checkpoint(DEFAULT_MODEL)) == manifest.fingerprint:
+            return DEFAULT_MODEL
+        raise
     return name
 
 
@@ -72,6 +82,8 @@ class RetrievalSettings(TypedDict, total=False):
     fast: Fast kNN-MT with the c nearest occurrences of each source token; True for as many as its settings say. What is
         not given is as in the store's profile "fast", else what usually serves Fast kNN-MT; λ is fixed unless tuned
     fast_any_token: with that, the nearest of all tokens' occurrences
+    forms: False gives the model every text as it is, also where the memory holds it with another final mark or other
+        capitals
     """
 
     k: int | None
@@ -86,6 +98,7 @@ class RetrievalSettings(TypedDict, total=False):
     profile: str | RetrievalConfig | None
     fast: bool | int | None
     fast_any_token: bool
+    forms: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +127,7 @@ class Memory:
     calibration: Calibration
     profiles: Profiles
     matcher: SourceMatcher
+    sources: HeldSources
     settings_changed: int
     gate: TrainedGate | None = None
     gate_changed: int = 0
@@ -138,7 +152,8 @@ class Memories:
                 opened = OpenStore(store, self._engine.device, self._exact)
                 changed = settings_changed(path)
                 calibration = self._calibration(opened)
-                self._open[path] = Memory(opened, calibration, Profiles.of(path), SourceMatcher(store), changed)
+                matcher, sources = SourceMatcher(store), HeldSources(store)
+                self._open[path] = Memory(opened, calibration, Profiles.of(path), matcher, sources, changed)
             self._read_settings(self._open[path])  # a call may name a profile that was made since
             return self._open[path]
 

@@ -1,42 +1,114 @@
-"""From a text to the segments that the model translates, and back: sentences, overlong segments, white space."""
+"""From a text to the segments that the model translates, and back: sentences, overlong segments, white space, marks.
+
+What a memory holds as one segment is one, whatever it consists of. It comes out as the memory has it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from knnmt.corpus.sentences import split_long, split_sentences
+from knnmt.corpus.accelerators import accelerators_in, accelerators_of, with_accelerator
+from knnmt.corpus.sameness import in_the_form_of, plain
+from knnmt.corpus.sentences import split_lines, split_long, split_sentences
+from knnmt.datastore.sources import HeldSources
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of text to translate, and the white space around it that belongs to the result."""
+    """A stretch of text to translate, and the white space around it that belongs to the result.
+
+    mark: that of the accelerator which was taken out of the text, and belongs to the result
+    held: the memory that says where the accelerator or line breaks belong in the result
+    form: what was asked, where the text is the memory's, of which it is a form
+    """
 
     text: str
     before: str = ""
     after: str = ""
+    mark: str = ""
+    held: HeldSources | None = None
+    form: str = ""
 
 
-def segments_of(text: str, by_sentence: bool) -> list[Segment]:
-    """The segments of a text: its sentences, or the whole; none where there is nothing but white space."""
+def segments_of(text: str, by_sentence: bool, held: HeldSources | None = None) -> list[Segment]:
+    """The segments of a text: its sentences, or its lines; none where there is nothing but white space.
+
+    held: what the memory holds, which is not cut
+    """
     if not text.strip():
         return []
-    return [_with_margins(piece) for piece in split_sentences(text)] if by_sentence else [Segment(text)]
+    return [_understood(piece, held) for piece in _pieces(text, by_sentence, held)]
+
+
+def _pieces(text: str, by_sentence: bool, held: HeldSources | None) -> list[str]:
+    for cut in (split_lines, split_sentences) if by_sentence else (split_lines,):
+        pieces = cut(text)
+        if len(pieces) > 1:
+            if held is not None and _understood(text, held).text in held:
+                return [text]
+            return [part for piece in pieces for part in _pieces(piece, by_sentence, held)]
+    return [text]
+
+
+def _understood(piece: str, held: HeldSources | None) -> Segment:
+    """A piece as a segment: as the memory has it, if it has a form of it. Without its accelerator where it surely is
+    one, or the memory has the text without it.
+    """
+    segment = _with_margins(piece)
+    if held is None:
+        return segment
+    stored = held.form_of(segment.text)
+    if held.without_accelerators:
+        for found in accelerators_in(segment.text):
+            text = found.dropped_from(segment.text)
+            of_text = held.form_of(text)
+            if found.sure or (stored is None and of_text is not None):
+                segment, stored = replace(segment, text=text, mark=found.mark, held=held), of_text
+                break
+    if "\n" in segment.text:
+        segment = replace(segment, held=held)
+    if stored is None or plain(stored) == plain(segment.text):
+        return segment
+    return replace(segment, text=stored, form=segment.text)
+
+
+def laid_out(segment: Segment, translation: str) -> str:
+    """What the model gave, with the accelerator and the line breaks of the memory's translation, if it is that.
+
+    The accelerator of a text that the memory does not hold comes before the first letter.
+    """
+    held = segment.held
+    if held is not None:
+        for pair in held.pairs_of(segment.text):
+            target = pair.target.strip() if "\n" in segment.text else plain(pair.target)
+            there = accelerators_of(pair.source, target)[1] if held.without_accelerators else None
+            without = there.dropped_from(target) if there else target
+            if plain(without) != plain(translation):
+                continue
+            translation = without
+            if there and segment.mark:
+                key = target[there.start : there.end].replace(there.mark, segment.mark)
+                translation = target[: there.start] + key + target[there.end :]
+            break
+    if segment.form:
+        translation = in_the_form_of(segment.form, segment.text, translation)
+    return with_accelerator(translation, segment.mark) if segment.mark else translation
 
 
 def cut_to_fit(segment: Segment, fits: Callable[[str], bool]) -> list[Segment]:
     """The segment's parts, each short enough for the model."""
     parts: list[Segment] = []
-    before = segment.before
+    before, mark = segment.before, segment.mark
     for piece in split_long(segment.text, fits):
         if piece.strip():
             part = _with_margins(piece)
-            parts.append(Segment(part.text, before + part.before, part.after))
-            before = ""
+            parts.append(Segment(part.text, before + part.before, part.after, mark))
+            before = mark = ""
         else:
             before += piece
     last = parts[-1]
-    parts[-1] = Segment(last.text, last.before, last.after + before + segment.after)
+    parts[-1] = replace(last, after=last.after + before + segment.after)
     return parts
 
 

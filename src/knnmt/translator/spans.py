@@ -39,6 +39,14 @@ def span_in_segment(tokenizer: Tokenizer, tokens: Sequence[int], position: int, 
     return start + len(text) - len(text.lstrip()), start + len(text.rstrip())
 
 
+def moved_spans(spans: Sequence[Span], text: str, other: str) -> list[Span]:
+    """Spans of a text as those of another that differs from it in white space and the like."""
+    if text == other:
+        return list(spans)
+    whole = [_aligned(start, max(end, start + 1), text, other) for start, end in spans]
+    return [(first, last if end > start else first) for (first, last), (start, end) in zip(whole, spans, strict=True)]
+
+
 def _decoded(tokenizer: Tokenizer, prefix: Sequence[int], whole: str) -> int:
     """How many characters of the whole a prefix of its tokens settles: half a character decodes to something else."""
     decoded = tokenizer.decode(prefix)

@@ -6,7 +6,7 @@ With a datastore, every step of the search mixes the model's distribution with t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, zip_longest
@@ -17,12 +17,19 @@ import torch
 
 from knnmt import timing
 from knnmt.config import BatchingConfig, DecodingConfig, check
+from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.search import search
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.loading import load_engine
-from knnmt.errors import CutTranslationWarning, InputError, LongSegmentWarning
+from knnmt.errors import (
+    CutTranslationWarning,
+    InputError,
+    LongSegmentWarning,
+    NoTranslationError,
+    NoTranslationWarning,
+)
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
 from knnmt.threads import require_threads
@@ -37,9 +44,10 @@ from knnmt.translator.memories import (
     languages_of,
     model_of,
 )
-from knnmt.translator.segments import Segment, cut_to_fit, join, segments_of
-from knnmt.translator.spans import Span, spans_of
+from knnmt.translator.segments import Segment, cut_to_fit, join, laid_out, segments_of
+from knnmt.translator.spans import Span, moved_spans, spans_of
 from knnmt.translator.translation import Token, Translation
+from knnmt.translator.turns import Turns
 from knnmt.version import __version__
 
 _ON_A_GPU = BatchingConfig(sentences=128)
@@ -78,6 +86,7 @@ class _Call:
     evidence: bool
     match: bool
     retrieval: dict[str, Any]
+    progress: Callable[[int], None]
 
 
 class Translator:
@@ -155,10 +164,16 @@ class Translator:
     def translate(
         self, texts: str | Request | Iterable[str | Request], **settings: Unpack[Settings]
     ) -> Translation | list[Translation]:
-        """Translate one text, or any number of them in order. The settings are those of `stream`."""
-        if isinstance(texts, str | Request):
-            return next(self.stream([texts], **settings))
-        return list(self.stream(texts, **settings))
+        """Translate one text, or any number of them in order. The settings are those of `stream`.
+
+        One text that has no translation raises `NoTranslationError`; among others it is as in `stream`.
+        """
+        if not isinstance(texts, str | Request):
+            return list(self.stream(texts, **settings))
+        found = next(self.stream([texts], **settings))
+        if found.error is not None:
+            raise NoTranslationError(found.error)
+        return found
 
     def stream(
         self,
@@ -175,11 +190,14 @@ class Translator:
         max_tokens: int | None = None,
         evidence: bool = False,
         match: bool = False,
+        progress: Callable[[int], None] = lambda _: None,
         **retrieval: Unpack[DatastoreSettings],
     ) -> Iterator[Translation]:
         """Translations in the order of `texts`, which may be endless: memory is bounded by `window` texts.
 
+        A translation is handed on as soon as it and those before it are done.
         A text may be a `Request` that names a datastore of its own; requests for different ones are decoded together.
+        A text that has no translation says so in `Translation.error`, with a `NoTranslationWarning`; the others follow.
 
         beam: hypotheses kept at each step, 5 whatever the checkpoint says; 1 is greedy search
         n_best: how many translations to give for each text
@@ -190,6 +208,7 @@ class Translator:
         length_penalty, early_stopping, max_tokens: as the checkpoint says unless given
         evidence: let every token say what it was made of
         match: name the memory's closest source segment
+        progress: told how many more texts are done, which may have to wait for others before them
         datastore: the memory to use, None for the model alone; by default the translator's own
         The other settings are those of `RetrievalSettings`, by default the translator's own.
         """
@@ -203,7 +222,7 @@ class Translator:
         check(not isinstance(texts, str), "stream takes many texts; for one, use translate, or give a list")
         batching = _batching(self.engine.device, batch_size, batch_tokens, window)
         datastore, settings = self._memory_settings(retrieval)
-        call = _Call(config, batching, split_sentences, evidence, match, settings)
+        call = _Call(config, batching, split_sentences, evidence, match, settings, progress)
         if datastore is not None:
             self.memories.retrieval(datastore, settings)
         requests = (_with_store(text, datastore) for text in texts)
@@ -233,12 +252,16 @@ class Translator:
         """What a published score must say of a call with these settings; what is not given is as in `stream`."""
         told = self.engine.languages
         languages = f"|langs:{told.source}-{told.target}" if told.codes else ""
-        parts = [f"model:{self.engine.name}{languages}|dtype:{self.engine.computes_in}|{config.signature()}"]
-        datastore, settings = self._memory_settings(retrieval)
-        if datastore is not None:
-            found = self.memories.retrieval(datastore, settings)
-            parts.append(f"{found.store.signature()}|{found.config.signature()}")
+        weights = f"dtype:{self.engine.computes_in}|weights:{self.engine.fingerprint.model[:8]}"
+        parts = [f"model:{self.engine.name}{languages}|{weights}|{config.signature()}"]
+        if (found := self.retrieval(**retrieval)) is not None:
+            parts.append(found.signature())
         return "|".join([*parts, f"v:{__version__}"])
+
+    def retrieval(self, **settings: Unpack[DatastoreSettings]) -> Retrieval | None:
+        """How a call with these settings retrieves, None for the model alone; what is not given is as in `stream`."""
+        datastore, whole = self._memory_settings(settings)
+        return None if datastore is None else self.memories.retrieval(datastore, whole)
 
     def _memory_settings(self, given: DatastoreSettings) -> tuple[Store | None, dict[str, Any]]:
         """The memory of a call and how it retrieves, the translator's own where the call says nothing."""
@@ -257,31 +280,50 @@ class Translator:
             if not window and failure is None:
                 return
             self.memories.refresh({request.datastore for request in window if request.datastore is not None})
-            yield from self._translate_window(window, call)
+            for translation in self._translate_window(window, call):
+                yield translation
+                if translation.error is not None:  # afterwards, for `translate` raises it if there is one text
+                    warnings.warn(translation.error, NoTranslationWarning, stacklevel=2)
         raise failure
 
     def _translate_window(self, requests: Sequence[Request], call: _Call) -> Iterator[Translation]:
         retrievals = [self._retrieval(request, call) for request in requests]
         with timing.stage("text"):
-            segmented = [segments_of(request.text, call.by_sentence) for request in requests]
+            held = [self._held(*each) for each in zip(requests, retrievals, strict=True)]
+            segmented = [
+                segments_of(request.text, call.by_sentence, known)
+                for request, known in zip(requests, held, strict=True)
+            ]
             segmented, sources = self._encode_to_fit(segmented)
         of_source = [retrieval for retrieval, segments in zip(retrievals, segmented, strict=True) for _ in segments]
         found: list[list[Hypothesis]] = [[] for _ in sources]
         evidence: list[list[list[Evidence]]] = [[] for _ in sources]
-        for batch in batches_by_length([len(source) for source in sources], call.batching):
-            hypotheses, recorded = self._search([sources[i] for i in batch], [of_source[i] for i in batch], call)
-            for index, each, why in zip(batch, hypotheses, recorded, strict=True):
-                found[index], evidence[index] = each, why
-        done = 0
-        for request, segments in zip(requests, segmented, strict=True):
-            mine = slice(done, done + len(segments))
-            done += len(segments)
-            with timing.stage("text"):
-                translation = self._assemble(request.text, segments, found[mine], evidence[mine], call.decoding)
-                if call.match and request.datastore is not None:
-                    matcher = self.memories.open(request.datastore).matcher
-                    translation = replace(translation, match=matcher.closest(request.text))
-            yield translation
+        turns = Turns([len(segments) for segments in segmented])
+        batches = batches_by_length([len(source) for source in sources], call.batching)
+        # The batch with the first segment that waits comes next, so that some texts can be handed on early.
+        for batch in [[], *sorted(batches, key=min)]:  # texts without words need none
+            if batch:
+                hypotheses, recorded = self._search([sources[i] for i in batch], [of_source[i] for i in batch], call)
+                for index, each, why in zip(batch, hypotheses, recorded, strict=True):
+                    found[index], evidence[index] = each, why
+            call.progress(turns.decoded(batch))
+            for text, mine in turns.come():
+                yield self._translation(requests[text], segmented[text], found[mine], evidence[mine], call)
+
+    def _translation(
+        self,
+        request: Request,
+        segments: Sequence[Segment],
+        hypotheses: Sequence[Sequence[Hypothesis]],
+        evidence: Sequence[Sequence[Sequence[Evidence]]],
+        call: _Call,
+    ) -> Translation:
+        with timing.stage("text"):
+            translation = self._assemble(request.text, segments, hypotheses, evidence, call.decoding)
+            if call.match and request.datastore is not None:
+                matcher = self.memories.open(request.datastore).matcher
+                translation = replace(translation, match=matcher.closest(request.text))
+            return translation
 
     def _retrieval(self, request: Request, call: _Call) -> Retrieval | None:
         if request.datastore is None:
@@ -289,6 +331,11 @@ class Translator:
         own = {name: getattr(request, name) for name in ("k", "interpolation_weight", "temperature")}
         given = {name: value for name, value in own.items() if value is not None}
         return self.memories.retrieval(request.datastore, {**call.retrieval, **given})
+
+    def _held(self, request: Request, retrieval: Retrieval | None) -> HeldSources | None:
+        if request.datastore is None or retrieval is None or not retrieval.config.forms:
+            return None
+        return self.memories.open(request.datastore).sources
 
     def _search(
         self, sources: list[list[int]], retrievals: list[Retrieval | None], call: _Call
@@ -345,6 +392,9 @@ class Translator:
     ) -> Translation:
         if not segments:
             return Translation(source=text, text=text, tokens=(), score=0.0)
+        for segment, found in zip(segments, hypotheses, strict=True):
+            if not found:
+                return Translation(text, "", (), float("-inf"), complete=False, error=_without_translation(segment))
         ranked = []
         for rank in range(min(map(len, hypotheses))):
             parts = [found[rank] for found in hypotheses]
@@ -368,13 +418,15 @@ class Translator:
         config: DecodingConfig,
     ) -> Translation:
         tokenizer = self.engine.tokenizer
-        texts = [tokenizer.decode(part.tokens) for part in parts]
+        decoded = [tokenizer.decode(part.tokens) for part in parts]
+        texts = [laid_out(*each) for each in zip(segments, decoded, strict=True)]
         tokens: list[Token] = []
         for number, (part, recorded) in enumerate(zip(parts, evidence, strict=True)):
             spans: list[Span] = []
             if recorded:
                 before = len(join(segments[:number], texts[:number])) + len(segments[number].before)
-                spans = [(before + start, before + end) for start, end in spans_of(tokenizer, part.tokens)]
+                spans = moved_spans(spans_of(tokenizer, part.tokens), decoded[number], texts[number])
+                spans = [(before + start, before + end) for start, end in spans]
             for token, why, span in zip_longest(part.tokens, recorded, spans):
                 tokens.append(Token(token, tokenizer.piece(token), why, span))
         return Translation(
@@ -383,6 +435,7 @@ class Translator:
             tokens=tuple(tokens),
             score=sum(part.score * len(part.tokens) for part in parts) / len(tokens),
             complete=all(len(part.tokens) < config.max_tokens for part in parts),
+            stored_source=segments[0].text if len(segments) == 1 and segments[0].form else None,
         )
 
 
@@ -406,6 +459,13 @@ def _checked(request: Request) -> Request:
     except UnicodeEncodeError as error:
         raise InputError(f"expected a text to translate, found half of a surrogate pair in {text[:60]!r}") from error
     return request
+
+
+def _without_translation(segment: Segment) -> str:
+    return (
+        f"no translation of {segment.text[:60]!r}: no hypothesis of it has a probability. Numbers may have "
+        "overflowed (dtype float32 helps), the memory may be damaged (`knnmt verify`), or settings forbid every token"
+    )
 
 
 def _batching(
