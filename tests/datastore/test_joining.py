@@ -20,7 +20,7 @@ from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.joining import Shared, same_beginning
 from knnmt.datastore.lock import is_held, writer_lock
 from knnmt.datastore.merging import ENTRY_ARRAYS, join
-from knnmt.datastore.segment import FOR_FAST, REQUIRED, Segment
+from knnmt.datastore.segment import FOR_FAST, Segment
 from knnmt.datastore.slices import write_segment
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
@@ -49,7 +49,7 @@ def changes(store: Datastore, engine: TransformerEngine) -> None:
 
 def everything(store: Datastore) -> dict[str, list[Any]]:
     """All that a store holds, by entry and by sentence, whatever its segments."""
-    found: dict[str, list[Any]] = {name: [] for name in ("texts", "removed", *ENTRY_ARRAYS, *FOR_FAST, *REQUIRED)}
+    found: dict[str, list[Any]] = {name: [] for name in ("texts", "removed", *ENTRY_ARRAYS, *FOR_FAST, "target_tokens")}
     for segment in store.segments:
         arrays, sentences = segment.arrays, range(segment.record.sentences)
         found["texts"] += [segment.pair(sentence) for sentence in sentences]
