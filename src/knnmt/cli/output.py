@@ -41,7 +41,7 @@ def open_output(output: Path | None) -> Iterator[TextIO]:
     """
     if output is None:
         stream = sys.stdout if sys.stdout.isatty() else unguarded(sys.stdout)
-        stream.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[attr-defined]
+        stream.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
         yield stream
         return
     try:
