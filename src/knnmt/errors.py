@@ -114,7 +114,12 @@ class MissingDependencyError(KnnmtError):
             f"{purpose} needs the package {package!r}, which is not installed: pip install 'knnmt[{extra}]'"
         )
         self.package = package
+        self.purpose = purpose
         self.extra = extra
+
+    def __reduce__(self) -> tuple[type[MissingDependencyError], tuple[str, str, str]]:
+        """As it was made: a pool of processes hands on the errors of its workers."""
+        return type(self), (self.package, self.purpose, self.extra)
 
 
 class CometError(KnnmtError):

@@ -41,7 +41,7 @@ def loading(library: str, spins: int) -> Iterator[None]:
 # Forks ----------------------------------------------------------------------------------------------------------------
 
 _HARD = 2  # of the two ways to pause that OpenMP 5 knows: nothing is kept
-_sent_home_in: int | None = None  # the process that was ready to be forked
+_ready = False  # to be forked: nobody would be waited for
 _alone = False  # whether this process can compute with one thread only
 
 
@@ -56,17 +56,23 @@ def require_threads(count: int) -> None:
 
 
 def _before_fork() -> None:
-    global _sent_home_in
+    global _ready
     sent_home = [_send_home(path) for path in _gnu_openmps()]
-    _sent_home_in = os.getpid() if all(sent_home) else None
+    _ready = all(sent_home)
+
+
+def _after_fork() -> None:
+    global _ready
+    _ready = False
 
 
 def _in_forked_process() -> None:
     global _alone
     torch = sys.modules.get("torch")
-    if _sent_home_in != os.getppid() and hasattr(torch, "get_num_threads"):
+    if not _ready and torch is not None:
         _alone = _alone or torch.get_num_threads() > 1
         torch.set_num_threads(1)  # FAISS and compiled code use as many
+    _after_fork()
 
 
 def _gnu_openmps() -> set[str]:
@@ -92,4 +98,4 @@ def _send_home(path: str) -> bool:
         return False
 
 
-os.register_at_fork(before=_before_fork, after_in_child=_in_forked_process)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_forked_process)

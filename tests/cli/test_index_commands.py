@@ -16,11 +16,12 @@ from datastore_pairs import some_pairs
 from index_stores import faiss_or_skip
 from typer.testing import CliRunner
 
-from knnmt import Datastore, Translator
+from knnmt import Translator
 from knnmt.cli import app
 from knnmt.cli.progress import passing_bars
 from knnmt.corpus.splitting import halves
 from knnmt.datastore.manifest import INDEXES
+from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import KnnmtError
 from knnmt.index import store_index

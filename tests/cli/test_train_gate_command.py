@@ -10,8 +10,8 @@ import pytest
 from datastore_pairs import some_pairs
 from typer.testing import CliRunner
 
-from knnmt import Datastore
 from knnmt.cli import app
+from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError, SettingError
 from knnmt.retrieval.gate import FILE, TrainedGate

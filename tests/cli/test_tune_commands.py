@@ -15,12 +15,12 @@ from datastore_pairs import some_pairs
 from index_stores import faiss_or_skip
 from typer.testing import CliRunner
 
-from knnmt import Datastore
 from knnmt.cli import app
 from knnmt.compression.pca import reduce
 from knnmt.config import CacheConfig, FastConfig, RetrievalConfig
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.settings import read_settings, write_settings
+from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import KnnmtError
 from knnmt.evaluation.tuning import Scored

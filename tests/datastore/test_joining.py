@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from knnmt.datastore.joining import Shared, same_beginning
 from knnmt.datastore.lock import is_held, writer_lock
 from knnmt.datastore.merging import ENTRY_ARRAYS, join
 from knnmt.datastore.segment import FOR_FAST, REQUIRED, Segment
+from knnmt.datastore.slices import write_segment
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreLockedError
@@ -29,7 +30,7 @@ FAST = BuildConfig(for_fast=True)
 
 
 @pytest.fixture
-def unjoined(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+def unjoined(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Has additions stay segments of their own until it is called."""
     monkeypatch.setattr(changing, "joined_with", lambda *_: 0)
     return monkeypatch.undo
@@ -103,11 +104,10 @@ def test_segments_stay_few_and_each_is_seldom_written_again(
 ) -> None:
     monkeypatch.setattr(joining, "LARGEST", 1000)
     written: list[int] = []
-    write = changing.write_segment
 
     def noted(directory: Path, name: str, arrays: dict[str, Array]) -> Any:
         written.append(len(arrays["values"]))
-        return write(directory, name, arrays)
+        return write_segment(directory, name, arrays)
 
     monkeypatch.setattr(changing, "write_segment", noted)
     store = Datastore.build(tmp_path / "s", some_pairs(1), tiny)

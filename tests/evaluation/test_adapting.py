@@ -16,11 +16,12 @@ import pytest
 from datastore_pairs import some_pairs
 from index_stores import faiss_or_skip
 
-from knnmt import Datastore, Translator
+from knnmt import Translator
 from knnmt.config import RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.settings import read_settings
+from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreExistsError, DatastoreLockedError, InputError, MissingDependencyError
 from knnmt.evaluation import adapting
 from knnmt.evaluation.adapting import adapt

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from datastore_pairs import some_pairs
 
-from knnmt import Datastore, Translation, Translator
+from knnmt import Translation, Translator
 from knnmt.config import RetrievalConfig
+from knnmt.datastore.store import Datastore
 from knnmt.errors import NoTranslationWarning, SettingError
 from knnmt.evaluation.running import Run, RunSettings, run_systems
 from knnmt.evaluation.systems import System

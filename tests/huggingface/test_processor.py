@@ -19,10 +19,11 @@ from torch import Tensor
 from conftest import ROOT, MakeCheckpoint, domain_lines
 from family_checkpoints import load_reference, make_family
 from german import german_memory
-from knnmt import Datastore, KNNLogitsProcessor, SegmentPair, Translator
+from knnmt import KNNLogitsProcessor, SegmentPair, Translator
 from knnmt.compression.pca import reduce
 from knnmt.config import CacheConfig, Fading, FastConfig, RetrievalConfig
 from knnmt.datastore.building import BuildConfig
+from knnmt.datastore.store import Datastore
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.shipped import MODELS_DIRECTORY
 from knnmt.engine.transformer import TransformerEngine

@@ -13,6 +13,7 @@ from datastore_pairs import some_pairs
 from index_stores import append_keys, assert_exact, clustered, faiss_or_skip, write_store
 
 from knnmt.datastore import changing
+from knnmt.datastore.joining import joined_with
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, MissingDependencyError
@@ -116,7 +117,7 @@ def test_segments_that_were_joined_are_not_loaded_again(
         return load(part)
 
     monkeypatch.setattr(ExactIndex, "_load", noted)
-    for joins in (lambda *_: 0, changing.joined_with):
+    for joins in (lambda *_: 0, joined_with):
         monkeypatch.setattr(changing, "joined_with", joins)
         store = Datastore.build(tmp_path / str(len(loaded)), some_pairs(60), tiny)
         index = StoreIndex(Datastore.open(store.path))

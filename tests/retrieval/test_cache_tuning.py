@@ -11,8 +11,8 @@ from datastore_pairs import some_pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from knnmt import Datastore
 from knnmt.config import CacheConfig, Fading, RetrievalConfig
+from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.retrieval.cache import RetrievalCache
 from knnmt.retrieval.cache_tuning import (

@@ -9,10 +9,10 @@ import pytest
 import torch
 from datastore_pairs import some_pairs
 
-from knnmt import Datastore, SegmentPair
+from knnmt import SegmentPair
 from knnmt.compression.pca import Projection, reduce
 from knnmt.compression.pruning import prune
-from knnmt.datastore.store import matching
+from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.forced import force, force_text
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError

@@ -14,13 +14,13 @@ from datastore_pairs import some_pairs
 from torch import Tensor
 
 import knnmt.retrieval.occurrences as occurrences_module
-from knnmt import Datastore, Translator
+from knnmt import Translator
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
 from knnmt.config import FastConfig, RetrievalConfig
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import BuildConfig
-from knnmt.datastore.store import matching
+from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
 from knnmt.index.entries import Entries

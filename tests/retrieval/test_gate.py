@@ -13,9 +13,9 @@ from datastore_pairs import some_pairs
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from knnmt import Datastore
 from knnmt.compression.pca import reduce
 from knnmt.config import RetrievalConfig
+from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import (
     DatastoreDamagedError,

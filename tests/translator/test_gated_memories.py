@@ -10,8 +10,9 @@ import pytest
 import torch
 from datastore_pairs import some_pairs
 
-from knnmt import Datastore, Request, Translator
+from knnmt import Request, Translator
 from knnmt.config import RetrievalConfig
+from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
 from knnmt.evaluation.running import RunSettings, run_systems

@@ -12,12 +12,13 @@ from index_stores import faiss_or_skip
 
 from conftest import ROOT
 from german import german_memory, german_sentences
-from knnmt import Datastore, Request, SegmentPair, Translation, Translator
+from knnmt import Request, SegmentPair, Translation, Translator
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
+from knnmt.datastore.store import Datastore
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreMismatchError, ModelNotFoundError, NotADatastoreError, SettingError

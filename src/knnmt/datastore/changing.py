@@ -45,8 +45,8 @@ def write_change(
     """
     directory, generation, number = store / SEGMENTS, before.generation + 1, before.next_segment
     gone = [removed.get(place, segment.removed) for place, segment in enumerate(segments)]
-    kept, records = len(segments), []
-    sentences = entries = 0
+    kept, sentences, entries = len(segments), 0, 0
+    records: list[SegmentRecord] = []
     for name, arrays in added:
         sentences, entries = sentences + len(arrays["target_offsets"]) - 1, entries + len(arrays["values"])
         own: Array = np.empty(0, np.int32)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -106,6 +106,10 @@ class Datastore:
         """How its keys were reduced, where they were."""
         return self._shown.projection
 
+    def __reduce__(self) -> tuple[Callable[[Path], Datastore], tuple[Path]]:
+        """By its place, for worker processes: whoever unpickles it opens the newest generation there."""
+        return type(self).open, (self.path.absolute(),)
+
     def pinned(self) -> Datastore:
         """This generation as an object of its own, which stays at it whatever becomes of this one."""
         manifest, segments, projection, _ = self._shown
@@ -114,7 +118,7 @@ class Datastore:
     # Opening ----------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def open(cls, path: str | Path, engine: Engine[State] | None = None, verify: bool = False) -> Datastore:
+    def open(cls, path: str | Path, engine: Engine[State] | None = None, verify: bool = False) -> Self:
         """Open a store. An engine that it was not built with is refused; with `verify`, every byte is checked."""
         path = Path(path)
         manifest, segments, projection = _open_newest(path, {})
@@ -136,8 +140,11 @@ class Datastore:
         engine: Engine[State],
         config: BuildConfig | None = None,
         progress: Progress = no_progress,
-    ) -> Datastore:
-        """Build a new store from pairs and open it; `knnmt.datastore.building` says how, and counts what it drops."""
+    ) -> Self:
+        """Build a new store from pairs and open it; `knnmt.datastore.building` says how, and counts what it drops.
+
+        Its settings and its index are made by what stands above: `knnmt.retrieval.ready_store` does both.
+        """
         build(Path(path), pairs, engine, config, progress)
         return cls.open(path)
 

@@ -76,7 +76,7 @@ class FaissIndex:
             chain = self._inner.chain
             self._transforms = [faiss.downcast_VectorTransform(chain.at(place)) for place in range(chain.size())]
             self._inner = faiss.downcast_index(self._inner.index)
-        self._lists = self._inner if isinstance(self._inner, faiss.IndexIVF) else None
+        self._lists: Any = self._inner if isinstance(self._inner, faiss.IndexIVF) else None
         self._ours = self._lists is not None and not refines  # to train and to fill, faster than FAISS does
         self.entries = entries
         self.settings = settings

@@ -162,7 +162,7 @@ class StoreIndex:
             saved, damaged = None, error
         if before and same and saved == before.saved and damaged is before.damaged is None:
             return before
-        entries = before.entries if before and same else Entries(store, before and before.entries)
+        entries = before.entries if before and same else Entries(store, before.entries if before else None)
         saved, index, missing = _index_of(store, saved, entries, before)
         kept: list[Part] = []
         covered = index.covered if index else 0

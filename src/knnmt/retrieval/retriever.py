@@ -147,8 +147,7 @@ class BatchRetrieval:
         numbers: dict[int, tuple[Retrieval, Snapshot, list[int]]] = {}
         for number, retrieval in enumerate(of_sentences):
             if retrieval is not None:
-                mine = retrieval, taken[id(retrieval.store)], []
-                numbers.setdefault(id(retrieval), mine)[2].append(number)
+                numbers.setdefault(id(retrieval), (retrieval, taken[id(retrieval.store)], []))[2].append(number)
         self._groups = [_Group(*each) for each in numbers.values()]
         self._sentences = len(of_sentences)
         self._k = max((group.retrieval.config.k for group in self._groups), default=1)

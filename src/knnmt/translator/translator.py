@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self, Unpack, cast, overload
@@ -17,6 +18,7 @@ import torch
 from knnmt import timing
 from knnmt.config import BatchingConfig, DecodingConfig, OpenStores, check
 from knnmt.datastore.sources import HeldSources
+from knnmt.datastore.store import Datastore
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.search import search
 from knnmt.engine.batching import batches_by_length
@@ -124,6 +126,19 @@ class Translator:
         open_stores: OpenStores | None = None,
         **retrieval: Unpack[RetrievalSettings],
     ) -> None:
+        # For __reduce__: paths that hold wherever the process that unpickles it works.
+        self._asked: dict[str, Any] = {
+            "model": _absolute(model),
+            "device": device,
+            "dtype": dtype,
+            "threads": threads,
+            "source_lang": source_lang,
+            "target_lang": target_lang,
+            "datastore": datastore if isinstance(datastore, Datastore) else _absolute(datastore),
+            "exact": exact,
+            "open_stores": open_stores,
+            **retrieval,
+        }
         if threads is not None:
             check(threads >= 1, f"threads must be at least 1, got {threads}")
             require_threads(threads)
@@ -150,6 +165,10 @@ class Translator:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __reduce__(self) -> tuple[partial[Translator], tuple[()]]:
+        """By model, places and settings, for worker processes: whoever unpickles it loads it again."""
+        return partial(type(self), **self._asked), ()
 
     @overload
     def translate(  # type: ignore[overload-overlap]
@@ -445,6 +464,11 @@ class _Closed:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise SettingError("the translator was closed: make another one")
+
+
+def _absolute(place: str | Path | None) -> str | Path | None:
+    """A path that is there, from the root on; a name of something else as it is."""
+    return Path(place).absolute() if place is not None and Path(place).exists() else place
 
 
 def _with_store(text: str | Request, datastore: Store | None) -> Request:
