@@ -82,6 +82,7 @@ def test_every_verb_says_that_its_output_is_full(
         "adapt": [memory, "-o", tmp_path / "adapted", "--dev", more, "--sample", "0", *model],
         "build": [memory, "-o", tmp_path / "built", *model],
         "add": [shutil.copytree(store, tmp_path / "grown"), more, *model],
+        "replace": [shutil.copytree(store, tmp_path / "corrected"), more, *model],
         "remove": [store, "--origin", "own.tsv#3", "--dry-run"],
         "compact": [shutil.copytree(store, tmp_path / "compacted")],
         "reduce": [store, "-o", tmp_path / "reduced", "--dim", "8"],

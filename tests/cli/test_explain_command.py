@@ -88,6 +88,9 @@ def test_a_page_is_written_whole_and_says_how_it_was_made(command: list[str], tm
     assert text.count("<article") == 2
     assert "|beam:2|" in text
     assert "|k:4|lambda:0.6|T:10|" in text
+    assert "shown</p>" not in text
+    assert run(command, "Satz 3 ja.", "Satz 8", "--html", page, "--neighbours", "1").exit_code == 0
+    assert " shown</p>" in page.read_text(encoding="utf-8")
     assert list(tmp_path.iterdir()) == [page]
 
 
@@ -112,6 +115,7 @@ def test_a_page_that_cannot_be_written_leaves_the_old_one(
     [
         (["x", "--file", "y.txt"], SettingError, "found both"),
         (["x", "--html", "p.html", "--full"], SettingError, "--full is for the terminal"),
+        (["x", "--neighbours", "2"], SettingError, "--neighbours is for a page"),
         (["x", "--html", "nowhere/p.html"], SettingError, "a directory that exists"),
         ([" ", ""], InputError, "expected a text to explain, found none"),
         (["x", "-d", "nowhere"], NotADatastoreError, "nowhere"),

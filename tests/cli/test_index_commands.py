@@ -196,12 +196,18 @@ def test_evidence_and_matches_as_json(store: Path, model: list[str]) -> None:
         "probability", "model_probability", "memory_probability", "interpolation_weight", "cached", "forced",
         "neighbours",
     }  # fmt: skip
-    assert set(why["neighbours"][0]) == {"token", "distance", "weight", "pair", "position", "entry", "span"}
-    assert why["neighbours"][0]["pair"]["origin"].startswith("own.tsv#")
+    assert set(why["neighbours"][0]) == {"token", "distance", "weight", "segment", "position", "entry", "span"}
+    named = {near["segment"] for each in first["evidence"] for near in each["neighbours"]}
+    assert named == set(range(len(first["segments"])))
+    assert set(first["segments"][0]) == {"source", "target", "origin"}
+    nearest = first["segments"][why["neighbours"][0]["segment"]]
+    assert nearest["origin"].startswith("own.tsv#")
+    assert len({json.dumps(each) for each in first["segments"]}) == len(first["segments"])
+    assert why["probability"] == round(why["probability"], 6)
     assert first["match"]["score"] >= 75
     assert not first["match"]["exact"]
     assert "match" not in second
-    assert "evidence" not in empty
+    assert not {"evidence", "segments"} & set(empty)
     told, _ = succeeds("translate", "-d", store, "--jsonl", *model, stdin=LINES)
     assert not {"evidence", "match"} & set(json.loads(told.splitlines()[0]))
 

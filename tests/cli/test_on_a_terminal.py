@@ -27,7 +27,7 @@ _DRAWN = re.compile("\x1b\\[[0-9;?]*[mKAhlJG]|\r(?=\x1b|$|\n)")  # what a bar an
 def on_a_terminal(*arguments: str | Path, stdin: bytes = b"", term: str = "dumb") -> tuple[int, str]:
     """The status of a command, and all that both of its outputs send to a terminal."""
     screen, terminal = pty.openpty()
-    command = [sys.executable, "-m", "knnmt", *map(os.fspath, arguments)]
+    command = [sys.executable, "-m", "knnmt", *map(str, arguments)]
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 from datastore_pairs import some_pairs
@@ -107,8 +108,9 @@ def test_a_store_that_is_still_used_is_closed_in_safety(stores: list[Path], tiny
     translator = few(tiny_checkpoint, 1)
     expected = [said(translator, stores[0], pair.source) for pair in some_pairs(6)]
     asked = [pair.source for pair in some_pairs(6)]
-    settings = {"beam": 1, "max_tokens": 8, **FIXED}
-    stream = translator.stream(asked, datastore=stores[0], window=2, batch_size=1, evidence=True, **settings)
+    stream = translator.stream(
+        asked, datastore=stores[0], window=2, batch_size=1, evidence=True, beam=1, max_tokens=8, **FIXED
+    )
     found = []
     for translation in stream:
         found.append(translation.text)
@@ -123,7 +125,8 @@ def test_a_store_that_is_still_used_is_closed_in_safety(stores: list[Path], tiny
 def test_a_closed_translator_has_given_all_back(stores: list[Path], tiny_checkpoint: Path) -> None:
     with Translator(tiny_checkpoint, device="cpu", datastore=stores[0]) as translator:
         said(translator, stores[1])
-        held = [weakref.ref(translator.engine), weakref.ref(translator.memories.open(stores[1]).opened)]
+        held: list[weakref.ref[Any]] = [weakref.ref(translator.engine)]
+        held.append(weakref.ref(translator.memories.open(stores[1]).opened))
         under_way = translator.stream([TEXT] * 4, window=1, max_tokens=4)
         assert next(under_way).text is not None
     with pytest.raises(SettingError, match="was closed: make another"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lxml import html
 from made_explanations import END, FORCED, evidence, explanation_of, made_explanation, near, translation_of
 
-from knnmt import Match, SegmentPair, Token, explanation_page
+from knnmt import Evidence, Match, SegmentPair, Token, explanation_page
 from knnmt.corpus.visible import visible
 from knnmt.translator.explanation import Word
 from knnmt.translator.wording import because, percent, token_name
@@ -68,15 +68,18 @@ def test_a_panel_shows_tokens_their_probabilities_and_neighbours_in_context() ->
         "Neighbours with other tokens: 20% of the weight",
     ]
     same, other = first.xpath(".//li")
-    assert [text_of(each) for each in same.xpath(".//p | .//mark | ./span")] == [
+    assert [text_of(each) for each in same.xpath("./b | .//p | .//mark | .//small")] == [
         "80%",
         "Skid cleared.",
         "Sk",
-        "Die Palette wurde freigegeben.",
-        "lager.tmx#tu1 · distance 2.5",
+        "segment 1 · distance 2.5",
     ]
     assert text_of(other.xpath(".//mark")[0]) == "T"
-    assert same.xpath(".//p[1]/@lang | .//p[2]/@lang") == ["en", "de"]
+    assert same.xpath(".//p/@lang") == ["en"]
+    parts = [text_of(part) for part in first.xpath("./p[@class='parts']/span")]
+    assert parts == ["72% from memory", "0.1% from the model", "28% for other tokens"]
+    (bar,) = first.xpath("./div[@class='mixture']/@style")
+    assert bar == "--memory:72.0%;--both:72.1%"
     assert "taken over from the cache" in text_of(cleared)
     assert "Nothing was looked up in the memory: the model alone gives it 97%." in text_of(cleared)
     end = document.xpath("//details[@class='panel']")[-1]
@@ -97,14 +100,67 @@ def test_what_the_model_alone_says_and_the_closest_segment() -> None:
     assert "model:de-en|k:8" in text_of(document.xpath("//footer")[0])
 
 
-def test_many_neighbours_are_folded_away_and_all_there() -> None:
-    pairs = [SegmentPair(f"Quelle {n}", f"one {n}", f"own#{n}") for n in range(9)]
-    found = [near("▁one", pair, 1 / 9) for pair in pairs]
-    document = parsed(explanation_page([explanation_of(translation_of(("▁one", evidence(0.5, 0.1, "▁one", *found))))]))
-    assert len(document.xpath("//li")) == 9
-    folded = document.xpath("//details[@class='more']")
-    assert [len(each.xpath(".//li")) for each in folded] == [5]
-    assert text_of(folded[0].xpath("./summary")[0]) == "5 more"
+def test_a_segment_of_the_memory_stands_there_once_and_neighbours_lead_to_it() -> None:
+    made = made_explanation()
+    page = explanation_page([made, made])
+    document = parsed(page)
+    (listed,) = document.xpath("//details[@class='pairs']")
+    assert text_of(listed.xpath("./summary")[0]) == "2 segments of the memory"
+    assert [[text_of(part) for part in item] for item in listed.xpath("./ol/li")] == [
+        ["Skid cleared.", "Die Palette wurde freigegeben.", "lager.tmx#tu1"],
+        ["Tag cleared.", "Das Etikett wurde freigegeben.", "lager.tmx#tu2"],
+    ]
+    assert listed.xpath("./ol/li[1]/p/@lang") == ["en", "de"]
+    assert page.count("Das Etikett wurde freigegeben.") == page.count("lager.tmx#tu2") == 1
+    targets = {item.get("id"): text_of(item[0]) for item in listed.xpath("./ol/li")}
+    neighbours = document.xpath("//ol[@class='near']/li")
+    assert len(neighbours) == 14
+    for item in neighbours:
+        (place,) = item.xpath(".//small/a/@href")
+        assert targets[place.removeprefix("#")].startswith(text_of(item.xpath(".//p")[0]).removesuffix("end"))
+    assert "pairs" not in parsed(explanation_page([explanation_of(translation_of(("▁x", None)))])).xpath("//@class")
+
+
+def test_a_long_segment_is_shown_around_the_token() -> None:
+    pair = SegmentPair("Quelle", f"{'before ' * 30}here {'after ' * 30}", "own#1")
+    found = translation_of(("▁here", evidence(0.5, 0.1, "▁here", near("▁here", pair, 1.0))))
+    document = parsed(explanation_page([explanation_of(found)]))
+    (shown,) = document.xpath("//ol[@class='near']/li//p")
+    assert re.fullmatch("… (before )+here( after)+ …", text_of(shown))
+    assert len(text_of(shown)) < 90
+    assert text_of(document.xpath("//details[@class='pairs']/ol/li/p")[0]) == pair.target
+
+
+def test_those_that_weigh_most_are_shown_and_the_others_counted() -> None:
+    pairs = [SegmentPair(f"Quelle {n}", f"one two {n}", f"own#{n}") for n in range(12)]
+    same = [near("▁one", pair, 0.01 * n) for n, pair in enumerate(pairs[:10], 1)]
+    others = [near("▁two", pair, 0.225) for pair in pairs[10:]]
+    made = explanation_of(translation_of(("▁one", evidence(0.5, 0.1, "▁one", *same, *others))))
+    document = parsed(explanation_page([made]))
+    assert [text_of(each) for each in document.xpath("//ol[@class='near']/li/b")] == ["9.0%", "10%", "22%", "22%"]
+    assert [text_of(each) for each in document.xpath("//p[@class='group']")] == [
+        "Neighbours with this token: 55% of the weight, 2 of 10 shown",
+        "Neighbours with other tokens: 45% of the weight",
+    ]
+    assert len(document.xpath("//details[@class='pairs']/ol/li")) == 4
+    document = parsed(explanation_page([made], neighbours=12))
+    assert len(document.xpath("//ol[@class='near']/li")) == 12
+    (folded,) = document.xpath("//details[@class='more']")
+    assert len(folded.xpath(".//li")) == 6
+    assert text_of(folded.xpath("./summary")[0]) == "6 more"
+    assert not parsed(explanation_page([made], neighbours=0)).xpath("//li")
+
+
+def test_a_page_of_many_segments_is_not_made_of_the_same_texts_again_and_again() -> None:
+    """200 segments of 20 tokens with 8 neighbours each, of a memory of 400: it was 18 MB."""
+    pairs = [SegmentPair(f"{n} {'Quelle ' * 12}", f"one {n} {'target ' * 12}", f"{'x' * 40}#{n}") for n in range(400)]
+
+    def token(number: int) -> tuple[str, Evidence]:
+        found = (near("▁one", pairs[(7 * number + n) % 400], 1 / 8) for n in range(8))
+        return "▁one", evidence(0.5, 0.1, "▁one", *found)
+
+    made = [explanation_of(translation_of(*(token(20 * each + n) for n in range(20)))) for each in range(200)]
+    assert len(explanation_page(made).encode()) < 8_000_000
 
 
 @settings(max_examples=50)
@@ -119,9 +175,9 @@ def test_text_of_a_memory_comes_back_as_it_is(text: str) -> None:
     )
     source = explanation_page([explanation_of(made, f"a{text}")], title=f"x{text}", note=f"n{text}")
     document = parsed(source)
-    (item,) = document.xpath("//li")
-    texts = [text_of(each) for each in item.xpath(".//p")]
-    assert texts == [visible(pair.target), visible(pair.source), f"{visible(pair.origin)} · distance 2.5"]
+    shown, listed = document.xpath("//li")
+    assert text_of(shown.xpath(".//p")[0]) == visible(pair.target)
+    assert [text_of(each) for each in listed] == list(map(visible, (pair.target, pair.source, pair.origin)))
     assert text_of(document.xpath("//h2")[0]) == visible(f"s{text}")
     assert text_of(document.xpath("//h1")[0]) == visible(f"x{text}")
     assert text_of(document.xpath("//dd")[1]) == visible(f"a{text}")

@@ -68,6 +68,14 @@ def explain(
         Path | None,
         typer.Option("--html", help="Write a page for a browser, one file that needs no other.", show_default=False),
     ] = None,
+    neighbours: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="With --html: neighbours of each token that the page shows, those that weigh most.  [default: 4]",
+            show_default=False,
+        ),
+    ] = None,
     full: Annotated[bool, typer.Option("--full", help="On the terminal, show every neighbour of every token.")] = False,
     **options: Any,
 ) -> None:
@@ -85,7 +93,9 @@ def explain(
     if texts and files:
         raise SettingError("expected texts or --file, found both: give one of them")
     if html and full:
-        raise SettingError("--full is for the terminal; a page shows every neighbour: leave one of them out")
+        raise SettingError("--full is for the terminal; a page shows --neighbours N: leave one of them out")
+    if neighbours is not None and not html:
+        raise SettingError("--neighbours is for a page (--html); on the terminal, --full shows every neighbour")
     if html and (html.is_dir() or not html.parent.is_dir()):
         raise SettingError(f"--html {html}: expected the name of a file in a directory that exists")
     keyboard = not texts and not files and sys.stdin.isatty()
@@ -113,7 +123,7 @@ def explain(
             shown = _print_all(explanations, full)
         else:
             del decoding["split_sentences"]
-            shown = _write_page(explanations, html, translator.signature(translator.decoding(**decoding)))
+            shown = _write_page(explanations, html, translator.signature(translator.decoding(**decoding)), neighbours)
     if not shown:
         raise InputError("expected a text to explain, found none")
     if failed:
@@ -145,13 +155,13 @@ def _print_all(explanations: Iterator[Explanation], full: bool) -> int:
     return shown
 
 
-def _write_page(explanations: Iterator[Explanation], html: Path, signature: str) -> int:
+def _write_page(explanations: Iterator[Explanation], html: Path, signature: str, neighbours: int | None) -> int:
     from knnmt.datastore.publication import publish_file
-    from knnmt.translator.page import explanation_page
+    from knnmt.translator.page import NEIGHBOURS, explanation_page
 
     found = list(track(explanations, "explaining", None, "lines"))
     if found:
-        content = explanation_page(found, note=signature).encode("utf-8")
-        publish_file(html, lambda file: file.write(content))
+        content = explanation_page(found, note=signature, neighbours=NEIGHBOURS if neighbours is None else neighbours)
+        publish_file(html, lambda file: file.write(content.encode("utf-8")))
         typer.echo(f"wrote {html}: {len(found):,} segment{'s' * (len(found) != 1)}; open it in a browser")
     return len(found)

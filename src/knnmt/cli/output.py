@@ -19,6 +19,8 @@ from knnmt.cli.streams import unguarded
 from knnmt.errors import SettingError, StorageError
 
 if TYPE_CHECKING:
+    from knnmt.corpus.pairs import SegmentPair
+    from knnmt.translator.evidence import Evidence
     from knnmt.translator.translation import Translation
 
 
@@ -39,7 +41,7 @@ def open_output(output: Path | None) -> Iterator[TextIO]:
     """
     if output is None:
         stream = sys.stdout if sys.stdout.isatty() else unguarded(sys.stdout)
-        stream.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[attr-defined]
+        stream.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
         yield stream
         return
     try:
@@ -114,7 +116,8 @@ def _as_json(translation: Translation) -> dict[str, object]:
         {"text": each.text, "score": each.score, "tokens": [token.text for token in each.tokens]}
         for each in translation.alternatives
     ]
-    evidence = [asdict(token.evidence) if token.evidence else None for token in translation.tokens]
+    segments: dict[SegmentPair, int] = {}  # which the steps of a sentence find again and again
+    evidence = [token.evidence and _told(token.evidence, segments) for token in translation.tokens]
     return {
         "source": translation.source,
         "text": translation.text,
@@ -122,7 +125,32 @@ def _as_json(translation: Translation) -> dict[str, object]:
         "complete": translation.complete,
         "tokens": [token.text for token in translation.tokens],
         **({"alternatives": alternatives} if alternatives else {}),
-        **({"evidence": evidence} if any(evidence) else {}),
+        **({"evidence": evidence, "segments": [asdict(each) for each in segments]} if any(evidence) else {}),
         **({"match": asdict(translation.match)} if translation.match else {}),
         **({"error": translation.error} if translation.error is not None else {}),
+    }
+
+
+def _told(evidence: Evidence, segments: dict[SegmentPair, int]) -> dict[str, object]:
+    """Evidence with as many digits as mean something; a neighbour's pair is its place among `segments`."""
+    neighbours = [
+        {
+            "token": near.token,
+            "distance": round(near.distance, 4),
+            "weight": round(near.weight, 6),
+            "segment": segments.setdefault(near.pair, len(segments)),
+            "position": near.position,
+            "span": near.span,
+            "entry": near.entry,
+        }
+        for near in evidence.neighbours
+    ]
+    return {
+        "probability": round(evidence.probability, 6),
+        "model_probability": round(evidence.model_probability, 6),
+        "memory_probability": round(evidence.memory_probability, 6),
+        "interpolation_weight": round(evidence.interpolation_weight, 6),
+        "cached": evidence.cached,
+        "forced": evidence.forced,
+        "neighbours": neighbours,
     }

@@ -193,7 +193,7 @@ def _load_safetensors(path: Path) -> dict[str, Tensor]:
 def _load_torch(path: Path) -> dict[str, Tensor]:
     import torch
 
-    if torch.__version__ < (2, 6):  # before, what was said to be weights alone could still run code (CVE-2025-32434)
+    if torch.__version__ < "2.6":  # before, what was said to be weights alone could still run code (CVE-2025-32434)
         raise CheckpointError(
             f"{path}: is only read with PyTorch 2.6 or newer, this is {torch.__version__}, which such files can "
             "make run code. Upgrade PyTorch, or convert the checkpoint to model.safetensors."

@@ -1,5 +1,16 @@
 // Words open their panels: one at a time in a segment, by pointer or keyboard. Without this script the panels are a list.
 document.documentElement.classList.add("js");
+
+// Neighbours name their segment by a number: an open panel shows its source and its origin instead.
+const fill = (panel) => {
+  for (const link of panel.querySelectorAll(".near a:not(.filled)")) {
+    const [, source, origin] = document.getElementById(link.hash.slice(1)).children;
+    link.parentElement.before(source.cloneNode(true));
+    link.replaceChildren(origin.firstElementChild.cloneNode(true));
+    link.classList.add("filled");
+  }
+};
+
 for (const segment of document.querySelectorAll(".segment")) {
   const words = [...segment.querySelectorAll(".word")];
   const panels = words.map((word) => document.getElementById(word.getAttribute("aria-controls")));
@@ -18,6 +29,7 @@ for (const segment of document.querySelectorAll(".segment")) {
       panels[number].open = opens;
     });
     panels[number].addEventListener("toggle", () => {
+      if (panels[number].open) fill(panels[number]);
       word.setAttribute("aria-expanded", panels[number].open);
       const here = document.activeElement;
       if (!panels[number].open && (here === document.body || panels[number].contains(here))) move(number); // closed from within

@@ -2,25 +2,31 @@
 
 Every word is a button shaded by how much of it came from memory; it opens a panel with the word's tokens, what each was
 made of, and its neighbours in context. Without JavaScript the panels are a list under the translation.
+
+The same segments of the memory are neighbours again and again. Each stands once on the page, at its end; neighbours are
+a few words of it and a number, which the script replaces by source and origin when a panel is opened.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from importlib.resources import files
 
+from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.visible import visible
 from knnmt.retrieval.matches import Match
 from knnmt.translator.evidence import Evidence, EvidenceNeighbour
-from knnmt.translator.explanation import Explanation, Word, differences
+from knnmt.translator.explanation import Explanation, Word, differences, marked
 from knnmt.translator.translation import Token
 from knnmt.translator.wording import because, percent, piece_name, token_name
 from knnmt.version import __version__
 
-_SHOWN = 4  # neighbours of a token before the others are folded away
+NEIGHBOURS = 4  # of a token, unless a page is to show more
+_SHOWN = 4  # of a group before the others are folded away
+_CONTEXT = 72  # characters of a neighbour
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -41,7 +47,7 @@ behind it<span class="keys">; <kbd>←</kbd> <kbd>→</kbd> move, <kbd>Enter</kb
 </header>
 <main>
 {segments}
-</main>
+{pairs}</main>
 <footer><p>knnmt {version}</p>{note}</footer>
 <script>{script}</script>
 </body>
@@ -50,30 +56,66 @@ behind it<span class="keys">; <kbd>←</kbd> <kbd>→</kbd> move, <kbd>Enter</kb
 
 
 def explanation_page(
-    explanations: Iterable[Explanation], title: str = "Where each word came from", note: str = ""
+    explanations: Iterable[Explanation],
+    title: str = "Where each word came from",
+    note: str = "",
+    neighbours: int = NEIGHBOURS,
 ) -> str:
-    """A whole HTML page of explanations; `note` stands at its foot, such as the signature of a call."""
+    """A whole HTML page of explanations.
+
+    note: stands at its foot, such as the signature of a call
+    neighbours: how many of each token are shown, those that weigh most
+    """
+    pairs = _Pairs(neighbours)
     script = files(__package__).joinpath("page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     return _PAGE.format(
         hash=f"sha256-{digest}",
         title=_text(title),
         style=files(__package__).joinpath("page.css").read_text(encoding="utf-8"),
-        segments="\n".join(_segment(each, f"s{number}") for number, each in enumerate(explanations, 1)),
+        segments="\n".join(_segment(each, f"s{number}", pairs) for number, each in enumerate(explanations, 1)),
+        pairs=pairs.listed(),
         version=__version__,
         note=f"<p><code>{_text(note)}</code></p>" if note else "",
         script=script,
     )
 
 
-def _segment(explanation: Explanation, key: str) -> str:
+class _Pairs:
+    """The segments of the memory that a page shows, numbered as they come.
+
+    most: neighbours of a token that are shown
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._numbers: dict[tuple[SegmentPair, str, str], int] = {}
+
+    def number(self, pair: SegmentPair, source: str, target: str) -> int:
+        return self._numbers.setdefault((pair, source, target), len(self._numbers) + 1)
+
+    def listed(self) -> str:
+        """All of them, folded away; a link opens what it leads to."""
+        if not self._numbers:
+            return ""
+        items = "".join(
+            f'<li id="p{number}"><p{target}>{_text(pair.target)}</p><p class="aside"{source}>{_text(pair.source)}</p>'
+            f'<p class="origin"><bdi>{_text(pair.origin)}</bdi></p></li>\n'
+            for (pair, source, target), number in self._numbers.items()
+        )
+        count = len(self._numbers)
+        title = f"{count:,} segment{'s' * (count != 1)} of the memory"
+        return f'<details class="pairs"><summary>{title}</summary>\n<ol>\n{items}</ol></details>\n'
+
+
+def _segment(explanation: Explanation, key: str, pairs: _Pairs) -> str:
     source = _in(explanation.source_language)
     target = _in(explanation.target_language)
     numbers = {id(word): f"{key}w{number}" for number, word in enumerate(explanation.words, 1)}
     words = "".join(
         _text(piece) if isinstance(piece, str) else _word(piece, numbers[id(piece)]) for piece in explanation.pieces()
     )
-    panels = "\n".join(_panel(word, numbers[id(word)], key, source, target) for word in explanation.words)
+    panels = "\n".join(_panel(word, numbers[id(word)], key, source, target, pairs) for word in explanation.words)
     return f"""<article class="segment" id="{key}" aria-labelledby="{key}source">
 <h2 class="source" id="{key}source"{source}>{_text(explanation.translation.source)}</h2>
 <div class="words" role="group" aria-label="Translation, word by word"{target}>{words}</div>
@@ -95,9 +137,9 @@ def _word(word: Word, key: str) -> str:
     )
 
 
-def _panel(word: Word, key: str, segment: str, source: str, target: str) -> str:
+def _panel(word: Word, key: str, segment: str, source: str, target: str, pairs: _Pairs) -> str:
     name = _text(word.text) or "end of the sentence"
-    tokens = "\n".join(_token(token, word, source, target) for token in word.tokens)
+    tokens = "\n".join(_token(token, word, source, target, pairs) for token in word.tokens)
     return f"""<details class="panel" id="{key}" name="{segment}">
 <summary><h3{target if word.text else ""}>{name}</h3> <span class="aside">{percent(word.share)} from memory</span> \
 <span class="close" aria-hidden="true">✕</span></summary>
@@ -105,55 +147,56 @@ def _panel(word: Word, key: str, segment: str, source: str, target: str) -> str:
 </details>"""
 
 
-def _token(token: Token, word: Word, source: str, target: str) -> str:
+def _token(token: Token, word: Word, source: str, target: str, pairs: _Pairs) -> str:
     evidence = token.evidence
     if evidence is None:
         return ""
     title = f"<h4{target}>{escape(token_name(word, token))}</h4>" if len(word.tokens) > 1 else ""
+    chosen = {id(near) for near in sorted(evidence.neighbours, key=lambda near: -near.weight)[: pairs.most]}
+
+    def item(near: EvidenceNeighbour) -> str:
+        return _neighbour(near, pairs.number(near.pair, source, target), target) if id(near) in chosen else ""
+
     same = [near for near in evidence.neighbours if near.token == token.text]
     others = [near for near in evidence.neighbours if near.token != token.text]
-    groups = "".join(_group(near, kind, source, target) for near, kind in ((same, "same"), (others, "other")) if near)
+    groups = "".join(_group(near, kind, item) for near, kind in ((same, "same"), (others, "other")) if near)
     return f'<div class="token">{title}<p>{because(evidence)}</p>{_mixture(evidence)}{groups}</div>'
 
 
 def _mixture(evidence: Evidence) -> str:
     """A token's probability as a bar: what memory gave, what the model gave, and what both left to other tokens."""
     memory = evidence.probability * evidence.share
-    parts = {"memory": memory, "model": evidence.probability - memory, "others": 1 - evidence.probability}
-    names = {"memory": "from memory", "model": "from the model", "others": "for other tokens"}
-    bar = "".join(f'<span class="{part}" style="width:{width:.2%}"></span>' for part, width in parts.items())
-    key = "".join(
-        f'<span><i class="{part}"></i>{percent(max(0.0, width))} {names[part]}</span>' for part, width in parts.items()
-    )
-    return f'<div class="mixture" aria-hidden="true">{bar}</div><p class="parts">{key}</p>'
+    parts = memory, evidence.probability - memory, 1 - evidence.probability
+    names = "from memory", "from the model", "for other tokens"
+    key = "".join(f"<span>{percent(max(0.0, part))} {name}</span>" for part, name in zip(parts, names, strict=True))
+    widths = f"--memory:{memory:.1%};--both:{evidence.probability:.1%}"
+    return f'<div class="mixture" style="{widths}"></div><p class="parts">{key}</p>'
 
 
-def _group(neighbours: Sequence[EvidenceNeighbour], kind: str, source: str, target: str) -> str:
+def _group(neighbours: Sequence[EvidenceNeighbour], kind: str, item: Callable[[EvidenceNeighbour], str]) -> str:
+    """item: how a neighbour is shown; empty for one that is left out"""
     weight = percent(min(1.0, sum(near.weight for near in neighbours)))
     which = {"same": "this token", "other": "other tokens"}[kind]
-    shown, folded = neighbours[:_SHOWN], neighbours[_SHOWN:]
+    items = [shown for near in neighbours if (shown := item(near))]
+    told = "" if len(items) == len(neighbours) else f", {len(items)} of {len(neighbours)} shown"
+    near = f'<ol class="near">{"".join(items[:_SHOWN])}</ol>' if items else ""
     more = ""
-    if folded:
-        rest = _neighbours(folded, source, target)
+    if folded := items[_SHOWN:]:
+        rest = f'<ol class="near">{"".join(folded)}</ol>'
         more = f'<details class="more"><summary>{len(folded)} more</summary>{rest}</details>'
-    title = f'<p class="group">Neighbours with {which}: {weight} of the weight</p>'
-    return f'<div class="{kind}">{title}{_neighbours(shown, source, target)}{more}</div>'
+    title = f"Neighbours with {which}: {weight} of the weight{told}"
+    return f'<div class="{kind}"><p class="group">{title}</p>{near}{more}</div>'
 
 
-def _neighbours(neighbours: Sequence[EvidenceNeighbour], source: str, target: str) -> str:
-    items = "".join(_neighbour(near, source, target) for near in neighbours)
-    return f'<ol class="near">{items}</ol>'
-
-
-def _neighbour(near: EvidenceNeighbour, source: str, target: str) -> str:
-    start, end = near.span
-    text = near.pair.target
-    marked = _text(text[start:end]) or escape(piece_name(near.token))
+def _neighbour(near: EvidenceNeighbour, number: int, target: str) -> str:
+    end = escape(piece_name(near.token))
+    pieces = (
+        f"<mark>{_text(piece) or end}</mark>" if is_marked else _text(piece)
+        for piece, is_marked in marked(near.pair.target, [near.span], _CONTEXT)
+    )
     return (
-        f'<li><span class="weight" style="--share:{near.weight:.3f}">{percent(near.weight)}</span><div class="text">'
-        f"<p{target}>{_text(text[:start])}<mark>{marked}</mark>{_text(text[end:])}</p>"
-        f'<p class="aside"{source}>{_text(near.pair.source)}</p>'
-        f'<p class="origin"><bdi>{_text(near.pair.origin)}</bdi> · distance {near.distance:.1f}</p></div></li>'
+        f'<li><b style="--share:{near.weight:.3f}">{percent(near.weight)}</b><div><p{target}>{"".join(pieces)}</p>'
+        f'<small><a href="#p{number}">segment {number}</a> · distance {near.distance:.1f}</small></div></li>'
     )
 
 
