@@ -3,9 +3,9 @@
     python benchmarks/obeyed.py [MEMORY ...] [--stored 600] [--short 150]
 
 Stores of 1 to 168 pairs are made of examples/memory.tsv, and one of all of MEMORY (any format; `make demo` leaves real
-catalogs in .demo/catalogs). Every system translates by decoding, with the settings that are estimated from the store and beam
-5; any stored target of a source counts, white space aside. Short segments of MEMORY are then asked for with another
-final mark, other capitals, white space or an accelerator, and count up to that.
+catalogs in .demo/catalogs). All is translated by decoding, with the settings that are estimated from the store and
+beam 5; any stored target of a source counts, white space aside. Short segments of MEMORY are then asked for with
+another final mark, other capitals, white space or an accelerator, and count up to that.
 """
 
 from __future__ import annotations

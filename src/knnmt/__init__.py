@@ -15,7 +15,7 @@ from knnmt.threads import TORCH_SPINS, loading
 from knnmt.version import __version__
 
 if TYPE_CHECKING:
-    from knnmt.config import DecodingConfig
+    from knnmt.config import DecodingConfig, OpenStores
     from knnmt.corpus.pairs import SegmentPair
     from knnmt.errors import KnnmtError, KnnmtWarning
     from knnmt.huggingface.processor import KNNLogitsProcessor
@@ -37,6 +37,7 @@ _HOMES = {
     "KnnmtError": "knnmt.errors",
     "KnnmtWarning": "knnmt.errors",
     "Match": "knnmt.retrieval.matches",
+    "OpenStores": "knnmt.config",
     "Request": "knnmt.translator.memories",
     "SegmentPair": "knnmt.corpus.pairs",
     "Token": "knnmt.translator.translation",
@@ -55,6 +56,7 @@ __all__ = [
     "KnnmtError",
     "KnnmtWarning",
     "Match",
+    "OpenStores",
     "Request",
     "SegmentPair",
     "Token",

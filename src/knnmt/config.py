@@ -7,7 +7,7 @@ from typing import Literal
 
 from knnmt.errors import SettingError
 
-MOST_NEIGHBOURS = 4096  # of a step: each is compared with every other
+MOST_NEIGHBOURS = MOST_BEAMS = 4096  # of a step: each is compared with every other
 _MOST = (1 << 31) - 1  # of anything that is counted
 
 
@@ -37,6 +37,7 @@ class DecodingConfig:
 
     def __post_init__(self) -> None:
         check(self.beam >= 1, f"beam must be at least 1, got {self.beam}")
+        check(self.beam <= MOST_BEAMS, f"beam must be at most {MOST_BEAMS:,}, got {self.beam}")
         check(
             1 <= self.n_best <= self.beam,
             f"n_best must lie between 1 and the beam size {self.beam}, got {self.n_best}; use a larger beam",
@@ -78,6 +79,23 @@ class BatchingConfig:
         check(self.sentences is None or self.sentences >= 1, f"batch_size must be at least 1, got {self.sentences}")
         check(self.tokens is None or self.tokens >= 1, f"batch_tokens must be at least 1, got {self.tokens}")
         check(self.window >= 1, f"window must be at least 1, got {self.window}")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStores:
+    """How many stores stay open for calls to come. Beyond that, those that were not used for longest are closed.
+
+    What the texts at hand use is never closed, however much it is.
+
+    count: most stores; size: most bytes that their files have together, None for as many as the machine has memory
+    """
+
+    count: int = 32
+    size: int | None = None
+
+    def __post_init__(self) -> None:
+        check(self.count >= 1, f"count must be at least 1, got {self.count}")
+        check(self.size is None or self.size >= 0, f"size must be at least 0, got {self.size}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,8 +192,8 @@ def translate(
         bool | None,
         typer.Option(
             "--forms/--no-forms",
-            help="Give the model a line as the memory holds it, where it differs in a final mark, capitals, white space "
-            "or an accelerator only.  [default: forms]",
+            help="Give the model a line as the memory holds it, where it differs in a final mark, capitals, white "
+            "space or an accelerator only.  [default: forms]",
             show_default=False,
             rich_help_panel=_MEMORY,
         ),

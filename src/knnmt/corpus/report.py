@@ -55,7 +55,7 @@ class ReadingReport:
 
     def admit(self, source: str, target: str, origin: str) -> SegmentPair | None:
         """A pair, unless one of its sides is blank, or longer than any model reads."""
-        if max(len(source), len(target), len(origin)) > _LONGEST_TEXT:
+        if len(source) > _LONGEST_TEXT or len(target) > _LONGEST_TEXT or len(origin) > _LONGEST_TEXT:
             self.skip(f"longer than {_LONGEST_TEXT:,} characters")
         elif source.strip() and target.strip():
             return SegmentPair(source, target, origin)

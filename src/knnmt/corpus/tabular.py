@@ -23,13 +23,14 @@ def read_tsv(stream: BufferedReader, name: str, config: ReadingConfig, report: R
 def _tsv_records(
     stream: BufferedReader, name: str, config: ReadingConfig, report: ReadingReport
 ) -> Iterator[tuple[int, Sequence[str]]]:
+    columns = config.last_column
     for number, line in _lines(stream, name, config, report):
         record = without_end(line)
         if "\r" in record:
             message = "expected a line, found a carriage return in it. If those are the line ends, convert them first"
             report.problem(f"{name}, line {number}", message, config)
         else:
-            yield number, record.split("\t", config.last_column)  # what stands behind it may be any number of columns
+            yield number, record.split("\t", columns)  # what stands behind it may be any number of columns
 
 
 def read_csv(stream: BufferedReader, name: str, config: ReadingConfig, report: ReadingReport) -> Iterator[SegmentPair]:
@@ -115,15 +116,15 @@ def _columns(line: str, delimiter: str) -> int:
 def _pairs(
     records: Iterator[tuple[int, Sequence[str]]], name: str, config: ReadingConfig, report: ReadingReport
 ) -> Iterator[SegmentPair]:
-    before = not config.header
+    before, columns = not config.header, config.last_column
     for number, fields in records:
         if not before:
             before = True
             report.skip("header line")
         elif not any(fields) and len(fields) <= 1:
             report.skip("empty line")
-        elif len(fields) < config.last_column:
-            message = f"expected at least {config.last_column} columns, found {len(fields)}"
+        elif len(fields) < columns:
+            message = f"expected at least {columns} columns, found {len(fields)}"
             report.problem(f"{name}, line {number}", message, config)
         else:
             origin = fields[config.origin_column - 1] if config.origin_column else ""

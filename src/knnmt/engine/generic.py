@@ -52,6 +52,7 @@ class GenericEngine:
                 expected = self._whole(source, target)
                 self._output = _take_output_projection(model)
                 self.dim, self.vocabulary_size = self._output.weight.shape
+                told.require_tokens(name, self.vocabulary_size)
                 self._require_same(expected, source, target.to(self.device))
             except KnnmtError:
                 raise

@@ -47,7 +47,10 @@ class JsonTokenizer:
 
         try:
             self._fast = Fast.from_file(str(path))
-        except Exception as error:  # the package raises bare Exception
+            self._fast.encode("a")  # only then some of what does not fit together shows
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # the package raises bare Exception, and where it panics not even that
             raise CheckpointError(f"{path}: not a readable tokenizer.json: {error}") from error
         self._fast.no_padding()
         self._fast.no_truncation()

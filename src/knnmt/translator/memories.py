@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from threading import RLock
 from typing import Any, Literal, TypedDict
 
 from knnmt.compression.pca import Projection
-from knnmt.config import CacheConfig, FastConfig, RetrievalConfig, check
+from knnmt.config import CacheConfig, FastConfig, OpenStores, RetrievalConfig, check
 from knnmt.datastore.manifest import Manifest, read_manifest
 from knnmt.datastore.settings import settings_changed
 from knnmt.datastore.sources import HeldSources
@@ -29,6 +30,7 @@ from knnmt.retrieval.profiles import FAST, Profiles
 from knnmt.retrieval.retriever import Retrieval
 
 THE_CALLS_STORE = "\0"  # no path can be that, so that a store may have any name
+_RETRIEVALS = 1024  # ways to retrieve that are remembered: texts may each come with settings of their own
 _FEW_SENTENCES = 50  # asked by a store that nothing was estimated for, whenever it is opened
 _PLAIN = (
     "k",
@@ -132,13 +134,24 @@ class Memory:
     gate: TrainedGate | None = None
     gate_changed: int = 0
 
+    @property
+    def size(self) -> int:
+        """Bytes of the store's files, which is about what it takes in memory when all of it is used."""
+        return sum(stored.bytes for stored in self.opened.store.manifest.files())
+
 
 class Memories:
-    """The open stores of one model, by their places. Threads may share them."""
+    """The open stores of one model, by their places, those used last at the end. Threads may share them.
 
-    def __init__(self, engine: Engine[State], exact: bool = False) -> None:
+    A store that is closed lives on with the batches that use it, and its memory is given back after the last of them.
+    """
+
+    def __init__(self, engine: Engine[State], exact: bool = False, limits: OpenStores | None = None) -> None:
         self._engine: Engine[Any] = engine
         self._exact = exact
+        limits = limits or OpenStores()
+        self._most = limits.count
+        self._most_bytes = _memory_of_machine() if limits.size is None else limits.size
         self._changing = RLock()
         self._open: dict[Path, Memory] = {}
         self._retrievals: dict[tuple[Path, RetrievalConfig], Retrieval] = {}
@@ -147,15 +160,17 @@ class Memories:
         """Open a store, or find it open; its settings are those that stand there now."""
         path = _place(datastore)
         with self._changing:
-            if path not in self._open:
+            memory = self._open.pop(path, None)
+            if memory is None:
                 store = Datastore.open(path, self._engine)
                 opened = OpenStore(store, self._engine.device, self._exact)
                 changed = settings_changed(path)
                 calibration = self._calibration(opened)
                 matcher, sources = SourceMatcher(store), HeldSources(store)
-                self._open[path] = Memory(opened, calibration, Profiles.of(path), matcher, sources, changed)
-            self._read_settings(self._open[path])  # a call may name a profile that was made since
-            return self._open[path]
+                memory = Memory(opened, calibration, Profiles.of(path), matcher, sources, changed)
+            self._open[path] = memory
+            self._read_settings(memory)  # a call may name a profile that was made since
+            return memory
 
     def close(self, datastore: Store) -> None:
         """Forget a store that is open; its memory is given back."""
@@ -164,12 +179,32 @@ class Memories:
             self._open.pop(path, None)
             self._retrievals = {key: value for key, value in self._retrievals.items() if key[0] != path}
 
+    def close_all(self) -> None:
+        """Forget every store."""
+        with self._changing:
+            self._open, self._retrievals = {}, {}
+
     def refresh(self, datastores: Iterable[Store]) -> None:
-        """Move those of these stores that are open to their newest generation, index and settings."""
+        """Move those of these stores that are open to their newest generation, index and settings.
+
+        Then some of the others are closed, where too many are open.
+        """
         places = {_place(each) for each in datastores}
         with self._changing:
             for path in self._open.keys() & places:
                 self._refresh(self._open[path])
+            self._close_some(places)
+
+    def _close_some(self, needed: set[Path]) -> None:
+        """Close what was not used for longest until the limits hold, or all that is open is needed now."""
+        sizes = {path: memory.size for path, memory in self._open.items()}
+        coming = len(needed - sizes.keys())
+        for path in list(sizes):
+            if len(sizes) + coming <= self._most and sum(sizes.values()) <= self._most_bytes:
+                return
+            if path not in needed:
+                self.close(path)
+                del sizes[path]
 
     def _refresh(self, memory: Memory) -> None:
         path = memory.opened.store.path
@@ -194,11 +229,13 @@ class Memories:
             memory = self.open(datastore)
             config = resolve(memory, settings)
             path, alpha = memory.opened.store.path, config.gate
-            if alpha is None:
-                return self._retrievals.setdefault((path, config), Retrieval(memory.opened, config))
-            trained = self._gate(memory)
-            config = trained.applied_to(config, _asked(settings))
-            gate = ThresholdGate(trained, alpha)
+            gate = None
+            if alpha is not None:
+                trained = self._gate(memory)
+                config = trained.applied_to(config, _asked(settings))
+                gate = ThresholdGate(trained, alpha)
+            while len(self._retrievals) >= _RETRIEVALS:
+                del self._retrievals[next(iter(self._retrievals))]
             return self._retrievals.setdefault((path, config), Retrieval(memory.opened, config, gate))
 
     def _gate(self, memory: Memory) -> TrainedGate:
@@ -225,6 +262,13 @@ class Memories:
         held_out = sample(opened.index.entries, _FEW_SENTENCES)
         estimated = calibrate(held_out, held_out.search(opened.index, DEFAULT_K), self._engine)
         return estimated or Calibration.unknown()
+
+
+def _memory_of_machine() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not everywhere can that be asked
+        return 1 << 34
 
 
 def _place(datastore: Store) -> Path:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, NoReturn, Self, Unpack, cast, overload
 
 import torch
 
 from knnmt import timing
-from knnmt.config import BatchingConfig, DecodingConfig, check
+from knnmt.config import BatchingConfig, DecodingConfig, OpenStores, check
 from knnmt.datastore.sources import HeldSources
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.search import search
@@ -29,6 +29,7 @@ from knnmt.errors import (
     LongSegmentWarning,
     NoTranslationError,
     NoTranslationWarning,
+    SettingError,
 )
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
@@ -95,6 +96,8 @@ class Translator:
     Threads may share one: several may translate at the same time, and another may change the stores they use, through
     a `Datastore` of its own, or refresh them. Each batch keeps the state of a store that it began with.
 
+    `close`, or the end of a `with` block, gives the model's and the stores' memory back.
+
     model: the name of a shipped model, a checkpoint directory, or a Hugging Face name; by default the one that the
         datastore was built with, where there is one by its name, and else the shipped one
     device: "cpu", "cuda", "cuda:N"; by default CUDA where there is one
@@ -105,6 +108,7 @@ class Translator:
         not given, the datastore's
     datastore: the memory that calls use unless they name another
     exact: search every key of a store, whatever index it has
+    open_stores: how many stores stay open for later calls
     retrieval: settings of retrieval for calls that do not say otherwise (`RetrievalSettings`)
     """
 
@@ -119,6 +123,7 @@ class Translator:
         target_lang: str | None = None,
         datastore: Store | None = None,
         exact: bool = False,
+        open_stores: OpenStores | None = None,
         **retrieval: Unpack[RetrievalSettings],
     ) -> None:
         # For __reduce__: paths that hold wherever the process that unpickles it works.
@@ -131,6 +136,7 @@ class Translator:
             "target_lang": target_lang,
             "datastore": Path(datastore).absolute() if isinstance(datastore, str | Path) else datastore,
             "exact": exact,
+            "open_stores": open_stores,
             **retrieval,
         }
         if threads is not None:
@@ -141,13 +147,24 @@ class Translator:
             of_store = languages_of(datastore)
             source_lang, target_lang = source_lang or of_store[0], target_lang or of_store[1]
         self.engine = load_engine(model or model_of(datastore), device, dtype, source_lang, target_lang)
-        self.memories = Memories(self.engine, exact)
+        self.memories = Memories(self.engine, exact, open_stores)
         self.statistics = Statistics()
         check_names(retrieval)
         self._datastore = datastore
         self._settings = retrieval
         if datastore is not None:
             self.memories.retrieval(datastore, retrieval)  # what is wrong with them shows at once
+
+    def close(self) -> None:
+        """Give back the model and the stores. Calls under way may still end, or be refused as later ones are."""
+        self.memories.close_all()
+        self.engine = self.memories = cast("Any", _Closed())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def __reduce__(self) -> tuple[partial[Translator], tuple[()]]:
         """By model, places and settings, for worker processes: whoever unpickles it loads it again."""
@@ -437,6 +454,16 @@ class Translator:
             complete=all(len(part.tokens) < config.max_tokens for part in parts),
             stored_source=segments[0].text if len(segments) == 1 and segments[0].form else None,
         )
+
+
+class _Closed:
+    """What a closed translator has instead of a model and memories."""
+
+    def close_all(self) -> None:
+        """There is nothing to close any more."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise SettingError("the translator was closed: make another one")
 
 
 def _wherever(model: str | Path | None) -> str | Path | None:
