@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -11,20 +12,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from datastore_pairs import some_pairs
+from index_stores import faiss_or_skip
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore import changing, joining
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.joining import Shared, same_beginning
-from knnmt.datastore.lock import is_held, writer_lock
-from knnmt.datastore.merging import ENTRY_ARRAYS, join
+from knnmt.datastore.merging import join
 from knnmt.datastore.segment import FOR_FAST, Segment
 from knnmt.datastore.slices import write_segment
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.errors import DatastoreLockedError
+from knnmt.index.entries import Entries
+from knnmt.index.faiss_index import FaissIndex
+from knnmt.index.kinds import KINDS
+from knnmt.index.saved import build_index, read_saved, save_index
+from knnmt.index.store_index import StoreIndex
 
 FAST = BuildConfig(for_fast=True)
 
@@ -49,19 +55,18 @@ def changes(store: Datastore, engine: TransformerEngine) -> None:
 
 def everything(store: Datastore) -> dict[str, list[Any]]:
     """All that a store holds, by entry and by sentence, whatever its segments."""
-    found: dict[str, list[Any]] = {name: [] for name in ("texts", "removed", *ENTRY_ARRAYS, *FOR_FAST, "target_tokens")}
+    found: defaultdict[str, list[Any]] = defaultdict(list)
     for segment in store.segments:
-        arrays, sentences = segment.arrays, range(segment.record.sentences)
-        found["texts"] += [segment.pair(sentence) for sentence in sentences]
+        arrays, sentences = dict(segment.arrays), range(segment.record.sentences)
+        found["pairs"] += [segment.pair(sentence) for sentence in sentences]
         found["removed"] += [sentence in segment.removed for sentence in sentences]
-        for name in {"keys", "values", "positions", "alignment", "counts"} & arrays.keys():
-            found[name] += arrays[name].tolist()
+        found["sentences"] += [segment.pair(sentence) for sentence in arrays.pop("sentences").tolist()]
         for offsets, name in (("target_offsets", "target_tokens"), ("source_offsets", "source_tokens")):
             if offsets in arrays:
-                found[name] += [part.tolist() for part in np.split(arrays[name], arrays[offsets][1:-1])]
-        found["source_states"] += arrays["source_states"].tolist() if "source_states" in arrays else []
-        found["sentences"] += [segment.pair(sentence) for sentence in arrays["sentences"].tolist()]
-    return {name: each for name, each in found.items() if each}
+                found[name] += [part.tolist() for part in np.split(arrays.pop(name), arrays.pop(offsets)[1:-1])]
+        for name in arrays.keys() - {"texts", "text_offsets"}:
+            found[name] += arrays[name].tolist()
+    return found
 
 
 @pytest.mark.parametrize("config", [BuildConfig(), FAST])
@@ -121,8 +126,7 @@ def test_segments_stay_few_and_each_is_seldom_written_again(
 
 
 def test_what_an_index_covers_is_not_joined(tiny: TransformerEngine, tmp_path: Path) -> None:
-    from knnmt.index.saved import build_index, read_saved
-
+    faiss_or_skip()
     store = Datastore.build(tmp_path / "s", some_pairs(3), tiny)
     for number in range(5):
         store.add(some_pairs(1, "live", number), tiny)
@@ -153,20 +157,54 @@ def test_beside_an_index_that_nobody_understands_nothing_is_joined(
     assert len(store.segments) == 2
 
 
-def test_while_an_index_is_made_nothing_is_joined(tiny: TransformerEngine, tmp_path: Path) -> None:
-    store = Datastore.build(tmp_path / "s", some_pairs(1), tiny)
-    indexes = store.path / "indexes"
-    assert not is_held(indexes)
-    indexes.mkdir()
-    with writer_lock(indexes):
-        assert is_held(indexes)
-        for number in range(4):
-            store.add(some_pairs(1, "live", number), tiny)
-        assert len(store.segments) == 5
-        with pytest.raises(DatastoreLockedError), writer_lock(indexes):
-            pass
-    store.add(some_pairs(1, "live", 9), tiny)
-    assert len(store.segments) < 4
+@pytest.mark.parametrize("turn", ["before it is saved", "while it is saved"])
+def test_an_index_made_while_segments_are_joined_fits(
+    turn: str, tiny: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faiss_or_skip()
+    store = Datastore.build(tmp_path / "s", some_pairs(20), tiny)
+    for number in range(5):
+        store.add(some_pairs(1, "live", 100 + number), tiny)
+    index = FaissIndex.train_and_add(Entries(Datastore.open(store.path)), KINDS["flat"])
+
+    def join_all() -> None:
+        before = len(store.segments)
+        store.add(some_pairs(30, "many", 300), tiny)
+        assert len(store.segments) < before
+
+    write = FaissIndex.write
+
+    def written(index: FaissIndex, path: Path) -> str:
+        monkeypatch.undo()
+        join_all()
+        return write(index, path)
+
+    if turn == "before it is saved":
+        join_all()
+    else:
+        monkeypatch.setattr(FaissIndex, "write", written)
+    saved = save_index(Datastore.open(store.path), index, "flat", {})
+    assert saved.entries == store.entries
+    assert saved.generation == store.manifest.generation
+    searched = StoreIndex(Datastore.open(store.path))
+    assert searched.description.startswith("flat")
+    keys = np.concatenate([segment.arrays["keys"] for segment in store.segments]).astype(np.float32)
+    distances_sq, ids = searched.search(torch.from_numpy(keys[::9]), 1)
+    assert float(distances_sq.max()) < 1e-5
+    np.testing.assert_array_equal(keys[ids[:, 0]], keys[::9])
+
+
+def test_an_index_of_a_store_that_was_compacted_meanwhile_is_of_an_earlier_state(
+    tiny: TransformerEngine, tmp_path: Path
+) -> None:
+    faiss_or_skip()
+    store = Datastore.build(tmp_path / "s", some_pairs(20), tiny)
+    index = FaissIndex.train_and_add(Entries(Datastore.open(store.path)), KINDS["flat"])
+    store.remove(matching(origin="own.tsv#0"))
+    store.compact()
+    saved = save_index(store, index, "flat", {})
+    assert saved.entries > store.entries
+    assert "earlier state" in str(StoreIndex(store).hint)
 
 
 # Readers --------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from knnmt.datastore.arrays import Array
-from knnmt.datastore.lock import is_held
 from knnmt.datastore.manifest import INDEX_RECORD, INDEXES
 from knnmt.datastore.segment import Segment
 from knnmt.datastore.slices import SLICE_ENTRIES
@@ -39,13 +38,10 @@ def joined_with(segments: Sequence[Segment], added: Mapping[str, Array]) -> int:
 def free_to_join(store: Path, segments: Sequence[Segment]) -> int:
     """From which segment on they may be joined: an index names those that it covers, and would fit no more.
 
-    None may while an index is being made, for it is not known yet which that will cover.
+    One that is being made takes in what was joined meanwhile, when it is saved.
     """
-    directory = store / INDEXES
-    if is_held(directory):
-        return len(segments)
     try:
-        covers = json.loads((directory / INDEX_RECORD).read_text(encoding="utf-8"))["covers"]
+        covers = json.loads((store / INDEXES / INDEX_RECORD).read_text(encoding="utf-8"))["covers"]
         names = [segment.record.stored.sha256 for segment in segments]
         covered = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(covers, names, strict=False)))
         return covered if covered == len(covers) else 0  # of another state: it fits already no more

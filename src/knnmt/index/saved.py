@@ -38,6 +38,7 @@ _SCRATCH = "written.faiss"
 # Every name that is written below `indexes/`, with what it is called before it is whole; the record and lock aside.
 _FILES = rf"[a-z0-9-]+-g\d+-[0-9a-f]{{12}}\.faiss|written\.faiss|\.(written\.faiss|index\.json){SCRATCH}"
 _FELT = 10_000  # entries newer than an index, from which exact search of them takes its time
+_TURNS = 3  # to save an index of a store that changes meanwhile; the last one is of an earlier state then
 _GROWTH = 0.5  # of the entries it was trained on, how many more it takes before it is better trained anew
 
 
@@ -162,7 +163,7 @@ def save_index(store: Datastore, index: FaissIndex, kind: str, fidelity: dict[st
             seed=seed,
             fidelity=json.loads(json.dumps(fidelity)),  # as it will be read: keys are text
         )
-        return _save(directory, index, saved)
+        return _save(store, directory, index, saved)
 
 
 def lags(store: Datastore) -> bool:
@@ -194,7 +195,7 @@ def update_index(store: Datastore, progress: Progress = unheard) -> SavedIndex |
             return saved
         index = open_saved(store, saved, entries)
         index.add(entries, progress)
-        return _save(directory, index, replace(saved, generation=entries.generation))
+        return _save(store, directory, index, saved)
 
 
 def revise_index(
@@ -225,12 +226,34 @@ def _build(
     saved = SavedIndex(
         kind, settings or chosen.settings, entries.generation, trained_entries=entries.entries, seed=seed
     )
-    return _save(directory, FaissIndex.train_and_add(entries, chosen, seed, progress), saved)
+    return _save(store, directory, FaissIndex.train_and_add(entries, chosen, seed, progress), saved)
 
 
-def _save(directory: Path, index: FaissIndex, saved: SavedIndex) -> SavedIndex:
-    """Write the index, then publish its record with all that the file decides."""
+def _save(store: Datastore, directory: Path, index: FaissIndex, saved: SavedIndex) -> SavedIndex:
+    """Write the index, then publish its record with all that the file decides.
+
+    Additions may have joined segments that it was made of. Their entries are the same, but have others in one segment
+    with them: those are taken in, too. That is seldom needed twice, for what a record names is not joined.
+    """
+    for _ in range(_TURNS):
+        now = Entries(Datastore.open(store.path))
+        if _is_joined(index.entries, now):
+            index.add(now)
+        saved = _write(directory, index, saved)
+        if not _is_joined(index.entries, Entries(Datastore.open(store.path))):
+            break
+    return saved
+
+
+def _is_joined(entries: Entries, now: Entries) -> bool:
+    """Whether a store still begins with these entries, but not with their segments."""
+    names = entries.segment_names()
+    return names != now.segment_names()[: len(names)] and now.entries_shared_with(entries) == entries.entries
+
+
+def _write(directory: Path, index: FaissIndex, saved: SavedIndex) -> SavedIndex:
     _require_searchable(index, saved.kind)
+    saved = replace(saved, generation=index.entries.generation)
     scratch = directory / _SCRATCH
     sha256 = index.write(scratch)
     stored = StoredFile(f"{saved.kind}-g{saved.generation}-{sha256[:12]}.faiss", scratch.stat().st_size, sha256)

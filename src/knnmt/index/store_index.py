@@ -160,7 +160,7 @@ class StoreIndex:
             saved = read_saved(store) if advises else None
         except (DatastoreDamagedError, DatastoreVersionError) as error:  # the store itself is sound
             saved, damaged = None, error
-        if before and same and saved == before.saved and damaged is before.damaged is None:
+        if before and same and saved == before.saved and str(damaged) == str(before.damaged):
             return before
         entries = before.entries if before and same else Entries(store, before.entries if before else None)
         saved, index, missing = _index_of(store, saved, entries, before)

@@ -18,11 +18,11 @@ import torch
 from knnmt import timing
 from knnmt.config import BatchingConfig, DecodingConfig, OpenStores, check
 from knnmt.datastore.sources import HeldSources
-from knnmt.datastore.store import Datastore
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.search import search
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.loading import load_engine
+from knnmt.engine.shipped import shipped_models
 from knnmt.errors import (
     CutTranslationWarning,
     InputError,
@@ -128,13 +128,13 @@ class Translator:
     ) -> None:
         # For __reduce__: paths that hold wherever the process that unpickles it works.
         self._asked: dict[str, Any] = {
-            "model": _absolute(model),
+            "model": _wherever(model),
             "device": device,
             "dtype": dtype,
             "threads": threads,
             "source_lang": source_lang,
             "target_lang": target_lang,
-            "datastore": datastore if isinstance(datastore, Datastore) else _absolute(datastore),
+            "datastore": Path(datastore).absolute() if isinstance(datastore, str | Path) else datastore,
             "exact": exact,
             "open_stores": open_stores,
             **retrieval,
@@ -466,9 +466,11 @@ class _Closed:
         raise SettingError("the translator was closed: make another one")
 
 
-def _absolute(place: str | Path | None) -> str | Path | None:
-    """A path that is there, from the root on; a name of something else as it is."""
-    return Path(place).absolute() if place is not None and Path(place).exists() else place
+def _wherever(model: str | Path | None) -> str | Path | None:
+    """A model such that it is found from any directory: a path from the root on; a name as it is."""
+    if model is None or model in shipped_models() or not (path := Path(model).expanduser()).is_dir():
+        return model
+    return str(path.absolute()) if isinstance(model, str) else path.absolute()
 
 
 def _with_store(text: str | Request, datastore: Store | None) -> Request:
