@@ -25,6 +25,7 @@
     ├── LongSegmentWarning      a segment was too long for the model and was translated in parts
     ├── CutTranslationWarning   a translation reached the maximum length before it ended
     ├── NoTranslationWarning    a text among others has no translation
+    ├── SlowSearchWarning       a large store is searched without an index
     └── IgnoredSettingWarning   a checkpoint asks for something that decoding here does not do
 
 A message says what was expected, what came, where, and what can be done.
@@ -134,6 +135,10 @@ class CutTranslationWarning(KnnmtWarning):
 
 class NoTranslationWarning(KnnmtWarning):
     """A text among others has no translation."""
+
+
+class SlowSearchWarning(KnnmtWarning):
+    """A large store is searched without an index, or much of it is."""
 
 
 class IgnoredSettingWarning(KnnmtWarning):

@@ -6,6 +6,7 @@ Nothing here imports PyTorch before a verb really needs it, so that help and lis
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -67,11 +68,16 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001 - its callback does it
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    pass
+    warnings.showwarning = _show_warning
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Say a warning as a line, without the place in the code."""
+    print(f"knnmt: warning: {message}", file=sys.stderr)
 
 
 def main() -> None:

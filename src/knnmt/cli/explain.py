@@ -14,7 +14,7 @@ import typer
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.memories import typed_parameters
 from knnmt.cli.progress import track
-from knnmt.cli.translate import lines_of, load, show_warning, translate
+from knnmt.cli.translate import lines_of, load, translate
 from knnmt.errors import InputError, KnnmtWarning, SettingError
 
 if TYPE_CHECKING:
@@ -90,7 +90,6 @@ def explain(
     keyboard = not texts and not files and sys.stdin.isatty()
     if keyboard:
         print("Reading lines from the keyboard; Ctrl-D ends.", file=sys.stderr)
-    warnings.showwarning = show_warning
     warnings.simplefilter("default", KnnmtWarning)  # once, though a text is translated with the memory and without
     loading = {name: options.pop(name) for name in _OF_LOADING}
     decoding = {name: options.pop(name) for name in _OF_DECODING}

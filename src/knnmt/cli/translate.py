@@ -266,7 +266,6 @@ def translate(
     # What comes through a pipe comes once, and cannot be counted first.
     countable = files and all(file.is_file() for file in files)
     total = sum(1 for file in files or [] for _ in read_lines(file)) if countable else None
-    warnings.showwarning = show_warning
     warnings.simplefilter("always", KnnmtWarning)
     warnings.simplefilter("ignore", NoTranslationWarning)  # said with the number of the line
 
@@ -311,10 +310,10 @@ def load(
     exact: bool,
     retrieval: dict[str, Any],
 ) -> Translator:
-    """A translator for a command; says where its store could do with an index."""
+    """A translator for a command."""
     with heavy_imports():
         from knnmt.translator.translator import Translator
-    translator = Translator(
+    return Translator(
         model,
         device=device,
         dtype=dtype,
@@ -325,11 +324,6 @@ def load(
         target_lang=languages[1],
         **retrieval,
     )
-    if datastore is not None and not exact:
-        found = translator.memories.retrieval(datastore, retrieval)
-        if found.config.fast is None and (hint := found.store.index.hint):
-            print(f"knnmt: {datastore}: {hint}", file=sys.stderr)
-    return translator
 
 
 def lines_of(files: list[Path] | None) -> Iterator[str]:
@@ -338,8 +332,3 @@ def lines_of(files: list[Path] | None) -> Iterator[str]:
         yield from decode_lines(sys.stdin.buffer, "standard input")
     for file in files or []:
         yield from read_lines(file)
-
-
-def show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Say a warning as a line, without the place in the code."""
-    print(f"knnmt: warning: {message}", file=sys.stderr)

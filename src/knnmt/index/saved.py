@@ -22,11 +22,13 @@ from knnmt.datastore.publication import publish_file, storage_errors
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, DatastoreVersionError, SettingError
 from knnmt.index.entries import Entries, shared_beginning
-from knnmt.index.faiss_index import FaissIndex, Progress, unheard
+from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.kinds import EXACT, SearchSettings, kind_named
+from knnmt.index.progress import Progress, unheard
 
 FORMAT = "knnmt index"
 VERSION = 1
+MISSING = "missing"  # in the fidelity of exact search that nobody chose: the package that anything else needs
 _RECORD = "index.json"
 _SCRATCH = "written.faiss"
 _FELT = 10_000  # entries newer than an index, from which exact search of them takes its time

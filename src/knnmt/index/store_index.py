@@ -5,6 +5,9 @@ What the saved index covers is searched with it, entries newer than it exactly, 
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
@@ -15,7 +18,7 @@ from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.on_device import DeviceIndex
-from knnmt.index.saved import SavedIndex, open_saved, read_saved
+from knnmt.index.saved import MISSING, SavedIndex, open_saved, read_saved
 
 Part = ExactIndex | DeviceIndex
 Taken = tuple[SavedIndex | None, FaissIndex | None, MissingDependencyError | None]
@@ -144,16 +147,32 @@ class StoreIndex:
     @property
     def hint(self) -> str | None:
         """What would make the search better, or None."""
+        return self.hint_for(self._store.path)
+
+    @property
+    def lacks_faiss(self) -> bool:
+        """Whether FAISS would make the search better, and is not installed."""
+        many = self._index is None and self.entries.entries > _MANY
+        return self._missing is not None or (many and find_spec("faiss") is None)
+
+    def hint_for(self, path: Path) -> str | None:
+        """The same for a store that will be in another place."""
         if self._exact or self._device.type != "cpu":
             return None
-        command = f"`knnmt index {self._store.path}`"
+        command = f"`knnmt index {path}`"
         if self._damaged is not None:
             return f"searched exactly, for its index cannot be used: {self._damaged}"
         if self._missing is not None:
             return f"searched exactly, for {self._missing}"
         if self._stale:
             return f"searched exactly, for the index is of an earlier state of the store; {command} builds it again"
-        known = self.saved.entries if self.saved and self.saved.stored is None else self._covered
+        if self.lacks_faiss:
+            return (
+                "every key is looked at in every step, for FAISS is not installed: `pip install 'knnmt[faiss]'` and "
+                f"then {command} make it many times as fast"
+            )
+        chosen = self.saved is not None and self.saved.stored is None and MISSING not in self.saved.fidelity
+        known = self.saved.entries if self.saved and chosen else self._covered
         if self.entries.entries <= max(known + _MANY, 2 * known if self._index is None else 0):
             return None
         if self._index is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
 from knnmt.engine.checkpoint import find_checkpoint
 from knnmt.engine.shipped import DEFAULT_MODEL
-from knnmt.errors import MissingDependencyError, ModelNotFoundError, SettingError
+from knnmt.errors import MissingDependencyError, ModelNotFoundError, SettingError, SlowSearchWarning
 from knnmt.retrieval.calibration import DEFAULT_K, Calibration, calibrate
 from knnmt.retrieval.fast import UNTUNED
 from knnmt.retrieval.gate import ThresholdGate, TrainedGate, gate_changed
@@ -30,6 +31,7 @@ THE_CALLS_STORE = "\0"  # no path can be that, so that a store may have any name
 _FEW_SENTENCES = 50  # asked by a store that nothing was estimated for, whenever it is opened
 _PLAIN = ("k", "interpolation_weight", "temperature", "use_counts")  # settings that configurations call the same
 Store = str | Path | Datastore
+_said: set[object] = set()  # what was warned of in this process
 
 
 def languages_of(store: Store) -> tuple[str, str]:
@@ -107,6 +109,7 @@ class Memory:
 
     settings_changed: when the settings that `calibration` and `profiles` come from were written, 0 where there are none
     gate: read when a call first asks for it; gate_changed: when it was written
+    judged: whether somebody was warned where its search is slow
     """
 
     opened: OpenStore
@@ -116,6 +119,7 @@ class Memory:
     settings_changed: int
     gate: TrainedGate | None = None
     gate_changed: int = 0
+    judged: bool = False
 
 
 class Memories:
@@ -150,6 +154,7 @@ class Memories:
         for path in self._open.keys() & {_place(each) for each in datastores}:
             memory = self._open[path]
             grown = memory.opened.refresh()
+            memory.judged &= not grown
             self._read_settings(memory)
             if grown and memory.gate is not None:
                 memory.gate.recount(memory.opened.store)
@@ -168,6 +173,9 @@ class Memories:
         """How a call with these settings retrieves. Calls with equal settings get the same one."""
         memory = self.open(datastore)
         config = resolve(memory, settings)
+        if config.fast is None and not memory.judged:
+            memory.judged = True
+            warn_if_slow(memory.opened)
         path, alpha = memory.opened.store.path, config.gate
         if alpha is None:
             return self._retrievals.setdefault((path, config), Retrieval(memory.opened, config))
@@ -194,6 +202,18 @@ class Memories:
         held_out = sample(opened.index.entries, _FEW_SENTENCES)
         estimated = calibrate(held_out, held_out.search(opened.index, DEFAULT_K), self._engine)
         return estimated or Calibration.unknown()
+
+
+def warn_if_slow(opened: OpenStore, place: Path | None = None) -> None:
+    """Warn of a search that could be much faster, and say how: once a process of a store, once of a missing package.
+
+    place: where the store will be, if it is still being made
+    """
+    place = place or opened.store.path
+    about = "faiss" if opened.index.lacks_faiss else place
+    if about not in _said and (hint := opened.index.hint_for(place)):
+        _said.add(about)
+        warnings.warn(f"{place}: {hint}", SlowSearchWarning, stacklevel=3)
 
 
 def _place(datastore: Store) -> Path:
