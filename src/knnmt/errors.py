@@ -26,6 +26,7 @@
     ├── CutTranslationWarning   a translation reached the maximum length before it ended
     ├── IgnoredSettingWarning   a checkpoint asks for something that decoding here does not do
     ├── NoTranslationWarning    a text among others has no translation
+    ├── SlowSearchWarning       a large store is searched without an index
     └── LanguageWarning         text looks like another language than the one it was said to be
 
 A message says what was expected, what came, where, and what can be done.
@@ -144,6 +145,10 @@ class LanguageWarning(KnnmtWarning):
 
 class NoTranslationWarning(KnnmtWarning):
     """A text among others has no translation."""
+
+
+class SlowSearchWarning(KnnmtWarning):
+    """A large store is searched without an index, or much of it is."""
 
 
 class IgnoredSettingWarning(KnnmtWarning):

@@ -33,6 +33,7 @@ def test_one_command_from_memories_to_translations(
         "built",
         "index",
         "tuned",
+        "compared",
         "perplexity",
         "BLEU",
         "put in",

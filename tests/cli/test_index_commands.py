@@ -28,6 +28,7 @@ from knnmt.index import store_index
 from knnmt.index.saved import build_index, read_saved
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.calibration import Calibration
+from knnmt.translator import memories
 
 FIXED = {"interpolation_weight": 0.7, "temperature": 9.0}
 LINES = "Satz 3 ja ja\nanders\n\nSatz 12\n"
@@ -241,11 +242,45 @@ def test_a_large_store_without_index_gives_a_hint(
     store: Path, model: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_index, "_MANY", 10)
+    monkeypatch.setattr(memories, "_said", set())
     _, said = succeeds("translate", "-d", store, *model, stdin=LINES)
-    assert f"knnmt: {store}: searched exactly; `knnmt index {store}` makes it faster\n" in said
+    assert said.count(f"knnmt: warning: {store}: searched exactly; `knnmt index {store}` makes it faster\n") == 1
+    monkeypatch.setattr(memories, "_said", set())
     assert "searched" not in succeeds("translate", "-d", store, "--exact", *model, stdin=LINES)[1]
     build_index(Datastore.open(store), "exact")
     assert "searched" not in succeeds("translate", "-d", store, *model, stdin=LINES)[1]
+
+
+@pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
+@pytest.mark.filterwarnings("default::knnmt.errors.SlowSearchWarning")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "build {memory} -o {new}",
+        "adapt {memory} -o {new} --sample 1",
+        "translate -d {store} --max-tokens 4",
+        "tune {store} --dev {dev} --no-save",
+        "train-gate {store} --dev {dev} --epochs 1 --no-save",
+        "evaluate --pairs {dev} -d {store} --system other={store},k=2 --beam 1",
+    ],
+)
+def test_that_faiss_is_missing_is_said_once_where_it_is_felt(
+    store: Path, model: list[str], tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_index, "_MANY", 10)
+    monkeypatch.setattr("knnmt.retrieval.chooser._SMALL", 10)
+    monkeypatch.setattr(memories, "_said", set())
+    monkeypatch.setattr("knnmt.evaluation.tuning.CACHE_PAIRS", 1)
+    monkeypatch.setattr("knnmt.evaluation.adapting.CACHE_PAIRS", 1)
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    places = {"store": store, "memory": tmp_path / "m.tsv", "dev": tmp_path / "d.tsv", "new": tmp_path / "new.store"}
+    for name, pairs in (("memory", some_pairs(420)), ("dev", some_pairs(12, start=300))):
+        text = "".join(f"{each.source}\t{each.target}\n" for each in pairs)
+        places[name].write_text(text, encoding="utf-8")
+    said = "".join(succeeds(*command.format(**places).split(), *model, stdin=LINES))
+    assert said.count("pip install 'knnmt[faiss]'") == 1
+    named = places["new"] if "{new}" in command else store
+    assert f"`knnmt index {named}`" in said
 
 
 def test_the_index_is_verified_with_its_store(store: Path) -> None:

@@ -278,9 +278,13 @@ def test_removed_entries_are_never_found_and_leave_no_gap(kind: str, share: floa
 def test_memory_stays_bounded_and_progress_is_told(store: Datastore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("knnmt.index.faiss_index._BLOCK", 1000)
     heard: list[tuple[int, int]] = []
-    kind = KINDS["ivf-flat"]
-    FaissIndex.train_and_add(Entries(store), kind, progress=lambda done, of: heard.append((done, of)))
-    assert heard == [(done, 4000) for done in (0, 1000, 2000, 2500, 3500, 4000)]
+
+    def hear(done: int, of: int) -> None:
+        heard.append((done, of))
+
+    FaissIndex.train_and_add(Entries(store), KINDS["ivf-flat"], progress=hear, training=hear)
+    training = [(step, 12) for step in (0, 1, *range(1, 11), 12)]  # transforms, ten rounds of k-means, codes
+    assert heard == [*training, *((done, 4000) for done in (0, 1000, 2000, 2500, 3500, 4000))]
 
 
 def test_faiss_uses_as_many_threads_as_torch_and_blas(indexes: dict[str, FaissIndex]) -> None:

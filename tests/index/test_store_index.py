@@ -21,7 +21,7 @@ from knnmt.index import store_index
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.index.kinds import SearchSettings
-from knnmt.index.saved import build_index, revise_index, update_index
+from knnmt.index.saved import MISSING, build_index, revise_index, update_index
 from knnmt.index.store_index import Part, StoreIndex, extended
 
 QUERIES = torch.from_numpy(clustered(20, seed=9))
@@ -214,6 +214,26 @@ def test_hints_where_exact_search_is_felt(store: Datastore, monkeypatch: pytest.
     append_keys(store.path, clustered(1001, seed=3))
     index.refresh()
     assert index.hint == f"entries newer than the index are searched exactly; `knnmt index {store.path}` takes them in"
+
+
+def test_a_missing_faiss_is_said_of_stores_where_it_is_felt(
+    store: Datastore, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = "every key is looked at in every step, for FAISS is not installed: `pip install 'knnmt[faiss]'` and then "
+    faiss_or_skip()
+    assert not StoreIndex(store).lacks_faiss
+    request.getfixturevalue("no_faiss")
+    assert StoreIndex(store).hint is None  # so few are searched in no time
+    monkeypatch.setattr(store_index, "_MANY", 1000)
+    assert str(StoreIndex(store).hint).startswith(f"{without}`knnmt index {store.path}` make")
+    build_index(store, "exact")  # which is all that there is to choose
+    assert str(StoreIndex(store).hint).startswith(without)
+    assert "`knnmt index /later`" in str(StoreIndex(store).hint_for(Path("/later")))
+    assert StoreIndex(store, exact=True).hint is None
+    revise_index(store, fidelity={MISSING: "faiss-cpu"})
+    monkeypatch.undo()  # it is installed
+    monkeypatch.setattr(store_index, "_MANY", 1000)
+    assert str(StoreIndex(store).hint) == f"searched exactly; `knnmt index {store.path}` makes it faster"
 
 
 def test_a_damaged_index_is_refused(store: Datastore) -> None:

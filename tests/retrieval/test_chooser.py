@@ -18,7 +18,7 @@ from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.kinds import EXACT, KINDS, SearchSettings
-from knnmt.index.saved import read_saved
+from knnmt.index.saved import MISSING, read_saved
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval import chooser
 from knnmt.retrieval.chooser import CANDIDATES, Candidate, Chooser, Target, _settings_to_try
@@ -199,8 +199,15 @@ def test_without_faiss_search_is_exact_and_the_reason_says_why(
     choosing, held_out = chooser_of(store)
     choice = choosing.choose(Target())
     assert choice.chosen.kind == EXACT
-    assert choice.reason.count("pip install 'knnmt[faiss]'") == 1
+    assert choice.reason == (
+        "every key is looked at, for an index other than exact search needs the package 'faiss-cpu', which is not "
+        f"installed: pip install 'knnmt[faiss]'; then `knnmt index {store.path}`"
+    )
     assert_saved(store, choice.chosen, held_out)
+    saved = read_saved(store)
+    assert saved is not None
+    assert saved.fidelity[MISSING] == "faiss-cpu"
+    assert saved.fidelity["recall"] == 1
 
 
 def test_a_kind_that_does_not_exist_is_refused_before_anything_is_measured(store: Datastore) -> None:

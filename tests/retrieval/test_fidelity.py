@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from index_stores import clustered, write_store
 from torch import Tensor
 
-from knnmt.index.base import Found
+from knnmt.index.base import Found, nothing
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.retrieval.fidelity import BATCHES, Fidelity, fidelity, milliseconds_per_batch, total_variation
@@ -112,4 +113,19 @@ def test_times_are_those_of_batches_of_each_size(entries: Entries) -> None:
 
     times = milliseconds_per_batch(Noting(), QUERIES, 8)
     assert set(Noting.asked) == set(times) == set(BATCHES)
+    assert len(Noting.asked) == 7 * len(BATCHES)
     assert all(each > 0 for each in times.values())
+
+
+def test_long_searches_are_timed_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(step=0.11)
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    asked: list[int] = []
+
+    class Slow:
+        def search(self, queries: Tensor, _k: int) -> Found:
+            asked.append(len(queries))
+            return nothing(queries)
+
+    assert milliseconds_per_batch(Slow(), QUERIES, 8) == pytest.approx(dict.fromkeys(BATCHES, 110))
+    assert asked == [size for size in BATCHES for _ in range(3)]

@@ -169,3 +169,21 @@ def test_development_pairs_that_do_not_fit_are_left_out(tiny: TransformerEngine,
     assert torch.equal(held_out.queries, forced_queries(tiny, entries, good, lambda states: states.float()).queries)
     with pytest.raises(InputError, match="no pair fits the model"):
         forced_queries(tiny, entries, [long], lambda states: states.float())
+
+
+def test_of_long_sentences_fewer_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("knnmt.retrieval.held_out._POSITIONS", 240)
+    monkeypatch.setattr("knnmt.retrieval.held_out._FEWEST", 20)
+    entries = Entries(write_store(tmp_path / "s", [clustered(800)]))  # sentences of eight
+    assert len(sample(entries, 25).queries) == 200  # as many as were asked for
+    assert len(sample(entries, 90).queries) == 240
+    monkeypatch.setattr("knnmt.retrieval.held_out._FEWEST", 40)
+    assert len(sample(entries, 90).queries) == 320
+
+
+def test_one_hears_how_far_a_search_is(tmp_path: Path) -> None:
+    entries = Entries(write_store(tmp_path / "s", [clustered(800)]))
+    heard: list[tuple[int, int]] = []
+    held_out = sample(entries, 90)
+    held_out.search(ExactIndex(entries), K, lambda done, of: heard.append((done, of)))
+    assert heard == [(0, 720), (512, 720), (720, 720)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from knnmt.compression.pca import reduce
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError
+from knnmt.index.progress import Progress
 from knnmt.index.saved import read_saved
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval import fidelity
@@ -53,6 +56,31 @@ def test_an_index_of_a_kind(store: Datastore, tiny: TransformerEngine) -> None:
     choice = prepare(store, tiny, Target(0.5, 0.5), ["ivf-flat"])
     assert choice.chosen.kind == "ivf-flat"
     assert StoreIndex(store).description.startswith("ivf-flat")
+
+
+def test_one_sees_how_far_everything_that_takes_long_is(store: Datastore, tiny: TransformerEngine) -> None:
+    faiss_or_skip()
+    seen: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    under_way: list[str] = []
+
+    @contextmanager
+    def bars(description: str, unit: str) -> Iterator[Progress]:
+        def progress(done: int, of: int) -> None:
+            seen.setdefault((description, unit), []).append((done, of))
+            assert under_way in ([], [description])  # a terminal has room for one bar at a time
+            under_way[:] = [description] if done < of else []
+
+        yield progress
+        assert under_way == []
+
+    prepare(store, tiny, Target(0.5, 0.5), ["ivf-flat"], bars=bars)
+    assert list(seen) == [
+        ("searching exactly", "queries"),
+        ("training ivf-flat", "steps"),
+        ("adding to ivf-flat", "entries"),
+        ("measuring ivf-flat", "queries"),
+    ]
+    assert all(told[0][0] == 0 and told[-1][0] == told[-1][1] > 0 for told in seen.values())
 
 
 def test_development_pairs_ask_in_the_place_of_the_store(store: Datastore, tiny: TransformerEngine) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,18 @@ from knnmt.config import CacheConfig, Fading, RetrievalConfig
 from knnmt.datastore.settings import read_settings
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, NotADatastoreError, SettingError
+from knnmt.errors import (
+    DatastoreDamagedError,
+    DatastoreMismatchError,
+    NotADatastoreError,
+    SettingError,
+    SlowSearchWarning,
+)
+from knnmt.index import store_index
 from knnmt.retrieval.calibration import Calibration
 from knnmt.retrieval.preparation import prepare
 from knnmt.retrieval.profiles import Profile, write_profiles
+from knnmt.translator import memories
 from knnmt.translator.memories import Memories, resolve
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
@@ -331,3 +341,24 @@ def test_a_store_may_have_any_name(tiny_checkpoint: Path, tiny: TransformerEngin
     request = Request("Satz 3 ja", str(tmp_path / "default"))
     found = Translator(tiny_checkpoint, device="cpu").translate(request, evidence=True)
     assert all(token.evidence for token in found.tokens)
+
+
+def test_a_slow_search_is_warned_of_once_a_process(
+    tiny_checkpoint: Path, store: Datastore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Datastore.open(shutil.copytree(store.path, tmp_path / "other"))
+    monkeypatch.setattr(memories, "_said", set())
+    monkeypatch.setattr(store_index, "_MANY", 10)
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with warnings.catch_warnings():  # none where nobody asked for anything faster
+        warnings.simplefilter("error")
+        Translator(tiny_checkpoint, device="cpu", datastore=store, exact=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        translator = Translator(tiny_checkpoint, device="cpu", datastore=store)
+        translator.translate(["Satz 3"], max_tokens=3)
+        translator.translate(["Satz 3"], max_tokens=3, datastore=other, k=2)
+        Translator(tiny_checkpoint, device="cpu", datastore=other)
+    (said,) = [str(each.message) for each in caught if each.category is SlowSearchWarning]
+    assert said.startswith(f"{store.path}: every key is looked at in every step, for FAISS is not installed: `pip ")
+    assert f"`knnmt index {store.path}`" in said

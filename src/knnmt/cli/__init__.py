@@ -30,7 +30,11 @@ from knnmt.cli import (
 )
 from knnmt.cli.ending import TRACEBACK, run
 from knnmt.cli.streams import guard_streams
+from knnmt.corpus.visible import visible
+from knnmt.errors import LanguageWarning
 from knnmt.version import __version__
+
+_said_of_languages: set[str] = set()
 
 app = typer.Typer(
     name="knnmt",
@@ -76,7 +80,7 @@ def _show_tracebacks(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001 - its callback does it
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     traceback: Annotated[
@@ -88,11 +92,19 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    pass
+    warnings.showwarning = _show_warning
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Say a warning as a line, without the place in the code; of a memory that is read twice, once."""
+    if isinstance(message, LanguageWarning):
+        if str(message) in _said_of_languages:
+            return
+        _said_of_languages.add(str(message))
+    print(f"knnmt: warning: {visible(str(message))}", file=sys.stderr)
 
 
 def main() -> None:
     """Run a command; what goes wrong comes as one message, without a traceback."""
-    warnings.showwarning = translate.show_warning
     guard_streams()
     sys.exit(run(app))

@@ -16,7 +16,6 @@ from knnmt.cli.languages import SourceLanguage, TargetLanguage, languages_of_tex
 from knnmt.cli.options import StoresAsSystems
 from knnmt.cli.progress import track
 from knnmt.cli.start import heavy_imports
-from knnmt.cli.translate import show_warning
 from knnmt.corpus.options import ReadingConfig
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import KnnmtWarning, SettingError
@@ -141,7 +140,6 @@ def evaluate(
         raise SettingError("--no-base leaves no system to evaluate; name one: -d STORE, or --system NAME=STORE,…")
     languages = languages_of_text(model, source_language, target_language)
     text = _text(source, reference, pairs, ReadingConfig(*languages), cast("Half", half))
-    warnings.showwarning = show_warning
     warnings.simplefilter("always", KnnmtWarning)
     with heavy_imports():
         from knnmt.evaluation.evaluating import evaluate as run_evaluation

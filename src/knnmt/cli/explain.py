@@ -15,7 +15,7 @@ from knnmt.cli.interrupt import ends_with
 from knnmt.cli.memories import typed_parameters
 from knnmt.cli.progress import track
 from knnmt.cli.streams import noticing_loss, unguarded
-from knnmt.cli.translate import count_lines, lines_of, load, show_warning, translate
+from knnmt.cli.translate import count_lines, lines_of, load, translate
 from knnmt.errors import InputError, KnnmtWarning, SettingError
 
 if TYPE_CHECKING:
@@ -101,7 +101,6 @@ def explain(
     keyboard = not texts and not files and sys.stdin.isatty()
     if keyboard:
         print("Reading lines from the keyboard; Ctrl-D ends.", file=sys.stderr)
-    warnings.showwarning = show_warning
     warnings.simplefilter("default", KnnmtWarning)  # once, though a text is translated with the memory and without
     plain = options.pop("plain")
     if not texts:

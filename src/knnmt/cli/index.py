@@ -57,7 +57,8 @@ def index(
 
     Candidates are measured against exact search over the full keys: recall is the part of the nearest entries found,
     variation the mean total variation between the memory's distributions, ms the time for 5, 40 and 80 queries at once.
-    The fastest that holds both limits is saved beside the store.
+    pq4 is saved beside the store if it holds both limits and is faster than exact search, else rabitq is tried, too; of
+    kinds that are named, the fastest that holds them.
 
     Examples:
 
@@ -83,7 +84,7 @@ def index(
             raise SettingError(f"--kind must be one of {', '.join([EXACT, *KINDS])} or all, got {name!r}")
     target = Target(recall, variation, None if memory is None else memory << 20)
     with ends_with("the store keeps the index it had", store / INDEXES / "index.json", "the store has its new index"):
-        prepare_store(opened, engine, target, kinds, development, first_good=False, table=typer.echo)
+        prepare_store(opened, engine, target, kinds, development, first_good=kinds is None, table=typer.echo)
 
 
 def prepare_store(
@@ -115,8 +116,7 @@ def prepare_store(
         measured = f"{candidate.fidelity.recall:7.3f} {candidate.fidelity.variation:10.4f}"
         table(f"{candidate.name:<42} {measured} {times} {candidate.bytes_per_entry:8,}")
 
-    with passing_bars("indexing", "entries") as progress:
-        choice = prepare(store, engine, target, kinds, pairs, first_good, line, progress)
+    choice = prepare(store, engine, target, kinds, pairs, first_good, line, passing_bars)
     typer.echo(f"index      {choice.chosen.name}: {choice.reason}")
     if calibration := Calibration.of(store.path):
         typer.echo(f"settings   {calibration.config().signature()}, estimated from {calibration.queries:,} entries")

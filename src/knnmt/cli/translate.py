@@ -23,15 +23,13 @@ from knnmt.cli.start import heavy_imports
 from knnmt.corpus.lines import decode_lines, read_lines
 from knnmt.corpus.plain_text import require_plain_text
 from knnmt.corpus.sides import watched
-from knnmt.corpus.visible import visible
 from knnmt.engine.shipped import DEFAULT_MODEL
-from knnmt.errors import InputError, KnnmtWarning, LanguageWarning, NoTranslationWarning, SettingError
+from knnmt.errors import InputError, KnnmtWarning, NoTranslationWarning, SettingError
 
 if TYPE_CHECKING:
     from knnmt.translator.translator import Translator
 
 _MEMORY = "With a datastore"
-_said_of_languages: set[str] = set()
 
 
 def translate(
@@ -295,7 +293,6 @@ def translate(
     if keyboard:
         print("Reading lines from the keyboard; Ctrl-D ends.", file=sys.stderr)
     total = len(texts) if texts else count_lines(files, plain)
-    warnings.showwarning = show_warning
     warnings.simplefilter("always", KnnmtWarning)
     warnings.simplefilter("ignore", NoTranslationWarning)  # said with the number of the line
 
@@ -354,10 +351,10 @@ def load(
     exact: bool,
     retrieval: dict[str, Any],
 ) -> Translator:
-    """A translator for a command; says where its store could do with an index."""
+    """A translator for a command."""
     with heavy_imports():
         from knnmt.translator.translator import Translator
-    translator = Translator(
+    return Translator(
         model,
         device=device,
         dtype=dtype,
@@ -368,11 +365,6 @@ def load(
         target_lang=languages[1],
         **retrieval,
     )
-    if datastore is not None and not exact:
-        found = translator.memories.retrieval(datastore, retrieval)
-        if found.config.fast is None and (hint := found.store.index.hint):
-            print(f"knnmt: {datastore}: {hint}", file=sys.stderr)
-    return translator
 
 
 def count_lines(files: list[Path] | None, plain: bool) -> int | None:
@@ -399,12 +391,3 @@ def lines_of(files: list[Path] | None, plain: bool = False) -> Iterator[str]:
 def _look_at_standard_input(plain: bool) -> None:
     if isinstance(sys.stdin.buffer, io.BufferedReader):
         require_plain_text(None, sys.stdin.buffer.peek(), plain)
-
-
-def show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Say a warning as a line, without the place in the code; of a memory that is read twice, once."""
-    if isinstance(message, LanguageWarning):
-        if str(message) in _said_of_languages:
-            return
-        _said_of_languages.add(str(message))
-    print(f"knnmt: warning: {visible(str(message))}", file=sys.stderr)

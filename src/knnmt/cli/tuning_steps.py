@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -95,14 +94,14 @@ class TuningSteps:
     def __init__(
         self, translator: Translator, memory: Memory, text: Text, sample: int, fast: FastConfig | None = None
     ) -> None:
-        from knnmt.translator.memories import resolve
+        from knnmt.translator.memories import resolve, warn_if_slow
 
         self._fast = fast
         self._translator, self._memory, self._text, self._sample = translator, memory, text, sample
         self._store = memory.opened.store.path
         self._scored_pairs = min(sample, len(text.tuning))
-        if memory.opened.index.hint and fast is None:
-            print(f"knnmt: {self._store}: {memory.opened.index.hint}", file=sys.stderr)
+        if fast is None:
+            warn_if_slow(memory.opened)
 
         def known(settings: dict[str, int]) -> RetrievalConfig | None:
             try:

@@ -10,7 +10,6 @@ import glob
 import hashlib
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from knnmt.evaluation.gain import Gain, measure_gain
 from knnmt.evaluation.holding_out import FEWEST, Plan
 from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.tuning import CACHE_PAIRS, beam_states, save_tuned
+from knnmt.index.progress import Bars, no_bars
 from knnmt.index.saved import lags, read_saved, update_index
 from knnmt.records import as_record
 from knnmt.retrieval.cache_tuning import cache_trade_offs, largest_threshold
@@ -37,18 +37,12 @@ from knnmt.retrieval.likelihood import Positions
 from knnmt.retrieval.preparation import prepare
 from knnmt.retrieval.profiles import default_profile, read_profiles
 from knnmt.retrieval.tuning import Compared, tune
-from knnmt.translator.memories import resolve
+from knnmt.translator.memories import resolve, warn_if_slow
 from knnmt.translator.translator import Translator
 
 _PROFILES = ("knn", "knn-fixed", "cache")
 _CACHE_LOSS = 0.01  # most nats a token that the cache may lose
 _GAIN, _COMPARED = "gain", "compared"  # the sections of a store's settings that keep what was measured
-Bars = Callable[[str, str], AbstractContextManager[Callable[[int, int], None]]]
-
-
-def no_bars(_description: str, _unit: str) -> AbstractContextManager[Callable[[int, int], None]]:
-    """Show nobody how far it is."""
-    return nullcontext(lambda _done, _total: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +80,7 @@ def adapt(
         work.mkdir(parents=True, exist_ok=True)
     with writer_lock(work):
         require_free(store)
-        making = _Making(work / "store", plan, translator, tell, bars)
+        making = _Making(work / "store", store, plan, translator, tell, bars)
         try:
             making.build(config)
             making.index()
@@ -111,8 +105,11 @@ def _digest(plan: Plan, translator: Translator, config: BuildConfig, sample: int
 class _Making:
     """An unfinished store, and the steps to finish it, each of which sees whether it is done already."""
 
-    def __init__(self, path: Path, plan: Plan, translator: Translator, tell: Callable[[str], None], bars: Bars) -> None:
-        self.path = path
+    def __init__(
+        self, path: Path, place: Path, plan: Plan, translator: Translator, tell: Callable[[str], None], bars: Bars
+    ) -> None:
+        """place: where it will be"""
+        self.path, self._place = path, place
         self._plan, self._translator, self._tell, self._bars = plan, translator, tell, bars
         self._reported: Positions | None = None
 
@@ -148,12 +145,12 @@ class _Making:
         """With settings estimated from the store."""
         store = self._open()
         if read_saved(store) is None:
-            with self._bars("indexing", "entries") as progress:
-                prepare(store, self._translator.engine, first_good=True, progress=progress)
+            prepare(store, self._translator.engine, first_good=True, bars=self._bars)
         saved = read_saved(store)
         if saved is not None:
             recall = f", which finds {saved.fidelity['recall']:.1%} of the nearest" if saved.fidelity else ""
             self._tell(f"index      {saved.kind}{recall}")
+        warn_if_slow(self._translator.memories.open(self.path).opened, self._place)
 
     def tune(self) -> bool:
         """Choose profiles by likelihood and τ over beams; False where there is too little text for that."""

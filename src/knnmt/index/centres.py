@@ -5,6 +5,8 @@ FAISS can do both; its wheel brings a BLAS that knows no recent CPU, and was fou
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -13,11 +15,17 @@ from knnmt.index.base import Found
 _BLOCK = 1 << 13
 
 
-def train_centres(keys: Tensor, count: int, seed: int, rounds: int = 10) -> Tensor:
-    """k-means from `count` keys chosen by chance: (keys, dim) -> (count, dim). A centre left alone moves to a key."""
+def train_centres(
+    keys: Tensor, count: int, seed: int, rounds: int = 10, hear: Callable[[int], None] = lambda _: None
+) -> Tensor:
+    """k-means from `count` keys chosen by chance: (keys, dim) -> (count, dim). A centre left alone moves to a key.
+
+    `hear` is told how many rounds are done.
+    """
     generator = torch.Generator().manual_seed(seed)
     centres = keys[torch.randperm(len(keys), generator=generator)[:count]].clone()
-    for _ in range(rounds):
+    for done in range(rounds):
+        hear(done)
         sums, sizes = torch.zeros_like(centres), torch.zeros(count, device=keys.device)
         for block in torch.split(keys, _BLOCK):
             nearest = torch.addmm(centres.square().sum(1), block, centres.T, alpha=-2).argmin(1)

@@ -28,18 +28,14 @@ from knnmt.index.exact import rerank
 from knnmt.index.faiss_checks import require_sound
 from knnmt.index.four_bit import FourBitSearch
 from knnmt.index.kinds import Kind, SearchSettings
+from knnmt.index.progress import Progress, unheard
 from knnmt.threads import FAISS_SPINS, loading
 
-Progress = Callable[[int, int], None]
 _BLOCK = 1 << 16
 _BYTES_BESIDES = 1 << 24
 _TRAIN_AT_LEAST = 1 << 16
 _PER_NEIGHBOUR = 2  # candidates that are measured again for each neighbour asked for, or more
 _BLAS_FROM = 20  # queries; FAISS 1.15 would never use BLAS for fewer than 128,000, and is four times slower for it
-
-
-def unheard(_done: int, _entries: int) -> None:
-    """Tell nobody."""
 
 
 def load_faiss() -> Any:
@@ -85,37 +81,47 @@ class FaissIndex:
             self._take_arrays()
 
     @classmethod
-    def train_and_add(cls, entries: Entries, kind: Kind, seed: int = 0, progress: Progress = unheard) -> FaissIndex:
-        """An index of all entries. `progress` hears how many are added, of how many; training comes before the first.
+    def train_and_add(
+        cls, entries: Entries, kind: Kind, seed: int = 0, progress: Progress = unheard, training: Progress = unheard
+    ) -> FaissIndex:
+        """An index of all entries. `training` hears first how many steps of that are done, of how many, and `progress`
+        then how many entries are added.
 
         The same seed and number of threads give the same index (hnsw aside: its threads race).
         """
         faiss = load_faiss()
         index = faiss.index_factory(entries.dim, kind.factory(entries.entries, entries.dim))
         made = cls(index, entries, kind.settings)
-        progress(0, entries.entries)
         if not index.is_trained:
-            made._train(entries, kind, seed)
+            made._train(entries, kind, seed, training)
+        progress(0, entries.entries)
         made.add(entries, progress)
         return made
 
-    def _train(self, entries: Entries, kind: Kind, seed: int) -> None:
+    def _train(self, entries: Entries, kind: Kind, seed: int, progress: Progress) -> None:
         """Train the transforms, the centres and the codes on keys chosen by chance."""
         faiss, lists = load_faiss(), self._lists
+        steps = kind.training_rounds + 2
+        progress(0, steps)
         keys = _sample(entries, max(_TRAIN_AT_LEAST, kind.training_per_list * (lists.nlist if lists else 0)), seed)
         if not self._ours or not isinstance(faiss.downcast_index(lists.quantizer), faiss.IndexFlat):
             self._index.train(keys)
             self._take_arrays()
+            progress(steps, steps)
             return
         for transform in self._transforms:
             transform.train(keys)
             keys = transform.apply(keys)
-        centres = train_centres(torch.from_numpy(keys), lists.nlist, seed, kind.training_rounds)
+        progress(1, steps)
+        centres = train_centres(
+            torch.from_numpy(keys), lists.nlist, seed, kind.training_rounds, lambda done: progress(1 + done, steps)
+        )
         lists.quantizer.add(centres.numpy())
         if hasattr(lists, "pq"):
             lists.pq.cp.seed = seed
             lists.pq.cp.min_points_per_centroid = 1  # a small store is coded finely; no warning is due
         lists.train(keys)
+        progress(steps, steps)
         self._index.is_trained = True
         self._take_arrays()
 

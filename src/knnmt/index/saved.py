@@ -27,13 +27,15 @@ from knnmt.datastore.publication import SCRATCH, clear_files, publish_file, requ
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, DatastoreVersionError, MissingDependencyError, SettingError
 from knnmt.index.entries import Entries, shared_beginning
-from knnmt.index.faiss_index import FaissIndex, Progress, unheard
+from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.kinds import EXACT, KINDS, SearchSettings, kind_named
+from knnmt.index.progress import Progress, unheard
 from knnmt.records import as_record, parse_json, shown
 from knnmt.regular_files import open_regular, read_regular
 
 FORMAT = "knnmt index"
 VERSION = 1
+MISSING = "missing"  # in the fidelity of exact search that nobody chose: the package that anything else needs
 _SCRATCH = "written.faiss"
 # Every name that is written below `indexes/`, with what it is called before it is whole; the record and lock aside.
 _FILES = rf"[a-z0-9-]+-g\d+-[0-9a-f]{{12}}\.faiss|written\.faiss|\.(written\.faiss|index\.json){SCRATCH}"

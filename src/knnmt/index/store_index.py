@@ -6,6 +6,8 @@ What the saved index covers is searched with it, entries newer than it exactly, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from threading import Lock
 
 import torch
@@ -18,7 +20,7 @@ from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.on_device import DeviceIndex
-from knnmt.index.saved import SavedIndex, open_saved, read_saved
+from knnmt.index.saved import MISSING, SavedIndex, open_saved, read_saved
 
 Part = ExactIndex | DeviceIndex
 _MANY = 20_000  # entries from which exact search is felt
@@ -97,16 +99,32 @@ class IndexSnapshot:
     @property
     def hint(self) -> str | None:
         """What would make the search better, or None."""
+        return self.hint_for(self.store.path)
+
+    @property
+    def lacks_faiss(self) -> bool:
+        """Whether FAISS would make the search better, and is not installed."""
+        many = self.approximate is None and self.entries.entries > _MANY
+        return self.missing is not None or (many and find_spec("faiss") is None)
+
+    def hint_for(self, path: Path) -> str | None:
+        """The same for a store that will be in another place."""
         if not self.advises:
             return None
-        command = f"`knnmt index {self.store.path}`"
+        command = f"`knnmt index {path}`"
         if self.damaged is not None:
             return f"searched exactly, for its index cannot be used: {self.damaged}"
         if self.missing is not None:
             return f"searched exactly, for {self.missing}"
         if self.stale:
             return f"searched exactly, for the index is of an earlier state of the store; {command} builds it again"
-        known = self.saved.entries if self.saved and self.saved.stored is None else self.covered
+        if self.lacks_faiss:
+            return (
+                "every key is looked at in every step, for FAISS is not installed: `pip install 'knnmt[faiss]'` and "
+                f"then {command} make it many times as fast"
+            )
+        chosen = self.saved is not None and self.saved.stored is None and MISSING not in self.saved.fidelity
+        known = self.saved.entries if self.saved and chosen else self.covered
         if self.entries.entries <= max(known + _MANY, 2 * known if self.approximate is None else 0):
             return None
         if self.approximate is None:

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.publication import storage_errors
 from knnmt.errors import InputError, MissingDependencyError, SettingError
-from knnmt.evaluation.adapting import Bars, no_bars
 from knnmt.index.faiss_index import load_faiss
+from knnmt.index.progress import Bars, no_bars
 from knnmt.reproduction.config import ReproductionConfig, hold_to_plan
 from knnmt.reproduction.plan import all_rows, chosen_rows
 from knnmt.reproduction.stages import DomainStages, Stage

@@ -20,8 +20,8 @@ from knnmt.config import RetrievalConfig
 from knnmt.corpus.splitting import spread
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
-from knnmt.evaluation.adapting import Bars
 from knnmt.evaluation.running import machine
+from knnmt.index.progress import Bars
 from knnmt.reproduction.config import ReproductionConfig
 from knnmt.reproduction.plan import Row, speed_rows
 from knnmt.reproduction.records import config_of, read_record, settings_of, write_record

@@ -13,9 +13,10 @@ from knnmt.errors import MissingDependencyError
 from knnmt.index.base import Found
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
-from knnmt.index.faiss_index import FaissIndex, Progress, unheard
+from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.kinds import EXACT, KINDS, SearchSettings, kind_named
-from knnmt.index.saved import build_index, save_index
+from knnmt.index.progress import Bars, no_bars
+from knnmt.index.saved import MISSING, build_index, revise_index, save_index
 from knnmt.retrieval.fidelity import BATCHES, Fidelity, fidelity, milliseconds_per_batch
 from knnmt.retrieval.held_out import HeldOutQueries
 
@@ -95,7 +96,7 @@ class Chooser:
         kinds: Sequence[str] | None = None,
         first_good: bool = False,
         hear: Callable[[Candidate], None] = lambda _: None,
-        progress: Progress = unheard,
+        bars: Bars = no_bars,
     ) -> Choice:
         """Measure exact search and the kinds given, and save the fastest that reaches the target.
 
@@ -103,7 +104,7 @@ class Chooser:
             it misses the target, at its most faithful settings
         first_good: stop at the first kind that reaches the target and is faster than exact search
         hear: is told of each candidate as it is measured
-        progress: is told how many entries an index that is built has taken in, of how many
+        bars: shows how far training, adding and measuring are
         """
         to_try = self._worth_trying(kinds)
         only = kinds[0] if kinds is not None and len(kinds) == 1 else None
@@ -112,17 +113,18 @@ class Chooser:
         hear(exact)
         measured, notes = [exact], []
         best = exact
+        missing: MissingDependencyError | None = None
         for kind in to_try:
             needed = KINDS[kind].bytes_per_entry(self._entries.dim) * self._entries.entries
             if needed > limit_bytes:
                 notes.append(f"{kind} would take {needed >> 20:,} MiB")
                 continue
             try:
-                tried = list(self._measure(kind, target, hear, progress))
+                tried = list(self._measure(kind, target, hear, bars))
             except MissingDependencyError as error:
                 if only is not None:
                     raise
-                notes.append(str(error))
+                missing = error
                 break
             measured += tried
             good = [each for each in tried if target.reached_by(each.fidelity)]
@@ -135,7 +137,10 @@ class Chooser:
         chosen = min(
             asked_for, key=lambda each: (not target.reached_by(each.fidelity), each.fidelity.variation), default=best
         )
-        self._save(chosen)
+        self._save(chosen, missing)
+        if missing is not None:
+            reason = f"every key is looked at, for {missing}; then `knnmt index {self._store.path}`"
+            return Choice(chosen, tuple(measured), reason)
         return Choice(chosen, tuple(measured), _reason(chosen, exact, target, only, notes))
 
     def _worth_trying(self, kinds: Sequence[str] | None) -> list[str]:
@@ -147,15 +152,15 @@ class Chooser:
         milliseconds = milliseconds_per_batch(self._exact_index, self._queries.queries, self._k)
         return Candidate(EXACT, SearchSettings(1, 0), Fidelity(1.0, 0.0), milliseconds, 0)
 
-    def _measure(
-        self, kind: str, target: Target, hear: Callable[[Candidate], None], progress: Progress
-    ) -> Iterator[Candidate]:
+    def _measure(self, kind: str, target: Target, hear: Callable[[Candidate], None], bars: Bars) -> Iterator[Candidate]:
         """The index at its own settings and around them, from the cheapest on until one reaches the target."""
-        index = FaissIndex.train_and_add(self._entries, KINDS[kind], progress=progress)
+        with bars(f"training {kind}", "steps") as training, bars(f"adding to {kind}", "entries") as adding:
+            index = FaissIndex.train_and_add(self._entries, KINDS[kind], progress=adding, training=training)
         self._built[kind] = index
         for settings in _settings_to_try(KINDS[kind].settings):
             index.settings = settings
-            found = self._queries.search(index, self._k)
+            with bars(f"measuring {kind}", "queries") as progress:
+                found = self._queries.search(index, self._k, progress)
             measured = fidelity(self._queries.queries, found, self._true, self._entries, self._temperature)
             milliseconds = milliseconds_per_batch(index, self._queries.queries, self._k)
             size = KINDS[kind].bytes_per_entry(self._entries.dim)
@@ -165,14 +170,16 @@ class Chooser:
             if target.reached_by(measured):
                 return
 
-    def _save(self, chosen: Candidate) -> None:
-        known = {**asdict(chosen.fidelity), "k": self._k, "milliseconds": chosen.milliseconds}
+    def _save(self, chosen: Candidate, missing: MissingDependencyError | None) -> None:
+        known = {**asdict(chosen.fidelity), "k": self._k}
         if chosen.kind == EXACT:
             build_index(self._store, EXACT, chosen.settings)
+            if missing is not None:  # nobody chose it, and whoever installs the package can be told of it
+                revise_index(self._store, fidelity={**known, MISSING: missing.package})
         else:
             index = self._built[chosen.kind]
             index.settings = chosen.settings
-            save_index(self._store, index, chosen.kind, known)
+            save_index(self._store, index, chosen.kind, {**known, "milliseconds": chosen.milliseconds})
 
 
 def _settings_to_try(usual: SearchSettings) -> list[SearchSettings]:

@@ -16,10 +16,12 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array
 from knnmt.engine.base import Engine, State
 from knnmt.engine.forced import force_text
-from knnmt.index.base import Found, Index, nearest_first, nothing
+from knnmt.index.base import Found, Index, nearest_first
 from knnmt.index.entries import Entries
+from knnmt.index.progress import Progress, unheard
 
 SENTENCES = 500
+_FEWEST, _POSITIONS = 100, 6_000  # with so many sentences, so many positions tell enough; each is searched exactly
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +40,17 @@ class HeldOutQueries:
     sentences: Tensor
     _text_of_sentence: dict[tuple[int, int], int]
 
-    def search(self, index: Index, k: int) -> Found:
-        """The k nearest entries of each query that stand in no sentence with the same source text."""
-        parts = [self._search(index, torch.arange(i, min(i + 512, len(self.queries))), k) for i in self._starts()]
-        if not parts:
-            return nearest_first(*nothing(self.queries), k)
-        return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+    def search(self, index: Index, k: int, progress: Progress = unheard) -> Found:
+        """The k nearest entries of each query that stand in no sentence with the same source text.
 
-    def _starts(self) -> range:
-        return range(0, len(self.queries), 512)
+        `progress` is told how many queries are searched, of how many.
+        """
+        parts = []
+        for rows in torch.split(torch.arange(len(self.queries)), 512):
+            progress(int(rows[0]) if len(rows) else 0, len(self.queries))
+            parts.append(self._search(index, rows, k))
+        progress(len(self.queries), len(self.queries))
+        return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
     def _search(self, index: Index, rows: Tensor, k: int) -> Found:
         fetched = 2 * k + 16
@@ -84,10 +88,13 @@ def forced_queries(
 
 
 def sample(entries: Entries, sentences: int = SENTENCES, seed: int = 0) -> HeldOutQueries:
-    """The entries of sampled sentences that were not removed."""
+    """The entries of sampled sentences that were not removed; of long sentences fewer are enough."""
     rng = np.random.default_rng(seed)
     places = [(n, s) for n, segment in enumerate(entries.segments) for s in segment.live_sentences().tolist()]
-    chosen = [places[i] for i in sorted(rng.permutation(len(places))[:sentences])]
+    drawn = rng.permutation(len(places))[:sentences]
+    positions = np.cumsum([len(_entries_of(entries, *places[i])) for i in drawn])
+    enough = max(_FEWEST, 1 + int(np.searchsorted(positions, _POSITIONS)))
+    chosen = [places[i] for i in sorted(drawn[:enough])]
     units = [segment.units_of(np.arange(segment.record.sentences)) for segment in entries.segments]  # of lines, too
     wanted: dict[bytes, int] = {}
     for number, sentence in chosen:

@@ -12,7 +12,7 @@ from knnmt.engine.base import Engine, State
 from knnmt.errors import InputError
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
-from knnmt.index.faiss_index import Progress, unheard
+from knnmt.index.progress import Bars, no_bars
 from knnmt.retrieval.calibration import DEFAULT_K, Calibration, calibrate
 from knnmt.retrieval.chooser import Candidate, Choice, Chooser, Target
 from knnmt.retrieval.held_out import forced_queries, sample
@@ -26,13 +26,13 @@ def prepare(
     development: Sequence[SegmentPair] = (),
     first_good: bool = False,
     hear: Callable[[Candidate], None] = lambda _: None,
-    progress: Progress = unheard,
+    bars: Bars = no_bars,
 ) -> Choice:
     """Estimate a store's settings and choose its index; both are saved with it.
 
     The queries are the states of development pairs where some are given, those aside whose source the store holds,
     else the store's own held-out entries. A store that was reduced or pruned keeps the settings of the one it was made
-    from.
+    from. `bars` shows how far searching, training, adding and measuring are.
     """
     if not store.manifest.live_entries:
         raise InputError(f"{store.path}: has no entries left to prepare a search of")
@@ -48,7 +48,8 @@ def prepare(
         else sample(entries)
     )
     exact = ExactIndex(entries)
-    true = held_out.search(exact, DEFAULT_K)
+    with bars("searching exactly", "queries") as progress:
+        true = held_out.search(exact, DEFAULT_K, progress)
     calibration = Calibration.of(store.path)
     if not store.manifest.transforms:
         calibration = calibrate(held_out, true, engine)
@@ -56,4 +57,4 @@ def prepare(
             calibration.save(store.path)
     temperature = calibration.temperature if calibration else max(float(true[0][:, 0].median()), 1e-6)
     chooser = Chooser(store, held_out, exact, true, temperature)
-    return chooser.choose(target or Target(), kinds, first_good, hear, progress)
+    return chooser.choose(target or Target(), kinds, first_good, hear, bars)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
 from knnmt.engine.checkpoint import NamedByStore, find_checkpoint, fingerprint
 from knnmt.engine.shipped import DEFAULT_MODEL
-from knnmt.errors import ModelNotFoundError, SettingError
+from knnmt.errors import ModelNotFoundError, SettingError, SlowSearchWarning
 from knnmt.retrieval.calibration import DEFAULT_K, Calibration, calibrate
 from knnmt.retrieval.fast import UNTUNED
 from knnmt.retrieval.gate import ThresholdGate, TrainedGate, gate_changed
@@ -32,14 +33,9 @@ from knnmt.retrieval.retriever import Retrieval
 THE_CALLS_STORE = "\0"  # no path can be that, so that a store may have any name
 _RETRIEVALS = 1024  # ways to retrieve that are remembered: texts may each come with settings of their own
 _FEW_SENTENCES = 50  # asked by a store that nothing was estimated for, whenever it is opened
-_PLAIN = (
-    "k",
-    "interpolation_weight",
-    "temperature",
-    "use_counts",
-    "forms",
-)  # settings that configurations call the same
+_PLAIN = ("k", "interpolation_weight", "temperature", "use_counts", "forms")  # what configurations call the same
 Store = str | Path | Datastore
+_said: set[object] = set()  # what was warned of in this process
 
 
 def languages_of(store: Store) -> tuple[str, str]:
@@ -123,6 +119,7 @@ class Memory:
 
     settings_changed: when the settings that `calibration` and `profiles` come from were written, 0 where there are none
     gate: read when a call first asks for it; gate_changed: when it was written
+    judged: whether somebody was warned where its search is slow
     """
 
     opened: OpenStore
@@ -133,6 +130,7 @@ class Memory:
     settings_changed: int
     gate: TrainedGate | None = None
     gate_changed: int = 0
+    judged: bool = False
 
     @property
     def size(self) -> int:
@@ -209,6 +207,7 @@ class Memories:
     def _refresh(self, memory: Memory) -> None:
         path = memory.opened.store.path
         grown = memory.opened.refresh()
+        memory.judged &= not grown
         self._read_settings(memory)
         if grown and memory.gate is not None:
             self._take_gate(memory, memory.gate.recounted(memory.opened.store))
@@ -228,6 +227,9 @@ class Memories:
         with self._changing:
             memory = self.open(datastore)
             config = resolve(memory, settings)
+            if config.fast is None and not memory.judged:
+                memory.judged = True
+                warn_if_slow(memory.opened)
             path, alpha = memory.opened.store.path, config.gate
             gate = None
             if alpha is not None:
@@ -269,6 +271,19 @@ def _memory_of_machine() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # not everywhere can that be asked
         return 1 << 34
+
+
+def warn_if_slow(opened: OpenStore, place: Path | None = None) -> None:
+    """Warn of a search that could be much faster, and say how: once a process of a store, once of a missing package.
+
+    place: where the store will be, if it is still being made
+    """
+    place = place or opened.store.path
+    index = opened.index.snapshot
+    about = "faiss" if index.lacks_faiss else place
+    if about not in _said and (hint := index.hint_for(place)):
+        _said.add(about)
+        warnings.warn(f"{place}: {hint}", SlowSearchWarning, stacklevel=3)
 
 
 def _place(datastore: Store) -> Path:
