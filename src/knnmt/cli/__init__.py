@@ -83,7 +83,7 @@ def _options(
     version: Annotated[  # noqa: ARG001 - its callback does it
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    traceback: Annotated[
+    traceback: Annotated[  # noqa: ARG001 - its callback does it
         bool,
         typer.Option(
             "--traceback",
