@@ -103,11 +103,11 @@ def as_type(hint: Any, value: Any, place: str) -> Any:
             raise _expected("an object", value, place)
         return {name: as_type(arguments[1], each, _join(place, name)) for name, each in value.items()}
     if is_dataclass(hint):
-        return _record(hint, value, place)  # type: ignore[type-var, arg-type]
+        return _record(hint, value, place)  # type: ignore[arg-type]
     return _plain(hint, value, place)
 
 
-def _plain(hint: type, value: Any, place: str) -> Any:
+def _plain(hint: Any, value: Any, place: str) -> Any:
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         if abs(value) <= 1e308:  # neither infinite nor no number
             return float(value)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import IO
 
 MOST_BYTES = 1 << 28  # of a file that is read whole, unless told otherwise
 
 
-def open_regular(path: Path, links: bool = False) -> IO[bytes]:
+def open_regular(path: Path, links: bool = False) -> BufferedReader:
     """A regular file, open for reading; an OSError where something else is there.
 
     links: follow a link, as the caches of downloaded models have them; else a link is refused

@@ -173,6 +173,15 @@ def test_the_removed_sentences_are_looked_at_in_the_same_way(store: Path, transl
     assert outcomes(store, translator)
 
 
+def test_half_of_a_source_side_is_refused(tmp_path: Path, tiny: TransformerEngine) -> None:
+    store = Datastore.build(tmp_path / "plain", some_pairs(3), tiny).path
+    path = segment_file(store)
+    write_arrays(path, {**read_arrays(path), "source_states": np.zeros((4, 32), np.float16)})
+    acknowledge(store, path)
+    with pytest.raises(DatastoreDamagedError, match="arrays are missing: alignment, source_tokens, source_offsets"):
+        Datastore.open(store)
+
+
 def test_counts_below_one_are_said(store: Path, translator: Translator) -> None:
     path = segment_file(store)
     arrays = read_arrays(path)

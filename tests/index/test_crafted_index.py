@@ -13,6 +13,7 @@ import torch
 from crafted import alter_record, stored
 from index_stores import append_keys, clustered, faiss_or_skip, write_store
 
+from knnmt.datastore.arrays import Array
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError
 from knnmt.index.entries import Entries, RowsInPlace
@@ -64,7 +65,7 @@ def refused(store: Datastore, message: str) -> None:
 # Ids ------------------------------------------------------------------------------------------------------------------
 
 
-def with_ids(index: Any, change: Callable[[np.ndarray], None]) -> bytes:  # type: ignore[type-arg]
+def with_ids(index: Any, change: Callable[[Array], None]) -> bytes:
     """The index with the ids of its largest list changed in place."""
     lists = faiss.downcast_index(faiss.extract_index_ivf(index))
     sizes = [lists.invlists.list_size(number) for number in range(lists.nlist)]
@@ -73,8 +74,8 @@ def with_ids(index: Any, change: Callable[[np.ndarray], None]) -> bytes:  # type
     return written(index)
 
 
-def assign(place: int, value: int) -> Callable[[np.ndarray], None]:  # type: ignore[type-arg]
-    def change(ids: np.ndarray) -> None:  # type: ignore[type-arg]
+def assign(place: int, value: int) -> Callable[[Array], None]:
+    def change(ids: Array) -> None:
         ids[place] = value
 
     return change
@@ -254,7 +255,8 @@ def test_a_linked_directory_of_indexes_is_refused(store: Datastore, tmp_path: Pa
     for name in ("flat-g1-0123456789ab.faiss", "written.faiss", "index.json"):
         (outside / name).write_text("mine")
     (store.path / "indexes").symlink_to(outside)
-    for use in (lambda: build_index(store, "flat"), lambda: update_index(store), lambda: read_saved(store)):
+    uses: list[Callable[[], object]] = [lambda: build_index(store, "flat"), lambda: update_index(store)]
+    for use in (*uses, lambda: read_saved(store)):
         with pytest.raises(DatastoreDamagedError, match="found a link"):
             use()
     assert sorted(path.name for path in outside.iterdir()) == [
@@ -290,10 +292,10 @@ def test_queries_of_another_width_are_not_searched(store: Datastore) -> None:
     if compiled is None:
         pytest.skip("the compiled search was not built, or is switched off")
     narrow = torch.zeros(3, 16)
-    wide = torch.zeros(3, 32), torch.zeros(3, index._lists.nlist)
-    for given in ((narrow, *wide), (wide[0], narrow, wide[1]), (*[wide[0]] * 2, narrow)):
+    wide, products = torch.zeros(3, 32), torch.zeros(3, index._lists.nlist)
+    for queries, reduced, of_lists in ((narrow, wide, products), (wide, narrow, products), (wide, wide, narrow)):
         with pytest.raises(ValueError, match="expected queries of 32 dimensions"):
-            compiled.search(*given, 4, 8, 2, 0.0)
+            compiled.search(queries, reduced, of_lists, 4, 8, 2, 0.0)
 
 
 def test_rows_of_different_widths_are_not_spanned() -> None:

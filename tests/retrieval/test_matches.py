@@ -28,8 +28,8 @@ MANIFEST = Manifest("model", "", "", "de", "en", 4, 10, "float16", "float32")
 def segment(number: int, sources: Sequence[str]) -> Segment:
     """A segment in memory that holds sentences and no entries."""
     pairs = [SegmentPair(source, f"target of {source}", f"{number}#{place}") for place, source in enumerate(sources)]
-    record = SegmentRecord(StoredFile(f"{number}.safetensors", 0, ""), len(pairs), 0)
-    return Segment(Path("nowhere"), 10, record, sentence_arrays(pairs, [[]] * len(pairs)), np.empty(0, np.int32), ())
+    record = SegmentRecord(StoredFile(f"{number}.safetensors", 0, "0" * 64), len(pairs), 0)
+    return Segment(record, sentence_arrays(pairs, [[]] * len(pairs)), np.empty(0, np.int32), (), Path("nowhere"), 10)
 
 
 def memory(*sources: str) -> Datastore:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -191,13 +191,15 @@ def test_every_alteration_of_the_gate_is_found_and_refused(store: Datastore) -> 
             TrainedGate.read(store)
 
 
-def rewrite(path: Path, change: dict[str, Any] | None = None, **tensors: torch.Tensor | None) -> None:
+def rewrite(
+    path: Path, change: Mapping[str, Any] | None = None, tensors: Mapping[str, torch.Tensor | None] | None = None
+) -> None:
     """A gate without a checksum, as earlier versions wrote it, with other content."""
     from safetensors import safe_open
 
     with safe_open(path, "pt") as file:
         record = json.loads(file.metadata()["gate"])
-    content = {name: tensor for name, tensor in {**load_file(path), **tensors}.items() if tensor is not None}
+    content = {name: tensor for name, tensor in {**load_file(path), **(tensors or {})}.items() if tensor is not None}
     save_file(content, path, {"gate": json.dumps({**record, **(change or {})})})
 
 
@@ -258,7 +260,7 @@ def test_gates_with_records_of_other_types_and_values_are_refused(store: Datasto
     ids=lambda tensors: "-".join(tensors),
 )
 def test_gates_with_other_tensors_are_refused(store: Datastore, tensors: dict[str, torch.Tensor | None]) -> None:
-    rewrite(store.path / FILE, **tensors)
+    rewrite(store.path / FILE, tensors=tensors)
     with pytest.raises(DatastoreDamagedError, match="knnmt train-gate"):
         TrainedGate.read(store)
     assert len(problems(store)) == 1
@@ -266,7 +268,8 @@ def test_gates_with_other_tensors_are_refused(store: Datastore, tensors: dict[st
 
 def test_a_gate_that_is_no_regular_file_is_not_read(store: Datastore) -> None:
     path = store.path / FILE
-    for put_there in (lambda: path.symlink_to("/dev/zero"), lambda: os.mkfifo(path)):
+    ways: list[Callable[[], None]] = [lambda: path.symlink_to("/dev/zero"), lambda: os.mkfifo(path)]
+    for put_there in ways:
         path.unlink()
         put_there()
         with pytest.raises(DatastoreDamagedError, match=r"it is a link|not a regular file"):

@@ -81,14 +81,17 @@ def _offsets(lengths: Sequence[int]) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment mapped for reading, with the sentences that are gone."""
+    """A segment mapped for reading, with the sentences that are gone.
 
-    path: Path
-    vocabulary: int
+    vocabulary: what the tokens are of
+    """
+
     record: SegmentRecord
     arrays: dict[str, Array]
     removed: Array
     files: tuple[tuple[StoredFile, Buffer], ...]
+    path: Path
+    vocabulary: int
 
     @classmethod
     def open(cls, directory: Path, record: SegmentRecord, manifest: Manifest) -> Segment:
@@ -99,21 +102,22 @@ class Segment:
         path = directory / record.stored.file
         content = map_stored(directory, record.stored)
         found = arrays_in(content, path)
-        optional = ("counts", "lines", "source_hashes", *(() if manifest.for_fast else FOR_FAST))
-        forms = {name: form for name, form in _forms(record, manifest).items() if name not in optional or name in found}
+        whole = manifest.for_fast or any(name in found for name in FOR_FAST)  # all of those, or none
+        absent = {"counts", "lines", "source_hashes"} - found.keys() | set(() if whole else FOR_FAST)
+        forms = {name: form for name, form in _forms(record, manifest).items() if name not in absent}
         require_arrays(path, found, forms)
         arrays = {name: found[name] for name in forms}
-        if "source_states" in arrays and len(arrays["source_states"]) != len(arrays["source_tokens"]):
+        if whole and len(arrays["source_states"]) != len(arrays["source_tokens"]):
             raise DatastoreDamagedError(f"{path}: its source tokens do not have a state each. {_ADVICE}")
         if record.removed is None:
-            return cls(path, manifest.vocabulary, record, arrays, np.empty(0, np.int32), ((record.stored, content),))
+            nothing = np.empty(0, np.int32)
+            return cls(record, arrays, nothing, ((record.stored, content),), path, manifest.vocabulary)
         stored = record.removed.stored
         also = map_stored(directory, stored)
         removed = arrays_in(also, directory / stored.file)
         require_arrays(directory / stored.file, removed, {"removed": ("int32", (record.removed.sentences,))})
-        return cls(
-            path, manifest.vocabulary, record, arrays, removed["removed"], ((record.stored, content), (stored, also))
-        )
+        files = ((record.stored, content), (stored, also))
+        return cls(record, arrays, removed["removed"], files, path, manifest.vocabulary)
 
     def pair(self, sentence: int) -> SegmentPair:
         """The texts of a sentence."""
