@@ -12,7 +12,6 @@ from knnmt.compression.pca import Projection
 from knnmt.config import CacheConfig, FastConfig, RetrievalConfig, check
 from knnmt.datastore.manifest import Manifest, read_manifest
 from knnmt.datastore.settings import settings_changed
-from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
 from knnmt.engine.checkpoint import find_checkpoint
@@ -114,7 +113,6 @@ class Memory:
     calibration: Calibration
     profiles: Profiles
     matcher: SourceMatcher
-    sources: HeldSources
     settings_changed: int
     gate: TrainedGate | None = None
     gate_changed: int = 0
@@ -137,8 +135,7 @@ class Memories:
             opened = OpenStore(store, self._engine.device, self._exact)
             changed = settings_changed(path)
             calibration = self._calibration(opened)
-            matcher, sources = SourceMatcher(store), HeldSources(store)
-            self._open[path] = Memory(opened, calibration, Profiles.of(path), matcher, sources, changed)
+            self._open[path] = Memory(opened, calibration, Profiles.of(path), SourceMatcher(store), changed)
         self._read_settings(self._open[path])  # a call may name a profile that was made since
         return self._open[path]
 

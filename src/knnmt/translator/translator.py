@@ -16,7 +16,6 @@ import torch
 
 from knnmt import timing
 from knnmt.config import BatchingConfig, DecodingConfig, check
-from knnmt.datastore.sources import HeldSources
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.search import search
 from knnmt.engine.batching import batches_by_length
@@ -35,7 +34,7 @@ from knnmt.translator.memories import (
     languages_of,
     model_of,
 )
-from knnmt.translator.segments import Segment, cut_to_fit, join, laid_out, segments_of
+from knnmt.translator.segments import Segment, cut_to_fit, join, laid_out, loses_lines, segments_of
 from knnmt.translator.spans import Span, moved_spans, spans_of
 from knnmt.translator.translation import Token, Translation
 from knnmt.version import __version__
@@ -164,7 +163,7 @@ class Translator:
         batch_size, batch_tokens: most sentences and most source tokens (padding counted) decoded together; by default
             32 sentences, on a GPU 128
         window: texts that are read ahead and sorted by length
-        split_sentences: translate a text of several sentences one by one
+        split_sentences: translate a text of several sentences one by one, unless the memory holds them as one segment
         length_penalty, early_stopping, max_tokens: as the checkpoint says unless given
         evidence: let every token say what it was made of
         match: name the memory's closest source segment
@@ -238,10 +237,14 @@ class Translator:
             yield from self._translate_window(window, call)
         raise failure
 
-    def _translate_window(self, requests: Sequence[Request], call: _Call) -> Iterator[Translation]:
+    def _translate_window(self, requests: Sequence[Request], call: _Call, whole: bool = True) -> Iterator[Translation]:
+        """Translations of some requests. With `whole`, what a memory holds as one segment is translated as one."""
         retrievals = [self._retrieval(request, call) for request in requests]
         with timing.stage("text"):
-            segmented = [segments_of(each.text, call.by_sentence, self._held(each)) for each in requests]
+            segmented = [
+                segments_of(request.text, call.by_sentence, retrieval and retrieval.store.sources, whole)
+                for request, retrieval in zip(requests, retrievals, strict=True)
+            ]
             segmented, sources = self._encode_to_fit(segmented)
         of_source = [retrieval for retrieval, segments in zip(retrievals, segmented, strict=True) for _ in segments]
         found: list[list[Hypothesis]] = [[] for _ in sources]
@@ -250,10 +253,16 @@ class Translator:
             hypotheses, recorded = self._search([sources[i] for i in batch], [of_source[i] for i in batch], call)
             for index, each, why in zip(batch, hypotheses, recorded, strict=True):
                 found[index], evidence[index] = each, why
-        done = 0
+        done, decode = 0, self.engine.tokenizer.decode
         for request, segments in zip(requests, segmented, strict=True):
             mine = slice(done, done + len(segments))
             done += len(segments)
+            if whole and any(
+                "\n" in segment.text and loses_lines(segment, decode(best.tokens), call.by_sentence)
+                for segment, (best, *_) in zip(segments, found[mine], strict=True)
+            ):
+                yield from self._translate_window([request], call, whole=False)
+                continue
             with timing.stage("text"):
                 translation = self._assemble(request.text, segments, found[mine], evidence[mine], call.decoding)
                 if call.match and request.datastore is not None:
@@ -267,9 +276,6 @@ class Translator:
         own = {name: getattr(request, name) for name in ("k", "interpolation_weight", "temperature")}
         given = {name: value for name, value in own.items() if value is not None}
         return self.memories.retrieval(request.datastore, {**call.retrieval, **given})
-
-    def _held(self, request: Request) -> HeldSources | None:
-        return None if request.datastore is None else self.memories.open(request.datastore).sources
 
     def _search(
         self, sources: list[list[int]], retrievals: list[Retrieval | None], call: _Call
