@@ -242,8 +242,8 @@ class Translator:
         retrievals = [self._retrieval(request, call) for request in requests]
         with timing.stage("text"):
             segmented = [
-                segments_of(request.text, call.by_sentence, retrieval and retrieval.store.sources, whole)
-                for request, retrieval in zip(requests, retrievals, strict=True)
+                segments_of(each.text, call.by_sentence, retrieval.store.sources if retrieval else None, whole)
+                for each, retrieval in zip(requests, retrievals, strict=True)
             ]
             segmented, sources = self._encode_to_fit(segmented)
         of_source = [retrieval for retrieval, segments in zip(retrievals, segmented, strict=True) for _ in segments]
