@@ -141,7 +141,7 @@ def test_sampling_draws_from_equation_3_computed_densely(
     tiny: TransformerEngine, store: Datastore, model: Any, sources: list[list[int]], way: str
 ) -> None:
     recorder = Recorder()
-    torch.manual_seed(5)
+    torch.manual_seed(3)
     with KNNLogitsProcessor(model, store, exact=True, profile=WAYS[way]) as knn:
         generate(
             model,
@@ -168,7 +168,7 @@ def test_samples_of_one_sentence_share_its_cache_and_its_distances(
     store: Datastore, model: Any, sources: list[list[int]]
 ) -> None:
     recorder = Recorder()
-    torch.manual_seed(7)
+    torch.manual_seed(3)
     ids = torch.tensor([sources[0], sources[0]])
     options = {"do_sample": True, "num_beams": 1, "num_return_sequences": 3, "max_length": 9, "top_k": 20}
     with KNNLogitsProcessor(model, store, profile=FADED_CACHED) as knn:
@@ -206,12 +206,12 @@ def test_what_processors_before_it_add_is_added_to_the_mixture(
     recorder = Recorder()
     options: dict[str, Any] = {"repetition_penalty": 1.7, "max_length": 9, "forced_eos_token_id": None}
     with KNNLogitsProcessor(model, store, exact=True, profile=FIXED) as knn:
-        generate(model, sources[1:2], 1, 1, logits_processor=[knn, recorder], **options)
+        generate(model, sources[6:7], 1, 1, logits_processor=[knn, recorder], **options)
     prefix, given = recorder.steps[-1][0][0], torch.stack([scores[0] for _, scores in recorder.steps])
-    states = tiny.step(tiny.start(tiny.encode(sources[1:2])), prefix[None, None])
+    states = tiny.step(tiny.start(tiny.encode(sources[6:7])), prefix[None, None])
     mixture = DenseMixture(tiny, store, FIXED).log_probabilities(states)[0, 0]
     with torch.no_grad():
-        logits = model(torch.tensor(sources[1:2]), decoder_input_ids=prefix[None]).logits[0]
+        logits = model(torch.tensor(sources[6:7]), decoder_input_ids=prefix[None]).logits[0]
     assert len(given) == 8
     for step in range(len(given)):
         seen = torch.tensor(sorted(set(prefix[: step + 1].tolist())))
@@ -231,7 +231,7 @@ def test_one_processor_serves_calls_of_different_shapes_also_after_one_that_was_
     with KNNLogitsProcessor(model, store, profile=FADED_CACHED) as knn:
         expected = generate(model, sources, 4, 1, logits_processor=[knn])
         with pytest.raises(KeyboardInterrupt):
-            generate(model, sources[:3], 2, 1, logits_processor=[knn, interrupt])
+            generate(model, sources[3:6], 2, 1, logits_processor=[knn, interrupt])
         with torch.no_grad():
             model(torch.tensor(sources[:1]), decoder_input_ids=torch.tensor([[230, 5]]))
         for i in range(0, len(sources), 3):

@@ -20,7 +20,7 @@ from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.store_tuning import dimension_trade_offs, search_trade_offs
 from knnmt.retrieval.tuning import best_of_fixed
 
-PAIRS = some_pairs(12, start=300)
+PAIRS = some_pairs(12, start=301)
 
 
 @pytest.fixture(scope="module")

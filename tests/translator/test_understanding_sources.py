@@ -77,6 +77,19 @@ def test_the_memory_is_found_and_its_translation_comes_out(
         assert found.match.score == 100
 
 
+@pytest.mark.parametrize("split", [False, True])
+def test_lines_are_kept_where_a_text_that_the_memory_holds_comes_out_otherwise(
+    translator: Translator, split: bool
+) -> None:
+    """With λ = 0 the model alone decides."""
+    text = MEMORY[4].source
+    found = translator.translate([text, "Ja."], interpolation_weight=0.0, split_sentences=split)
+    lines = [each.text for each in translator.translate(text.split("\n"), interpolation_weight=0.0)]
+    assert found[0].text == "\n".join(lines)
+    assert found[1].source == "Ja."
+    assert "hoard" not in found[0].text
+
+
 def test_requests_without_a_memory_or_with_one_that_keeps_marks_are_left_alone(
     translator: Translator, engine: TransformerEngine, tmp_path: Path
 ) -> None:

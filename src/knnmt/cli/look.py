@@ -111,7 +111,7 @@ def export(
     store: Store,
     output: Annotated[Path, typer.Option("--output", "-o", help="A file whose name ends in .tmx or .tsv.")],
 ) -> None:
-    """Write the units of a datastore as a memory, as they were read, with their origins."""
+    """Write a datastore's units as a memory, as they were read."""
     from knnmt.datastore.store import Datastore
 
     opened = Datastore.open(store)

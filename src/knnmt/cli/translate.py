@@ -101,7 +101,11 @@ def translate(
         ),
     ] = None,
     split_sentences: Annotated[
-        bool, typer.Option(help="Translate a line of several sentences sentence by sentence, its white space kept.")
+        bool,
+        typer.Option(
+            help="Translate a line of several sentences sentence by sentence, its white space kept, unless the memory "
+            "holds it as one segment."
+        ),
     ] = True,
     length_penalty: Annotated[
         float | None,

@@ -82,26 +82,26 @@ def cut_slices(
     while chunk := _chunk(stream):
         for pair in chunk:
             _require_text(pair)
-        lines = [lines_of(pair) for pair in chunk]
-        seen = [for_model(each, accelerators) for pair, own in zip(chunk, lines, strict=True) for each in (pair, *own)]
-        shown = iter(seen)
-        sources = iter(tokenizer.encode_sources([pair.source for pair in seen]))
-        targets = iter(tokenizer.encode_targets([pair.target for pair in seen]))
-        for pair, own in zip(chunk, lines, strict=True):
+        units = [(pair, *lines_of(pair)) for pair in chunk]
+        seen = [for_model(pair, accelerators) for unit in units for pair in unit]
+        sources = tokenizer.encode_sources([pair.source for pair in seen])
+        targets = tokenizer.encode_targets([pair.target for pair in seen])
+        encoded = zip(seen, sources, targets, strict=True)
+        for unit in units:
             if entries >= SLICE_ENTRIES or len(current.pairs) >= _SLICE_PAIRS:
                 yield current
                 current = Slice()
                 entries = 0
-            encoded = [(each, next(shown), next(sources), next(targets)) for each in (pair, *own)]
-            if max(map(len, encoded[0][2:])) > max_positions:
+            own = list(islice(encoded, len(unit)))
+            if max(map(len, own[0][1:])) > max_positions:
                 dropped[f"longer than the model's {max_positions} positions"] += 1
                 continue
-            for each, model_pair, source, target in encoded:
-                current.pairs.append(each)
+            for pair, (shown, source, target) in zip(unit, own, strict=True):
+                current.pairs.append(pair)
                 current.sources.append(source)
                 current.targets.append(target)
-                current.lines.append(each is not pair)
-                current.hashes.append(sameness_hash(model_pair.source))
+                current.lines.append(pair is not unit[0])
+                current.hashes.append(sameness_hash(shown.source))
                 entries += len(target)
     if current.pairs:
         yield current

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from knnmt.compression.pca import Projection
 from knnmt.config import FastConfig
+from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 from knnmt.index.base import Found
@@ -138,6 +139,7 @@ class OpenStore:
 
     def __init__(self, store: Datastore, device: torch.device | str = "cpu", exact: bool = False) -> None:
         self.store = store
+        self.sources = HeldSources(store)
         self.device = torch.device(device)
         self.index = StoreIndex(store, device, exact)
         self._refreshing = Lock()

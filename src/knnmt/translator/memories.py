@@ -15,7 +15,6 @@ from knnmt.compression.pca import Projection
 from knnmt.config import CacheConfig, FastConfig, OpenStores, RetrievalConfig, check
 from knnmt.datastore.manifest import Manifest, read_manifest
 from knnmt.datastore.settings import settings_changed
-from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
 from knnmt.engine.checkpoint import NamedByStore, find_checkpoint, fingerprint
@@ -126,7 +125,6 @@ class Memory:
     calibration: Calibration
     profiles: Profiles
     matcher: SourceMatcher
-    sources: HeldSources
     settings_changed: int
     gate: TrainedGate | None = None
     gate_changed: int = 0
@@ -164,8 +162,7 @@ class Memories:
                 opened = OpenStore(store, self._engine.device, self._exact)
                 changed = settings_changed(path)
                 calibration = self._calibration(opened)
-                matcher, sources = SourceMatcher(store), HeldSources(store)
-                memory = Memory(opened, calibration, Profiles.of(path), matcher, sources, changed)
+                memory = Memory(opened, calibration, Profiles.of(path), SourceMatcher(store), changed)
             self._open[path] = memory
             self._read_settings(memory)  # a call may name a profile that was made since
             return memory

@@ -31,14 +31,15 @@ class Segment:
     form: str = ""
 
 
-def segments_of(text: str, by_sentence: bool, held: HeldSources | None = None) -> list[Segment]:
+def segments_of(text: str, by_sentence: bool, held: HeldSources | None = None, whole: bool = True) -> list[Segment]:
     """The segments of a text: its sentences, or its lines; none where there is nothing but white space.
 
-    held: what the memory holds, which is not cut
+    held: what the memory holds
+    whole: what it holds is not cut
     """
     if not text.strip():
         return []
-    return [_understood(piece, held) for piece in _pieces(text, by_sentence, held)]
+    return [_understood(piece, held) for piece in _pieces(text, by_sentence, held if whole else None)]
 
 
 def _pieces(text: str, by_sentence: bool, held: HeldSources | None) -> list[str]:
@@ -78,22 +79,33 @@ def laid_out(segment: Segment, translation: str) -> str:
 
     The accelerator of a text that the memory does not hold comes before the first letter.
     """
+    text = _as_held(segment, translation) or translation
+    if segment.form:
+        text = in_the_form_of(segment.form, segment.text, text)
+    return with_accelerator(text, segment.mark) if segment.mark else text
+
+
+def loses_lines(segment: Segment, translation: str, by_sentence: bool) -> bool:
+    """Whether a segment of several lines, uncut because the memory holds it, came out as something else."""
+    cut = segment.held is not None and len(_pieces(segment.text, by_sentence, None)) > 1
+    return cut and _as_held(segment, translation) is None
+
+
+def _as_held(segment: Segment, translation: str) -> str | None:
+    """The memory's translation that what the model gave is, as it is written there; None where there is none."""
     held = segment.held
-    if held is not None:
-        for pair in held.pairs_of(segment.text):
-            target = pair.target.strip() if "\n" in segment.text else plain(pair.target)
-            there = accelerators_of(pair.source, target)[1] if held.without_accelerators else None
-            without = there.dropped_from(target) if there else target
-            if plain(without) != plain(translation):
-                continue
-            translation = without
+    if held is None:
+        return None
+    for pair in held.pairs_of(segment.text):
+        target = pair.target.strip() if "\n" in segment.text else plain(pair.target)
+        there = accelerators_of(pair.source, target)[1] if held.without_accelerators else None
+        without = there.dropped_from(target) if there else target
+        if plain(without) == plain(translation):
             if there and segment.mark:
                 key = target[there.start : there.end].replace(there.mark, segment.mark)
-                translation = target[: there.start] + key + target[there.end :]
-            break
-    if segment.form:
-        translation = in_the_form_of(segment.form, segment.text, translation)
-    return with_accelerator(translation, segment.mark) if segment.mark else translation
+                return target[: there.start] + key + target[there.end :]
+            return without
+    return None
 
 
 def cut_to_fit(segment: Segment, fits: Callable[[str], bool]) -> list[Segment]:

@@ -45,13 +45,17 @@ from knnmt.translator.memories import (
     languages_of,
     model_of,
 )
-from knnmt.translator.segments import Segment, cut_to_fit, join, laid_out, segments_of
+from knnmt.translator.segments import Segment, cut_to_fit, join, laid_out, loses_lines, segments_of
 from knnmt.translator.spans import Span, moved_spans, spans_of
 from knnmt.translator.translation import Token, Translation
 from knnmt.translator.turns import Turns
 from knnmt.version import __version__
 
 _ON_A_GPU = BatchingConfig(sentences=128)
+
+
+def _unheard(_texts: int) -> None:
+    """Tell nobody."""
 
 
 class DatastoreSettings(RetrievalSettings, total=False):
@@ -207,7 +211,7 @@ class Translator:
         max_tokens: int | None = None,
         evidence: bool = False,
         match: bool = False,
-        progress: Callable[[int], None] = lambda _: None,
+        progress: Callable[[int], None] = _unheard,
         **retrieval: Unpack[DatastoreSettings],
     ) -> Iterator[Translation]:
         """Translations in the order of `texts`, which may be endless: memory is bounded by `window` texts.
@@ -221,7 +225,7 @@ class Translator:
         batch_size, batch_tokens: most sentences and most source tokens (padding counted) decoded together; by default
             32 sentences, on a GPU 128
         window: texts that are read ahead and sorted by length
-        split_sentences: translate a text of several sentences one by one
+        split_sentences: translate a text of several sentences one by one, unless the memory holds them as one segment
         length_penalty, early_stopping, max_tokens: as the checkpoint says unless given
         evidence: let every token say what it was made of
         match: name the memory's closest source segment
@@ -303,13 +307,13 @@ class Translator:
                     warnings.warn(translation.error, NoTranslationWarning, stacklevel=2)
         raise failure
 
-    def _translate_window(self, requests: Sequence[Request], call: _Call) -> Iterator[Translation]:
+    def _translate_window(self, requests: Sequence[Request], call: _Call, whole: bool = True) -> Iterator[Translation]:
+        """Translations of some requests. With `whole`, what a memory holds as one segment is translated as one."""
         retrievals = [self._retrieval(request, call) for request in requests]
         with timing.stage("text"):
-            held = [self._held(*each) for each in zip(requests, retrievals, strict=True)]
             segmented = [
-                segments_of(request.text, call.by_sentence, known)
-                for request, known in zip(requests, held, strict=True)
+                segments_of(each.text, call.by_sentence, _held(retrieval), whole)
+                for each, retrieval in zip(requests, retrievals, strict=True)
             ]
             segmented, sources = self._encode_to_fit(segmented)
         of_source = [retrieval for retrieval, segments in zip(retrievals, segmented, strict=True) for _ in segments]
@@ -325,7 +329,19 @@ class Translator:
                     found[index], evidence[index] = each, why
             call.progress(turns.decoded(batch))
             for text, mine in turns.come():
-                yield self._translation(requests[text], segmented[text], found[mine], evidence[mine], call)
+                if whole and self._loses_lines(segmented[text], found[mine], call):
+                    yield from self._translate_window([requests[text]], replace(call, progress=_unheard), whole=False)
+                else:
+                    yield self._translation(requests[text], segmented[text], found[mine], evidence[mine], call)
+
+    def _loses_lines(self, segments: Sequence[Segment], found: Sequence[Sequence[Hypothesis]], call: _Call) -> bool:
+        """Whether a segment of several lines, uncut because a memory holds it, came out as something else."""
+        decode = self.engine.tokenizer.decode
+        best = ((segment, each[0]) for segment, each in zip(segments, found, strict=True) if each)
+        return any(
+            "\n" in segment.text and loses_lines(segment, decode(hypothesis.tokens), call.by_sentence)
+            for segment, hypothesis in best
+        )
 
     def _translation(
         self,
@@ -348,11 +364,6 @@ class Translator:
         own = {name: getattr(request, name) for name in ("k", "interpolation_weight", "temperature")}
         given = {name: value for name, value in own.items() if value is not None}
         return self.memories.retrieval(request.datastore, {**call.retrieval, **given})
-
-    def _held(self, request: Request, retrieval: Retrieval | None) -> HeldSources | None:
-        if request.datastore is None or retrieval is None or not retrieval.config.forms:
-            return None
-        return self.memories.open(request.datastore).sources
 
     def _search(
         self, sources: list[list[int]], retrievals: list[Retrieval | None], call: _Call
@@ -454,6 +465,11 @@ class Translator:
             complete=all(len(part.tokens) < config.max_tokens for part in parts),
             stored_source=segments[0].text if len(segments) == 1 and segments[0].form else None,
         )
+
+
+def _held(retrieval: Retrieval | None) -> HeldSources | None:
+    """The sources that texts are taken for, where they are to be."""
+    return retrieval.store.sources if retrieval is not None and retrieval.config.forms else None
 
 
 class _Closed:
