@@ -221,14 +221,14 @@ def test_a_missing_faiss_is_said_of_stores_where_it_is_felt(
 ) -> None:
     without = "every key is looked at in every step, for FAISS is not installed: `pip install 'knnmt[faiss]'` and then "
     faiss_or_skip()
-    assert not StoreIndex(store).lacks_faiss
+    assert not StoreIndex(store).snapshot.lacks_faiss
     request.getfixturevalue("no_faiss")
     assert StoreIndex(store).hint is None  # so few are searched in no time
     monkeypatch.setattr(store_index, "_MANY", 1000)
     assert str(StoreIndex(store).hint).startswith(f"{without}`knnmt index {store.path}` make")
     build_index(store, "exact")  # which is all that there is to choose
     assert str(StoreIndex(store).hint).startswith(without)
-    assert "`knnmt index /later`" in str(StoreIndex(store).hint_for(Path("/later")))
+    assert "`knnmt index /later`" in str(StoreIndex(store).snapshot.hint_for(Path("/later")))
     assert StoreIndex(store, exact=True).hint is None
     revise_index(store, fidelity={MISSING: "faiss-cpu"})
     monkeypatch.undo()  # it is installed
