@@ -11,13 +11,14 @@ import pytest
 import torch
 from datastore_pairs import some_pairs
 
-from conftest import own_engine
+from devices import DEVICES
 from knnmt.config import RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.decoding.beam import beam_search
 from knnmt.decoding.continuations import best_continuations, in_pytorch
 from knnmt.decoding.fixed import fixed_search
 from knnmt.decoding.greedy import greedy_search
+from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
@@ -27,15 +28,18 @@ LOST = [1, 3]
 LOOPS = [(beam_search, 4), (greedy_search, 1), (fixed_search, 4), (fixed_search, 1)]
 
 
-@pytest.fixture(scope="module")
-def overflowing(overflowing_checkpoint: Path) -> TransformerEngine:
-    return own_engine(overflowing_checkpoint)
+@pytest.fixture(scope="module", params=DEVICES)
+def overflowing(request: pytest.FixtureRequest, overflowing_checkpoint: Path) -> TransformerEngine:
+    engine = load_engine(overflowing_checkpoint, device=request.param, dtype="float32")
+    assert isinstance(engine, TransformerEngine)
+    return engine
 
 
 @pytest.fixture(scope="module")
 def retrieval(overflowing: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Retrieval:
     made = Datastore.build(tmp_path_factory.mktemp("stores") / "s", some_pairs(20), overflowing)
-    return Retrieval(OpenStore(made), RetrievalConfig(k=4, interpolation_weight=0.5, temperature=20.0))
+    opened = OpenStore(made, overflowing.device)
+    return Retrieval(opened, RetrievalConfig(k=4, interpolation_weight=0.5, temperature=20.0))
 
 
 def steps_of(engine: TransformerEngine, monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -13,13 +13,14 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from knnmt import timing
-from knnmt.errors import KnnmtError
+from knnmt.errors import KnnmtError, SlowSearchWarning
 from knnmt.threads import TORCH_SPINS, loading
 
 Searches = tuple[int, int, int, int]  # rows, searches, and both of them at first steps
@@ -87,7 +88,9 @@ def load_translator(
         from knnmt.retrieval.statistics import Statistics
         from knnmt.translator.translator import Translator
 
-    translator = Translator(datastore=datastore, **options, **settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SlowSearchWarning)  # the report says it
+        translator = Translator(datastore=datastore, **options, **settings)
 
     def translate(texts: list[str], batch_size: int) -> tuple[list[str], int, Searches]:
         translator.statistics = counted = Statistics()
