@@ -54,11 +54,11 @@ class SyntheticStore(OpenStore):
     """Something to search that was never text."""
 
     def __init__(self, index: Index, entries: int, engine: TransformerEngine) -> None:
-        self.index = index  # type: ignore[assignment]
+        values = torch.randint(engine.vocabulary_size, (entries,), dtype=torch.int32, device=engine.device)
+        never: Any = None
+        searched: Any = index
         self.device = engine.device
-        self.values = torch.randint(engine.vocabulary_size, (entries,), dtype=torch.int32, device=engine.device)
-        self.all_counts, self._projection = None, None
-        self.snapshot = Snapshot(-id(index), (index,))
+        self.snapshot = Snapshot(-id(index), never, searched, engine.device, values, None, None, None, 1.0)
 
 
 def ours(engine: TransformerEngine, retrieval: Retrieval | None, most: int, recorded: bool = True) -> Decode:

@@ -27,8 +27,10 @@ def main(store: str, text: str, count: int = 48, rounds: int = 2) -> None:
     torch.set_num_threads(1)
     with Path(text).open(encoding="utf-8") as lines:
         sources = sorted((line.rstrip("\n").split("\t")[0] for line in islice(lines, count)), key=len)
-    model = AutoModelForSeq2SeqLM.from_pretrained(MODELS_DIRECTORY / "de-en", dtype=torch.float32).eval()
-    tokenizer = AutoTokenizer.from_pretrained(MODELS_DIRECTORY / "de-en")
+    model = AutoModelForSeq2SeqLM.from_pretrained(
+        MODELS_DIRECTORY / "de-en", dtype=torch.float32, trust_remote_code=False
+    ).eval()
+    tokenizer = AutoTokenizer.from_pretrained(MODELS_DIRECTORY / "de-en", trust_remote_code=False)
     translator = Translator(device="cpu")
 
     def generate(processors: list[KNNLogitsProcessor]) -> list[str]:

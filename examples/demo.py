@@ -18,12 +18,13 @@ from knnmt import SegmentPair, Translation, Translator
 from knnmt.corpus.filters import FilterConfig, filter_pairs
 from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
 from knnmt.corpus.splitting import divide, position
+from knnmt.corpus.visible import visible
 from knnmt.datastore.overlap import unseen
 from knnmt.evaluation.adapting import adapt
 from knnmt.evaluation.holding_out import plan
 from knnmt.evaluation.scoring import compare
 from knnmt.translator.explanation import marked
-from knnmt.translator.wording import because, percent, piece_name, visible
+from knnmt.translator.wording import because, percent, piece_name
 
 PACKAGES = ["wagtail==7.4.4", "Django==5.2.19"]  # both under the BSD licence; their catalogs are read, nothing is run
 OWN_MEMORY = Path(__file__).parent / "memory.tsv"

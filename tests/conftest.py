@@ -113,6 +113,20 @@ def tiny_checkpoint(make_checkpoint: MakeCheckpoint) -> Path:
 
 
 @pytest.fixture(scope="session")
+def overflowing_checkpoint(make_checkpoint: MakeCheckpoint) -> Path:
+    """The same, but that numbers overflow in every sentence with an ß; no translation has one."""
+    from safetensors.torch import load_file, save_file
+
+    file = make_checkpoint() / "model.safetensors"
+    weights = load_file(file)
+    letter = 96 + "äöüßÄÖÜ".index("ß")
+    weights["model.shared.weight"][letter] = 1e25
+    weights["final_logits_bias"][0, letter] = -3e38
+    save_file(weights, file, metadata={"format": "pt"})
+    return file.parent
+
+
+@pytest.fixture(scope="session")
 def tiny(tiny_checkpoint: Path) -> TransformerEngine:
     return own_engine(tiny_checkpoint)
 

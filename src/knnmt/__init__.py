@@ -15,12 +15,12 @@ from knnmt.threads import TORCH_SPINS, loading
 from knnmt.version import __version__
 
 if TYPE_CHECKING:
-    from knnmt.config import DecodingConfig
+    from knnmt.config import DecodingConfig, OpenStores
     from knnmt.corpus.pairs import SegmentPair
-    from knnmt.datastore.store import Datastore
     from knnmt.errors import KnnmtError, KnnmtWarning
     from knnmt.huggingface.processor import KNNLogitsProcessor
     from knnmt.retrieval.matches import Match
+    from knnmt.retrieval.ready_store import Datastore
     from knnmt.translator.evidence import Evidence
     from knnmt.translator.explanation import Explanation, explain
     from knnmt.translator.memories import Request
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from knnmt.translator.translator import Translator
 
 _HOMES = {
-    "Datastore": "knnmt.datastore.store",
+    "Datastore": "knnmt.retrieval.ready_store",
     "DecodingConfig": "knnmt.config",
     "Evidence": "knnmt.translator.evidence",
     "Explanation": "knnmt.translator.explanation",
@@ -37,6 +37,7 @@ _HOMES = {
     "KnnmtError": "knnmt.errors",
     "KnnmtWarning": "knnmt.errors",
     "Match": "knnmt.retrieval.matches",
+    "OpenStores": "knnmt.config",
     "Request": "knnmt.translator.memories",
     "SegmentPair": "knnmt.corpus.pairs",
     "Token": "knnmt.translator.translation",
@@ -55,6 +56,7 @@ __all__ = [
     "KnnmtError",
     "KnnmtWarning",
     "Match",
+    "OpenStores",
     "Request",
     "SegmentPair",
     "Token",

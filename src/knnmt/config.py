@@ -7,6 +7,9 @@ from typing import Literal
 
 from knnmt.errors import SettingError
 
+MOST_NEIGHBOURS = MOST_BEAMS = 4096  # of a step: each is compared with every other
+_MOST = (1 << 31) - 1  # of anything that is counted
+
 
 def check(condition: bool, message: str) -> None:
     """Raise `SettingError(message)` unless `condition` holds."""
@@ -34,6 +37,7 @@ class DecodingConfig:
 
     def __post_init__(self) -> None:
         check(self.beam >= 1, f"beam must be at least 1, got {self.beam}")
+        check(self.beam <= MOST_BEAMS, f"beam must be at most {MOST_BEAMS:,}, got {self.beam}")
         check(
             1 <= self.n_best <= self.beam,
             f"n_best must lie between 1 and the beam size {self.beam}, got {self.n_best}; use a larger beam",
@@ -78,6 +82,23 @@ class BatchingConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenStores:
+    """How many stores stay open for calls to come. Beyond that, those that were not used for longest are closed.
+
+    What the texts at hand use is never closed, however much it is.
+
+    count: most stores; size: most bytes that their files have together, None for as many as the machine has memory
+    """
+
+    count: int = 32
+    size: int | None = None
+
+    def __post_init__(self) -> None:
+        check(self.count >= 1, f"count must be at least 1, got {self.count}")
+        check(self.size is None or self.size >= 0, f"size must be at least 0, got {self.size}")
+
+
+@dataclass(frozen=True, slots=True)
 class CacheConfig:
     """When a step takes over an earlier step's retrieval instead of searching.
 
@@ -97,7 +118,7 @@ class CacheConfig:
         sound = 0 <= self.threshold < float("inf")
         check(sound, f"the cache's threshold must be a number of at least 0, got {self.threshold}")
         check(self.scope in ("sentence", "batch"), f"cache scope must be 'sentence' or 'batch', got {self.scope!r}")
-        check(self.capacity >= 1, f"the cache's capacity must be at least 1, got {self.capacity}")
+        check(1 <= self.capacity <= _MOST, f"the cache's capacity must be at least 1, got {self.capacity}")
 
     def signature(self) -> str:
         """What a published score must say of the cache."""
@@ -112,8 +133,9 @@ class Fading:
         λ = weight · sigmoid((scale - d) / width) · sigmoid((sentence_scale - m) / sentence_width) · c
 
     d is the distance of the step, m the mean over the t steps of the sentence so far, its beams taken together: text of
-    another kind is known by all of its steps being far. (Judged each by its own steps, hypotheses that follow the
-    memory would escape.) At the beginning little is known, so c = 1 - min(1, d / scale) / (t + 1).
+    another kind is known by all of its steps being far. (Judged each by its own steps, or by the best of them,
+    hypotheses that follow the memory would escape.) At the beginning little is known, so c = 1 - min(1, d / scale) /
+    (t + 1). Where the memory holds the very state of a step, none of this applies: `DistanceCombiner` says what does.
     """
 
     scale: float
@@ -141,7 +163,8 @@ class FastConfig:
     any_token: bool = False
 
     def __post_init__(self) -> None:
-        check(self.candidates >= 1, f"fast must be at least 1 occurrence of each token, got {self.candidates}")
+        sound = 1 <= self.candidates <= _MOST
+        check(sound, f"fast must be at least 1 occurrence of each token, got {self.candidates}")
 
     def signature(self) -> str:
         """What a published score must say of it."""
@@ -159,6 +182,8 @@ class RetrievalConfig:
     use_counts: after merging, let an entry weigh as much as the entries it stands for
     gate: α; the store's gate predicts λ, and steps where that is at most α are not searched; None for no gate
     fast: search each sentence in a small store of its own; None searches the whole store
+    forms: give the model the source that the memory holds where a text differs from it in a final mark, capitals or
+        white space only
     """
 
     k: int
@@ -169,12 +194,14 @@ class RetrievalConfig:
     cache: CacheConfig | None = None
     gate: float | None = None
     fast: FastConfig | None = None
+    forms: bool = True
 
     def __post_init__(self) -> None:
         check(self.k >= 1, f"k must be at least 1, got {self.k}")
+        check(self.k <= MOST_NEIGHBOURS, f"k must be at most {MOST_NEIGHBOURS:,}, got {self.k}")
         weight = self.interpolation_weight
         check(0 <= weight < 1, f"interpolation_weight must be at least 0 and below 1, got {weight}")
-        check(self.temperature > 0, f"temperature must be above 0, got {self.temperature}")
+        check(0 < self.temperature < float("inf"), f"temperature must be above 0, got {self.temperature}")
         sound = self.gate is None or 0 <= self.gate < 1
         check(sound, f"gate is a threshold of λ, at least 0 and below 1, got {self.gate}")
         check(
@@ -187,6 +214,11 @@ class RetrievalConfig:
         )
 
     @property
+    def fades(self) -> bool:
+        """Whether λ depends on distance."""
+        return self.fading is not None and self.interpolation_weight > 0
+
+    @property
     def squared_temperature(self) -> float:
         """T for the squared distances that searches give: those of unit vectors are 2 (1 - cosine)."""
         return self.temperature if self.fast is None else 2 * self.temperature
@@ -197,6 +229,7 @@ class RetrievalConfig:
         weight = f"{self.interpolation_weight:.4g}{fading}" if self.gate is None else "predicted"
         parts = [f"k:{self.k}", f"lambda:{weight}", f"T:{self.temperature:.4g}"]
         parts += [] if self.use_counts else ["counts:no"]
+        parts += [] if self.forms else ["forms:no"]
         parts += [self.fast.signature()] if self.fast else []
         parts += [self.cache.signature() if self.cache else "cache:no"]
         return "|".join([*parts, *([] if self.gate is None else [f"gate:{self.gate:.4g}"])])

@@ -16,6 +16,7 @@
     │   ├── DatastoreDamagedError   a file is missing, cut, altered, or contradicts another
     │   ├── DatastoreLockedError    another process is writing to it
     │   └── StorageError            the disk is full, or refuses to be written
+    ├── NoTranslationError      no hypothesis of a text was possible
     ├── SystemStoppedError      the process of a system that was being measured ended
     ├── MissingDependencyError  an optional package is needed and not installed
     └── CometError              COMET, in its own environment, could not be asked
@@ -23,7 +24,9 @@
     KnnmtWarning (a UserWarning)
     ├── LongSegmentWarning      a segment was too long for the model and was translated in parts
     ├── CutTranslationWarning   a translation reached the maximum length before it ended
-    └── IgnoredSettingWarning   a checkpoint asks for something that decoding here does not do
+    ├── IgnoredSettingWarning   a checkpoint asks for something that decoding here does not do
+    ├── NoTranslationWarning    a text among others has no translation
+    └── LanguageWarning         text looks like another language than the one it was said to be
 
 A message says what was expected, what came, where, and what can be done.
 """
@@ -95,6 +98,10 @@ class StorageError(DatastoreError):
     """The disk is full, or refuses to be written."""
 
 
+class NoTranslationError(KnnmtError):
+    """No hypothesis of a text was possible."""
+
+
 class SystemStoppedError(KnnmtError):
     """The process of a system that was being measured ended."""
 
@@ -107,7 +114,12 @@ class MissingDependencyError(KnnmtError):
             f"{purpose} needs the package {package!r}, which is not installed: pip install 'knnmt[{extra}]'"
         )
         self.package = package
+        self.purpose = purpose
         self.extra = extra
+
+    def __reduce__(self) -> tuple[type[MissingDependencyError], tuple[str, str, str]]:
+        """As it was made: a pool of processes hands on the errors of its workers."""
+        return type(self), (self.package, self.purpose, self.extra)
 
 
 class CometError(KnnmtError):
@@ -124,6 +136,14 @@ class LongSegmentWarning(KnnmtWarning):
 
 class CutTranslationWarning(KnnmtWarning):
     """A translation reached the maximum length before it ended."""
+
+
+class LanguageWarning(KnnmtWarning):
+    """Text looks like another language than the one it was said to be."""
+
+
+class NoTranslationWarning(KnnmtWarning):
+    """A text among others has no translation."""
 
 
 class IgnoredSettingWarning(KnnmtWarning):

@@ -38,8 +38,9 @@ def test_one_command_from_memories_to_translations(
         "put in",
         "adapted",
         "next",
+        "",
     ]
-    assert lines[-1].startswith(f"next       knnmt translate -m {tiny_checkpoint} -d {store} TEXT")
+    assert lines[-2] == f"next       `knnmt translate -m {tiny_checkpoint} -d {store} --text TEXT` translates with it"
     assert len(list(Datastore.open(store).pairs())) == 420
     assert succeeds("translate", "-d", store, *model)
     assert "profile     knn:" in succeeds("inspect", store)

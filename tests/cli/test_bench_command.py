@@ -14,8 +14,8 @@ import pytest
 from datastore_pairs import some_pairs
 from typer.testing import CliRunner
 
-from knnmt import Datastore
 from knnmt.cli import app, bench
+from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError, KnnmtError, SettingError
 from knnmt.evaluation.systems import System

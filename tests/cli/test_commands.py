@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -79,6 +80,29 @@ def test_files_in_order_into_an_output_file(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, b"")
     expected = Translator(device="cpu").translate(texts, beam=1)
     assert lines(out.read_bytes()) == [each.text for each in expected]
+
+
+def test_a_line_without_a_translation_keeps_its_place_and_is_named(overflowing_checkpoint: Path) -> None:
+    stdin = "Satz 4\naßc\nGuten Tag\n".encode()
+    command = ["translate", "--model", str(overflowing_checkpoint), "--device", "cpu"]
+    sound = lines(knnmt(*command, stdin=b"Satz 4\nGuten Tag\n").stdout)
+    assert all(sound)
+    done = knnmt(*command, stdin=stdin)
+    assert done.returncode == 1
+    assert lines(done.stdout) == [sound[0], "", sound[1]]
+    (said,) = [line for line in lines(done.stderr) if "line" in line]
+    assert said.startswith("knnmt: error: line 2: no translation of 'aßc': ")
+    assert b"Traceback" not in done.stderr
+    objects = [json.loads(line) for line in lines(knnmt(*command, "--jsonl", stdin=stdin).stdout)]
+    assert ["error" in each for each in objects] == [False, True, False]
+    assert objects[1] == {
+        "source": "aßc",
+        "text": "",
+        "score": None,
+        "complete": False,
+        "tokens": [],
+        "error": said.removeprefix("knnmt: error: line 2: "),
+    }
 
 
 def test_scores_n_best_and_json_lines() -> None:
@@ -214,6 +238,41 @@ def test_control_c_ends_cleanly_with_what_is_done_written(tmp_path: Path) -> Non
     done = written.count("\n")
     assert 0 < done < 30_000
     assert f"interrupted; {done} of 30000 lines are translated and written" in stderr.decode()
+
+
+def test_lines_of_all_lengths_are_counted_as_they_are_done_and_written_in_their_turn(tmp_path: Path) -> None:
+    """Within the first window: the bar moves, the first lines are there, and Ctrl-C says what became of the rest."""
+    texts = german_sentences(320)
+    texts[1::2] = ["Ja."] * 160
+    source, out = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("\n".join(texts), encoding="utf-8")
+    screen, terminal = pty.openpty()
+    command = [sys.executable, "-m", "knnmt", "translate", str(source), "--output", str(out)]
+    with subprocess.Popen(command, stderr=terminal, env={**os.environ, "TERM": "xterm"}) as process:
+        os.close(terminal)
+        drawn, asked = "", False
+        with contextlib.suppress(OSError):
+            while chunk := os.read(screen, 1000):
+                drawn += chunk.decode("utf-8", errors="replace")
+                if not asked and out.exists() and out.stat().st_size and max(_counted(drawn)) > 64:
+                    process.send_signal(signal.SIGINT)
+                    asked = True
+    os.close(screen)
+    assert asked
+    assert process.returncode == 130
+    said = " ".join(drawn.split())
+    match = re.search(r"interrupted; (\d+) of 320 lines are translated and written knnmt: (\d+) more were done", said)
+    assert match
+    written = out.read_text(encoding="utf-8")
+    assert written.endswith("\n")
+    assert written.count("\n") == int(match[1])
+    assert 64 < int(match[1]) + int(match[2]) < 320
+    first = Translator(device="cpu").translate(texts[:2], split_sentences=True)
+    assert written.split("\n")[:2] == [each.text for each in first][: written.count("\n")]
+
+
+def _counted(drawn: str) -> list[int]:
+    return [0, *(int(count) for count in re.findall(r"(\d+)/320", drawn))]
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from german import german_memory
 from knnmt.cli import app
 from knnmt.errors import KnnmtError
 
@@ -98,7 +99,7 @@ def test_a_store_from_building_to_export(memory: Path, tmp_path: Path) -> None:
 
     would = succeeds("remove", store, "--match", "Datei", "--dry-run")
     assert "would remove 2 sentences" in would
-    assert "removed    0 sentences, 0 entries; knnmt inspect" in succeeds("remove", store, "--origin", "Datei")
+    assert "no sentence fits, nothing was removed" in fails("remove", store, "--origin", "Datei")
     assert "removed    2 sentences, " in succeeds("remove", store, "--match", "Datei")
     assert "removed    1 sentences" in succeeds("remove", store, "--origin", f"{memory}#1")
     assert "removed     " in succeeds("inspect", store)
@@ -155,7 +156,7 @@ def test_control_c_and_the_same_command_again(tmp_path: Path, tiny_checkpoint: P
     assert "9,000 sentences" in said
 
 
-@pytest.mark.parametrize("command", [["inspect"], ["verify"], ["compact"], ["remove", "--match", "nichts"]])
+@pytest.mark.parametrize("command", [["inspect"], ["verify"], ["compact"], ["remove", "--origin", "*", "--dry-run"]])
 def test_looking_into_a_store_does_not_wait_for_torch(tmp_path: Path, command: list[str]) -> None:
     code = (
         "import sys, atexit; from knnmt.cli import main; atexit.register(lambda: print('torch' in sys.modules)); main()"
@@ -166,3 +167,23 @@ def test_looking_into_a_store_does_not_wait_for_torch(tmp_path: Path, command: l
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
     assert done.stdout.endswith("False\n")
     assert done.returncode == 0, done.stderr
+
+
+def test_a_memory_the_other_way_round_is_said(tmp_path: Path) -> None:
+    """Once, in a line, though the memory is read more than once; and of text to translate, too."""
+    memory, text = tmp_path / "own.tsv", tmp_path / "text.txt"
+    pairs = german_memory(40)
+    memory.write_text("".join(f"{pair.target}\t{pair.source}\n" for pair in pairs), encoding="utf-8")
+    text.write_text("".join(f"{pair.target}\n" for pair in pairs), encoding="utf-8")
+    python = [sys.executable, "-m", "knnmt"]
+    command = [*python, "adapt", str(memory), "-o", str(tmp_path / "own.store"), "--sample", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == (
+        f"knnmt: warning: {memory}: the sources look English and the targets look German, but de to en was asked for. "
+        "Is the memory the other way round? --source-column 2 --target-column 1 turns it\n"
+    )
+    command = [*python, "translate", str(text), "-d", str(tmp_path / "own.store"), "--beam", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert "knnmt: warning: the text looks English, and is translated from de\n" in done.stderr

@@ -58,6 +58,20 @@ def test_a_text_translated_twice_is_warned_of_once(command: list[str]) -> None:
         assert done.stderr.count(f"may be cut: {text!r}") == 1
 
 
+def test_a_text_without_a_translation_is_said_and_the_others_are_explained(
+    overflowing_checkpoint: Path, tmp_path: Path
+) -> None:
+    translator = Translator(overflowing_checkpoint, device="cpu")
+    made = Datastore.build(tmp_path / "own.store", some_pairs(12), translator.engine).path
+    command = ["explain", "-d", str(made), "-m", str(overflowing_checkpoint), "--device", "cpu", *SETTINGS]
+    done = run(command, "aßc", "Satz 8")
+    assert done.exit_code == 1
+    shown = done.stdout.split("─" * 120)
+    assert "no translation of 'aßc'" in shown[0]
+    assert "own.tsv#" in shown[1]
+    assert done.stderr.count("no translation of 'aßc'") == 1
+
+
 def test_files_and_standard_input_are_read_line_by_line(command: list[str], tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("Satz 3 ja.\n\n  \nSatz 8\n", encoding="utf-8")
     from_file = run(command, "--file", tmp_path / "in.txt")

@@ -10,8 +10,8 @@ import pytest
 from datastore_pairs import some_pairs
 from typer.testing import CliRunner
 
-from knnmt import Datastore
 from knnmt.cli import app
+from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError, SettingError
 from knnmt.retrieval.gate import FILE, TrainedGate
@@ -67,6 +67,22 @@ def test_a_gate_is_trained_reported_and_used(store: Path, dev: Path, tiny_checkp
     assert (gate.record.features, gate.record.k, gate.record.seed) == (("confidence", "ngrams"), 5, 0)
     assert run(*translate).strip()
     assert f"gate        {FILE}" in run("inspect", store)
+
+
+def test_a_gate_that_was_better_stays(store: Path, dev: Path, tiny_checkpoint: Path) -> None:
+    train = ["train-gate", str(store), "--dev", str(dev), "--model", str(tiny_checkpoint)]
+    assert "the gate that was there" not in run(*train, "--epochs", "30")
+    before = (store / FILE).read_bytes()
+    said = run(*train, "--epochs", "1")
+    rows = {line[:36].strip(): line[36:].split() for line in said.splitlines()}
+    new, old = (
+        float(rows[f"{name}"][0]) for name in ("the gate's λ, every step searched", "λ of the gate that was there")
+    )
+    assert old < new
+    assert f"kept        {store / FILE} as it was: it loses less" in said
+    assert (store / FILE).read_bytes() == before
+    run(*train, "--epochs", "1", "--l1", "0.2")  # another end, which losses alone do not tell
+    assert (store / FILE).read_bytes() != before
 
 
 def test_an_interruption_leaves_the_gate_that_was_there(

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import warnings
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from datastore_pairs import some_pairs
 from index_stores import faiss_or_skip
 from typer.testing import CliRunner
 
-from knnmt import Datastore
 from knnmt.cli import app
 from knnmt.compression.pca import reduce
-from knnmt.config import FastConfig, RetrievalConfig
+from knnmt.config import CacheConfig, FastConfig, RetrievalConfig
+from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.settings import read_settings, write_settings
+from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import KnnmtError
+from knnmt.evaluation.tuning import Scored
 from knnmt.index.saved import build_index
 from knnmt.retrieval.profiles import Profile, default_profile, read_profiles, write_profiles
+from knnmt.retrieval.tuning import Compared
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 
@@ -36,6 +43,13 @@ def refused(*arguments: str | Path) -> str:
     with pytest.raises(KnnmtError) as error:
         CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False)
     return str(error.value)
+
+
+def unsound(store: Path) -> str:
+    """What `knnmt verify` says of a store with problems."""
+    done = CliRunner().invoke(app, ["verify", str(store)], catch_exceptions=False)
+    assert done.exit_code == 1
+    return done.stdout
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +115,48 @@ def test_settings_are_chosen_reported_and_used(store: Path, dev: Path, model: li
     succeeds("translate", "-d", store, "--profile", "estimated", *model)
 
 
+def reported(said: str) -> dict[str, float]:
+    """The losses that a tuning reported."""
+    rows = said.split("perplexity  settings\n")[1].split("saved")[0].splitlines()
+    return {row.split()[0]: float(row.split()[1]) for row in rows}
+
+
+@pytest.mark.parametrize("options", [["--all-dev"], []], ids=str)
+@pytest.mark.parametrize("name", ["own", "knn"])
+def test_what_was_there_stays_the_default_unless_something_is_better(
+    store: Path, dev: Path, model: list[str], name: str, options: list[str]
+) -> None:
+    tune = ["tune", str(store), "--dev", str(dev), *options, *model]
+    said = succeeds(*tune, "--profile", "first")
+    assert "compared    tuned settings are better: loss " in said
+    assert reported(said)["first-fixed"] < reported(said)["first"]  # in text as uniform as this
+    bold = read_profiles(store)["first-fixed"].config
+    there = Profile(replace(bold, cache=CacheConfig(0.1)), "bleu", 7, None)
+    write_profiles(store, {name: there}, default=name)
+    said = succeeds(*tune)
+    before, tuned = (float(said.partition("stays: loss ")[2].split()[place]) for place in (0, 2))
+    assert before < tuned
+    others = [each for each in ("knn", "knn-fixed", "cache") if each != name]
+    assert f"saved       profiles {', '.join(others)} with {store}; {name} stays its default\n" in said
+    assert default_profile(store) == name
+    assert reported(said)["knn"] == reported(said)["before"]
+    profiles = read_profiles(store)
+    assert profiles[name] == there
+    assert replace(profiles["knn"].config, cache=None) == bold
+    assert replace(profiles["cache"].config, cache=None) == bold
+
+
+def test_settings_that_only_the_tuning_half_likes_are_not_the_default(
+    store: Path, dev: Path, model: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("knnmt.retrieval.tuning.Compared.of", lambda *_: Compared((2.0, 1.5), (2.1, 2.2)))
+    said = succeeds("tune", store, "--dev", dev, *model)
+    assert "on the pairs to report 2.1000 and 2.2000\n" in said
+    assert f"saved       profiles knn, knn-fixed, cache with {store}; estimated stays its default\n" in said
+    assert default_profile(store) is None
+    assert reported(said)["knn"] == reported(said)["before"]
+
+
 def test_all_of_the_text_under_another_name_without_saving_first(store: Path, dev: Path, model: list[str]) -> None:
     options = ["--dev", str(dev), "--all-dev", "--keep-known", "--cache-loss", "0", *model]
     said = succeeds("tune", store, *options, "--no-save")
@@ -154,7 +210,7 @@ def test_pairs_that_are_left_out_are_counted(store: Path, dev: Path, model: list
     said = succeeds("tune", store, "--dev", dev, "--all-dev", "--no-save", *model)
     assert f"left out    1 of {dev}: empty line\n" in said
     assert f"left out    1 of {dev}: empty source or target\n" in said
-    assert said.count("too long    1 of 25 pairs, for the model's ") == 2  # those that tune, those that are reported
+    assert said.count("too long    1 of 25 pairs, for the model's ") == 1  # those that tune are those reported
 
 
 @pytest.mark.parametrize(
@@ -191,6 +247,23 @@ def test_bleu_decides_when_it_is_asked_to(store: Path, dev: Path, model: list[st
         "knn": ("bleu", 4),
         "knn-fixed": ("likelihood", tunes),
     }
+
+
+@pytest.mark.parametrize("options", [["--confirm"], ["--method", "bleu", "--profile", "paper"]], ids=str)
+def test_what_was_there_stays_if_bleu_likes_it_best(
+    store: Path, dev: Path, model: list[str], options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = Profile(RetrievalConfig(8, 0.33, 20.0), "bleu", 40, None)
+    write_profiles(store, {"own": there}, default="own")
+
+    def score(*given: Any) -> Iterator[Scored]:
+        return (Scored(config, 50.0 if config == there.config else 10.0, 0.0) for config in given[3])
+
+    monkeypatch.setattr("knnmt.evaluation.tuning.score", score)
+    said = succeeds("tune", store, "--dev", dev, *options, *model)
+    assert f"chosen      {there.config.signature()}, which was there and stays\n" in said
+    assert said.endswith("; own stays its default\n")
+    assert default_profile(store) == "own"
 
 
 def test_the_papers_search(store: Path, dev: Path, model: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,6 +317,22 @@ def test_inspecting_goes_on_past_a_damaged_profile(store: Path) -> None:
     assert "its profiles cannot be read" in succeeds("inspect", store)
 
 
+def test_verify_reads_the_settings(store: Path) -> None:
+    write_profiles(store, {"knn": Profile(RetrievalConfig(8, 0.5, 20.0), "likelihood", 40, 2.5)}, "knn")
+    assert succeeds("verify", store).startswith("sound: ")
+    path = store / "settings.json"
+    whole = path.read_text()
+    path.write_text(whole.replace('"temperature": 20.0', '"temperature": 25.0'))
+    assert "its checksum does not fit its content" in unsound(store)
+    assert succeeds("inspect", store).count("damaged     ") == 1
+    unsigned = {name: value for name, value in json.loads(whole).items() if name != "checksum"}
+    path.write_text(json.dumps(unsigned))
+    assert "noted: " in (said := succeeds("verify", store))
+    assert "settings.json: has no checksum" in said
+    path.write_text(json.dumps({**unsigned, "profiles": {"knn": {"config": {"k": "many"}}}}))
+    assert "1 problems" in unsound(store)
+
+
 def test_mistakes_of_tuning_are_explained(store: Path, dev: Path, model: list[str], tmp_path: Path) -> None:
     assert "--method must be likelihood or bleu, got 'luck'" in refused("tune", store, "--dev", dev, "--method", "luck")
     assert "cannot be called 'estimated'" in refused("tune", store, "--dev", dev, "--profile", "estimated")
@@ -285,3 +374,18 @@ def test_fast_is_tuned_saved_beside_the_others_and_used(
     assert tuned != succeeds("translate", "-d", made, "--scores", "--profile", "fast-fixed", *model)
     assert "fast:3" in (shown := succeeds("inspect", made))
     assert "for fast    " in shown
+
+
+def test_a_default_of_another_kind_is_not_compared(
+    tiny: TransformerEngine, tmp_path: Path, dev: Path, model: list[str]
+) -> None:
+    store = Datastore.build(tmp_path / "fast.store", some_pairs(80), tiny, BuildConfig(for_fast=True)).path
+    of_fast = Profile(RetrievalConfig(8, 0.5, 0.05, fast=FastConfig()), "likelihood", 40, 0.001)
+    write_profiles(store, {"own": of_fast}, default="own")
+    said = succeeds("tune", store, "--dev", dev, *model)
+    assert "compared" not in said
+    assert "before" not in reported(said)
+    assert default_profile(store) == "knn"
+    said = succeeds("tune", store, "--dev", dev, "--fast", *model)
+    assert "compared    " in said
+    assert default_profile(store) == "knn"

@@ -39,7 +39,7 @@ def made_store(path: Path, keys: Array, values: Sequence[int] | Array, segments:
             **sentence_arrays(pairs, targets),
             "source_tokens": np.repeat(group, 2).astype(np.int32),
             "source_offsets": np.arange(len(group) + 1) * 2,
-            "source_states": np.repeat(group, 2)[:, None] * np.ones((1, 7), np.float16),
+            "source_states": np.repeat(group[:, None], 2, 0).repeat(7, 1).astype(keys.dtype),
             "alignment": (np.arange(len(tokens)) % 2).astype(np.int32),
         }
         records.append(write_segment(path / "segments", f"{index:05d}-made.safetensors", arrays))

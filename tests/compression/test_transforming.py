@@ -210,9 +210,9 @@ def test_a_projection_that_is_cut_missing_or_something_else_is_refused_on_openin
 @pytest.mark.parametrize(
     ("name", "array", "message"),
     [
-        ("components", np.zeros((6, 4), np.float32), r"components \(6, 4\), not \(6, 3\)"),
-        ("explained_variance", np.zeros(4, np.float32), r"explained_variance \(4,\), not \(3,\)"),
-        ("mean", np.zeros((6, 1), np.float32), r"mean \(6, 1\), not \(6,\)"),
+        ("components", np.zeros((6, 4), np.float32), r"components is float32 \(6, 4\), not float32 \(any number, 3\)"),
+        ("explained_variance", np.zeros(4, np.float32), r"explained_variance is float32 \(4,\), not float32 \(3,\)"),
+        ("mean", np.zeros((6, 1), np.float32), r"mean is float32 \(6, 1\), not float32 \(any number,\)"),
         ("mean", np.full(6, np.nan, np.float32), "mean: not all are finite"),
     ],
 )

@@ -236,9 +236,11 @@ def test_what_is_no_tmx_is_said(tmp_path: Path, content: str, message: str) -> N
         read(tmp_path / "a.tmx", content, format="tmx", on_error="skip")
 
 
-def test_a_segment_beyond_ten_megabytes_is_read(tmp_path: Path) -> None:
-    text = "lang " * 2_200_000
-    assert read(tmp_path / "a.tmx", document(unit(f"de={text}", "en=long")))[0] == [(text, "long")]
+def test_a_segment_beyond_ten_megabytes_stops_nothing(tmp_path: Path) -> None:
+    units = unit(f"de={'lang ' * 2_200_000}", "en=long"), unit("de=kurz", "en=short")
+    pairs, report = read(tmp_path / "a.tmx", document("".join(units)))
+    assert pairs == [("kurz", "short")]
+    assert report.skipped == {"longer than 65,536 characters": 1}
 
 
 def test_without_lxml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

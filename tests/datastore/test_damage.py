@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from crafted import alter_arrays, segment_file
 from datastore_pairs import some_pairs
 
 from knnmt.datastore.arrays import Array, arrays_in, map_file, write_arrays
-from knnmt.datastore.manifest import read_manifest
-from knnmt.datastore.segment import Segment
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, DatastoreError, DatastoreVersionError, NotADatastoreError
@@ -27,14 +25,6 @@ def store(tmp_path: Path, tiny: TransformerEngine) -> Path:
     store = Datastore.build(tmp_path / "s", some_pairs(10), tiny)
     store.remove(matching(origin="own.tsv#3"))
     return store.path
-
-
-def segment_file(store: Path) -> Path:
-    return next(path for path in (store / "segments").iterdir() if "removed" not in path.name)
-
-
-def read_arrays(path: Path) -> dict[str, Array]:
-    return arrays_in(map_file(path), path)
 
 
 def no_store(store: Path) -> None:
@@ -125,26 +115,23 @@ WRONG = [
     ("values", lambda array: array * 0 - 1, "outside the vocabulary"),
     ("positions", lambda array: array + 40, "outside its sentence"),
     ("sentences", lambda array: array + 40, "belongs to no sentence"),
+    ("sentences", lambda array: array[::-1], "or not in order"),
+    ("target_tokens", lambda array: array + 231, "a token is outside the vocabulary"),
     ("keys", lambda array: array * np.float16("nan"), "not a finite number"),
-    ("keys", lambda array: array.astype(np.float32), "keys are float32, not float16"),
-    ("keys", lambda array: array[:, :7], "wrong shape"),
-    ("target_offsets", lambda array: array[::-1].copy(), "do not divide target_tokens"),
+    ("target_offsets", lambda array: array[::-1], "target_offsets do not divide"),
+    ("text_offsets", lambda array: array[::-1], "text_offsets do not divide"),
     ("texts", lambda array: array | np.uint8(0x80), "not UTF-8"),
+    ("texts", lambda array: np.resize(np.frombuffer("ä".encode(), np.uint8), len(array)), "begins within a character"),
 ]
 
 
 @pytest.mark.parametrize(("name", "change", "message"), WRONG)
 def test_every_invariant_is_checked(store: Path, name: str, change: Callable[[Array], Array], message: str) -> None:
     """A segment with right checksums and wrong content, as only a faulty writer could make it."""
-    arrays = {key: np.array(value) for key, value in read_arrays(segment_file(store)).items()}
-    arrays[name] = change(arrays[name])
-    write_arrays(segment_file(store), arrays)
-    manifest = read_manifest(store)
-    size = segment_file(store).stat().st_size
-    records = [replace(record, stored=replace(record.stored, bytes=size)) for record in manifest.segments]
-    segments = [Segment.open(store / "segments", record) for record in records]
-    problems = list(Datastore(store, manifest, segments).verify())
+    alter_arrays(store, **{name: change})
+    problems = list(Datastore.open(store).verify())
     assert any(message in problem for problem in problems), problems
+    assert not any("altered" in problem for problem in problems)
 
 
 @pytest.mark.parametrize(("name", "other"), [("segment", b"valuez"), ("removed", b"remover")])
@@ -166,14 +153,15 @@ def test_arrays_come_back_as_they_were_and_other_libraries_read_them(tmp_path: P
         "e": np.arange(3, dtype=np.int32)[::-1],
     }
     write_arrays(tmp_path / "x.safetensors", arrays)
-    for found in (read_arrays(tmp_path / "x.safetensors"), load_file(tmp_path / "x.safetensors")):
+    mapped = arrays_in(map_file(tmp_path / "x.safetensors"), tmp_path)
+    for found in (mapped, load_file(tmp_path / "x.safetensors")):
         assert found.keys() == arrays.keys()
         for name, array in arrays.items():
             assert found[name].dtype == array.dtype
             np.testing.assert_array_equal(found[name], array)
             assert found[name].ctypes.data % array.dtype.itemsize == 0
     with pytest.raises(ValueError, match="read-only"):
-        read_arrays(tmp_path / "x.safetensors")["b"][0] = 1
+        mapped["b"][0] = 1
 
 
 def test_the_first_format_is_still_read() -> None:

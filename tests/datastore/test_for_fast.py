@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from crafted import alter_arrays
 from datastore_pairs import some_pairs
 
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.segment import FOR_FAST
-from knnmt.datastore.slices import write_segment
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
+from knnmt.errors import DatastoreDamagedError
 
 
 @pytest.fixture
@@ -56,22 +56,31 @@ def test_other_stores_hold_none_of_it(tiny: TransformerEngine, tmp_path: Path) -
     [
         ("alignment", lambda array: array + 40, "aligned outside its source"),
         ("alignment", lambda array: array - 1, "aligned outside its source"),
-        ("source_offsets", lambda array: array[:-1], "wrong length"),
         ("source_offsets", lambda array: array[::-1], "do not divide source_tokens"),
-        ("source_states", lambda array: array.astype(np.float32), "not all finite numbers in float16"),
-        ("source_states", lambda array: array * np.float16("nan"), "not all finite numbers in float16"),
-        ("source_tokens", None, "arrays are missing: source_tokens"),
+        ("source_states", lambda array: array * np.float16("nan"), "not all finite numbers"),
+        ("source_tokens", lambda array: array - 40, "a source token is negative"),
     ],
 )
 def test_verify_looks_at_the_source_side(
-    store: Datastore, name: str, change: Callable[[Array], Array] | None, message: str
+    store: Datastore, name: str, change: Callable[[Array], Array], message: str
 ) -> None:
-    arrays = dict(store.segments[0].arrays)
-    if change is None:
-        del arrays[name]
-    else:
-        arrays[name] = np.ascontiguousarray(change(arrays[name]))
-    record = write_segment(store.path / "segments", "00000-changed.safetensors", arrays)
-    replace(store.manifest, segments=(record,)).write(store.path)
+    alter_arrays(store.path, **{name: change})
     (problem,) = Datastore.open(store.path).verify()
     assert message in problem
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("source_offsets", lambda array: array[:-1], r"source_offsets is int64 \(\d+,\), not"),
+        ("source_states", lambda array: array.astype(np.float32), "source_states is float32"),
+        ("source_states", lambda array: array[:-1], "a state each"),
+        ("source_tokens", None, "arrays are missing: source_tokens"),
+    ],
+)
+def test_a_source_side_of_other_types_or_shapes_is_refused_on_opening(
+    store: Datastore, name: str, change: Callable[[Array], Array] | None, message: str
+) -> None:
+    alter_arrays(store.path, **{name: change})
+    with pytest.raises(DatastoreDamagedError, match=message):
+        Datastore.open(store.path)

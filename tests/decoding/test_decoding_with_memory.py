@@ -51,6 +51,7 @@ class DenseMixture:
 
     def __init__(self, engine: TransformerEngine, store: Datastore, config: RetrievalConfig) -> None:
         self._engine, self._config, self._projection = engine, config, store.projection
+        self._same_distance = OpenStore(store, exact=True).same_distance
         live = [(segment.arrays, segment.live_entries()) for segment in store.segments]
         self._keys = np.concatenate([arrays["keys"][kept] for arrays, kept in live]).astype(np.float64)
         self._values = np.concatenate([arrays["values"][kept] for arrays, kept in live])
@@ -74,6 +75,8 @@ class DenseMixture:
             distances_sq, places = self._found(state, earlier)
             distances.append(float(np.sqrt(distances_sq[0])))
             shares = self._counts[places] * np.exp(-distances_sq / self._config.temperature)
+            if self._config.fading is not None:
+                shares *= np.exp(9 * self._same(distances_sq))
             p_knn = np.zeros(model.shape[1])
             np.add.at(p_knn, self._values[places], shares / shares.sum())
             weight = self._weight(distances)
@@ -95,6 +98,9 @@ class DenseMixture:
         earlier.append((state, (distances_sq[places], places)))
         return distances_sq[places], places
 
+    def _same(self, distances_sq: Any) -> Any:
+        return np.exp(-((distances_sq / self._same_distance**2) ** 2))
+
     def _weight(self, distances: list[float]) -> float:
         config, steps = self._config, len(distances)
         if config.fading is None:
@@ -103,7 +109,8 @@ class DenseMixture:
         of_step = 1 / (1 + np.exp((distances[-1] - fading.scale) / fading.width))
         of_sentence = 1 / (1 + np.exp((mean - fading.sentence_scale) / fading.sentence_width))
         caution = 1 - min(1, distances[-1] / fading.scale) / (steps + 1)
-        return float(config.interpolation_weight * of_step * of_sentence * caution)
+        faded = float(config.interpolation_weight * of_step * of_sentence * caution)
+        return faded + (1 - faded) * 0.99 * float(self._same(distances[-1] ** 2))
 
 
 def plain_greedy_search(engine: Any, source: list[int], config: DecodingConfig) -> tuple[tuple[int, ...], float]:

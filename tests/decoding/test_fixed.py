@@ -150,7 +150,7 @@ def test_a_store_that_is_closed_is_gone_although_steps_with_it_are_kept(small: T
     opened = OpenStore(Datastore.open(store), small.device, exact=True)
     retrieval = Retrieval(opened, RetrievalConfig(k=4, interpolation_weight=0.6, temperature=20))
     fixed_search(small, SOURCES, small.generation, BatchRetrieval([retrieval] * len(SOURCES)))
-    held = [weakref.ref(each) for each in (opened, opened.values, *opened.index.parts)]
+    held = [weakref.ref(each) for each in (opened, opened.values, *opened.snapshot.index.parts)]
     gc.disable()
     try:
         del opened, retrieval

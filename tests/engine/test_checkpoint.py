@@ -264,7 +264,7 @@ SPOILT = [
     (spoil_fewer_layers, r"tensors have no place.*'model\.decoder\.layers\.1"),
     (spoil_more_layers, r"expected a tensor named model\.decoder\.layers\.2"),
     (spoil_index, r"index\.json: expected weight_map"),
-    (spoil_width, "d_model of config.json does not fit weights of .* tokens and 32 dimensions"),
+    (spoil_width, r"as d_model .* of config.json say, found torch.float32 \(231, 32\)"),
     (spoil_heads, "decoder_attention_heads of config.json does not fit"),
     (spoil_start, "decoder_start_token_id of config.json does not fit"),
     (spoil_tokenizer, "not a readable tokenizer.json"),

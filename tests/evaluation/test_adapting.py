@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ import pytest
 from datastore_pairs import some_pairs
 from index_stores import faiss_or_skip
 
-from knnmt import Datastore, Translator
+from knnmt import Translator
+from knnmt.config import RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.settings import read_settings
+from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreExistsError, DatastoreLockedError, InputError, MissingDependencyError
 from knnmt.evaluation import adapting
 from knnmt.evaluation.adapting import adapt
@@ -26,9 +29,11 @@ from knnmt.evaluation.gain import measure_gain
 from knnmt.evaluation.holding_out import plan
 from knnmt.index.saved import build_index, read_saved
 from knnmt.retrieval.development import develop
+from knnmt.retrieval.likelihood import Positions
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.profiles import default_profile, read_profiles
-from knnmt.retrieval.tuning import tune
+from knnmt.retrieval.tuning import Tuned, tune
+from knnmt.translator.memories import resolve
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 PAIRS = some_pairs(420)
@@ -94,9 +99,9 @@ def test_every_step_gives_what_it_gives_by_itself(translator: Translator, tmp_pa
     assert read_saved(made.store) is not None
     assert [path.name for path in tmp_path.iterdir() if path.name != "first"] == ["own.store"]
     words = [line.split("  ")[0].strip() for line in heard]
-    starts = ["held out", "built", "index", "tuned"]
-    assert words[:4] == starts
-    assert [line.split()[0] for line in heard[4:]] == ["perplexity", "BLEU", "put"]
+    starts = ["held out", "built", "index", "tuned", "compared"]
+    assert words[:5] == starts
+    assert [line.split()[0] for line in heard[5:]] == ["perplexity", "BLEU", "put"]
     translator.translate("Satz 3", datastore=made.store.path)
 
 
@@ -125,11 +130,32 @@ def test_interrupted_after_any_step_the_same_call_goes_on(
         assert not (tmp_path / "s").exists()
         assert before[line > 1 :] == heard[:line]
     made = adapt(tmp_path / "s", planned, translator, sample=1)
-    assert done == {"build": 1, "prepare": 1, "develop": 1, "measure_gain": 1}
+    assert done == {"build": 1, "prepare": 1, "develop": 2, "measure_gain": 1}  # both halves
     assert list(made.store.pairs()) == list(whole.store.pairs())
     assert read_profiles(made.store.path) == read_profiles(whole.store.path)
     assert made.gain == whole.gain
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s", "whole"]
+
+
+def test_settings_that_are_no_better_than_the_estimated_ones_are_not_the_default(
+    translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def badly(positions: Positions, before: RetrievalConfig) -> Tuned:
+        found = tune(positions, before=before)
+        bad = replace(found.fading.fading, interpolation_weight=0.01)
+        return replace(found, tried=tuple(replace(each, fading=bad) for each in found.tried))
+
+    monkeypatch.setattr(adapting, "tune", badly)
+    heard: list[str] = []
+    made = adapt(tmp_path / "own.store", plan(lambda: PAIRS), translator, sample=0, tell=heard.append).store.path
+    assert default_profile(made) is None
+    estimated = resolve(translator.memories.open(made), {})
+    assert read_profiles(made)["knn"].config == estimated
+    (tuned,) = [line for line in heard if line.startswith("tuned")]
+    assert tuned.startswith("tuned      not: the settings estimated from the store stay, no worse: k ")
+    (compared,) = [line for line in heard if line.startswith("compared")]
+    before, after = (float(compared.split()[place]) for place in (2, 4))
+    assert before < after
 
 
 def test_the_index_learns_what_was_held_out_even_if_interrupted_before(

@@ -18,7 +18,8 @@ from datastore_pairs import some_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knnmt import Datastore, Translator
+from knnmt import Translator
+from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError, SystemStoppedError
 from knnmt.evaluation import running

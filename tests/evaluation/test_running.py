@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,16 @@ from typing import Any
 import pytest
 from datastore_pairs import some_pairs
 
-from knnmt import Datastore, Translation, Translator
-from knnmt.errors import SettingError
+from knnmt import Translation, Translator
+from knnmt.config import RetrievalConfig
+from knnmt.datastore.store import Datastore
+from knnmt.errors import NoTranslationWarning, SettingError
 from knnmt.evaluation.running import Run, RunSettings, run_systems
 from knnmt.evaluation.systems import System
+from knnmt.retrieval.combiner import DistanceCombiner
+from knnmt.retrieval.gate import RandomGate
+from knnmt.retrieval.retriever import Retrieval
+from knnmt.translator.memories import Memories
 
 # A random model does not always know when to stop.
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
@@ -163,3 +170,75 @@ def test_one_sees_the_translations_as_they_come(translator: Translator) -> None:
 def test_a_name_that_no_file_can_have_is_refused(translator: Translator, name: str, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="cannot have a file of that name"):
         run_systems(translator, [System(name)], SOURCES, SETTINGS, tmp_path / "out")
+
+
+def test_hypotheses_of_which_one_failed_are_written_but_not_taken_over(
+    overflowing_checkpoint: Path, tmp_path: Path
+) -> None:
+    translator = Translator(overflowing_checkpoint, device="cpu")
+    for _ in range(2):
+        with pytest.warns(NoTranslationWarning, match="no translation of 'aßc'"):
+            (run,) = run_systems(translator, [System("base")], ["Satz 4", "aßc"], SETTINGS, tmp_path)
+        assert not run.reused
+        assert run.hypotheses[1] == ""
+        assert (tmp_path / "base.txt").read_text(encoding="utf-8").splitlines() == run.hypotheses
+    runs = [run_systems(translator, [System("base")], ["Satz 4"], SETTINGS, tmp_path)[0] for _ in range(2)]
+    assert [each.reused for each in runs] == [False, True]
+
+
+@pytest.mark.parametrize("name", ["gate", "combiner"])
+def test_translations_of_another_gate_or_combiner_are_not_taken_over(
+    translator: Translator, store: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = System("own", store, settings=FIXED)
+    plain = Memories.retrieval
+
+    def run_with(part: Any) -> Run:
+        made: list[Retrieval] = []
+
+        def retrieval(memories: Memories, *given: Any) -> Retrieval:
+            if not made:
+                made.append(replace(plain(memories, *given), **{name: part}))
+            return made[0]
+
+        monkeypatch.setattr(Memories, "retrieval", retrieval)
+        return run_systems(translator, [system], SOURCES[:2], SETTINGS, tmp_path / "out")[0]
+
+    parts: dict[str, Sequence[Any]] = {
+        "gate": (RandomGate(0.9), RandomGate(0.1)),
+        "combiner": tuple(DistanceCombiner(RetrievalConfig(4, weight, 10.0), 0.1) for weight in (0.6, 0.1)),
+    }
+    first, other = parts[name]
+    runs = [run_with(part) for part in (first, first, other, first)]
+    assert [each.reused for each in runs] == [False, True, False, False]
+    assert runs[0].signature == runs[1].signature != runs[2].signature
+    unsigned = [run_with(lambda *given: first(*given)) for _ in range(2)]
+    assert [each.reused for each in unsigned] == [False, False]
+    field = "gated" if name == "gate" else name
+    assert f"|{field}:unsigned|v:" in unsigned[0].signature
+    assert not run_with(first).reused
+
+
+def test_a_signature_says_what_a_store_holds_and_where_batches_matter(
+    translator: Translator, store: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(store, tmp_path / "copies" / store.name))
+    shared = {**FIXED, "cache": 5.0, "cache_scope": "batch"}
+
+    def signatures(batch_size: int) -> list[str]:
+        systems = [System("a", store, settings=FIXED), System("b", copy, settings=FIXED)]
+        systems.append(System("c", store, settings=shared))
+        return [run.signature for run in run_systems(translator, systems, SOURCES[:1], RunSettings(2, batch_size))]
+
+    first, same, batched = signatures(4)
+    assert first == same
+    assert batched.endswith("|batch:4")
+    assert signatures(3) == [first, first, f"{batched[:-1]}3"]
+    changed = Datastore.open(copy)
+    gone = next(iter(changed.pairs()))
+    changed.remove(lambda pair: pair == gone)
+    changed.add([replace(gone, target=gone.target[::-1])], translator.engine)  # of as many tokens, which are letters
+    assert changed.manifest.live_entries == Datastore.open(store).manifest.live_entries
+    first, other, _ = signatures(4)
+    assert first != other
+    assert first.partition("|content:")[0] == other.partition("|content:")[0]

@@ -9,8 +9,9 @@ import pytest
 import sacrebleu
 from datastore_pairs import some_pairs
 
-from knnmt import Datastore, Translator
+from knnmt import Translator
 from knnmt.config import CacheConfig, Fading, RetrievalConfig
+from knnmt.datastore.store import Datastore
 from knnmt.evaluation.tuning import Scored, beam_states, confirmed_cache, paper_grid, score
 from knnmt.evaluation.tuning_figures import draw_tuning
 from knnmt.index.kinds import SearchSettings

@@ -14,7 +14,8 @@ from test_beam import load_transformers
 from torch import Tensor
 
 from conftest import MakeCheckpoint
-from knnmt import Datastore, KNNLogitsProcessor
+from knnmt import KNNLogitsProcessor
+from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreMismatchError, UnsupportedModelError
 from knnmt.huggingface.model import LoadedModel, output_projection

@@ -19,10 +19,11 @@ from torch import Tensor
 from conftest import ROOT, MakeCheckpoint, domain_lines
 from family_checkpoints import load_reference, make_family
 from german import german_memory
-from knnmt import Datastore, KNNLogitsProcessor, SegmentPair, Translator
+from knnmt import KNNLogitsProcessor, SegmentPair, Translator
 from knnmt.compression.pca import reduce
 from knnmt.config import CacheConfig, Fading, FastConfig, RetrievalConfig
 from knnmt.datastore.building import BuildConfig
+from knnmt.datastore.store import Datastore
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.shipped import MODELS_DIRECTORY
 from knnmt.engine.transformer import TransformerEngine
@@ -63,8 +64,8 @@ def sources(tiny: TransformerEngine) -> list[list[int]]:
 
 
 def translated(translator: Translator, texts: list[str], **settings: Any) -> list[list[Hypothesis]]:
-    """Our own decoding, as hypotheses."""
-    found = translator.translate(texts, **settings)
+    """Our own decoding of the texts as they are, as hypotheses."""
+    found = translator.translate(texts, forms=False, **settings)
     return [
         [Hypothesis(tuple(token.id for token in each.tokens), each.score) for each in (best, *best.alternatives)]
         for best in found
@@ -193,7 +194,7 @@ def test_statistics_are_those_of_our_own_decoding(
             TEXTS[:4], sources[:4], strict=True
         ):  # one by one: in a batch `generate` goes on with the done
             generate(model, [source], 4, 1, logits_processor=[knn])
-            translator.translate(text, beam=4)
+            translator.translate(text, beam=4, forms=False)
             assert knn.statistics == translator.statistics
     assert knn.statistics.first_rows == 4  # until a token was chosen a sentence has one row
     assert 0 < knn.statistics.hits < knn.statistics.rows

@@ -39,7 +39,10 @@ def clustered(count: int, dim: int = 32, seed: int = 0) -> Array:
 
 
 def write_store(path: Path, parts: Sequence[Array], key_dtype: str = "float16") -> Datastore:
-    """A store with one segment for each part's keys; sentences of eight entries, origin `part<number>#<sentence>`."""
+    """A store with one segment for each part's keys; sentences of eight entries, origin `part<number>#<sentence>`.
+
+    Segments have the same sources, but no target of one begins as one of another: no entry says the same again.
+    """
     (path / SEGMENTS).mkdir(parents=True)
     records = tuple(_segment(path, number, keys.astype(key_dtype)) for number, keys in enumerate(parts))
     dim = parts[0].shape[1]
@@ -57,11 +60,12 @@ def append_keys(path: Path, keys: Array) -> None:
 def _segment(path: Path, number: int, keys: Array) -> SegmentRecord:
     entries = np.arange(len(keys), dtype=np.int32)
     sentences = entries // SENTENCE
-    targets = [[int(t) % 100 for t in entries[sentences == each]] for each in np.unique(sentences)]
+    tokens = (entries + 37 * number) % 100
+    targets = [tokens[sentences == each].tolist() for each in np.unique(sentences)]
     pairs = [SegmentPair(f"s{each}", f"t{each}", f"part{number}#{each}") for each in range(len(targets))]
     arrays = {
         "keys": keys,
-        "values": entries % 100,
+        "values": tokens,
         "sentences": sentences,
         "positions": entries % SENTENCE,
         **sentence_arrays(pairs, targets),

@@ -13,10 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from index_stores import all_keys, append_keys, assert_exact, clustered, write_store
 
+from devices import DEVICES
 from knnmt.datastore.store import Datastore
+from knnmt.errors import DatastoreDamagedError
 from knnmt.index.base import merge_top_k, nearest_first
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex, rerank, smallest
+from knnmt.index.on_device import DeviceIndex
 
 
 @given(rows=st.integers(1, 4), width=st.integers(1, 3000), k=st.integers(1, 40), seed=st.integers(0, 99))
@@ -49,6 +52,26 @@ def test_merging_is_sorting_it_all(widths: list[int], k: int, seed: int) -> None
         found = [i for i in ids[row].tolist() if i >= 0]
         assert [there[i] for i in found] == expected
         assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("some_missing", [True, False])
+def test_what_is_no_number_is_not_found(some_missing: bool) -> None:
+    distances_sq = torch.tensor([[float("nan"), 2.0, float("inf"), 1.0], [float("nan")] * 4])
+    best, ids = nearest_first(distances_sq, torch.tensor([[3, 7, 8, 9], [1, 2, 3, 4]]), 3, some_missing)
+    assert best.tolist() == [[1.0, 2.0, float("inf")], [float("inf")] * 3]
+    assert ids.tolist() == [[9, 7, -1], [-1] * 3]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("on_device", [False, True])
+def test_a_key_that_is_no_number_is_damage(tmp_path: Path, device: str, on_device: bool) -> None:
+    """Sound keys that are looked at together with it would not be found."""
+    keys = clustered(200)
+    keys[70, 3] = float("nan")
+    entries = Entries(write_store(tmp_path / "s", [keys]))
+    index = DeviceIndex(entries, device) if on_device else ExactIndex(entries)
+    with pytest.raises(DatastoreDamagedError, match=r"s: the key of an entry is no finite number.*knnmt verify"):
+        index.search(torch.from_numpy(clustered(3, seed=1)), 4)
 
 
 def test_what_faiss_gives_for_nothing_counts_as_nothing() -> None:
@@ -177,7 +200,7 @@ def test_values_are_taken_over_from_an_earlier_snapshot(tmp_path: Path) -> None:
     store.refresh()
     later = Entries(store, earlier)
     assert later.values.tolist() == Entries(Datastore.open(tmp_path / "store")).values.tolist()
-    assert later.values[-1] == 32
+    assert later.values[-1] == (32 + 2 * 37) % 100
     assert (later.entries, earlier.entries) == (143, 110)
 
 

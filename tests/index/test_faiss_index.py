@@ -11,10 +11,12 @@ import torch
 from index_stores import all_keys, append_keys, assert_exact, clustered, faiss_or_skip, recall, write_store
 
 from knnmt.datastore.store import Datastore
-from knnmt.errors import DatastoreDamagedError
+from knnmt.errors import DatastoreDamagedError, SettingError
+from knnmt.index.base import Found
 from knnmt.index.entries import Entries
 from knnmt.index.faiss_index import FaissIndex, load_faiss
-from knnmt.index.kinds import KINDS, SearchSettings
+from knnmt.index.kinds import KINDS, Kind, SearchSettings
+from knnmt.index.saved import open_saved, read_saved, save_index
 
 faiss = faiss_or_skip()
 ALL_LISTS = 1 << 12
@@ -62,6 +64,16 @@ def test_the_papers_index_gives_its_own_distances(indexes: dict[str, FaissIndex]
     assert 0 < np.abs(distances_sq.numpy() / true_sq - 1).mean() < 0.2
 
 
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_no_distance_is_below_zero_where_queries_lie_on_keys(kind: str, tmp_path: Path) -> None:
+    """Products of far keys that lie together give by rounding squared distances below 0, whose roots are no numbers."""
+    far = np.repeat(20 + 5 * clustered(60), 20, axis=0)
+    index = FaissIndex.train_and_add(Entries(write_store(tmp_path / "s", [far])), KINDS[kind])
+    distances_sq, ids = searched(index, ALL_LISTS).search(torch.from_numpy(far[::20]), 8)
+    assert distances_sq.min() >= 0
+    assert (ids >= 0).all()
+
+
 def test_the_papers_index_holds_what_faiss_itself_would_add(store: Datastore) -> None:
     index = FaissIndex.train_and_add(Entries(store), KINDS["ivfpq"])
     ours = index.search(QUERIES, 8)
@@ -87,7 +99,6 @@ def test_probes_reach_the_lists_behind_a_transform(kind: str, indexes: dict[str,
     index, found = indexes[kind], []
     for probes in (1, 4, ALL_LISTS):
         searched(index, probes)
-        assert faiss.extract_index_ivf(index._index).nprobe == min(probes, index._lists.nlist)
         before = faiss.cvar.indexIVF_stats.nlist
         found.append(recall(index.search(QUERIES, 32), store, QUERIES, 32))
         if kind not in ("rabitq", "pq4"):  # those do not count
@@ -95,8 +106,87 @@ def test_probes_reach_the_lists_behind_a_transform(kind: str, indexes: dict[str,
     assert found[0] < found[1] <= found[2]
 
 
-def test_the_length_of_the_queue_reaches_hnsw(indexes: dict[str, FaissIndex]) -> None:
-    assert searched(indexes["hnsw"], 17)._index.hnsw.efSearch == 17
+@pytest.mark.parametrize("factory", ["HNSW8", "PCA16,HNSW8"])
+def test_the_length_of_the_queue_reaches_hnsw(factory: str, store: Datastore) -> None:
+    index = FaissIndex.train_and_add(Entries(store), made_kind(factory, candidates=0))
+    found = []
+    for queue in (1, 200):
+        before = faiss.cvar.hnsw_stats.ndis
+        searched(index, queue).search(QUERIES, 1)
+        found.append(faiss.cvar.hnsw_stats.ndis - before)
+    assert 5 * found[0] < found[1]
+
+
+@pytest.mark.parametrize("kind", ["ivf-flat", "pq4", "hnsw"])
+def test_settings_of_one_search_leave_another_of_the_same_index_alone(
+    kind: str, indexes: dict[str, FaissIndex]
+) -> None:
+    index = searched(indexes[kind], 4, candidates=64)
+    before = index.search(QUERIES, 8)
+    other = index.at(index.entries, SearchSettings(probes=1, candidates=0))
+    other.search(QUERIES, 8)
+    assert all(torch.equal(*each) for each in zip(index.search(QUERIES, 8), before, strict=True))
+    assert index.settings.probes == 4
+
+
+# Recipes of one's own -------------------------------------------------------------------------------------------------
+
+RECIPES = [
+    "OPQ2_16,IVF16,PQ16x4",
+    "PCA16,IVF16,PQ8x8np",
+    "PCAR16,IVF16,Flat",
+    "RR16,IVF16,SQ8",
+    "L2norm,IVF16,Flat",
+    "PCA24,OPQ2_16,IVF16,PQ16x4fs",
+    "PCA16,Flat",
+    "PCA16,SQ8",
+    "PCA16,HNSW16",
+    "IVF16_HNSW8,Flat",
+    "PCA16,IVF16,PQ8x8np,RFlat",
+]
+
+
+def made_kind(factory: str, candidates: int = 200) -> Kind:
+    return Kind("own", "", lambda _entries, _dim: factory, SearchSettings(16, candidates), lambda dim: dim)
+
+
+@pytest.mark.parametrize("factory", RECIPES)
+def test_recipes_with_transforms_are_built_saved_and_searched(factory: str, tmp_path: Path) -> None:
+    store = write_store(tmp_path / "store", [clustered(400)])  # OPQ takes its time
+    index = FaissIndex.train_and_add(Entries(store), made_kind(factory))
+    assert index.covered == store.entries
+    assert recall(index.search(QUERIES, 8), store, QUERIES, 8) >= 0.9
+    saved = save_index(store, index, "own", {})
+    append_keys(store.path, QUERIES.numpy())
+    store.refresh()
+    again = open_saved(store, saved, Entries(store))
+    assert all(torch.equal(*each) for each in zip(again.search(QUERIES, 8), index.search(QUERIES, 8), strict=True))
+    again.add(Entries(store))
+    assert again.covered == store.entries
+    assert (again.search(QUERIES, 1)[1][:, 0] >= 400).float().mean() > 0.9
+
+
+def test_codes_behind_a_transform_hold_what_faiss_itself_would_add(store: Datastore) -> None:
+    index = FaissIndex.train_and_add(Entries(store), made_kind("RR16,PCA16,IVF16,PQ8x8np", candidates=0))
+    ours = index.search(QUERIES, 8)
+    index._index.reset()
+    index._index.add(all_keys(store))
+    assert recall(ours, store, QUERIES, 8) >= 0.4
+    torch.testing.assert_close(index.search(QUERIES, 8), ours)
+
+
+def test_an_index_that_cannot_be_searched_is_not_saved(store: Datastore) -> None:
+    class Unsearchable(FaissIndex):
+        def _propose(self, queries: torch.Tensor, count: int, reach: float) -> Found:
+            raise RuntimeError("Error: d * 4 == code_size failed")
+
+    sound = FaissIndex.train_and_add(Entries(store), KINDS["flat"])
+    before = save_index(store, sound, "flat", {})
+    broken = Unsearchable(sound._index, sound.entries, sound.settings)
+    with pytest.raises(SettingError, match=r"'mine' cannot be searched .*d \* 4 == code_size"):
+        save_index(store, broken, "mine", {})
+    assert read_saved(store) == before
+    assert {path.suffix for path in (store.path / "indexes").iterdir()} == {"", ".json", ".faiss"}
 
 
 def test_more_candidates_find_more(indexes: dict[str, FaissIndex], store: Datastore) -> None:
@@ -140,7 +230,7 @@ def test_small_stores_and_odd_dimensions(kind: str, entries: int, dim: int, tmp_
 def test_a_file_gives_the_same_index(kind: str, indexes: dict[str, FaissIndex], tmp_path: Path) -> None:
     index = searched(indexes[kind], 4)
     index.write(tmp_path / "index")
-    again = FaissIndex.read(tmp_path / "index", index.entries, index.settings)
+    again = FaissIndex.read(tmp_path / "index", index.entries, index.settings, index.covered)
     for first, second in zip(index.search(QUERIES, 8), again.search(QUERIES, 8), strict=True):
         assert torch.equal(first, second)
     if kind not in ("hnsw", "ivf-panorama"):
@@ -247,7 +337,7 @@ def test_rows_of_a_reach_that_gives_too_few_are_searched_again(indexes: dict[str
 def test_a_file_faiss_cannot_read(store: Datastore, tmp_path: Path) -> None:
     (tmp_path / "index").write_bytes(b"no index at all, surely")
     with pytest.raises(DatastoreDamagedError, match=r"cannot read it .*`knnmt index` builds it again"):
-        FaissIndex.read(tmp_path / "index", Entries(store), KINDS["flat"].settings)
+        FaissIndex.read(tmp_path / "index", Entries(store), KINDS["flat"].settings, store.entries)
 
 
 def test_settings_are_as_they_were_given(indexes: dict[str, FaissIndex]) -> None:

@@ -43,8 +43,8 @@ def test_every_kind_searches_a_handful_flat(kind: str) -> None:
 
 
 def test_settings_and_names_that_cannot_work_are_refused() -> None:
-    for wrong in ({"probes": 0, "candidates": 1}, {"probes": 1, "candidates": -1}):
-        with pytest.raises(SettingError, match="must be at least"):
-            SearchSettings(**wrong)
+    for probes, candidates, reach in ((0, 1, 0), (1, -1, 0), (1 << 40, 1, 0), (1, 1 << 40, 0), (1, 1, float("nan"))):
+        with pytest.raises(SettingError, match=r"must (lie between|be 0, or)"):
+            SearchSettings(probes, candidates, reach)
     with pytest.raises(SettingError, match=r"one of exact, flat, .*got 'ivf'"):
         kind_named("ivf")

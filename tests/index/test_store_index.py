@@ -9,9 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from datastore_pairs import some_pairs
 from index_stores import append_keys, assert_exact, clustered, faiss_or_skip, write_store
 
+from knnmt.datastore import changing
+from knnmt.datastore.joining import joined_with
 from knnmt.datastore.store import Datastore
+from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, MissingDependencyError
 from knnmt.index import store_index
 from knnmt.index.entries import Entries
@@ -100,6 +104,33 @@ def test_refreshing_reads_nothing_again_that_stays(store: Datastore, monkeypatch
     assert index.refresh()
     assert_exact(index.search(QUERIES, 8), store, QUERIES, 8)
     assert len(loaded) == 4
+
+
+def test_segments_that_were_joined_are_not_loaded_again(
+    tiny: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[list[tuple[int, int]]] = []
+    load = ExactIndex._load
+
+    def noted(part: ExactIndex) -> object:
+        loaded[-1].append((part.first, part.last))
+        return load(part)
+
+    monkeypatch.setattr(ExactIndex, "_load", noted)
+    for joins in (lambda *_: 0, joined_with):
+        monkeypatch.setattr(changing, "joined_with", joins)
+        store = Datastore.build(tmp_path / str(len(loaded)), some_pairs(60), tiny)
+        index = StoreIndex(Datastore.open(store.path))
+        loaded.append([])
+        index.search(QUERIES, 8)
+        for number in range(12):
+            store.add(some_pairs(1, "live", number), tiny)
+            if number == 8:
+                store.remove(lambda pair: pair.origin.endswith("#3"))
+            assert index.refresh()
+            assert_exact(index.search(QUERIES, 8), store, QUERIES, 8)
+    assert len(store.segments) < 5
+    assert loaded[0] == loaded[1]
 
 
 def test_settings_that_change_are_taken_up_without_reading_the_index_again(
@@ -202,7 +233,7 @@ def test_an_index_that_cannot_be_taken_up_leaves_the_one_before(store: Datastore
     assert stored is not None
     (store.path / "indexes" / stored.file).write_bytes(b"")
     append_keys(store.path, QUERIES.numpy())
-    with pytest.raises(DatastoreDamagedError, match="it was altered"):
+    with pytest.raises(DatastoreDamagedError, match=r"expected [\d,]+ bytes, found 0"):
         index.refresh()
     assert index.description == "ivf-flat, 4096 probes, 2,000 entries"
     assert all(torch.equal(*pair) for pair in zip(index.search(QUERIES, 8), before, strict=True))

@@ -6,6 +6,7 @@ import ctypes
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,9 +125,10 @@ def test_a_mixture_is_what_the_equations_say(
     k: int,
     weight: float,
 ) -> None:
-    store = OpenStore(made_store(tmp_path / "s", random_keys(90, 6), random_values(90, kinds=12)), exact=True)
+    made = made_store(tmp_path / "s", random_keys(90, 6), random_values(90, kinds=12))
+    store = OpenStore(made, exact=True).snapshot
     if counted:
-        store.all_counts = torch.randint(1, 9, (90,)).float()
+        store = replace(store, merged_counts=torch.randint(1, 9, (90,)).float())
     config = RetrievalConfig(k=k, interpolation_weight=weight, temperature=2.0, fading=fading, use_counts=True)
     of_kernel = PlainSteps(store, config, 3)
     monkeypatch.setattr(plain, "kernel", lambda *_: None)
@@ -137,6 +139,7 @@ def test_a_mixture_is_what_the_equations_say(
         distances_sq, ids = of_kernel.look(states)
         distances_sq[-1, 1:], ids[-1, 1:] = float("inf"), -1  # a row that found one
         distances_sq[0], ids[0] = float("inf"), -1  # and one that found none
+        distances_sq[1:2, 0] = 0.0  # and one that found the very same state
         scores = torch.randn((3, width), generator=generator)
         expected = torch.randn((3, width, 20), generator=generator).log_softmax(-1)
         mixed = expected.clone()

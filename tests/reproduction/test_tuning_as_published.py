@@ -20,7 +20,7 @@ def made(rows: int = 300, width: int = 64, seed: int = 0) -> Positions:
         torch.rand(rows, width, generator=generator).cumsum(1) * 3,
         torch.rand(rows, width, generator=generator) < torch.linspace(0.7, 0.2, width),
         torch.arange(rows) // 10,
-        torch.rand(rows, width, generator=generator) * 9,  # counts, which the paper's code does not look at
+        (torch.rand(rows, width, generator=generator) * 9, None),  # counts, which the paper's code does not look at
     )
 
 

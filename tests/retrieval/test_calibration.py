@@ -14,13 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from german import german_memory
 from knnmt.config import Fading
 from knnmt.datastore.settings import SETTINGS, read_settings, write_settings
+from knnmt.datastore.store import Datastore
+from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError
 from knnmt.index.base import Found
+from knnmt.index.entries import Entries
+from knnmt.index.exact import ExactIndex
 from knnmt.retrieval.calibration import Calibration, calibrate
 from knnmt.retrieval.combiner import SentenceDistances, log_fading
-from knnmt.retrieval.held_out import HeldOutQueries
+from knnmt.retrieval.held_out import HeldOutQueries, sample
 from knnmt.retrieval.likelihood import so_far as means_so_far
 from knnmt.retrieval.likelihood import spread
 
@@ -43,7 +48,7 @@ def made(trust: Tensor, temperature: float, distances_sq: Tensor, seed: int = 0)
     of_model = torch.multinomial(queries.softmax(-1), 1, generator=generator)[:, 0]
     tokens = torch.where(torch.rand(ROWS, generator=generator) < trust, of_memory, of_model)
     sentences = torch.arange(ROWS) // STEPS
-    entries: Any = SimpleNamespace(values=values)
+    entries: Any = SimpleNamespace(values=values, counts=None)
     return HeldOutQueries(entries, queries, tokens, np.zeros(ROWS, np.int64), sentences, {}), (distances_sq, ids)
 
 
@@ -106,10 +111,34 @@ def test_rows_that_found_nothing_are_left_out() -> None:
     assert calibrate(held_out, nothing, ENGINE) is None
 
 
-def test_neighbours_that_are_missing_do_not_widen_thespread() -> None:
+def test_neighbours_that_are_missing_do_not_widen_the_spread() -> None:
     distances_sq = torch.tensor([[1.0, 3.0, 6.0], [2.0, 4.0, float("inf")], [5.0, float("inf"), float("inf")]])
     assert spread(distances_sq) == 2
-    assert spread(torch.ones(4, 3)) == 1e-3  # never 0: it becomes a temperature
+    assert spread(torch.zeros(4, 3)) == 1e-3  # never 0: it becomes a temperature
+
+
+def test_rows_of_equally_far_neighbours_do_not_narrow_the_spread() -> None:
+    """Most entries of a memory may be near to each other, and the temperature is for the others."""
+    equal = torch.full((9, 3), 4.0)
+    telling = torch.tensor([[1.0, 3.0, 6.0]])
+    assert spread(torch.cat([equal, telling])) == 5
+    assert spread(equal) == 4
+
+
+def test_a_memory_that_is_repeated_is_trusted_as_before(engine: TransformerEngine, tmp_path: Path) -> None:
+    """Ten copies of a key are not eight different neighbours."""
+    pairs = german_memory(40)
+    found = []
+    for times in (1, 10):
+        entries = Entries(Datastore.build(tmp_path / str(times), pairs * times, engine))
+        held_out = sample(entries, len(pairs) * times)
+        estimated = calibrate(held_out, held_out.search(ExactIndex(entries), 8), engine)
+        assert estimated is not None
+        found.append(estimated)
+    once, often = found
+    assert often.temperature == pytest.approx(once.temperature, rel=0.01)
+    assert often.interpolation_weight == once.interpolation_weight
+    assert often.fading.scale == pytest.approx(once.fading.scale, rel=0.01)
 
 
 def test_quantiles_are_those_of_the_nearest_distances() -> None:

@@ -9,10 +9,10 @@ import pytest
 import torch
 from datastore_pairs import some_pairs
 
-from knnmt import Datastore, SegmentPair
+from knnmt import SegmentPair
 from knnmt.compression.pca import Projection, reduce
 from knnmt.compression.pruning import prune
-from knnmt.datastore.store import matching
+from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.forced import force, force_text
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError
@@ -77,9 +77,9 @@ def test_what_is_found_is_what_the_store_holds(
         for place, entry in enumerate(found.neighbours.ids[row].tolist()):
             assert bool(positions.matches[row, place]) == (int(entries.values[entry]) == int(found.tokens[row]))
             if entries.counts is not None:
-                assert positions.log_counts is not None
-                assert float(positions.log_counts[row, place].exp()) == pytest.approx(float(entries.counts[entry]))
-    assert (positions.log_counts is None) == (entries.counts is None)
+                assert positions.log_counts[0] is not None
+                assert float(positions.log_counts[0][row, place].exp()) == pytest.approx(float(entries.counts[entry]))
+    assert (positions.log_counts[0] is None) == (entries.counts is None)
 
     some = found.spread(len(found) // 2)
     assert 0 < len(some) <= len(found) // 2

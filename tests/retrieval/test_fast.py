@@ -14,13 +14,13 @@ from datastore_pairs import some_pairs
 from torch import Tensor
 
 import knnmt.retrieval.occurrences as occurrences_module
-from knnmt import Datastore, Translator
+from knnmt import Translator
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
 from knnmt.config import FastConfig, RetrievalConfig
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import BuildConfig
-from knnmt.datastore.store import matching
+from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
 from knnmt.index.entries import Entries
@@ -119,14 +119,18 @@ def test_pieces_of_occurrences_give_what_the_whole_gives(
         assert [each.tolist() for each in pieces] == [each.tolist() for each in whole]
 
 
-def test_equal_occurrences_fill_the_store_up_to_c(tiny: TransformerEngine, tmp_path: Path) -> None:
+def test_equal_occurrences_are_there_once(tiny: TransformerEngine, tmp_path: Path) -> None:
+    """Which of the nine copies are near enough is open; what they say is there once, and counts nine times."""
     pairs = [some_pairs(1, f"copy{n}.tsv")[0] for n in range(9)]
     store = Datastore.build(tmp_path / "store", pairs, tiny, FOR_FAST)
     sources, states = encoded(tiny, [pairs[0].source])
-    ids = OpenStore(store).occurrences.entries_for(sources, states, FastConfig(4))[0]
+    opened = OpenStore(store)
+    ids = opened.occurrences.entries_for(sources, states, FastConfig(4))[0]
     length = len(store.segments[0].target_tokens(0))
-    # Which of the nine copies serve is open; those of the end token, which occurs once in each, are four.
-    assert sum(1 for each in ids if store.entry(int(each)).position == length - 1) == 4
+    assert ids.tolist() == list(range(length))
+    counts = opened.counts(torch.from_numpy(ids), merged=False)
+    assert counts is not None
+    assert counts.tolist() == [9] * length
 
 
 def slow_search(store: Datastore, ids: Array, query: Array, k: int) -> list[tuple[float, int]]:

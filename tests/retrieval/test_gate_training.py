@@ -10,8 +10,8 @@ import pytest
 import torch
 from datastore_pairs import some_pairs
 
-from knnmt import Datastore
 from knnmt.config import RetrievalConfig
+from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError, SettingError
 from knnmt.retrieval.development import develop

@@ -28,7 +28,7 @@ def made(seed: int, counts: bool = False, missing: bool = False) -> Positions:
         distances_sq,
         (torch.rand(ROWS, K, generator=generator) < 0.4) & ~distances_sq.isinf(),
         torch.arange(ROWS) // 8,
-        torch.randint(1, 5, (ROWS, K), generator=generator).float().log() if counts else None,
+        (torch.randint(1, 5, (ROWS, K), generator=generator).float().log() if counts else None, None),
     )
 
 
@@ -41,8 +41,8 @@ def loss_by_loop(positions: Positions, config: RetrievalConfig) -> float:
         shares = right = 0.0
         for n in range(config.k):
             share = math.exp(-float(positions.distances_sq[row, n]) / config.temperature)
-            if positions.log_counts is not None and config.use_counts:
-                share *= math.exp(float(positions.log_counts[row, n]))
+            if (log_counts := positions.log_counts[0 if config.use_counts else 1]) is not None:
+                share *= math.exp(float(log_counts[row, n]))
             shares += share
             right += share * bool(positions.matches[row, n])
         nearest = math.sqrt(positions.distances_sq[row, 0])
@@ -105,6 +105,8 @@ def test_fading_is_cautious_but_keeps_half_of_what_can_be_gained() -> None:
     loss, most, fading = grid.cautious(knn, fixed_loss)
     assert best < loss <= (best + fixed_loss) / 2 < fixed_loss
     assert loss == pytest.approx(positions.loss(RetrievalConfig(3, most, 5.0, fading)), rel=1e-6)
+    assert grid.cautious(knn, fixed_loss, (best + loss) / 2)[0] <= (best + loss) / 2 < loss
+    assert grid.cautious(knn, fixed_loss, best - 1) == (loss, most, fading)  # which none of them reaches
     assert grid.cautious(knn, -1.0)[0] == best  # a fixed λ that is better leaves nothing to give away
 
 

@@ -29,7 +29,7 @@ def segment(number: int, sources: Sequence[str]) -> Segment:
     """A segment in memory that holds sentences and no entries."""
     pairs = [SegmentPair(source, f"target of {source}", f"{number}#{place}") for place, source in enumerate(sources)]
     record = SegmentRecord(StoredFile(f"{number}.safetensors", 0, ""), len(pairs), 0)
-    return Segment(record, sentence_arrays(pairs, [[]] * len(pairs)), np.empty(0, np.int32), ())
+    return Segment(Path("nowhere"), 10, record, sentence_arrays(pairs, [[]] * len(pairs)), np.empty(0, np.int32), ())
 
 
 def memory(*sources: str) -> Datastore:
@@ -243,6 +243,24 @@ sentences = st.lists(words, max_size=7).map(" ".join)
 blocks = st.lists(sentences, max_size=8)
 
 
+def test_segments_that_were_joined_are_not_indexed_again(
+    tiny: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Datastore.build(tmp_path / "s", some_pairs(6), tiny)
+    matcher = SourceMatcher(store)
+    matcher.closest("Satz 1")
+    monkeypatch.setattr(SourceMatcher, "_clear", lambda _: pytest.fail("indexed again"))
+    for number in range(100, 112):
+        store.add([SegmentPair(f"Wort {number} kommt", f"word {number}", f"live#{number}")], tiny)
+        store.remove(matching(origin=f"live#{number - 3}"))
+        for text in ("Satz 3 ja ja ja", f"Wort {number} kommt", f"Wort {max(100, number - 2)} kommt"):
+            found = matcher.closest(text)
+            assert found is not None
+            assert found.exact
+        assert matcher.closest(f"Wort {number - 3} kommt", at_least=100) is None
+    assert len(store.segments) < 5
+
+
 @given(data=st.data(), rounds=st.lists(blocks, min_size=1, max_size=6), at_least=st.integers(1, 100))
 def test_the_search_agrees_with_scoring_every_segment(
     data: st.DataObject, rounds: list[list[str]], at_least: int
@@ -256,6 +274,6 @@ def test_the_search_agrees_with_scoring_every_segment(
         if segments[touched].record.sentences:
             removed = np.union1d(segments[touched].removed, np.array(sorted(gone), np.int32)).astype(np.int32)
             segments[touched] = replace(segments[touched], removed=removed)
-        store.segments = segments
+        store._show(store.manifest, segments, None)
         text = data.draw(sentences)
         assert matcher.closest(text, at_least) == brute_force(store, text, at_least)

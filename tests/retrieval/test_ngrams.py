@@ -9,8 +9,7 @@ from pathlib import Path
 import torch
 from datastore_pairs import some_pairs
 
-from knnmt import Datastore
-from knnmt.datastore.store import matching
+from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.retrieval.ngrams import NgramCounts
 

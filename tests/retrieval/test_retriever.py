@@ -25,6 +25,7 @@ from knnmt.datastore.store import Datastore, matching
 from knnmt.decoding.beam import beam_search
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.base import Found
+from knnmt.index.exact import ExactIndex
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
@@ -147,7 +148,8 @@ def test_a_store_that_grows_is_taken_up_when_told(tiny: TransformerEngine, tmp_p
     found = opened.search(key, 1)
     assert found.ids.tolist() == [[before]]
     assert found.tokens.tolist() == [[int(other.segments[-1].arrays["values"][0])]]
-    assert opened.signature() == f"store:s|n:{other.manifest.live_entries}|d:32|index:exact"
+    content = f"content:{other.manifest.content[:8]}"
+    assert opened.signature() == f"store:s|n:{other.manifest.live_entries}|d:32|{content}|index:exact"
 
 
 def test_removed_entries_are_found_no_more(tmp_path: Path) -> None:
@@ -169,13 +171,14 @@ class Counting(OpenStore):
     def __init__(self, store: Datastore) -> None:
         super().__init__(store)
         self.asked: list[int] = []
-        search = self.index.search
+        index, asked = self.snapshot.index, self.asked
 
-        def counted(queries: Tensor, k: int) -> Found:
-            self.asked.append(len(queries))
-            return search(queries, k)
+        class CountingPart(ExactIndex):
+            def search(self, queries: Tensor, k: int) -> Found:
+                asked.append(len(queries))
+                return super().search(queries, k)
 
-        self.index.search = counted  # type: ignore[method-assign]
+        self.snapshot = replace(self.snapshot, index=replace(index, tail=(CountingPart(index.entries),)))
 
 
 def test_equal_rows_are_searched_once(stores: list[OpenStore]) -> None:

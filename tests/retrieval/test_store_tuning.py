@@ -9,9 +9,9 @@ import pytest
 from datastore_pairs import some_pairs
 from index_stores import faiss_or_skip
 
-from knnmt import Datastore
 from knnmt.compression.pca import fit, reduce
 from knnmt.config import RetrievalConfig
+from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.saved import build_index
 from knnmt.retrieval import store_tuning

@@ -12,7 +12,8 @@ import pytest
 import torch
 from datastore_pairs import some_pairs
 
-from knnmt import Datastore, Evidence, Request, Translation, Translator
+from knnmt import Evidence, Request, Translation, Translator
+from knnmt.datastore.store import Datastore
 from knnmt.engine.forced import force
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import CutTranslationWarning

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from made_explanations import END, evidence, explanation_of, made_explanation, near, translation_of
 
 from family_checkpoints import make_family, write_tokenizer
-from knnmt import Datastore, Explanation, SegmentPair, Translator, explain
+from knnmt import Explanation, SegmentPair, Translator, explain
+from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
 from knnmt.translator.explanation import Word, differences, marked, passages_of, words_of

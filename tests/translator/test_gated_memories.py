@@ -10,8 +10,9 @@ import pytest
 import torch
 from datastore_pairs import some_pairs
 
-from knnmt import Datastore, Request, Translator
+from knnmt import Request, Translator
 from knnmt.config import RetrievalConfig
+from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
 from knnmt.evaluation.running import RunSettings, run_systems
@@ -76,7 +77,7 @@ def test_a_gate_decides_what_is_searched_and_with_which_weight(translator: Trans
 def test_what_is_published_says_so(translator: Translator, tiny_checkpoint: Path, store: Datastore) -> None:
     write_gate(store, 0.4)
     signature = translator.signature(translator.decoding(), datastore=store, gate=0.25)
-    assert f"|k:{K}|lambda:predicted|T:12.5|cache:no|gate:0.25|v:" in signature
+    assert f"|k:{K}|lambda:predicted|T:12.5|cache:no|gate:0.25|gated:trained/" in signature
     assert "gate" not in translator.signature(translator.decoding(), datastore=store)
     always = Translator(tiny_checkpoint, device="cpu", datastore=store, gate=0.25)
     assert "|gate:0.25" in always.signature(always.decoding())
@@ -131,8 +132,11 @@ def test_a_gate_outlives_additions_and_compaction(
     store.remove(lambda pair: pair.source.startswith("Satz 1"))
     store.compact()
     translator.translate("Satz 3", datastore=store, gate=0.0, max_tokens=8)
-    after = trained._counts(history)  # type: ignore[misc]
+    recounted = translator.memories.open(store).gate
+    assert recounted is not None
+    after = recounted._counts(history)  # type: ignore[misc]
     assert not torch.equal(after, before)
+    assert torch.equal(trained._counts(history), before)  # type: ignore[misc]  # as a batch under way has it
     assert torch.equal(after, NgramCounts(store)(history))
 
 
@@ -148,3 +152,4 @@ def test_kept_translations_are_done_anew_with_another_gate(
         runs += run_systems(translator, [system], ["Satz 3"], RunSettings(beam=2), tmp_path / "runs")
     assert [run.reused for run in runs] == [False, True, False]
     assert "|gate:0.5" in runs[0].signature
+    assert runs[0].signature == runs[1].signature != runs[2].signature

@@ -12,10 +12,11 @@ import pytest
 from datastore_pairs import some_pairs
 
 from conftest import MakeCheckpoint
-from knnmt import Datastore, Request, SegmentPair, Translator
+from knnmt import Request, SegmentPair, Translator
 from knnmt.compression.pca import reduce
 from knnmt.config import CacheConfig, Fading, RetrievalConfig
 from knnmt.datastore.settings import read_settings
+from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, NotADatastoreError, SettingError
 from knnmt.retrieval.calibration import Calibration

@@ -13,8 +13,9 @@ from lxml import html
 from made_explanations import END, FORCED, evidence, explanation_of, made_explanation, near, translation_of
 
 from knnmt import Match, SegmentPair, Token, explanation_page
+from knnmt.corpus.visible import visible
 from knnmt.translator.explanation import Word
-from knnmt.translator.wording import because, percent, token_name, visible
+from knnmt.translator.wording import because, percent, token_name
 
 ANY_TEXT = st.text(min_size=1, max_size=30)
 TRAPS = [
@@ -128,11 +129,6 @@ def test_text_of_a_memory_comes_back_as_it_is(text: str) -> None:
     assert len(document.xpath("//script")) == len(document.xpath("//style")) == 1
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", source)
     source.encode("utf-8")
-
-
-@given(ANY_TEXT)
-def test_text_without_control_characters_is_seen_unchanged(text: str) -> None:
-    assert visible(text) == text or re.search("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]", text)
 
 
 def test_the_page_needs_nothing_else_and_lets_no_other_script_run() -> None:

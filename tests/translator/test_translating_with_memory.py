@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import shutil
+from itertools import islice
 from pathlib import Path
 
 import pytest
 from datastore_pairs import some_pairs
 from index_stores import faiss_or_skip
 
+from conftest import ROOT
 from german import german_memory, german_sentences
-from knnmt import Datastore, Request, SegmentPair, Translation, Translator
+from knnmt import Request, SegmentPair, Translation, Translator
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.reading import read_memories
+from knnmt.corpus.report import ReadingReport
+from knnmt.datastore.store import Datastore
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.errors import DatastoreMismatchError, NotADatastoreError, SettingError
+from knnmt.errors import DatastoreMismatchError, ModelNotFoundError, NotADatastoreError, SettingError
 from knnmt.index.saved import build_index
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.preparation import prepare
@@ -157,7 +163,7 @@ def test_the_model_is_by_default_the_one_that_the_store_was_built_with(tiny_chec
     with pytest.raises(DatastoreMismatchError, match="Use the model it was built with"):
         Translator("de-en", device="cpu", datastore=made)
     shutil.rmtree(own)
-    with pytest.raises(DatastoreMismatchError, match="own'; the model of 'de-en' is another"):
+    with pytest.raises(ModelNotFoundError, match=r"own', which is not on this machine.*: --model DIRECTORY"):
         Translator(device="cpu", datastore=made)
 
 
@@ -263,7 +269,8 @@ def test_reduced_and_pruned_stores_translate_with_the_settings_of_the_store_they
         assert same >= 9
         signature = translator.signature(translator.decoding(), datastore=smaller, cache="20%")
         whole = translator.signature(translator.decoding(), datastore=store, cache="20%")
-        assert f"|store:{smaller.path.name}|n:{smaller.entries}|d:64|made:{made}|index:exact|k:8|" in signature
+        entries = f"n:{smaller.entries}|d:64|made:{made}|content:{smaller.manifest.content[:8]}"
+        assert f"|store:{smaller.path.name}|{entries}|index:exact|k:8|" in signature
         assert signature.partition("|k:")[2] == whole.partition("|k:")[2]  # the settings are inherited
     assert pruned.entries < reduced.entries
 
@@ -284,15 +291,16 @@ def test_the_signature_says_what_a_call_retrieves_with(
     settings: RetrievalSettings = {**FIXED, "cache": 6}
     translator = Translator(device="cpu", datastore=indexed, **settings)
     config = translator.decoding()
-    base = f"model:de-en|dtype:float32|{config.signature()}"
+    base = f"model:de-en|dtype:float32|weights:{translator.engine.fingerprint.model[:8]}|{config.signature()}"
     whole = translator.signature(config)
-    assert whole.startswith(
-        f"model:de-en|dtype:float32|{config.signature()}|store:indexed.store|n:{store.entries}|d:320|index:ivfpq/"
-    )
+    content = f"content:{store.manifest.content[:8]}"
+    assert whole.startswith(f"{base}|store:indexed.store|n:{store.entries}|d:320|{content}|index:ivfpq/")
     assert whole.endswith("|k:4|lambda:0.6|T:20|cache:6|v:0.1.0")
     assert translator.signature(config, datastore=None) == f"{base}|v:0.1.0"
     other = translator.signature(config, datastore=device_store, cache=None, k=2)
-    assert f"|store:device.store|n:{device_store.entries}|d:320|index:exact|k:2|lambda:0.6|T:20|cache:no|v:" in other
+    content = f"content:{device_store.manifest.content[:8]}"
+    whole = f"|store:device.store|n:{device_store.entries}|d:320|{content}|index:exact|k:2|lambda:0.6|T:20|cache:no|v:"
+    assert whole in other
     batch = translator.signature(config, cache_scope="batch", cache_hits=True, use_counts=False)
     assert "|T:20|counts:no|cache:6+batch+hits|" in batch
     exact = Translator(device="cpu", datastore=indexed, exact=True)
@@ -314,3 +322,16 @@ def test_a_store_made_anew_at_the_same_place_is_noticed(
     assert why is not None
     assert again.entry(why.neighbours[0].entry).pair == why.neighbours[0].pair
     assert found.text == Translator(device="cpu").translate(MEMORY[0].source, datastore=place, **FIXED).text
+
+
+def test_the_papers_index_of_a_memory_that_repeats_itself(
+    translator: Translator, engine: TransformerEngine, tmp_path: Path
+) -> None:
+    """Codes of keys that are searched with themselves have squared distances a little below 0."""
+    faiss_or_skip()
+    pairs = list(islice(read_memories([ROOT / "examples" / "memory.tsv"], ReadingConfig(), ReadingReport()), 18))
+    made = Datastore.build(tmp_path / "own.store", 12 * pairs, engine)
+    prepare(made, engine, kinds=["ivfpq"])
+    found = translator.translate([pair.source for pair in pairs], datastore=made)
+    assert [each.error for each in found] == [None] * 18
+    assert sum(each.text == pair.target for each, pair in zip(found, pairs, strict=True)) >= 15

@@ -11,7 +11,15 @@ import pytest
 from german import german_sentences
 from knnmt import DecodingConfig, Translation, Translator
 from knnmt.decoding.hypothesis import Hypothesis
-from knnmt.errors import CutTranslationWarning, InputError, LongSegmentWarning, SettingError
+from knnmt.decoding.search import search
+from knnmt.errors import (
+    CutTranslationWarning,
+    InputError,
+    LongSegmentWarning,
+    NoTranslationError,
+    NoTranslationWarning,
+    SettingError,
+)
 from knnmt.translator.translator import Settings
 
 
@@ -89,6 +97,32 @@ def test_a_translation_that_hits_the_limit_is_marked(translator: Translator) -> 
     assert len(cut.tokens) == 5
 
 
+@pytest.fixture(scope="module")
+def overflowing(overflowing_checkpoint: Path) -> Translator:
+    return Translator(overflowing_checkpoint, device="cpu")
+
+
+@pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
+@pytest.mark.parametrize("settings", [{}, {"beam": 1}, {"n_best": 3}, {"window": 2}, {"batch_size": 1}], ids=str)
+def test_a_text_without_a_translation_is_named_and_the_others_come(overflowing: Translator, settings: Settings) -> None:
+    texts = ["Satz 4", "aßc", "Guten Tag", "", "ß"]
+    with pytest.warns(NoTranslationWarning) as caught:
+        found = overflowing.translate(texts, **settings)
+    said = [str(each.message) for each in caught if each.category is NoTranslationWarning]
+    assert [each.partition(":")[0] for each in said] == ["no translation of 'aßc'", "no translation of 'ß'"]
+    assert [each.error for each in found] == [None, said[0], None, None, said[1]]
+    assert found[1] == Translation("aßc", "", (), float("-inf"), complete=False, error=said[0])
+    for each in (found[0], found[2]):
+        alone = overflowing.translate(each.source, **settings)
+        assert (each.text, each.tokens) == (alone.text, alone.tokens)
+
+
+@pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
+def test_a_text_with_a_lost_sentence_is_not_translated_in_part(overflowing: Translator) -> None:
+    with pytest.raises(NoTranslationError, match=r"^no translation of 'Der ß ist da\.': no hypothesis"):
+        overflowing.translate("Das ist gut. Der ß ist da. Ja.", split_sentences=True)
+
+
 def endless() -> Iterator[str]:
     return itertools.cycle(german_sentences(8))
 
@@ -105,6 +139,27 @@ def test_an_endless_stream_is_read_only_as_far_as_needed(translator: Translator)
     stream = translator.stream(counted(), window=4, beam=1)
     assert [next(stream).source for _ in range(5)] == list(itertools.islice(endless(), 5))
     assert read == 8
+
+
+def test_a_translation_comes_as_soon_as_those_before_it_are_done(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: list[int] = []
+
+    def counted(engine: object, sources: list[object], *rest: object) -> object:
+        batches.append(len(sources))
+        return search(engine, sources, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("knnmt.translator.translator.search", counted)
+    long, short = german_sentences(1)[0], "Ja."
+    texts = ["", short, long, "", short, long, long, short, " "]
+    done: list[int] = []
+    stream = translator.stream(texts, batch_size=2, beam=1, progress=done.append)
+    seen = [(found.source, len(batches), sum(done)) for found in stream]
+    assert [source for source, *_ in seen] == texts
+    # One of each length comes first, then two long ones, then two short ones.
+    assert [count for _, count, _ in seen] == [0, 1, 2, 2, 3, 3, 3, 3, 3]
+    assert [count for *_, count in seen] == [3, 5, 7, 7, 9, 9, 9, 9, 9]
 
 
 def test_a_stream_holds_no_more_than_its_window(translator: Translator) -> None:

@@ -5,7 +5,9 @@ Nothing here imports PyTorch before a verb really needs it, so that help and lis
 
 from __future__ import annotations
 
+import os
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -26,7 +28,8 @@ from knnmt.cli import (
     translate,
     tune,
 )
-from knnmt.errors import KnnmtError
+from knnmt.cli.ending import TRACEBACK, run
+from knnmt.cli.streams import guard_streams
 from knnmt.version import __version__
 
 app = typer.Typer(
@@ -43,6 +46,7 @@ app.command("explain")(explain.explain)
 app.command("adapt")(adapt.adapt)
 app.command("build")(build.build)
 app.command("add")(change.add)
+app.command("replace")(change.replace)
 app.command("remove")(change.remove)
 app.command("compact")(change.compact)
 app.command("reduce")(compress.reduce)
@@ -65,21 +69,30 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _show_tracebacks(wanted: bool) -> None:
+    if wanted:
+        os.environ[TRACEBACK] = "1"
+
+
 @app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    traceback: Annotated[
+        bool,
+        typer.Option(
+            "--traceback",
+            callback=_show_tracebacks,
+            help=f"Where a command fails, show where in the code; {TRACEBACK}=1 in the environment does, too.",
+        ),
     ] = False,
 ) -> None:
     pass
 
 
 def main() -> None:
-    """Run a command; errors that a person can mend come as one message, without a traceback."""
-    try:
-        app()
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except KnnmtError as error:
-        print(f"knnmt: error: {error}", file=sys.stderr)
-        sys.exit(1)
+    """Run a command; what goes wrong comes as one message, without a traceback."""
+    warnings.showwarning = translate.show_warning
+    guard_streams()
+    sys.exit(run(app))

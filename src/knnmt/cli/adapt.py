@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from knnmt.cli.advice import command
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import SourceLanguage, TargetLanguage, languages_of_text
 from knnmt.cli.memories import ForFast, KeepAccelerators, MemoriesIn, reads_memories
@@ -91,7 +92,7 @@ def adapt(
     with heavy_imports():
         from knnmt.evaluation.adapting import adapt as adapt_store
         from knnmt.translator.translator import Translator
-    with ends_with("run the same command again to go on"):
+    with ends_with("run the same command again to go on", output, f"the store is made: {output}"):
         translator = Translator(
             model, device=device, threads=threads, source_lang=source_language, target_lang=target_language
         )
@@ -99,7 +100,6 @@ def adapt(
         config = BuildConfig(*languages, for_fast=for_fast, accelerators=accelerators)
         adapt_store(output, planned, translator, config, sample, typer.echo, passing_bars)
     typer.echo(f"adapted    {output}, in {time.perf_counter() - started:.0f} s")
-    of_model = "" if model == DEFAULT_MODEL else f"-m {model} "
-    typer.echo(
-        f"next       knnmt translate {of_model}-d {output} TEXT; corrections go in with knnmt add {output} MEMORY"
-    )
+    of_model = () if model == DEFAULT_MODEL else ("-m", model)
+    typer.echo(f"next       {command('translate', *of_model, '-d', output, '--text', 'TEXT')} translates with it")
+    typer.echo(f"           {command('add', output, *of_model, 'MEMORY')} puts corrections in")

@@ -14,6 +14,7 @@ import typer
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.cli.options import StoresAsSystems
+from knnmt.cli.streams import unguarded
 from knnmt.corpus.lines import read_lines
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError, MissingDependencyError, SettingError, StorageError
@@ -154,7 +155,7 @@ def _progress(systems: int, config: BenchConfig) -> Callable[[Turn], None]:
             f"{done} of {turns} turns, {what}: {turn.job.system}, batch {turn.job.batch_size}, "
             f"{turn.answer.tokens_per_second:,.0f} tokens/s"
         )
-        print(f"\r\033[K{line if done < turns else ''}", end="", file=sys.stderr, flush=True)
+        print(f"\r\033[K{line if done < turns else ''}", end="", file=unguarded(sys.stderr), flush=True)
 
     return show
 

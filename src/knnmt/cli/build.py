@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from knnmt.cli.advice import command
 from knnmt.cli.index import prepare_store
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import SourceLanguage, TargetLanguage, languages_of_text
@@ -64,7 +65,7 @@ def build(
     accelerators: Accelerators = "keep" if keep_accelerators else "drop"
     config = BuildConfig(*pair, key_dtype=dtype, for_fast=for_fast, accelerators=accelerators)
     started = time.perf_counter()
-    again = ends_with("run the same command again to go on")
+    again = ends_with("run the same command again to go on", output, f"the store is built: {output}")
     with again, counter("building", reading.count, "pairs") as progress:
         try:
             result = build_store(output, reading.pairs(), engine, config, progress, restart)
@@ -87,5 +88,5 @@ def build(
         from knnmt.datastore.store import Datastore
         from knnmt.retrieval.chooser import Target
 
-        with ends_with(f"the store is built; `knnmt index {output}` makes its index"):
+        with ends_with(f"the store is built; {command('index', output)} makes its index"):
             prepare_store(Datastore.open(output), engine, Target(), None, None, first_good=True, table=lambda _: None)

@@ -1,36 +1,49 @@
-"""`knnmt add`, `remove` and `compact`: changing a datastore."""
+"""`knnmt add`, `replace`, `remove` and `compact`: changing a datastore."""
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from knnmt.cli.advice import command
 from knnmt.cli.interrupt import ends_with
-from knnmt.cli.memories import MemoriesIn, in_words, reads_memories
+from knnmt.cli.memories import MemoriesIn, MemoryReading, in_words, reads_memories
 from knnmt.cli.options import Device, Threads
 from knnmt.cli.progress import counter, passing_bars
 from knnmt.cli.start import load_quickly
-from knnmt.datastore.manifest import INDEXES
-from knnmt.errors import KnnmtError
+from knnmt.corpus.sameness import plain
+from knnmt.corpus.visible import visible
+from knnmt.datastore.manifest import INDEXES, MANIFEST
+from knnmt.datastore.origins import close_origins, file_of
+from knnmt.engine.checkpoint import NamedByStore
+from knnmt.errors import InputError, KnnmtError, SettingError
 
 if TYPE_CHECKING:
     from knnmt.datastore.store import Datastore
+    from knnmt.engine.base import Engine
 
 Store = Annotated[Path, typer.Argument(metavar="STORE", help="The datastore's directory.", show_default=False)]
+
+
+ModelOfChanges = Annotated[
+    str | None,
+    typer.Option(
+        "--model", "-m", help="The model the store was built with.  [default: by its name]", show_default=False
+    ),
+]
+_UNCHANGED = "the store is as it was"
+_MOST_SHOWN = 5
 
 
 @reads_memories
 def add(
     store: Store,
     memories_in: MemoriesIn,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", "-m", help="The model the store was built with.  [default: by its name]", show_default=False
-        ),
-    ] = None,
+    model: ModelOfChanges = None,
     device: Device = None,
     threads: Threads = None,
 ) -> None:
@@ -40,20 +53,58 @@ def add(
 
         knnmt add projekt.store korrekturen.tsv
     """
-    from knnmt.datastore.store import Datastore
-
-    opened = Datastore.open(store)
-    manifest = opened.manifest
-    languages = (manifest.source_language, manifest.target_language)
-    reading = memories_in(*languages)
-    engine = load_quickly(model or manifest.model_name, device, threads, manifest.compute_dtype, *languages)
-    unchanged = ends_with("the store is as it was")
+    opened, reading, engine = _open_to_change(store, memories_in, model, device, threads)
+    unchanged = ends_with(_UNCHANGED, store / MANIFEST, "all that was to be added is in the store")
     with unchanged, counter("adding", reading.count, "pairs") as progress:
         change = opened.add(reading.pairs(), engine, progress=progress)
     for line in reading.summary(change.dropped):
         typer.echo(line)
     typer.echo(f"added      {change.added_sentences:,} sentences, {change.added_entries:,} entries")
-    typer.echo(f"store      {opened.manifest.live_sentences:,} sentences, {opened.manifest.live_entries:,} entries")
+    _say_size(opened)
+    _follow(opened)
+
+
+@reads_memories
+def replace(
+    store: Store,
+    memories_in: MemoriesIn,
+    known_only: Annotated[
+        bool, typer.Option("--known-only", help="Leave out pairs whose source the store does not hold.")
+    ] = False,
+    model: ModelOfChanges = None,
+    device: Device = None,
+    threads: Threads = None,
+) -> None:
+    """Replace what a datastore holds by corrections. They take the place of what has the same source.
+
+    Every pair of MEMORY is put in; sentences of the store with its source and another target are removed, in the same
+    step. Pairs whose source the store does not hold are put in, too, and the first of them are named.
+
+    Example:
+
+        knnmt replace projekt.store korrekturen.tsv
+    """
+    opened, reading, engine = _open_to_change(store, memories_in, model, device, threads)
+    from knnmt.datastore.correcting import correct
+
+    unchanged = ends_with(_UNCHANGED, store / MANIFEST, "all corrections are in the store")
+    with unchanged, counter("replacing", reading.count, "pairs") as progress:
+        done = correct(opened, reading.pairs(), engine, not known_only, progress)
+    change = done.change
+    for line in reading.summary(change.dropped):
+        typer.echo(line)
+    typer.echo(f"removed    {change.removed_sentences:,} sentences, {change.removed_entries:,} entries")
+    typer.echo(f"put in     {change.added_sentences:,} sentences, {change.added_entries:,} entries")
+    if done.unchanged:
+        typer.echo(f"unchanged  {done.unchanged:,} pairs that the store held already")
+    if done.new:
+        typer.echo(
+            f"new        {len(done.new):,} pairs whose source the store did not hold{', left out' * known_only}:"
+        )
+        for pair in done.new[:_MOST_SHOWN]:
+            typer.echo(f"           {visible(pair.origin)}  {visible(pair.source)}")
+    _say_size(opened)
+    _say_what_stays(opened, change.removed_sentences)
     _follow(opened)
 
 
@@ -61,34 +112,55 @@ def remove(
     store: Store,
     origin: Annotated[
         str | None,
-        typer.Option(help="An origin whole (memory.tmx#tu7), or a file's name: all its units.", show_default=False),
+        typer.Option(
+            help="A file by its path or name (memory.tmx): all its units; an origin (memory.tmx#tu7): one unit. "
+            "* stands for any characters.",
+            show_default=False,
+        ),
     ] = None,
     source_text: Annotated[str | None, typer.Option(help="The source text whole.", show_default=False)] = None,
     match: Annotated[
         str | None, typer.Option(help="A regular expression found in source or target.", show_default=False)
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be removed.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask, also where more than half of the store would go.")
+    ] = False,
 ) -> None:
     """Remove sentences from a datastore. Given several conditions, those that fit all of them.
 
-    Example:
+    Asks before it removes more than half of the store; without a terminal to ask on, it refuses that unless --yes is
+    given. The text of what is removed stays in the store's files until `knnmt compact`.
+
+    Examples:
 
         knnmt remove projekt.store --origin projekt.tmx#tu17
+
+        knnmt remove projekt.store --origin korrekturen.tsv
     """
     from knnmt.datastore.store import Datastore, matching
 
     chosen = matching(origin, source_text, match)
     opened = Datastore.open(store)
+    found = [pair for pair in opened.units() if chosen(pair)]
+    if not found:
+        raise InputError(_nothing_fits(opened, origin, source_text))
     if dry_run:
-        found = [pair for pair in opened.units() if chosen(pair)]
         for pair in found:
-            typer.echo(f"{pair.origin}\t{pair.source}\t{pair.target}")
+            typer.echo("\t".join(map(visible, (pair.origin, pair.source, pair.target))))
         typer.echo(f"would remove {len(found):,} sentences")
         return
+    if not yes and 2 * len(found) > opened.manifest.live_sentences:
+        _ask(f"{len(found):,} of {opened.manifest.live_sentences:,} sentences", store)
     change = opened.remove(chosen)
-    hint = "" if change.removed_sentences else f"; knnmt inspect {store} --search TEXT shows origins as they are kept"
-    typer.echo(f"removed    {change.removed_sentences:,} sentences, {change.removed_entries:,} entries{hint}")
-    typer.echo(f"store      {opened.manifest.live_sentences:,} sentences, {opened.manifest.live_entries:,} entries")
+    typer.echo(f"removed    {change.removed_sentences:,} sentences, {change.removed_entries:,} entries")
+    files = Counter(file_of(pair.origin) for pair in found)
+    for file, count in files.most_common(_MOST_SHOWN):
+        typer.echo(f"           {count:,} of {visible(file)}")
+    if len(files) > _MOST_SHOWN:
+        typer.echo(f"           and of {len(files) - _MOST_SHOWN:,} more files")
+    _say_size(opened)
+    _say_what_stays(opened, change.removed_sentences)
 
 
 def compact(store: Store) -> None:
@@ -109,18 +181,65 @@ def compact(store: Store) -> None:
     _follow(opened)
 
 
+def _open_to_change(
+    store: Path, memories_in: MemoriesIn, model: str | None, device: str | None, threads: int | None
+) -> tuple[Datastore, MemoryReading, Engine[Any]]:
+    from knnmt.datastore.store import Datastore
+
+    opened = Datastore.open(store)
+    manifest = opened.manifest
+    languages = (manifest.source_language, manifest.target_language)
+    reading = memories_in(*languages)
+    named = model or NamedByStore(manifest.model_name)
+    engine = load_quickly(named, device, threads, manifest.compute_dtype, *languages)
+    return opened, reading, engine
+
+
+def _nothing_fits(store: Datastore, origin: str | None, source_text: str | None) -> str:
+    """That nothing is there to remove, with what may have been meant."""
+    close: list[str] = []
+    if origin is not None:
+        close = close_origins(origin, (pair.origin for pair in store.pairs()))
+    elif source_text is not None:
+        wanted = plain(source_text).casefold()
+        sources = dict.fromkeys(pair.source for pair in store.pairs() if plain(pair.source).casefold() == wanted)
+        close = [repr(source) for source in sources][:_MOST_SHOWN]
+    meant = f" Close to it: {', '.join(close)}." if close else ""
+    inspect = command("inspect", store.path)
+    return f"{store.path}: no sentence fits, nothing was removed.{meant} {inspect} lists the files"
+
+
+def _ask(what: str, store: Path) -> None:
+    """Go on only if somebody says so."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise SettingError(f"{store}: would remove {what}, more than half: add --yes to do so, --dry-run to see them")
+    if not typer.confirm(f"Remove {what} of {store}?", err=True):
+        typer.echo(f"knnmt: nothing was removed; {_UNCHANGED}", err=True)
+        raise typer.Exit(1)
+
+
+def _say_size(store: Datastore) -> None:
+    typer.echo(f"store      {store.manifest.live_sentences:,} sentences, {store.manifest.live_entries:,} entries")
+
+
+def _say_what_stays(store: Datastore, removed: int) -> None:
+    if removed:
+        typer.echo(f"on disk    the text of what was removed stays until {command('compact', store.path)}")
+
+
 def _follow(store: Datastore) -> None:
     """Bring the store's index up to date, where it has one and would be felt to lag."""
     if not (store.path / INDEXES).is_dir():
         return
     from knnmt.index.saved import lags, update_index
 
+    index = command("index", store.path)
     try:
         if lags(store):
-            interrupted = ends_with("the store is changed; `knnmt index` brings its index up to date")
+            interrupted = ends_with(f"the store is changed; {index} brings its index up to date")
             with interrupted, passing_bars("indexing", "entries") as progress:
                 saved = update_index(store, progress)
             if saved is not None:
-                typer.echo(f"index      {saved.kind}, {saved.entries:,} entries; `knnmt index` measures it again")
+                typer.echo(f"index      {saved.kind}, {saved.entries:,} entries; {index} measures it again")
     except KnnmtError as error:
         typer.echo(f"knnmt: the store is changed; its index was not brought up to date: {error}", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 Output = Annotated[
     Path, typer.Option("--output", "-o", help="Where the new store goes: a directory that does not exist yet.")
 ]
-_ADVICE = "no new store was made; run the same command again to start over"
 
 
 def reduce(
@@ -43,7 +43,7 @@ def reduce(
         from knnmt.datastore.store import Datastore
 
     opened = Datastore.open(store)
-    with ends_with(_ADVICE), counter("reducing", lambda: 2 * opened.manifest.live_entries, "keys read") as progress:
+    with _interrupted(output), counter("reducing", lambda: 2 * opened.manifest.live_entries, "keys read") as progress:
         made, projection = reduce_store(opened, output, dim, progress)
     typer.echo(
         f"reduced    {output}: {made.manifest.entries:,} entries of {dim} dimensions instead of {opened.manifest.dim}"
@@ -81,11 +81,16 @@ def prune(
     if index.hint:
         typer.echo(f"knnmt: {index.hint}", err=True)
     before = opened.manifest.live_entries
-    with ends_with(_ADVICE), counter("pruning", lambda: before, "entries") as progress:
+    with _interrupted(output), counter("pruning", lambda: before, "entries") as progress:
         made = prune_store(opened, output, index.search, k, seed, progress)
     after = made.manifest.entries
     typer.echo(f"pruned     {output}: {before:,} entries became {after:,}, {after / before:.1%} kept")
     _print_sizes(opened, made)
+
+
+def _interrupted(output: Path) -> AbstractContextManager[None]:
+    advice = "no new store was made; run the same command again to start over"
+    return ends_with(advice, output, f"the store is made: {output}")
 
 
 def _print_sizes(before: Datastore, after: Datastore) -> None:

@@ -14,7 +14,8 @@ import typer
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.memories import typed_parameters
 from knnmt.cli.progress import track
-from knnmt.cli.translate import lines_of, load, show_warning, translate
+from knnmt.cli.streams import noticing_loss, unguarded
+from knnmt.cli.translate import count_lines, lines_of, load, show_warning, translate
 from knnmt.errors import InputError, KnnmtWarning, SettingError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def _with_options_of_translate(command: Callable[..., None]) -> Callable[..., No
     offered = {each.name: each for each in typed_parameters(translate)}
     panel = {name for name in offered if _panel(offered[name]) == _panel(offered["exact"])}
     of_memory = [name for name in offered if name in panel.difference(_OF_LOADING, _ALWAYS)]
-    shared = [offered[name] for name in [*_OF_LANGUAGES, *_OF_LOADING, *_OF_DECODING, *of_memory]]
+    shared = [offered[name] for name in [*_OF_LANGUAGES, *_OF_LOADING, *_OF_DECODING, "plain", *of_memory]]
     own = [each for each in typed_parameters(command) if each.kind is not each.VAR_KEYWORD]
 
     def with_options(**given: Any) -> None:
@@ -92,6 +93,9 @@ def explain(
         print("Reading lines from the keyboard; Ctrl-D ends.", file=sys.stderr)
     warnings.showwarning = show_warning
     warnings.simplefilter("default", KnnmtWarning)  # once, though a text is translated with the memory and without
+    plain = options.pop("plain")
+    if not texts:
+        count_lines(files, plain)  # what cannot be read shows before the model is loaded
     loading = {name: options.pop(name) for name in _OF_LOADING}
     decoding = {name: options.pop(name) for name in _OF_DECODING}
     if candidates := options.pop("fast_candidates", None):
@@ -101,8 +105,9 @@ def explain(
 
     from knnmt.translator.explanation import explain as explaining
 
-    asked = (text for text in texts or lines_of(files) if text.strip())
-    explanations = explaining(translator, asked, window=1 if keyboard else _WINDOW, **decoding)
+    failed: list[str] = []
+    asked = (text for text in texts or lines_of(files, plain) if text.strip())
+    explanations = _noting(explaining(translator, asked, window=1 if keyboard else _WINDOW, **decoding), failed)
     with ends_with("nothing more is shown, and no page is written"):
         if html is None:
             shown = _print_all(explanations, full)
@@ -111,6 +116,16 @@ def explain(
             shown = _write_page(explanations, html, translator.signature(translator.decoding(**decoding)))
     if not shown:
         raise InputError("expected a text to explain, found none")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _noting(explanations: Iterator[Explanation], failed: list[str]) -> Iterator[Explanation]:
+    """The same explanations, and why some of them have no translation."""
+    for explanation in explanations:
+        if explanation.translation.error is not None:
+            failed.append(explanation.translation.error)
+        yield explanation
 
 
 def _print_all(explanations: Iterator[Explanation], full: bool) -> int:
@@ -118,13 +133,15 @@ def _print_all(explanations: Iterator[Explanation], full: bool) -> int:
 
     from knnmt.translator.terminal import print_explanation
 
-    sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-    console = Console(highlight=False, emoji=False, markup=False)
+    screen = unguarded(sys.stdout)  # every text is made visible before it is coloured
+    screen.reconfigure(encoding="utf-8")  # type: ignore[attr-defined]
+    console = Console(file=screen, highlight=False, emoji=False, markup=False)
     shown = 0
     for shown, explanation in enumerate(explanations, 1):
-        if shown > 1:
-            console.rule(style="dim")
-        print_explanation(explanation, console, full)
+        with noticing_loss():
+            if shown > 1:
+                console.rule(style="dim")
+            print_explanation(explanation, console, full)
     return shown
 
 

@@ -17,6 +17,8 @@ from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.splitting import halves, spread
+from knnmt.datastore.manifest import INDEXES
+from knnmt.engine.checkpoint import NamedByStore
 from knnmt.errors import SettingError
 
 if TYPE_CHECKING:
@@ -70,8 +72,8 @@ def index(
     opened = Datastore.open(store)
     manifest = opened.manifest
     languages = (manifest.source_language, manifest.target_language)
-    engine = load_quickly(model or manifest.model_name, "cpu", threads, None, *languages)
-    manifest.require_engine(store, engine)
+    engine = load_quickly(model or NamedByStore(manifest.model_name), "cpu", threads, None, *languages)
+    opened.require_engine(engine)
     from knnmt.index.kinds import EXACT, KINDS
     from knnmt.retrieval.chooser import Target
 
@@ -80,7 +82,7 @@ def index(
         if name not in (EXACT, *KINDS):
             raise SettingError(f"--kind must be one of {', '.join([EXACT, *KINDS])} or all, got {name!r}")
     target = Target(recall, variation, None if memory is None else memory << 20)
-    with ends_with("the store keeps the index it had"):
+    with ends_with("the store keeps the index it had", store / INDEXES / "index.json", "the store has its new index"):
         prepare_store(opened, engine, target, kinds, development, first_good=False, table=typer.echo)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 import typer
@@ -40,10 +41,23 @@ class Interrupts:
 
 
 @contextmanager
-def ends_with(advice: str) -> Iterator[None]:
-    """Turn Ctrl-C into a word on what it means here, and the exit status that a shell expects."""
+def ends_with(advice: str, place: Path | None = None, done: str = "") -> Iterator[None]:
+    """Turn Ctrl-C into a word on what it means here, and the exit status that a shell expects.
+
+    place: the file or directory by which the work takes effect; once it is new or another, `done` is said instead
+    """
+    before = _identity(place)
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(f"\nknnmt: interrupted; {advice}", err=True)
+        word = advice if _identity(place) == before else done
+        typer.echo(f"\nknnmt: interrupted; {word}", err=True)
         raise typer.Exit(130) from None
+
+
+def _identity(place: Path | None) -> tuple[int, int] | None:
+    try:
+        found = place and place.stat()
+    except OSError:
+        found = None
+    return (found.st_ino, found.st_mtime_ns) if found else None

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from knnmt.cli.advice import command
 from knnmt.cli.change import Store
 from knnmt.cli.memories import in_words
 from knnmt.corpus.units import for_model
+from knnmt.corpus.visible import visible
 from knnmt.datastore.manifest import INDEXES
-from knnmt.errors import DatastoreDamagedError, ModelError, SettingError
+from knnmt.datastore.settings import SETTINGS, read_settings
+from knnmt.errors import DatastoreDamagedError, MissingDependencyError, ModelError, SettingError
+from knnmt.records import as_record, parse_json
+from knnmt.regular_files import read_regular
 from knnmt.translator.spans import span_in_segment
 
 if TYPE_CHECKING:
@@ -24,6 +29,34 @@ if TYPE_CHECKING:
     from knnmt.engine.tokenizer import Tokenizer
 
 _SAMPLES = 5
+GATE = "gate.safetensors"  # as `knnmt.retrieval.gate` says, which brings PyTorch
+
+
+@dataclass(frozen=True, slots=True)
+class _Fidelity:
+    """What is shown of an index's fidelity, where it was measured."""
+
+    recall: float = 1.0
+    variation: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """What is shown of an index's record."""
+
+    kind: str
+    entries: int
+    generation: int
+    fidelity: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """What is shown of estimated settings."""
+
+    k: int
+    temperature: float
+    fading_weight: float
 
 
 def inspect(
@@ -32,7 +65,10 @@ def inspect(
     search: Annotated[str | None, typer.Option(help="Show sentences that contain a text.", show_default=False)] = None,
     limit: Annotated[int, typer.Option(min=1, help="Most sentences or origins to show.")] = 20,
 ) -> None:
-    """Show what is in a datastore: counts, origins, entries. Each entry's token is marked in its sentence."""
+    """Show what is in a datastore: counts, origins, entries. Each entry's token is marked in its sentence.
+
+    With --search, the status is 1 where no sentence contains the text.
+    """
     from knnmt.datastore.store import Datastore
 
     opened = Datastore.open(store)
@@ -50,21 +86,24 @@ def inspect(
 
 
 def verify(store: Store) -> None:
-    """Check a datastore: every checksum, every invariant. Those of its index, too."""
+    """Check a datastore: every checksum, every invariant. Those of its index, settings, profiles and gate, too."""
     from knnmt.datastore.store import Datastore
 
     opened = Datastore.open(store)
+    files = opened.manifest.files()
     problems = list(opened.verify())
+    beside = any((store / name).exists() for name in (INDEXES, SETTINGS, GATE))
+    if beside:
+        from knnmt.retrieval.verification import notes_beside, problems_beside
+
+        problems += problems_beside(opened, files)
     for problem in problems:
         typer.echo(problem)
     if problems:
-        typer.echo(f"{len(problems)} problems: restore the files named, or build the store again")
+        typer.echo(f"{len(problems)} problems: restore the files named, or make again what they say")
         raise typer.Exit(1)
-    files = opened.manifest.files()
-    if (store / INDEXES).is_dir():
-        from knnmt.index.saved import check_saved
-
-        files = [*files, *check_saved(opened)]
+    for note in notes_beside(opened) if beside else ():
+        typer.echo(f"noted: {note}")
     typer.echo(f"sound: {len(files)} files, {in_words(sum(stored.bytes for stored in files))}, every checksum right")
 
 
@@ -84,14 +123,14 @@ def export(
 
 def _tokenizer_of(store: Datastore) -> Tokenizer | None:
     """The tokenizer that the store was built with, if its model can be found here."""
-    from knnmt.engine.checkpoint import find_checkpoint, fingerprint
+    from knnmt.engine.checkpoint import NamedByStore, find_checkpoint, fingerprint
     from knnmt.engine.tokenizer import load_tokenizer
 
     try:
-        directory = find_checkpoint(store.manifest.model_name)
+        directory = find_checkpoint(NamedByStore(store.manifest.model_name))
         same = fingerprint(directory).tokenizer == store.manifest.tokenizer
         return load_tokenizer(directory) if same else None
-    except (ModelError, OSError):
+    except (ModelError, MissingDependencyError, OSError):
         return None
 
 
@@ -100,13 +139,15 @@ def _show_summary(store: Datastore, limit: int) -> None:
     size = sum(stored.bytes for stored in manifest.files())
     typer.echo(f"store       {store.path}, generation {manifest.generation}")
     typer.echo(
-        f"model       {manifest.model_name} ({manifest.model[:12]}), "
+        f"model       {visible(manifest.model_name)} ({manifest.model[:12]}), "
         f"{manifest.source_language} to {manifest.target_language}"
     )
     typer.echo(f"sentences   {manifest.live_sentences:,}")
     typer.echo(f"entries     {manifest.live_entries:,} of {manifest.dim} dimensions, {manifest.key_dtype}")
     if manifest.entries > manifest.live_entries:
-        typer.echo(f"removed     {manifest.entries - manifest.live_entries:,} entries, until `knnmt compact`")
+        typer.echo(
+            f"removed     {manifest.entries - manifest.live_entries:,} entries, until {command('compact', store.path)}"
+        )
     if manifest.for_fast:
         states = sum(segment.arrays["source_states"].nbytes for segment in store.segments)
         tokens = sum(len(segment.arrays["source_tokens"]) for segment in store.segments)
@@ -115,69 +156,69 @@ def _show_summary(store: Datastore, limit: int) -> None:
         typer.echo(f"transforms  {', '.join(manifest.transforms)}")
     typer.echo(f"on disk     {in_words(size)} in {len(manifest.files())} files")
     _show_index(store)
-    if (gate := store.path / "gate.safetensors").is_file():
-        typer.echo(f"gate        {gate.name}: knnmt translate -d {store.path} --gate ALPHA uses it")
+    if (gate := store.path / GATE).is_file():
+        typer.echo(f"gate        {gate.name}: {command('translate', '-d', store.path, '--gate', 0.5)} uses it")
     origins = Counter(pair.origin.partition("#")[0] for pair in store.units())
     for origin, count in origins.most_common(limit):
-        typer.echo(f"origin      {origin}: {count:,} sentences")
+        typer.echo(f"origin      {visible(origin)}: {count:,} sentences")
     if len(origins) > limit:
         typer.echo(f"            and {len(origins) - limit:,} more")
 
 
 def _show_index(store: Datastore) -> None:
     """What the store's index, its estimated settings and its profiles are, as they are recorded."""
-    from knnmt.datastore.settings import read_settings
     from knnmt.retrieval.profiles import Profiles
 
     record = store.path / INDEXES / "index.json"
-    if record.is_file():
-        index = json.loads(record.read_text(encoding="utf-8"))
-        measured = index["fidelity"]
-        known = f", recall {measured['recall']:.3f}, variation {measured['variation']:.4f}" if measured else ""
-        typer.echo(
-            f"index       {index['kind']} of {index['entries']:,} entries, generation {index['generation']}{known}"
-        )
-    if settings := read_settings(store.path).get("calibration"):
-        typer.echo(
-            f"settings    k {settings['k']}, T {settings['temperature']:.3g}, λ at most {settings['fading_weight']:g}"
-        )
-    profiles = Profiles.of(store.path)
-    with _damage_said():
+    with _damage_said(record), suppress(FileNotFoundError):
+        index = as_record(_Index, parse_json(read_regular(record)), others=True)
+        measured = as_record(_Fidelity, index.fidelity, others=True)
+        known = f", recall {measured.recall:.3f}, variation {measured.variation:.4f}" if index.fidelity else ""
+        typer.echo(f"index       {index.kind} of {index.entries:,} entries, generation {index.generation}{known}")
+    place = store.path / SETTINGS
+    with _damage_said(place):
+        if (found := read_settings(store.path).get("calibration")) is not None:
+            with _damage_said(place):
+                settings = as_record(_Settings, found, others=True)
+                typer.echo(
+                    f"settings    k {settings.k}, T {settings.temperature:.3g}, λ at most {settings.fading_weight:g}"
+                )
+        profiles = Profiles.of(store.path)
+        with _damage_said(place):
+            profiles.default_name()
         for name in profiles.names():
-            with _damage_said():
+            with _damage_said(place):
                 profile = profiles.profile(name)
                 default = ", default" if name == profiles.default else ""
                 chosen = f"by {profile.method} on {profile.pairs:,} pairs{default}"
                 typer.echo(f"profile     {name}: {profile.config.signature()}, {chosen}")
-    with _damage_said():
-        profiles.default_name()
 
 
 @contextmanager
-def _damage_said() -> Iterator[None]:
+def _damage_said(place: Path) -> Iterator[None]:
     """Let what comes after something damaged be shown all the same."""
     try:
         yield
     except DatastoreDamagedError as error:
         typer.echo(f"damaged     {error}")
+    except (OSError, ValueError) as error:
+        typer.echo(f"damaged     {place}: {error}; `knnmt verify` says what to do")
 
 
 def _show_entry(entry: Entry, tokenizer: Tokenizer | None) -> None:
-    removed = ", removed" if entry.removed else ""
-    typer.echo(
-        f"entry {entry.id}: token {entry.position + 1} of {len(entry.target_tokens)}, from {entry.pair.origin}{removed}"
-    )
-    typer.echo(f"  source  {entry.pair.source}")
+    origin = visible(entry.pair.origin) + (", removed" if entry.removed else "")
+    typer.echo(f"entry {entry.id}: token {entry.position + 1} of {len(entry.target_tokens)}, from {origin}")
+    typer.echo(f"  source  {visible(entry.pair.source)}")
     typer.echo(f"  target  {_marked(entry, tokenizer)}")
 
 
 def _marked(entry: Entry, tokenizer: Tokenizer | None) -> str:
     """The target with the entry's token in angle quotes."""
     if tokenizer is None:
-        return f"{entry.pair.target}  (value {entry.value}; the model's tokenizer is not here to show it)"
+        return f"{visible(entry.pair.target)}  (value {entry.value}; the model's tokenizer is not here to show it)"
     target = entry.pair.target
     start, end = span_in_segment(tokenizer, entry.target_tokens.tolist(), entry.position, target)
-    return f"{target[:start]}«{target[start:end] or 'end'}»{target[end:]}"
+    return f"{visible(target[:start])}«{visible(target[start:end]) or 'end'}»{visible(target[end:])}"
 
 
 def _show_sentences(store: Datastore, text: str, limit: int) -> None:
@@ -188,8 +229,16 @@ def _show_sentences(store: Datastore, text: str, limit: int) -> None:
         for pair in store.units()
         if any(text in side for each in (pair, for_model(pair)) for side in (each.source, each.target))
     )
+    shown = False
     for pair in islice(found, limit):
-        typer.echo(f"{pair.origin}\n  source  {pair.source}\n  target  {pair.target}")
+        typer.echo(f"{visible(pair.origin)}\n  source  {visible(pair.source)}\n  target  {visible(pair.target)}")
+        shown = True
     rest = sum(1 for _ in found)
     if rest:
         typer.echo(f"and {rest:,} more")
+    if not shown:
+        folded = text.casefold()
+        other = sum(1 for pair in store.pairs() if folded in f"{pair.source}\n{pair.target}".casefold())
+        hint = f"; {other:,} would if capital letters did not count" if other else ""
+        typer.echo(f"no sentence of {store.path} contains {text!r}{hint}", err=True)
+        raise typer.Exit(1)

@@ -17,6 +17,7 @@ from knnmt.corpus.options import FORMATS, ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
+from knnmt.corpus.visible import visible
 
 ForFast = Annotated[
     bool,
@@ -62,11 +63,11 @@ class MemoryReading:
         report = self.report
         lines = [f"read       {report.pairs:,} pairs from {len(self.paths)} file{'s' * (len(self.paths) != 1)}"]
         left_out = report.skipped + self.filtered + (dropped or Counter())
-        lines += [f"left out   {count:,}  {reason}" for reason, count in left_out.most_common()]
-        lines += [f"noted      {count:,}  {remark}" for remark, count in report.noted.most_common()]
+        lines += [f"left out   {count:,}  {visible(reason)}" for reason, count in left_out.most_common()]
+        lines += [f"noted      {count:,}  {visible(remark)}" for remark, count in report.noted.most_common()]
         if report.malformed:
             lines.append(f"malformed  {report.malformed:,} units, left out; the first:")
-            lines += [f"           {problem}" for problem in report.problems[:5]]
+            lines += [f"           {visible(problem)}" for problem in report.problems[:5]]
         return lines
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, TextIO
 import typer
 
 from knnmt.cli.interrupt import Interrupts
+from knnmt.cli.progress import Tally
+from knnmt.cli.streams import unguarded
 from knnmt.errors import SettingError, StorageError
 
 if TYPE_CHECKING:
@@ -29,22 +31,42 @@ def require_other_output(output: Path | None, files: list[Path] | None) -> None:
         raise SettingError(f"--output {output} is what is read from, and would be overwritten while it is read")
 
 
-def open_output(output: Path | None) -> TextIO | nullcontext[TextIO]:
-    """A file to write to, or standard output."""
+@contextmanager
+def open_output(output: Path | None) -> Iterator[TextIO]:
+    """A file to write to, or standard output.
+
+    Translations are data, written as they are, except where a person reads them: on a terminal nothing may act.
+    """
     if output is None:
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
-        return nullcontext(sys.stdout)
+        stream = sys.stdout if sys.stdout.isatty() else unguarded(sys.stdout)
+        stream.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[attr-defined]
+        yield stream
+        return
     try:
-        return output.open("w", encoding="utf-8", newline="\n")
+        file = output.open("w", encoding="utf-8", newline="\n")
     except OSError as error:
         raise SettingError(f"--output {output}: cannot be written: {error.strerror}") from error
+    try:
+        yield file
+    except BaseException:
+        with suppress(OSError):  # a full disk refuses what is left once more; the first time is what is told
+            file.close()
+        raise
+    file.close()
 
 
 def write_all(
-    translations: Iterator[Translation], total: int | None, out: TextIO, *, scores: bool, numbered: bool, jsonl: bool
-) -> None:
-    """Write translations as they come; what is written stays, whatever ends it."""
-    done = 0
+    translations: Iterator[Translation],
+    total: int | None,
+    out: TextIO,
+    finished: Tally,
+    *,
+    scores: bool,
+    numbered: bool,
+    jsonl: bool,
+) -> int:
+    """Write translations as they come, and say how many failed; what is written stays, whatever ends it."""
+    done = failed = 0
     try:
         with Interrupts() as interrupts:
             for translation in translations:
@@ -52,9 +74,19 @@ def write_all(
                     out.write(_as_lines(translation, done + 1, scores=scores, numbered=numbered, jsonl=jsonl))
                     out.flush()
                     done += 1
+                if translation.error is not None:
+                    failed += 1
+                    print(f"knnmt: error: line {done}: {translation.error}", file=sys.stderr)
     except KeyboardInterrupt:
+        finished.close()
         of = f" of {total}" if total is not None else ""
         print(f"\nknnmt: interrupted; {done}{of} lines are translated and written", file=sys.stderr)
+        if waiting := finished.done - done:
+            print(
+                f"knnmt: {waiting} more were done before lines that stand above them, and are not written; "
+                "a smaller --window leaves fewer",
+                file=sys.stderr,
+            )
         raise typer.Exit(130) from None
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on; not an error
@@ -63,6 +95,7 @@ def write_all(
         raise StorageError(
             f"the output cannot be written: {error.strerror or error}. {done} lines are written; make room, try again."
         ) from error
+    return failed
 
 
 def _as_lines(translation: Translation, number: int, *, scores: bool, numbered: bool, jsonl: bool) -> str:
@@ -85,10 +118,11 @@ def _as_json(translation: Translation) -> dict[str, object]:
     return {
         "source": translation.source,
         "text": translation.text,
-        "score": translation.score,
+        "score": translation.score if translation.error is None else None,
         "complete": translation.complete,
         "tokens": [token.text for token in translation.tokens],
         **({"alternatives": alternatives} if alternatives else {}),
         **({"evidence": evidence} if any(evidence) else {}),
         **({"match": asdict(translation.match)} if translation.match else {}),
+        **({"error": translation.error} if translation.error is not None else {}),
     }

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from knnmt.cli.streams import unguarded
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -33,7 +35,7 @@ def _bar(unit: str) -> Progress:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    return Progress(*columns, console=Console(file=unguarded(sys.stderr)), transient=True)
 
 
 def track(items: Iterable[Item], description: str, total: int | None, unit: str) -> Iterator[Item]:
@@ -46,6 +48,35 @@ def track(items: Iterable[Item], description: str, total: int | None, unit: str)
         for item in items:
             yield item
             progress.advance(task)
+
+
+class Tally:
+    """How many are done, with or without a bar that shows it; to be called with how many more."""
+
+    def __init__(self, bar: Progress | None = None) -> None:
+        self.done = 0
+        self._bar = bar
+
+    def __call__(self, more: int) -> None:
+        self.done += more
+        if self._bar is not None:
+            self._bar.advance(self._bar.task_ids[0], more)
+
+    def close(self) -> None:
+        """Take the bar away, for lines that are to stay on the terminal."""
+        if self._bar is not None:
+            self._bar.stop()
+
+
+@contextmanager
+def tally(description: str, total: int | None, unit: str, shown: bool = True) -> Iterator[Tally]:
+    """A count to call with how many more are done; it draws a bar if it is to be shown and anybody can see it."""
+    if not shown or not sys.stderr.isatty():
+        yield Tally()
+        return
+    with _bar(unit) as progress:
+        progress.add_task(description, total=total, speed="")
+        yield Tally(progress)
 
 
 @contextmanager

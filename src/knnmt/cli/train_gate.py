@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from knnmt.cli.advice import command
 from knnmt.cli.change import Store
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.options import Device, Exact, KeepKnown, ModelOfStore, Threads
@@ -18,6 +19,7 @@ from knnmt.corpus.splitting import divide
 from knnmt.errors import InputError
 
 if TYPE_CHECKING:
+    from knnmt.retrieval.gate import TrainedGate
     from knnmt.retrieval.gate_training import Epoch, GateText, Training
 
 _TRAINING = 0.8  # the other part of what does not report says when to stop
@@ -66,7 +68,8 @@ def train_gate(
 
     `knnmt translate -d STORE --gate 0.5` then searches only the steps whose λ is above 0.5, and uses that λ. A larger
     threshold searches less. The gate is kept in the store's directory and belongs to the k and T that it was trained
-    for; after a new tuning, or for a store made from this one, train again.
+    for; after a new tuning, or for a store made from this one, train again. An earlier gate that was trained for the
+    same, and loses less of the reported pairs than the new one, stays.
 
     DEV is divided by a hash of its sources: one half teaches (a fifth of it says when to stop), the other is reported,
     as losses in nats a token. Beside the gate stands a choice by chance of as many steps: a gate is worth its while
@@ -90,14 +93,14 @@ def train_gate(
     with heavy_imports():
         from dataclasses import replace
 
-        from knnmt.retrieval.gate import FILE
+        from knnmt.retrieval.gate import FILE, earlier_like
         from knnmt.retrieval.gate_training import GateConfig, gate_text
         from knnmt.retrieval.gate_training import train_gate as train
         from knnmt.retrieval.ngrams import NgramCounts
         from knnmt.translator.memories import resolve
     named = tuple(filter(None, map(str.strip, features.split(","))))
     config = GateConfig(named, epochs, l1=l1, seed=seed)
-    with ends_with("the store keeps the gate it had, if any"):
+    with ends_with("the store keeps the gate it had, if any", store / FILE, f"the gate is saved: {store / FILE}"):
         translator = load_for(opened, model, device, threads, exact)
         memory = translator.memories.open(opened)
         asked = {"k": k, "temperature": temperature, "profile": profile}
@@ -117,18 +120,26 @@ def train_gate(
             f"k {retrieval.k}, T {retrieval.temperature:.4g}\n\nepoch  training  validation"
         )
         trained = train(memory.opened, training, validation, retrieval, counts, config, _say)
-        _report(trained, reported)
-        if save:
+        before = earlier_like(trained.gate, opened)
+        stays = _report(trained, reported, before)
+        if stays:
+            typer.echo(
+                f"kept        {opened.path / FILE} as it was: it loses less; remove it to replace it all the same"
+            )
+        elif save:
             trained.gate.write(opened.path)
-            typer.echo(f"saved       {opened.path / FILE}; use it: knnmt translate -d {store} --gate ALPHA")
+            used = command("translate", *([] if model is None else ["-m", model]), "-d", store, "--gate", 0.5)
+            typer.echo(f"saved       {opened.path / FILE}; {used} uses it")
 
 
 def _say(epoch: Epoch) -> None:
     typer.echo(f"{epoch.number:>5}  {epoch.training:8.4f}  {epoch.validation:10.4f}")
 
 
-def _report(trained: Training, text: GateText) -> None:
-    """Losses of the reported text, and what thresholds do to it, by both readings of α."""
+def _report(trained: Training, text: GateText, before: TrainedGate | None) -> bool:
+    """Losses of the reported text, and what thresholds do to it, by both readings of α; True where an earlier gate of
+    the same kind loses less.
+    """
     from knnmt.retrieval.gate_training import judge_thresholds
 
     names = {
@@ -136,9 +147,12 @@ def _report(trained: Training, text: GateText) -> None:
         "fixed": f"fixed λ {trained.fixed:.2f}",
         "fading": "fading λ",
         "gate": "the gate's λ, every step searched",
+        "before": "λ of the gate that was there",
     }
     typer.echo(f"chosen      epoch {trained.gate.record.epochs}\n\n{'reported':<36}{'loss':>8} {'perplexity':>11}")
     losses = trained.losses(text)
+    if before is not None:
+        losses["before"] = text.loss(before.predicted(text.inputs))
     for name, loss in losses.items():
         typer.echo(f"{names[name]:<36}{loss:8.4f} {math.exp(loss):11.3f}")
     typer.echo("\nα: searched if    searched      loss   by chance   by chance, fading λ")
@@ -151,3 +165,4 @@ def _report(trained: Training, text: GateText) -> None:
     typer.echo("(--gate takes λ > α, as the paper says; the numbers in its tables grow with α, as by λ > 1 - α)\n")
     if losses["gate"] > losses["alone"]:
         typer.echo("note        this gate is worse than no memory at all: let it learn from more pairs, or more epochs")
+    return losses["gate"] > losses.get("before", math.inf)

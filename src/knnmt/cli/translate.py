@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import os
+import stat
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,16 +18,20 @@ import typer
 from knnmt import timing
 from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.cli.output import open_output, require_other_output, write_all
-from knnmt.cli.progress import track
+from knnmt.cli.progress import tally
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.lines import decode_lines, read_lines
+from knnmt.corpus.plain_text import require_plain_text
+from knnmt.corpus.sides import watched
+from knnmt.corpus.visible import visible
 from knnmt.engine.shipped import DEFAULT_MODEL
-from knnmt.errors import KnnmtWarning, SettingError
+from knnmt.errors import InputError, KnnmtWarning, LanguageWarning, NoTranslationWarning, SettingError
 
 if TYPE_CHECKING:
     from knnmt.translator.translator import Translator
 
 _MEMORY = "With a datastore"
+_said_of_languages: set[str] = set()
 
 
 def translate(
@@ -34,6 +41,12 @@ def translate(
             metavar="[FILES]...",
             help="Text files, one segment a line. Without any, standard input.",
             show_default=False,
+        ),
+    ] = None,
+    texts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--text", "-t", help="Translate this text; may be repeated. Instead of FILES.", show_default=False
         ),
     ] = None,
     model: Annotated[
@@ -84,8 +97,8 @@ def translate(
         int | None,
         typer.Option(
             min=1,
-            help="Lines read ahead and sorted by length; they are written when all of them are done, and Ctrl-C loses "
-            "no more than these. 1 answers line by line.  [default: 512]",
+            help="Lines read ahead and sorted by length. Each is written when it and those before it are done; Ctrl-C "
+            "loses no more than these. 1 answers line by line.  [default: 512]",
             show_default=False,
         ),
     ] = None,
@@ -179,6 +192,16 @@ def translate(
             rich_help_panel=_MEMORY,
         ),
     ] = None,
+    forms: Annotated[
+        bool | None,
+        typer.Option(
+            "--forms/--no-forms",
+            help="Give the model a line as the memory holds it, where it differs in a final mark, capitals, white "
+            "space or an accelerator only.  [default: forms]",
+            show_default=False,
+            rich_help_panel=_MEMORY,
+        ),
+    ] = None,
     profile: Annotated[
         str | None,
         typer.Option(
@@ -224,15 +247,23 @@ def translate(
         bool,
         typer.Option("--match", help="With --jsonl: the memory's closest source segment.", rich_help_panel=_MEMORY),
     ] = False,
+    plain: Annotated[
+        bool,
+        typer.Option("--plain", help="Take every line as text, also those of a document (XLIFF, PO, HTML and so on)."),
+    ] = False,
     timings: Annotated[bool, typer.Option("--timings", help="Say at the end where the time went.")] = False,
 ) -> None:
     """Translate lines of text.
 
     Reads FILES, or standard input, and writes one line for each line read, in the same order; empty lines stay empty.
+    Documents (XLIFF, PO, HTML, tables and so on) are refused, for their mark-up would be translated like text.
+    A line that no translation is found for is left empty and named on standard error, and the exit status is 1.
 
     Examples:
 
         echo "Das Wetter ist heute schön." | knnmt translate
+
+        knnmt translate --text "Das Wetter ist heute schön."
 
         knnmt translate handbuch.de.txt --output handbuch.en.txt
 
@@ -253,6 +284,7 @@ def translate(
         "cache_scope": cache_scope,
         "cache_hits": cache_hits,
         "gate": gate,
+        "forms": forms,
         "profile": profile,
         "fast": fast_candidates or fast or None,
         "fast_any_token": fast_any_token or None,
@@ -262,43 +294,58 @@ def translate(
         names = [f"--{name.replace('_', '-')}" for name in [*retrieval, *["exact"] * exact]]
         names = ["--lambda" if name == "--interpolation-weight" else name for name in names]
         raise SettingError(f"{', '.join(names)}: only used with a memory; name it with --datastore STORE")
-    require_other_output(output, files)
-    keyboard = not files and sys.stdin.isatty()
+    _check_input(files, texts, output)
+    keyboard = not files and not texts and sys.stdin.isatty()
     if keyboard:
         print("Reading lines from the keyboard; Ctrl-D ends.", file=sys.stderr)
-    # What comes through a pipe comes once, and cannot be counted first.
-    countable = files and all(file.is_file() for file in files)
-    total = sum(1 for file in files or [] for _ in read_lines(file)) if countable else None
+    total = len(texts) if texts else count_lines(files, plain)
     warnings.showwarning = show_warning
     warnings.simplefilter("always", KnnmtWarning)
+    warnings.simplefilter("ignore", NoTranslationWarning)  # said with the number of the line
 
     with timing.record() if timings else nullcontext() as record:
         languages = (source_language, target_language)
         translator = load(model, languages, device, dtype, threads, datastore, exact, retrieval)
+        from knnmt.translator.memories import languages_of
+
         if timings:
             translator.statistics.hit_distances = Counter()
-        translations = translator.stream(
-            lines_of(files),
-            beam=beam,
-            n_best=n_best,
-            batch_size=batch_size,
-            batch_tokens=batch_tokens,
-            window=1 if keyboard else window,
-            split_sentences=split_sentences,
-            length_penalty=length_penalty,
-            max_tokens=max_tokens,
-            evidence=evidence,
-            match=match,
-        )
         # A bar has no place on a terminal that shows the translations themselves.
-        if output is not None or not sys.stdout.isatty():
-            translations = track(translations, "translating", total, "lines")
-        with open_output(output) as out:
-            write_all(translations, total, out, scores=scores, numbered=n_best > 1, jsonl=jsonl)
+        shown = output is not None or not sys.stdout.isatty()
+        with open_output(output) as out, tally("translating", total, "lines", shown) as finished:
+            lines = texts or lines_of(files, plain)
+            language = translator.engine.languages.source or (datastore and languages_of(datastore)[0])
+            translations = translator.stream(
+                watched(lines, language) if language else lines,
+                beam=beam,
+                n_best=n_best,
+                batch_size=batch_size,
+                batch_tokens=batch_tokens,
+                window=1 if keyboard else window,
+                split_sentences=split_sentences,
+                length_penalty=length_penalty,
+                max_tokens=max_tokens,
+                evidence=evidence,
+                match=match,
+                progress=finished,
+            )
+            failed = write_all(translations, total, out, finished, scores=scores, numbered=n_best > 1, jsonl=jsonl)
     if record is not None:
         print(record.table(), file=sys.stderr)
         if translator.statistics.rows:
             print(translator.statistics.summary(), file=sys.stderr)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _check_input(files: list[Path] | None, texts: list[str] | None, output: Path | None) -> None:
+    if texts and files:
+        raise SettingError("expected --text or files, found both: give one of them")
+    for file in files or []:
+        if not file.exists():
+            raise InputError(f"{file}: no such file. To translate these words themselves, use --text")
+    if not texts:
+        require_other_output(output, files)
 
 
 def load(
@@ -332,14 +379,36 @@ def load(
     return translator
 
 
-def lines_of(files: list[Path] | None) -> Iterator[str]:
-    """The lines of files, or of standard input where there are none."""
+def count_lines(files: list[Path] | None, plain: bool) -> int | None:
+    """How many lines there will be, if that can be known; what cannot be read shows before the model is loaded."""
     if not files:
+        with suppress(OSError):  # a standard input that is no file of the system
+            if stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode):
+                _look_at_standard_input(plain)
+        return None
+    # What comes through a pipe comes once, and cannot be counted first.
+    counts = [sum(1 for _ in read_lines(file, plain)) for file in files if file.is_file()]
+    return sum(counts) if len(counts) == len(files) else None
+
+
+def lines_of(files: list[Path] | None, plain: bool = False) -> Iterator[str]:
+    """The lines of files, or of standard input where there are none; documents are refused unless taken as `plain`."""
+    if not files:
+        _look_at_standard_input(plain)
         yield from decode_lines(sys.stdin.buffer, "standard input")
     for file in files or []:
-        yield from read_lines(file)
+        yield from read_lines(file, plain)
+
+
+def _look_at_standard_input(plain: bool) -> None:
+    if isinstance(sys.stdin.buffer, io.BufferedReader):
+        require_plain_text(None, sys.stdin.buffer.peek(), plain)
 
 
 def show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Say a warning as a line, without the place in the code."""
-    print(f"knnmt: warning: {message}", file=sys.stderr)
+    """Say a warning as a line, without the place in the code; of a memory that is read twice, once."""
+    if isinstance(message, LanguageWarning):
+        if str(message) in _said_of_languages:
+            return
+        _said_of_languages.add(str(message))
+    print(f"knnmt: warning: {visible(str(message))}", file=sys.stderr)

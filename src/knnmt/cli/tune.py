@@ -14,6 +14,7 @@ from knnmt.cli.options import Device, Exact, KeepKnown, ModelOfStore, Threads
 from knnmt.cli.start import heavy_imports
 from knnmt.cli.tuning_steps import TuningSteps, load_for, read_text
 from knnmt.config import FastConfig
+from knnmt.datastore.settings import SETTINGS
 from knnmt.errors import SettingError, StorageError
 
 METHODS = ("likelihood", "bleu")
@@ -95,9 +96,10 @@ def tune(
     thousands of settings follows from these. Losses are nats a token; perplexity is their exponential. τ of the cache
     is chosen over the states that beam search goes through: the largest that loses no more than --cache-loss.
 
-    DEV is divided by a hash of its sources: one half tunes, the other is reported. Pairs whose source the store holds
-    are left out. `knnmt translate -d STORE` uses the default profile, `--profile NAME` another, and `--profile
-    estimated` what was estimated from the store alone.
+    DEV is divided by a hash of its sources: one half tunes, the other is reported. Settings that lose more of either
+    than those that the store has now do not become its default. Pairs whose source the store holds are left out.
+    `knnmt translate -d STORE` uses the default profile, `--profile NAME` another, and `--profile estimated` what was
+    estimated from the store alone.
 
     Examples:
 
@@ -128,6 +130,7 @@ def tune(
     )
     usual = FAST if fast else BY_BLEU if method == "bleu" else TUNED
     names = names_of_tuning(usual if profile is None else profile)
+    as_default = profile is not None or usual == TUNED
     opened = Datastore.open(store)
     if plot is not None:
         _prepare_place(plot)
@@ -142,15 +145,16 @@ def tune(
         require_sacrebleu(opened.manifest.target_language)
     if plot is not None:
         new_figure()  # what is missing shows before the work
-    with ends_with("the store keeps the profiles it had"):
+    with ends_with("the store keeps the profiles it had", store / SETTINGS, "the profiles are saved"):
         translator = load_for(opened, model, device, threads, exact)
         of_fast = FastConfig(fast_candidates or FastConfig().candidates) if fast else None
         tuning = TuningSteps(translator, translator.memories.open(opened), text, sample or _SAMPLE, of_fast)
         tuned = tuning.by_likelihood()
         if method == "bleu":
-            main = tuning.by_bleu(tuned.fixed.fixed.temperature if temperature is None else temperature)
+            chosen = tuned.fixed.fixed.temperature if temperature is None else temperature
+            main = tuning.by_bleu(chosen, with_present=as_default)
         else:
-            main = tuning.confirm(tuned) if confirm else tuned.fading.fading
+            main = tuning.confirm(tuned) if confirm else tuning.unless_worse(tuned.fading.fading)
         fixed = tuned.fixed.fixed if method == "likelihood" else None
         most_bleu = _BLEU_LOSS if bleu_loss is None else bleu_loss
         caches, cache = ([], None) if fast else tuning.cache(main, cache_loss, most_bleu if confirm else None)
@@ -159,7 +163,7 @@ def tune(
         found = {name: config for name, config in zip(names, (main, fixed, cache), strict=True) if config}
         tuning.report(found, with_bleu=confirm)
         if save:
-            tuning.save(found, names, by_bleu, as_default=profile is not None or usual == TUNED)
+            tuning.save(found, names, by_bleu, as_default)
     if plot is not None:
         from knnmt.evaluation.tuning_figures import draw_tuning
 

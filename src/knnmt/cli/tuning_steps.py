@@ -19,6 +19,8 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.splitting import halves, spread
+from knnmt.corpus.visible import visible
+from knnmt.engine.checkpoint import NamedByStore
 from knnmt.errors import DatastoreDamagedError, InputError, KnnmtWarning, SettingError
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from knnmt.evaluation.tuning import Scored
     from knnmt.retrieval.cache_tuning import CacheTradeOff
     from knnmt.retrieval.development import Development
+    from knnmt.retrieval.likelihood import Positions
     from knnmt.retrieval.store_tuning import DimensionTradeOff, SearchTradeOff
     from knnmt.retrieval.tuning import Tuned
     from knnmt.translator.memories import Memory
@@ -50,7 +53,7 @@ def load_for(store: Datastore, model: str | None, device: str | None, threads: i
 
     manifest = store.manifest
     return Translator(
-        model or manifest.model_name,
+        model or NamedByStore(manifest.model_name),
         device=device,
         threads=threads,
         exact=exact,
@@ -68,7 +71,7 @@ def read_text(store: Datastore, path: Path, most: int, all_dev: bool, keep_known
     report = ReadingReport()
     pairs = list(read_memories([path], reading, report))
     for reason, count in report.skipped.most_common():
-        typer.echo(f"left out    {count:,} of {path}: {reason}")
+        typer.echo(f"left out    {count:,} of {path}: {visible(reason)}")
     found = overlap(store, pairs)
     if found.known:
         fate = "kept" if keep_known else "left out"
@@ -100,12 +103,20 @@ class TuningSteps:
         self._scored_pairs = min(sample, len(text.tuning))
         if memory.opened.index.hint and fast is None:
             print(f"knnmt: {self._store}: {memory.opened.index.hint}", file=sys.stderr)
-        self._before: RetrievalConfig | None
-        try:
-            self._before = resolve(memory, {"fast": fast.candidates} if fast else {})
-        except (SettingError, DatastoreDamagedError):  # a reduced store that nothing is known of, a damaged profile
-            self._before = None
+
+        def known(settings: dict[str, int]) -> RetrievalConfig | None:
+            try:
+                config = resolve(memory, settings)
+            except (SettingError, DatastoreDamagedError):  # a reduced store that nothing is known of, a damaged profile
+                return None
+            # Of a gate's λ, and of distances of the other kind, there are no losses here.
+            return config if config.gate is None and bool(config.fast) == bool(fast) else None
+
+        self._before = known({"fast": fast.candidates} if fast else {})
+        self._replaces_default = known({}) is None  # whatever it is, it has no loss to compare with
+        self._stays = False  # whether what was there is no worse than what was found
         self._development = self._develop(text.tuning, "tuning")
+        self._reported: Positions | None = None
 
     def _develop(self, pairs: Sequence[SegmentPair], name: str) -> Development:
         from knnmt.retrieval.development import develop
@@ -137,9 +148,29 @@ class TuningSteps:
                 f"{each.fading_loss:12.4f}"
             ),
             fast=self._fast,
+            before=self._before,
         )
         typer.echo(f"chosen      k {tuned.fading.k} with fading λ, k {tuned.fixed.k} with fixed λ\n")
         return tuned
+
+    def unless_worse(self, tuned: RetrievalConfig) -> RetrievalConfig:
+        """Tuned settings, or those that were there if these lose no more; says what both lose."""
+        from knnmt.retrieval.tuning import Compared
+
+        if self._before is None:
+            return tuned
+        compared = Compared.of(self._before, tuned, self._development.positions(), self._reported_positions())
+        self._stays = not compared.improves
+        fate = "what was there is no worse and stays" if self._stays else "tuned settings are better"
+        typer.echo(f"compared    {fate}: {compared.in_words}\n")
+        return replace(self._before, cache=None) if self._stays else tuned
+
+    def _reported_positions(self) -> Positions:
+        if self._reported is None:
+            same = self._text.reported == self._text.tuning
+            found = self._development if same else self._develop(self._text.reported, "reporting")
+            self._reported = found.positions()
+        return self._reported
 
     def _score(self, pairs: Sequence[SegmentPair], configs: Sequence[RetrievalConfig | None]) -> list[Scored]:
         """Translate a sample with each, and print BLEU as it comes."""
@@ -159,20 +190,25 @@ class TuningSteps:
         typer.echo(f"confirming  on {self._scored_pairs:,} of the pairs that tune")
         scores = [each.bleu for each in self._score(self._text.tuning, configs)]
         best = configs[scores.index(max(scores))]
-        typer.echo(f"chosen      {best.signature()}\n")
+        self._stays = self._before is not None and best == replace(self._before, cache=None)
+        typer.echo(f"chosen      {best.signature()}{', which was there and stays' if self._stays else ''}\n")
         return best
 
     def confirm(self, tuned: Tuned) -> RetrievalConfig:
-        """Let BLEU choose among the best few. Those with fixed λ have no part in it: they harm text of other kinds."""
+        """Let BLEU choose among the best few and what was there. Those that were found with fixed λ have no part in
+        it: they harm text of other kinds.
+        """
         few = [each.fading for each in sorted(tuned.tried, key=lambda each: each.fading_loss)[:_CONFIRMED]]
-        present = [replace(self._before, cache=None)] if self._before and self._before.fading else []
-        return self._best(list(dict.fromkeys([tuned.fading.fading, *few, *present])))
+        return self._best(list(dict.fromkeys([tuned.fading.fading, *few, *self._present()])))
 
-    def by_bleu(self, temperature: float) -> RetrievalConfig:
-        """The paper's way: every k and λ by BLEU."""
+    def by_bleu(self, temperature: float, with_present: bool) -> RetrievalConfig:
+        """The paper's way: every k and λ by BLEU, where it is asked for beside what was there."""
         from knnmt.evaluation.tuning import paper_grid
 
-        return self._best(paper_grid(temperature))
+        return self._best([*paper_grid(temperature), *(self._present() if with_present else [])])
+
+    def _present(self) -> list[RetrievalConfig]:
+        return [] if self._before is None else [replace(self._before, cache=None)]
 
     def cache(
         self, config: RetrievalConfig, most_lost: float, most_bleu: float | None
@@ -249,7 +285,7 @@ class TuningSteps:
 
     def report(self, found: dict[str, RetrievalConfig], with_bleu: bool) -> None:
         """Losses of pairs that had no part in the choice, and BLEU where it is asked for."""
-        positions = self._develop(self._text.reported, "reporting").positions()
+        positions = self._reported_positions()
         typer.echo(f"{'reported':<12}{'loss':>8} {'perplexity':>11}  settings")
         rows: dict[str, RetrievalConfig | None] = {"alone": None, "before": self._before, **found}
         rows = {name: config for name, config in rows.items() if config or name == "alone"}
@@ -265,11 +301,12 @@ class TuningSteps:
     def save(
         self, found: dict[str, RetrievalConfig], names: tuple[str, str, str], by_bleu: bool, as_default: bool
     ) -> None:
-        """Keep the profiles with the store; those of an earlier tuning that have no successor go.
+        """Keep the profiles with the store; those of an earlier tuning that have no successor go. What was there and is
+        no worse stays the default.
 
         by_bleu: that it had the last word, which it never has on the fixed λ beside the others
         """
-        from knnmt.retrieval.profiles import Profile, write_profiles
+        from knnmt.retrieval.profiles import Profile, default_profile, write_profiles
 
         positions = self._development.positions()
         profiles: dict[str, Profile | None] = dict.fromkeys(names)
@@ -278,6 +315,17 @@ class TuningSteps:
             method, pairs = ("bleu", self._scored_pairs) if scored else ("likelihood", self._development.pairs)
             loss = None if config.cache else positions.loss(config)  # what a cache loses does not show in forced text
             profiles[name] = Profile(config, method, pairs, loss)
+        fate = f"{names[0]} is its default" if as_default else _not_default(names[0])
+        if as_default and self._stays and not self._replaces_default:
+            default = default_profile(self._store) or "estimated"
+            if default == names[0]:
+                del profiles[default]  # with the cache that it may have
+            fate = f"{default} stays its default"
+            as_default = False
         write_profiles(self._store, profiles, names[0] if as_default else None)
-        fate = "is its default" if as_default else f"is not its default: `--profile {names[0]}` would make it that"
-        typer.echo(f"saved       profiles {', '.join(found)} with {self._store}; {names[0]} {fate}")
+        saved = [name for name in found if name in profiles]
+        typer.echo(f"saved       profiles {', '.join(saved)} with {self._store}; {fate}")
+
+
+def _not_default(name: str) -> str:
+    return f"{name} is not its default: `--profile {name}` would make it that"

@@ -45,7 +45,11 @@ class Projection:
         """What queries of the model's dimension must go through to be searched in this store; None for nothing."""
         if store.projection is None:
             return None
-        return cls(*(_float32(store.projection.arrays[name]) for name in PROJECTION_ARRAYS))
+        stored = store.projection
+        found = cls(*(_float32(stored.arrays[name]) for name in PROJECTION_ARRAYS))
+        if not all(bool(each.isfinite().all()) for each in (found.mean, found.components)):
+            raise DatastoreDamagedError(f"{store.path}: {stored.stored.file} holds no finite numbers. Build it again.")
+        return found
 
     def __call__(self, queries: Tensor) -> Tensor:
         """(rows, from_dim) -> (rows, to_dim) float32 on the queries' device; use `to` once, or every call copies."""
@@ -86,6 +90,8 @@ def fit_keys(blocks: Iterable[Array], from_dim: int, dim: int, progress: Progres
     mean = np.zeros(from_dim)
     scatter = np.zeros((from_dim, from_dim))
     for keys in blocks:
+        if not np.isfinite(keys).all():
+            raise FloatingPointError("a key is no finite number")
         block = keys.astype(np.float64)
         new = len(block)
         shift = block.mean(axis=0) - mean
@@ -94,8 +100,6 @@ def fit_keys(blocks: Iterable[Array], from_dim: int, dim: int, progress: Progres
         count += new
         mean += shift * (new / count)
         progress(count, count)
-    if not np.isfinite(scatter).all():
-        raise FloatingPointError("a key is no finite number")
     variances, axes = np.linalg.eigh(scatter)
     variances, axes = variances[::-1].clip(min=0), axes[:, ::-1]
     axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(len(mean))] < 0, -1, 1)

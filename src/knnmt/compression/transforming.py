@@ -5,9 +5,8 @@ Killed, it leaves `OUTPUT.making/` at most; the next run empties that and starts
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,13 +14,13 @@ import numpy as np
 
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import clear_leftovers, new_store, publish_new_store
-from knnmt.datastore.manifest import MANIFEST, SEGMENTS, Manifest
+from knnmt.datastore.manifest import SEGMENTS, Manifest
 from knnmt.datastore.merging import joined
-from knnmt.datastore.publication import storage_errors
+from knnmt.datastore.publication import clear_files
 from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.datastore.slices import write_segment
 from knnmt.datastore.store import Datastore
-from knnmt.errors import InputError
+from knnmt.errors import DatastoreError, InputError
 
 
 def key_blocks(store: Datastore, rows: int) -> Iterator[tuple[Array, Array]]:
@@ -40,16 +39,24 @@ def making(store: Datastore, output: Path) -> Iterator[Path]:
     """An empty directory, locked, to make `output` in from `store`. If that fails, nothing is left behind."""
     if not store.manifest.live_entries:
         raise InputError(f"{store.path}: has no entries left to make a store of")
+    empty = replace(store.manifest, segments=(), projection=None)
     with new_store(output, "making") as directory:
         try:
-            with storage_errors(directory):
-                (directory / MANIFEST).unlink(missing_ok=True)
-            clear_leftovers(directory, replace(store.manifest, segments=(), projection=None))
+            _empty(directory, empty)
             write_settings(directory, **read_settings(store.path))  # they fit the new store about as well
             yield directory
         except BaseException:
-            shutil.rmtree(directory, ignore_errors=True)
+            with suppress(DatastoreError, OSError):  # what is not ours stays, and so does the directory then
+                _empty(directory, empty)
+                (directory / "lock").unlink()
+                (directory / SEGMENTS).rmdir()
+                directory.rmdir()
             raise
+
+
+def _empty(directory: Path, empty: Manifest) -> None:
+    clear_files(directory, r"manifest\.json|settings\.json")
+    clear_leftovers(directory, empty)
 
 
 def publish(

@@ -20,9 +20,9 @@ _NAMES = {
     ".xliff": "xliff",
     ".sdlxliff": "xliff",
 }
-_MESSAGE = re.compile(rb'(?:\xef\xbb\xbf)?(?:\s*#[^\n]*\n|\s)*(?:msgctxt\s+"[^\n]*\n\s*)?msgid\s+"')
+_MESSAGE = re.compile(rb'(?:\xef\xbb\xbf)?\s*+(?:#[^\n]*+\n\s*+)*+(?:msgctxt\s+"[^\n]*\n\s*)?msgid\s+"')
 _A_MESSAGE = re.compile(rb'^msgid\s+"', re.MULTILINE)
-_XML_STARTS = (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<\x00", b"\xfe\xff\x00<", b"<\x00", b"\x00<")
+XML_STARTS = (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<\x00", b"\xfe\xff\x00<", b"<\x00", b"\x00<")
 
 
 def detect_format(path: Path, head: bytes) -> str:
@@ -31,12 +31,17 @@ def detect_format(path: Path, head: bytes) -> str:
     XML is known by its root element and PO by its first message, whatever the name; a name with a known ending decides
     next; and of the rest, a tab in the first line makes TSV and anything else is plain text.
     """
-    if head.startswith(_XML_STARTS) and (root := read_prolog(head).root) in _ROOTS:
+    if head.startswith(XML_STARTS) and (root := read_prolog(head).root) in _ROOTS:
         return _ROOTS[root]
-    if _MESSAGE.match(head):
+    if begins_like_po(head):
         return "po"
     if named := _NAMES.get(plain_name(path).suffix.lower()):
         return named
     if _A_MESSAGE.search(head):
         return "po"
     return "tsv" if b"\t" in head.partition(b"\n")[0] else "text"
+
+
+def begins_like_po(head: bytes) -> bool:
+    """Whether the first thing in a file that is no comment is a message of a PO catalog."""
+    return _MESSAGE.match(head) is not None

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from knnmt.corpus.opening import open_stream
+from knnmt.corpus.plain_text import require_plain_text
 from knnmt.corpus.report import UnitError
 from knnmt.errors import InputError
 
+LONGEST_LINE = 1 << 24  # bytes; a small archive can hold a line that no memory holds
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
+    """The lines of a file; one that does not end in reasonable time stops the reading in any case."""
+    number = 0
+    while line := stream.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(line) > LONGEST_LINE:
+            raise InputError(
+                f"{name}, line {number}: expected lines of text, found one of more than {LONGEST_LINE >> 20} MiB. "
+                "Is it text at all, and are its lines ended by line feeds?"
+            )
+        yield line
 
 
 def refuse_utf16(head: bytes, name: str) -> None:
@@ -37,9 +53,9 @@ def without_end(line: str) -> str:
     return line.removesuffix("\n").removesuffix("\r")
 
 
-def decode_lines(raw: Iterable[bytes], name: str) -> Iterator[str]:
+def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
     """Lines without their ends. Only a line feed (or carriage return with line feed) ends a line."""
-    for number, line in enumerate(raw, start=1):
+    for number, line in enumerate(raw_lines(stream, name), start=1):
         if number == 1:
             refuse_utf16(line, name)
         try:
@@ -49,7 +65,8 @@ def decode_lines(raw: Iterable[bytes], name: str) -> Iterator[str]:
         yield without_end(text)
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """Lines of a file, which may be compressed with gzip, xz or zstd."""
+def read_lines(path: Path, plain: bool = False) -> Iterator[str]:
+    """Lines of a file, which may be compressed with gzip, xz or zstd; documents are refused unless taken as `plain`."""
     with open_stream(path) as raw:
+        require_plain_text(path, raw.peek(), plain)
         yield from decode_lines(raw, str(path))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from io import BufferedReader
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, cast
 
 from knnmt.corpus.opening import HEAD
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 _PROLOG_LIMIT = 1 << 20
 _PIECE_LIMIT = 1 << 20
+# What may lie between the ends of two units, all of which is in memory: bytes, and marks that each make an object.
+_UNIT_LIMIT = 1 << 26
+_MARKS_LIMIT = 1 << 20
+_DEEPEST = 100
 
 
 def read_units(
@@ -49,8 +53,7 @@ def read_units(
         load_dtd=False,
         no_network=True,
         recover=config.on_error == "skip",
-        # Original documents embedded in XLIFF exceed the 10 MB that a text may have otherwise. The limits guard
-        # against expanding entities, and those cannot be declared here; everything else grows only with the file.
+        # Original documents embedded in XLIFF exceed the 10 MB that a text may have otherwise. `_Held` has the limits.
         huge_tree=True,
     )  # collect_ids stays on: switching it off makes lxml 6 load external DTDs
     pieces = _pieces(start, stream, units) if config.on_error == "skip" else _chunks(start, stream)
@@ -122,7 +125,9 @@ def _elements(
     from lxml import etree
 
     seen = 0
+    held = _Held(name, units)
     for piece in chain(pieces, [b""]):
+        held.add(piece)
         failure = None
         try:
             if piece:
@@ -140,6 +145,8 @@ def _elements(
         for line, message in errors:
             report.problem(f"{name}, line {line}", f"expected well-formed XML, found: {message}", config)
         elements = [cast("etree._Element", element) for _, element in parser.read_events()]
+        if elements:
+            held.release(elements[-1])
         # A piece mostly ends with its only unit; where the parser held several back, lines tell which one is broken.
         lines = [element.sourceline for element in elements] + [1 << 62]
         for element, first, last in zip(elements, lines, lines[1:], strict=False):
@@ -148,6 +155,33 @@ def _elements(
                 _release(element)
             else:
                 yield element
+
+
+class _Held:
+    """Keeps count of what is in memory since the last unit ended, and refuses a file that makes it grow."""
+
+    def __init__(self, name: str, units: tuple[str, ...]) -> None:
+        self._name = name
+        self._expected = f"expected elements <{'> or <'.join(units)}>"
+        self._bytes = self._marks = 0
+
+    def add(self, piece: bytes) -> None:
+        self._bytes += len(piece)
+        self._marks += sum(map(piece.count, (b"<", b"=", b"&")))
+        if self._bytes > _UNIT_LIMIT or self._marks > _MARKS_LIMIT:
+            found = f"{self._bytes >> 10:,} KiB and {self._marks:,} marks without the end of one"
+            raise MalformedMemoryError(f"{self._name}: {self._expected}, found {found}")
+
+    def release(self, element: etree._Element) -> None:
+        """After an element that ended, of which only what lies around it stays."""
+        around = list(islice(element.iterancestors(), _DEEPEST + 1))
+        if len(around) > _DEEPEST:
+            raise MalformedMemoryError(f"{self._name}: {self._expected}, found one more than {_DEEPEST} elements deep")
+        if self._bytes > _PIECE_LIMIT:  # or they cannot be long
+            names = (text for each in around for text in (*each.values(), *each.nsmap.values()))
+            if sum(map(len, names)) > _PIECE_LIMIT:
+                raise MalformedMemoryError(f"{self._name}: {self._expected}, found one in elements of huge attributes")
+        self._bytes = self._marks = 0
 
 
 def _pieces(start: bytes, stream: BufferedReader, units: tuple[str, ...]) -> Iterator[bytes]:
@@ -171,8 +205,10 @@ def _pieces(start: bytes, stream: BufferedReader, units: tuple[str, ...]) -> Ite
 
 
 def _release(element: etree._Element) -> None:
-    """Free an element and everything before it under the same parent."""
+    """Free an element and everything before it, except the elements it lies in."""
     element.clear()
-    parent = element.getparent()
-    while parent is not None and element.getprevious() is not None:
-        del parent[0]
+    while (parent := element.getparent()) is not None:
+        parent.text = None
+        while element.getprevious() is not None:
+            del parent[0]
+        element = parent

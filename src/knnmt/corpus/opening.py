@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
+from knnmt.corpus.plain_text import OFFICE, ZIP, document_kind
 from knnmt.errors import InputError, MissingDependencyError
 
 if TYPE_CHECKING:
@@ -53,6 +54,36 @@ class _NamedStream(io.RawIOBase):
     def close(self) -> None:
         self._file.close()
         super().close()
+
+
+_XZ_MEMORY = 1 << 28  # what xz -9 makes needs a quarter of it
+
+
+class _XzReader:
+    """All streams of an xz file, one after the other; unlike the standard library's own it needs bounded memory."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._stream: lzma.LZMADecompressor | None = None
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        while True:
+            data = b""
+            if self._stream is None:
+                data, self._rest = self._rest or self._file.read(HEAD), b""
+                if not data:
+                    return b""
+                if not (data := data.lstrip(b"\0")):  # padding between streams
+                    continue
+                self._stream = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
+            elif self._stream.needs_input and not (data := self._file.read(HEAD)):
+                raise EOFError
+            found = self._stream.decompress(data, size)
+            if self._stream.eof:
+                self._rest, self._stream = self._stream.unused_data, None
+            if found:
+                return found
 
 
 _ZSTANDARD_PIECE = 1024  # what one piece expands to must fit into memory, and it may expand ten thousand times
@@ -123,13 +154,15 @@ def open_stream(path: Path) -> io.BufferedReader:
 def _decompressed(file: io.BufferedReader, name: str) -> _Readable:
     kinds: dict[bytes, Callable[[], _Readable]] = {
         b"\x1f\x8b": lambda: gzip.GzipFile(fileobj=file),
-        b"\xfd7zXZ\x00": lambda: lzma.LZMAFile(file),  # noqa: SIM115
+        b"\xfd7zXZ\x00": lambda: _XzReader(file),
         b"\x28\xb5\x2f\xfd": lambda: _ZstandardReader(file, name),
     }
     try:
         head = file.peek(6)
     except OSError as error:
         raise InputError(f"{name}: cannot be read: {error}") from error
-    if head.startswith(b"PK\x03\x04"):
+    if head.startswith(ZIP):
+        if document_kind(Path(name), b"") == OFFICE:
+            raise InputError(f"{name}: expected a file of text, found {OFFICE}. Save it as text, or as a table (TSV)")
         raise InputError(f"{name}: expected a file of text, found a zip archive. Unpack it and name the files in it")
     return next((kind() for magic, kind in kinds.items() if head.startswith(magic)), file)

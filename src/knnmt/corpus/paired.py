@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from knnmt.corpus.languages import matches, name_tags
-from knnmt.corpus.lines import decode_line, refuse_utf16, without_end
+from knnmt.corpus.lines import decode_line, raw_lines, refuse_utf16, without_end
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.report import ReadingReport, UnitError
@@ -47,7 +47,7 @@ def read_paired(
     slipped against each other long before one of them ends.
     """
     names = (source_name, target_name)
-    for number, raw in enumerate(zip_longest(source, target), start=1):
+    for number, raw in enumerate(zip_longest(*map(raw_lines, (source, target), names)), start=1):
         lines = []
         for name, line in zip(names, raw, strict=True):
             if line is None:

@@ -12,12 +12,14 @@ from typing import Any, SupportsIndex
 
 from knnmt.corpus.catalog_language import catalog_language
 from knnmt.corpus.languages import matches
-from knnmt.corpus.lines import refuse_utf16
+from knnmt.corpus.lines import raw_lines, refuse_utf16
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.po_identifiers import message_text
 from knnmt.corpus.report import ReadingReport, UnitError
-from knnmt.errors import MissingDependencyError
+from knnmt.errors import MalformedMemoryError, MissingDependencyError
 
+_LONGEST_ENTRY = 1 << 18  # bytes, comments and references counted
 _LINE = re.compile(r'(?:#~\s*)?(?:(?P<keyword>msgctxt|msgid|msgid_plural|msgstr(?:\[\d+\])?)\s*)?".*"')
 _CHARSET = re.compile(rb"charset=([\w.:-]+)", re.IGNORECASE)
 
@@ -38,6 +40,7 @@ class _Entry:
     lines: list[bytes] = field(default_factory=list)
     first: int = 0
     message: int = 0
+    size: int = 0
     translated: bool = False
 
 
@@ -75,7 +78,7 @@ def read_po(stream: BufferedReader, name: str, config: ReadingConfig, report: Re
 def _entries(stream: BufferedReader, name: str) -> Iterator[_Entry]:
     """Cut the file into entries: one ends where, after its translation, a comment or a new message begins."""
     entry = _Entry()
-    for number, raw in enumerate(stream, start=1):
+    for number, raw in enumerate(raw_lines(stream, name), start=1):
         if number == 1:
             refuse_utf16(raw, name)
             raw = raw.removeprefix(codecs.BOM_UTF8)
@@ -86,6 +89,12 @@ def _entries(stream: BufferedReader, name: str) -> Iterator[_Entry]:
             entry = _Entry()
         entry.first = entry.first or number
         entry.lines.append(line)
+        entry.size += len(raw)
+        if entry.size > _LONGEST_ENTRY:
+            raise MalformedMemoryError(
+                f"{name}, line {entry.first}: expected entries of a PO catalog, found one of more than "
+                f"{_LONGEST_ENTRY >> 10} KiB"
+            )
         if not entry.message and text.startswith(b"msgid"):
             entry.message = number
         entry.translated = entry.translated or text.startswith(b"msgstr")
@@ -126,10 +135,13 @@ def _parse(polib: Any, entry: _Entry, encoding: str) -> Any:
     if "msgid_plural" in keywords and "msgstr" in keywords:
         raise UnitError("expected msgstr[0] and so on beside msgid_plural, found msgstr")
     try:
-        return polib.pofile(_EntryText("\n".join(lines)), encoding=encoding)
+        catalog = polib.pofile(_EntryText("\n".join(lines)), encoding=encoding)
     except (OSError, ValueError, IndexError) as error:
         reason = str(error).rpartition("): ")[2]
         raise UnitError(f"expected an entry of a PO catalog, found one that cannot be read: {reason}") from error
+    for parsed in catalog:
+        parsed.tcomment = parsed.tcomment or catalog.header  # for comments above the first entry it takes as the file's
+    return catalog
 
 
 def _forms(
@@ -142,7 +154,7 @@ def _forms(
             for form, translation in sorted(entry.msgstr_plural.items())
         ]
     else:
-        forms = [(entry.msgid, entry.msgstr, place)]
+        forms = [(message_text(entry) or "", entry.msgstr, place)]
     reason = _reason_against(entry, language, config)
     if reason:
         report.skip(reason, len(forms))
@@ -153,6 +165,9 @@ def _forms(
     for message, translation, origin in forms:
         if not translation.strip():
             report.skip("untranslated")
+            continue
+        if not message:
+            report.skip("identifier whose text the catalog does not say")
             continue
         is_target = matches(config.target_language, language)
         source, target = (message, translation) if is_target else (translation, message)

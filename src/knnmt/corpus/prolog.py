@@ -39,11 +39,16 @@ def read_prolog(head: bytes) -> Prolog:
     def entity(name: str, *_: object) -> None:
         raise _Found(Prolog(root=promised, entity=name))
 
+    def attribute(_element: str, name: str, _type: str, default: str | None, _required: bool) -> None:
+        if default is not None:  # which every such element would have, however often it stands there
+            raise _Found(Prolog(root=promised, error=f"a DOCTYPE that gives the attribute {name!r} a value"))
+
     def element(name: str, *_: object) -> None:
         raise _Found(Prolog(root=_local(name), reached=True))
 
     parser.StartDoctypeDeclHandler = doctype
     parser.EntityDeclHandler = entity
+    parser.AttlistDeclHandler = attribute
     # A reference to a parameter entity that only an external DTD could declare hides the declarations behind it.
     # It is reported when such entities are to be parsed; nothing is loaded, as there is no handler that would.
     parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_ALWAYS)

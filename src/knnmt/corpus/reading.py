@@ -12,8 +12,10 @@ from knnmt.corpus.opening import open_stream, origin_name
 from knnmt.corpus.options import FORMATS, ReadingConfig
 from knnmt.corpus.paired import read_paired, target_comes_first
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.plain_text import MEMORIES, document_kind, require_text
 from knnmt.corpus.po import read_po
 from knnmt.corpus.report import ReadingReport
+from knnmt.corpus.sides import SidesCheck
 from knnmt.corpus.tabular import read_csv, read_tsv
 from knnmt.corpus.tmx import read_tmx
 from knnmt.corpus.xliff import read_xliff
@@ -45,13 +47,17 @@ def read_memories(paths: Sequence[Path], config: ReadingConfig, report: ReadingR
                 pairs = _text_pairs(path, stream, next(remaining, None), config, report, files)
             else:
                 pairs = _READERS[found](stream, origin_name(path), config, report)
+            sides = SidesCheck(path, found, config)
             for pair in pairs:
                 report.pairs += 1
+                sides.see(pair)
                 yield pair
+            sides.end()
 
 
 def _open(path: Path, config: ReadingConfig, files: ExitStack) -> tuple[BufferedReader, str]:
     stream = files.enter_context(open_stream(path))
+    require_text(path, stream.peek())
     return stream, config.format or detect_format(path, stream.peek())
 
 
@@ -64,6 +70,8 @@ def _text_pairs(
     files: ExitStack,
 ) -> Iterator[SegmentPair]:
     advice = "Plain text needs two files in a row, source and target; in one file, put a tab between them"
+    if config.format is None and (kind := document_kind(first, first_stream.peek())):
+        raise InputError(f"{first}: expected a translation memory, found {kind}. Memories are {MEMORIES}")
     if second is None:
         raise InputError(f"{first}: is a text file without a partner. {advice}")
     second_stream, found = _open(second, config, files)

@@ -10,6 +10,9 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.errors import MalformedMemoryError
 
 _PROBLEMS_KEPT = 20
+_REASONS_KEPT = 1000
+_LONGEST_REASON = 1000  # characters
+_LONGEST_TEXT = 1 << 16  # characters of a side, or of an origin
 _EMPTY = "empty source or target"
 
 
@@ -33,15 +36,15 @@ class ReadingReport:
 
     def skip(self, reason: str, count: int = 1) -> None:
         """Count sound units that are left out."""
-        self.skipped[reason] += count
+        self.skipped[_told_apart(reason, self.skipped)] += count
 
     def note(self, remark: str) -> None:
         """Count something that does not keep a unit out."""
-        self.noted[remark] += 1
+        self.noted[_told_apart(remark, self.noted)] += 1
 
     def problem(self, place: str, message: str, config: ReadingConfig) -> None:
         """Stop at something malformed, or count it, as the settings ask."""
-        full = f"{place}: {message}"
+        full = f"{place[:_LONGEST_REASON]}: {message}"
         if config.on_error == "stop":
             raise MalformedMemoryError(
                 f"{full}. Repair it, or leave out malformed units (on_error='skip'; --skip-malformed)"
@@ -51,8 +54,17 @@ class ReadingReport:
             self.problems.append(full)
 
     def admit(self, source: str, target: str, origin: str) -> SegmentPair | None:
-        """A pair, unless one of its sides is blank."""
-        if source.strip() and target.strip():
+        """A pair, unless one of its sides is blank, or longer than any model reads."""
+        if len(source) > _LONGEST_TEXT or len(target) > _LONGEST_TEXT or len(origin) > _LONGEST_TEXT:
+            self.skip(f"longer than {_LONGEST_TEXT:,} characters")
+        elif source.strip() and target.strip():
             return SegmentPair(source, target, origin)
-        self.skip(_EMPTY)
+        else:
+            self.skip(_EMPTY)
         return None
+
+
+def _told_apart(reason: str, counted: Counter[str]) -> str:
+    """The reason itself, where a file does not make up ever new ones: languages and states are what it says."""
+    reason = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}…"
+    return reason if reason in counted or len(counted) < _REASONS_KEPT else "other reasons"

@@ -6,10 +6,11 @@ import csv
 from collections.abc import Iterator, Sequence
 from io import BufferedReader
 
-from knnmt.corpus.lines import decode_line, refuse_utf16, without_end
+from knnmt.corpus.lines import LONGEST_LINE, decode_line, raw_lines, refuse_utf16, without_end
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.report import ReadingReport, UnitError
+from knnmt.errors import MalformedMemoryError
 
 _DELIMITERS = "\t;,"
 
@@ -22,13 +23,14 @@ def read_tsv(stream: BufferedReader, name: str, config: ReadingConfig, report: R
 def _tsv_records(
     stream: BufferedReader, name: str, config: ReadingConfig, report: ReadingReport
 ) -> Iterator[tuple[int, Sequence[str]]]:
+    columns = config.last_column
     for number, line in _lines(stream, name, config, report):
         record = without_end(line)
         if "\r" in record:
             message = "expected a line, found a carriage return in it. If those are the line ends, convert them first"
             report.problem(f"{name}, line {number}", message, config)
         else:
-            yield number, record.split("\t")
+            yield number, record.split("\t", columns)  # what stands behind it may be any number of columns
 
 
 def read_csv(stream: BufferedReader, name: str, config: ReadingConfig, report: ReadingReport) -> Iterator[SegmentPair]:
@@ -39,7 +41,7 @@ def read_csv(stream: BufferedReader, name: str, config: ReadingConfig, report: R
 def _lines(
     stream: BufferedReader, name: str, config: ReadingConfig, report: ReadingReport
 ) -> Iterator[tuple[int, str]]:
-    for number, raw in enumerate(stream, start=1):
+    for number, raw in enumerate(raw_lines(stream, name), start=1):
         if number == 1:
             refuse_utf16(raw, name)
         try:
@@ -51,8 +53,10 @@ def _lines(
 class _CsvLines:
     """Hands lines to the csv module and remembers their numbers, which differ from its own where a line was broken."""
 
-    def __init__(self, lines: Iterator[tuple[int, str]]) -> None:
+    def __init__(self, lines: Iterator[tuple[int, str]], name: str) -> None:
         self._lines = lines
+        self._name = name
+        self.taken = 0  # characters of the record at hand
         self._ahead = next(lines, None)
         self.number = 0
         self.first = self._ahead[1] if self._ahead else ""
@@ -64,6 +68,12 @@ class _CsvLines:
         if self._ahead is None:
             raise StopIteration
         self.number, line = self._ahead
+        self.taken += len(line)
+        if self.taken > LONGEST_LINE:
+            raise MalformedMemoryError(
+                f"{self._name}, line {self.number}: expected a CSV record, found one of more than "
+                f"{LONGEST_LINE >> 20} MiB that goes on. Is a quotation mark missing before it?"
+            )
         self._ahead = next(self._lines, None)
         return line
 
@@ -75,11 +85,11 @@ class _CsvLines:
 def _csv_records(
     stream: BufferedReader, name: str, config: ReadingConfig, report: ReadingReport
 ) -> Iterator[tuple[int, Sequence[str]]]:
-    lines = _CsvLines(_lines(stream, name, config, report))
+    lines = _CsvLines(_lines(stream, name, config, report), name)
     # Strict, because otherwise a quote that nobody closes swallows the rest of the file in silence.
     records = csv.reader(lines, delimiter=config.delimiter or _delimiter(lines.first, config), strict=True)
     while True:
-        start = lines.next_number
+        start, lines.taken = lines.next_number, 0
         try:
             yield start, next(records)
         except StopIteration:
@@ -106,15 +116,15 @@ def _columns(line: str, delimiter: str) -> int:
 def _pairs(
     records: Iterator[tuple[int, Sequence[str]]], name: str, config: ReadingConfig, report: ReadingReport
 ) -> Iterator[SegmentPair]:
-    before = not config.header
+    before, columns = not config.header, config.last_column
     for number, fields in records:
         if not before:
             before = True
             report.skip("header line")
         elif not any(fields) and len(fields) <= 1:
             report.skip("empty line")
-        elif len(fields) < config.last_column:
-            message = f"expected at least {config.last_column} columns, found {len(fields)}"
+        elif len(fields) < columns:
+            message = f"expected at least {columns} columns, found {len(fields)}"
             report.problem(f"{name}, line {number}", message, config)
         else:
             origin = fields[config.origin_column - 1] if config.origin_column else ""

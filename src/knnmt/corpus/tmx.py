@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from io import BufferedReader
-from itertools import product
 from typing import TYPE_CHECKING
 
 from knnmt.corpus.inline import InlineRules, segment_texts
@@ -65,11 +64,13 @@ def _chosen(
         if not answers:
             report.skip(f"no {asked} in unit")
             return None
-    couples = [(source, target) for source, target in product(*sides) if source[1] != target[1]]
+    # The best couple is among the two best of each side, since at most one of them is on both.
+    best = [sorted(answers)[:2] for answers in sides]
+    couples = [(source, target) for source in best[0] for target in best[1] if source[1] != target[1]]
     if not couples:
         report.skip(f"no {config.target_language} in unit besides {config.source_language}")
         return None
-    if len(couples) > 1:
+    if len(couples) > 1 or max(map(len, sides)) > 2:
         report.note("unit with several variants of a language, best or first taken")
     (_, source), (_, target) = min(couples, key=lambda couple: (couple[0][0] + couple[1][0], couple))
     return variants[source][1], variants[target][1]

@@ -4,6 +4,7 @@
       manifest.json                    what the store is; names every other file with its size and SHA-256
       lock                             held by the one process that writes
       segments/00000-<digest>.safetensors     immutable; `knnmt.datastore.segment` lists the arrays
+      segments/00012-joined.safetensors       immutable; an addition with the small segments before it
       segments/00000-removed-g7.safetensors   which sentences of that segment were removed, as of generation 7
       segments/projection.safetensors         in a store with reduced keys: how they, and queries, are reduced
 

@@ -13,11 +13,12 @@ import math
 import mmap
 import os
 import resource
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +26,13 @@ from numpy.typing import NDArray
 from knnmt.datastore.manifest import StoredFile
 from knnmt.datastore.publication import publish_file
 from knnmt.errors import DatastoreDamagedError
+from knnmt.records import as_type, parse_json
+from knnmt.regular_files import open_regular
 
 Array = NDArray[Any]
 _ALIGNMENT = 64
 _READ_WHOLE_BYTES = 1 << 20
+_MOST_HEADER_BYTES = 1 << 20
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "|u1"}
 _NAMES = {np.dtype(value): name for name, value in _DTYPES.items()}
 
@@ -73,25 +77,23 @@ Buffer = mmap.mmap | bytes
 
 def map_stored(directory: Path, stored: StoredFile) -> Buffer:
     """A file of a store as `map_file` gives it, refused unless it has the size that the manifest says."""
-    path = directory / stored.file
-    buffer = map_file(path)
-    if len(buffer) != stored.bytes:
-        raise DatastoreDamagedError(
-            f"{path}: expected {stored.bytes:,} bytes, found {len(buffer):,}. "
-            "Restore the file, or build the store again."
-        )
-    return buffer
+    return map_file(directory / stored.file, stored.bytes)
 
 
-def map_file(path: Path) -> Buffer:
+def map_file(path: Path, size: int | None = None) -> Buffer:
     """A file's bytes, in a memory map that outlives the file's name.
 
     A small file is read instead: each map costs a file descriptor, and a store that lives has many small segments.
     """
     try:
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size < _READ_WHOLE_BYTES:
-                return file.read()
+        with open_regular(path) as file:
+            found = os.fstat(file.fileno()).st_size
+            if size is not None and found != size:
+                raise DatastoreDamagedError(
+                    f"{path}: expected {size:,} bytes, found {found:,}. Restore the file, or build the store again."
+                )
+            if found < _READ_WHOLE_BYTES:
+                return file.read(_READ_WHOLE_BYTES)
             _allow_many_files()
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
@@ -112,28 +114,58 @@ def arrays_in(buffer: Buffer, path: Path) -> dict[str, Array]:
     """The arrays of a file, as read-only views of its bytes."""
     try:
         length = int.from_bytes(buffer[:8], "little")
-        header = json.loads(buffer[8 : 8 + length])
-        return {name: _view(buffer, 8 + length, entry) for name, entry in header.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        text = buffer[8 : 8 + min(length, _MOST_HEADER_BYTES)]
+        header = as_type(dict[str, _Placed], parse_json(text), "")
+        return {name: _view(buffer, 8 + length, placed) for name, placed in header.items()}
+    except ValueError as error:
         raise DatastoreDamagedError(
             f"{path}: expected arrays in the safetensors format, and its header does not say so ({error}). "
             "Restore the file, or build the store again."
         ) from error
 
 
-def require_arrays(path: Path, arrays: Mapping[str, Array], names: Sequence[str]) -> None:
-    """Refuse a file that lacks one of the arrays it must have."""
-    missing = [name for name in names if name not in arrays]
-    if missing:
-        raise DatastoreDamagedError(
-            f"{path}: arrays are missing: {', '.join(missing)}. Restore the file, or build the store again."
-        )
+# What an array must be: its type and its shape, in which None stands for any number.
+Form = tuple[str, tuple[int | None, ...]]
 
 
-def _view(buffer: Buffer, start: int, entry: dict[str, Any]) -> Array:
-    begin, end = entry["data_offsets"]
-    dtype, shape = np.dtype(_DTYPES[entry["dtype"]]), tuple(entry["shape"])
-    count = math.prod(shape)
-    if end - begin != count * dtype.itemsize or start + end > len(buffer):
-        raise ValueError("an array does not fit")
-    return np.frombuffer(buffer, dtype, count, start + begin).reshape(shape)
+def require_arrays(path: Path, arrays: Mapping[str, Array], forms: Mapping[str, Form]) -> None:
+    """Refuse a file that lacks one of the arrays it must have, or has it in another type or shape."""
+    missing = [name for name in forms if name not in arrays]
+    wrong = [
+        f"{name} is {array.dtype} {array.shape}, not {form[0]} {form[1]}".replace("None", "any number")
+        for name, form in forms.items()
+        if (array := arrays.get(name)) is not None and not _has_form(array, form)
+    ]
+    if missing or wrong:
+        problem = f"arrays are missing: {', '.join(missing)}" if missing else "; ".join(wrong)
+        raise DatastoreDamagedError(f"{path}: {problem}. Restore the file, or build the store again.")
+
+
+def _has_form(array: Array, form: Form) -> bool:
+    dtype, shape = form
+    fits = len(shape) == array.ndim and all(
+        one is None or one == other for one, other in zip(shape, array.shape, strict=True)
+    )
+    return fits and str(array.dtype) == dtype
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """What the format says of an array."""
+
+    dtype: Literal["F64", "F32", "F16", "I64", "I32", "U8"]
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
+
+
+def _view(buffer: Buffer, start: int, placed: _Placed) -> Array:
+    begin, end = placed.data_offsets
+    dtype = np.dtype(_DTYPES[placed.dtype])
+    count = math.prod(placed.shape)
+    if min(placed.shape, default=0) < 0 or begin < 0 or end - begin != count * dtype.itemsize:
+        raise ValueError("an array has a shape that its place does not fit")
+    if start + end > len(buffer):
+        raise ValueError("an array lies beyond the file's end")
+    if (start + begin) % dtype.itemsize:
+        raise ValueError("an array is not aligned")
+    return np.frombuffer(buffer, dtype, count, start + begin).reshape(placed.shape)

@@ -19,13 +19,25 @@ from knnmt.config import check
 from knnmt.corpus.accelerators import Accelerators
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.lock import writer_lock
-from knnmt.datastore.manifest import MANIFEST, SEGMENTS, Manifest, SegmentRecord, StoredFile
-from knnmt.datastore.publication import publish_file, storage_errors, sync_directory
-from knnmt.datastore.slices import KEY_DTYPES, Slice, cut_slices, encode_slice, write_segment
+from knnmt.datastore.manifest import KEY_DTYPES, SEGMENTS, Manifest, SegmentRecord, StoredFile
+from knnmt.datastore.publication import (
+    SCRATCH,
+    clear_files,
+    publish_file,
+    require_directory,
+    storage_errors,
+    sync_directory,
+)
+from knnmt.datastore.slices import Slice, cut_slices, encode_slice, write_segment
 from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreExistsError, InputError
+from knnmt.records import parse_json
+from knnmt.regular_files import open_regular, read_regular
 
 _PLAN = "plan.json"
+# Every name that is written below `segments/`, with what it is called before it is whole; and beside the manifest.
+_SEGMENT_FILES = rf"(\d{{5,}}-[\w-]+|projection)\.safetensors(\.sha256)?|\.[\w-]+\.safetensors(\.sha256)?{SCRATCH}"
+_SCRATCH_FILES = rf"plan\.json|\.(manifest|plan)\.json{SCRATCH}"
 Progress = Callable[[int, int], None]
 
 
@@ -132,6 +144,8 @@ def new_store(store: Path, suffix: str) -> Iterator[Path]:
     """The directory `STORE.suffix` to make a store in, locked, while nothing is in the store's place."""
     require_free(store)
     making = store.with_name(f"{store.name}.{suffix}")
+    for directory in (making, making / SEGMENTS):
+        require_directory(directory)
     with storage_errors(making):
         (making / SEGMENTS).mkdir(parents=True, exist_ok=True)
     with writer_lock(making):
@@ -154,7 +168,7 @@ def publish_new_store(making: Path, store: Path, manifest: Manifest) -> None:
         making.rename(store)
         sync_directory(store.parent)
     # Only now: whoever kills the process before the rename leaves a build that can be gone on with.
-    clear_leftovers(store, manifest)
+    clear_leftovers(store, manifest, published=True)
 
 
 def empty_manifest(engine: Engine[State], config: BuildConfig) -> Manifest:
@@ -187,25 +201,24 @@ def empty_manifest(engine: Engine[State], config: BuildConfig) -> Manifest:
 def _finished_segment(directory: Path, name: str, part: Slice) -> SegmentRecord | None:
     """The record of a segment that an earlier run finished, or None."""
     try:
-        expected = (directory / f"{name}.sha256").read_text(encoding="ascii")
-        with (directory / name).open("rb") as file:
+        expected = read_regular(directory / f"{name}.sha256").decode("ascii")
+        with open_regular(directory / name) as file:
+            size = os.fstat(file.fileno()).st_size
             found = hashlib.file_digest(file, "sha256").hexdigest()
     except (OSError, UnicodeDecodeError):
         return None
     if found != expected:
         return None
-    size = (directory / name).stat().st_size
     return SegmentRecord(StoredFile(name, size, found), len(part.pairs), part.entries)
 
 
-def clear_leftovers(store: Path, manifest: Manifest) -> None:
-    """Remove what an interrupted writer left: files that the manifest does not name. Only for the lock's holder."""
-    named = {stored.file for stored in manifest.files()}
-    scratch = [path for pattern in (f".{MANIFEST}.*", f".{_PLAN}.*", _PLAN) for path in store.glob(pattern)]
-    with storage_errors(store):
-        for path in [*(store / SEGMENTS).iterdir(), *scratch]:
-            if path.name not in named:
-                path.unlink()
+def clear_leftovers(store: Path, manifest: Manifest, published: bool = False) -> None:
+    """Remove what an interrupted writer left: our files that the manifest does not name. Only for the lock's holder.
+
+    published: a change of the lock's holder took effect
+    """
+    clear_files(store / SEGMENTS, _SEGMENT_FILES, {stored.file for stored in manifest.files()}, published)
+    clear_files(store, _SCRATCH_FILES, published=published)
 
 
 def _prepare(building: Path, manifest: Manifest, restart: bool) -> None:
@@ -216,7 +229,7 @@ def _prepare(building: Path, manifest: Manifest, restart: bool) -> None:
     done = any((building / SEGMENTS).iterdir())
     if path.exists() and done and not restart:
         try:
-            begun = json.loads(path.read_text(encoding="utf-8"))
+            begun = parse_json(read_regular(path))
             different = sorted(name for name in plan if begun.get(name) != plan[name])
         except (OSError, ValueError, AttributeError):
             different = ["plan.json"]

@@ -6,6 +6,7 @@ import fcntl
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,16 +14,18 @@ from pathlib import Path
 from knnmt.datastore.publication import storage_errors
 from knnmt.errors import DatastoreLockedError
 
+_LOOKING_SECONDS = 0.02  # whoever asks `is_held` has the lock for less
+
 
 @contextmanager
 def writer_lock(directory: Path) -> Iterator[None]:
     """Hold the writer's lock of a store, or say who does."""
     path = directory / "lock"
     with storage_errors(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(descriptor)
         except BlockingIOError as error:
             holder = os.pread(descriptor, 1000, 0).decode("utf-8", errors="replace").strip()
             raise DatastoreLockedError(
@@ -41,3 +44,26 @@ def writer_lock(directory: Path) -> Iterator[None]:
             os.ftruncate(descriptor, 0)
     finally:
         os.close(descriptor)
+
+
+def is_held(directory: Path) -> bool:
+    """Whether somebody holds the writer's lock of a directory now."""
+    try:
+        descriptor = os.open(directory / "lock", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        time.sleep(_LOOKING_SECONDS)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

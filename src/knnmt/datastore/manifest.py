@@ -4,29 +4,46 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from knnmt.config import check
 from knnmt.corpus.accelerators import Accelerators
 from knnmt.datastore.publication import publish_file
 from knnmt.engine.base import Engine, Fingerprint, State
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, DatastoreVersionError, NotADatastoreError
+from knnmt.records import as_record, parse_json, shown
+from knnmt.regular_files import read_regular
 
 FORMAT = "knnmt datastore"
 VERSION = 1
 MANIFEST = "manifest.json"
 SEGMENTS = "segments"
 INDEXES = "indexes"  # what `knnmt.index` keeps beside the segments; no part of the store's state
+INDEX_RECORD = "index.json"
+
+
+KEY_DTYPES = ("float16", "float32")
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_MOST_DIMENSIONS = 1 << 16
+_MOST_TOKENS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file below `segments/`, as it must be."""
+    """A file below `segments/`, or `indexes/`, as it must be. Its name leads nowhere else."""
 
     file: str
     bytes: int
     sha256: str
+
+    def __post_init__(self) -> None:
+        check(_NAME.fullmatch(self.file) is not None, f"expected the plain name of a file, found {shown(self.file)}")
+        check(self.bytes >= 0, f"{self.file} cannot have {self.bytes} bytes")
+        check(_SHA256.fullmatch(self.sha256) is not None, f"expected a SHA-256, found {shown(self.sha256)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +63,11 @@ class SegmentRecord:
     sentences: int
     entries: int
     removed: RemovedSentences | None = None
+
+    def __post_init__(self) -> None:
+        gone = (self.removed.sentences, self.removed.entries) if self.removed else (0, 0)
+        sound = 0 <= gone[0] <= self.sentences and 0 <= gone[1] <= self.entries
+        check(sound, f"of {(self.sentences, self.entries)} sentences and entries, {gone} cannot be removed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +99,15 @@ class Manifest:
     for_fast: bool = False
     accelerators: Accelerators = "drop"
 
+    def __post_init__(self) -> None:
+        check(1 <= self.dim <= _MOST_DIMENSIONS, f"dim must lie between 1 and {_MOST_DIMENSIONS:,}, got {self.dim}")
+        check(self.key_dtype in KEY_DTYPES, f"key_dtype cannot be {shown(self.key_dtype)}")
+        check(1 <= self.vocabulary <= _MOST_TOKENS, f"a vocabulary cannot have {self.vocabulary} tokens")
+        check(self.generation >= 1, f"generation must be at least 1, got {self.generation}")
+        check(self.next_segment >= 0, f"next_segment must be at least 0, got {self.next_segment}")
+        names = [stored.file for stored in self.files()]
+        check(len(set(names)) == len(names), "a file is named more than once")
+
     @property
     def entries(self) -> int:
         """Entries of all segments, removed ones counted: entry ids run from 0 to this."""
@@ -104,6 +135,15 @@ class Manifest:
         removed = [segment.removed.stored for segment in self.segments if segment.removed]
         projection = [self.projection] if self.projection else []
         return [segment.stored for segment in self.segments] + removed + projection
+
+    @property
+    def content(self) -> str:
+        """A digest of all that the store holds, whatever it is called and wherever it lies."""
+        of_segments = [
+            (each.stored.sha256, each.removed.stored.sha256 if each.removed else "") for each in self.segments
+        ]
+        projection = self.projection.sha256 if self.projection else ""
+        return hashlib.sha256(json.dumps([of_segments, projection]).encode()).hexdigest()
 
     def changed(self, segments: tuple[SegmentRecord, ...], next_segment: int | None = None) -> Manifest:
         """The next generation."""
@@ -146,12 +186,12 @@ def read_manifest(store: Path) -> Manifest:
     """The newest state of a store; refused unless it is whole and of a format this version reads."""
     path = store / MANIFEST
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(read_regular(path))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotADatastoreError(f"{store}: {_what_is_there(store)}") from error
     except OSError as error:
         raise DatastoreDamagedError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except ValueError as error:
         raise DatastoreDamagedError(
             f"{path}: not valid JSON ({error}). Restore it, or build the store again."
         ) from error
@@ -159,8 +199,8 @@ def read_manifest(store: Path) -> Manifest:
         raise NotADatastoreError(f"{path}: expected the manifest of a datastore, found another kind of file.")
     if content.get("version") != VERSION:
         raise DatastoreVersionError(
-            f"{store}: written in version {content.get('version')} of the format; this knnmt reads version {VERSION}. "
-            "Use the knnmt that fits it, or build the store again with this one."
+            f"{store}: written in version {shown(content.get('version'))} of the format; this knnmt reads version "
+            f"{VERSION}. Use the knnmt that fits it, or build the store again with this one."
         )
     if content.pop("checksum", None) != checksum(content):
         raise DatastoreDamagedError(
@@ -169,20 +209,11 @@ def read_manifest(store: Path) -> Manifest:
         )
     del content["format"], content["version"]
     try:
-        segments = tuple(_segment(record) for record in content.pop("segments"))
-        transforms = tuple(content.pop("transforms"))
-        projection = content.pop("projection", None)  # stores written before there were projections lack the field
-        projection = StoredFile(**projection) if projection else None
-        return Manifest(**content, segments=segments, transforms=transforms, projection=projection)
-    except (TypeError, KeyError) as error:
-        raise DatastoreDamagedError(f"{path}: a field is missing or unknown ({error}).") from error
-
-
-def _segment(record: dict[str, Any]) -> SegmentRecord:
-    removed = record.pop("removed")
-    if removed is not None:
-        removed = RemovedSentences(**{**removed, "stored": StoredFile(**removed["stored"])})
-    return SegmentRecord(**{**record, "stored": StoredFile(**record["stored"])}, removed=removed)
+        return as_record(Manifest, content)
+    except ValueError as error:
+        raise DatastoreDamagedError(
+            f"{path}: {error}. It was written by something other than knnmt: restore it, or build the store again."
+        ) from error
 
 
 def _what_is_there(store: Path) -> str:

@@ -49,17 +49,21 @@ def joined(parts: Iterable[dict[str, Array]]) -> Iterator[dict[str, Array]]:
         if len(part["target_offsets"]) == 1:
             continue
         if waiting and (entries >= SLICE_ENTRIES or (part.keys() ^ waiting[0].keys()) - {"lines"}):
-            yield _join(waiting)
+            yield join(waiting)
             waiting, entries = [], 0
         waiting.append(part)
         entries += len(part["values"])
     if waiting:
-        yield _join(waiting)
+        yield join(waiting)
 
 
 def without_removed(segment: Segment) -> dict[str, Array]:
     """The arrays of a segment as if its removed sentences had never been there."""
     arrays = segment.arrays
+    segment.owners()
+    for name in ("text_offsets", *_RAGGED):
+        if name in arrays:
+            segment.offsets(name)
     if not len(segment.removed):
         return arrays
     sentences = segment.live_sentences()
@@ -85,7 +89,8 @@ def _choose(offsets: Array, chosen: Array) -> tuple[Array, Array]:
     return new, rows
 
 
-def _join(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
+def join(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
+    """The arrays of one segment from those of several, all of which have the same ones."""
     joined = {}
     if any("lines" in part for part in parts):
         parts = [{"lines": np.zeros(len(part["target_offsets"]) - 1, np.uint8), **part} for part in parts]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from knnmt.datastore.arrays import Array, Buffer, arrays_in, map_stored, require_arrays
 from knnmt.datastore.manifest import StoredFile
+from knnmt.errors import DatastoreDamagedError
 
 PROJECTION_ARRAYS = ("mean", "components", "explained_variance")
 
@@ -23,9 +24,22 @@ class StoredProjection:
     arrays: dict[str, Array]
 
     @classmethod
-    def open(cls, directory: Path, stored: StoredFile) -> StoredProjection:
-        """Map the file; its size and its list of arrays are checked, no array is read."""
+    def open(cls, directory: Path, stored: StoredFile, dim: int) -> StoredProjection:
+        """Map the file; its size and the types and shapes of its arrays are checked, no array is read."""
         content = map_stored(directory, stored)
-        arrays = arrays_in(content, directory / stored.file)
-        require_arrays(directory / stored.file, arrays, PROJECTION_ARRAYS)
+        path = directory / stored.file
+        arrays = arrays_in(content, path)
+        shapes = ((None,), (None, dim), (dim,))
+        forms = {name: ("float32", shape) for name, shape in zip(PROJECTION_ARRAYS, shapes, strict=True)}
+        require_arrays(path, arrays, forms)
+        if len(arrays["mean"]) != len(arrays["components"]):
+            raise DatastoreDamagedError(
+                f"{path}: mean and components are of {len(arrays['mean'])} and {len(arrays['components'])} dimensions. "
+                "Restore the file, or build the store again."
+            )
         return cls(stored, content, arrays)
+
+    @property
+    def model_dim(self) -> int:
+        """Dimensions of the queries that it takes."""
+        return len(self.arrays["mean"])

@@ -1,47 +1,59 @@
-"""Files that appear whole or not at all, and storage trouble said in words."""
+"""Files that appear whole or not at all, that are cleared away by their names, and storage trouble said in words."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import re
+import secrets
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from knnmt.errors import StorageError
+from knnmt.errors import DatastoreDamagedError, StorageError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
+SCRATCH = r"\.\d+(-[0-9a-f]{8})?"  # what a file's name ends in until it is put in its place, a dot before it all
+
+
 @contextmanager
-def storage_errors(place: Path) -> Iterator[None]:
-    """Turn the system's word on a full or unwilling disk into ours."""
+def storage_errors(place: Path, published: bool = False) -> Iterator[None]:
+    """Turn the system's word on a full or unwilling disk into ours; published: after a change took effect."""
     try:
         yield
     except OSError as error:
         advice = "make room" if error.errno in _FULL else "mend that, or choose another place"
-        raise StorageError(
-            f"{place}: cannot be written: {error.strerror or error}. Nothing published is touched; {advice}, "
-            "and run the same command again (a build goes on from what is done)."
-        ) from error
+        again = "and run the same command again (a build goes on from what is done)"
+        holds = f"Nothing published is touched; {advice}, {again}."
+        if published:
+            holds = "The change was made, and holds: do not run the command again. The next one clears what is left."
+        raise StorageError(f"{place}: cannot be written: {error.strerror or error}. {holds}") from error
 
 
 def sync_directory(directory: Path) -> None:
     """Make renames in a directory last through a power cut."""
-    descriptor = os.open(directory, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StorageError(
+            f"{directory}: what was just written is in its place, but the system cannot say that it outlasts a power "
+            f"cut: {error.strerror or error}. Look at the disk, and at what is there, before you run the command again."
+        ) from error
 
 
 def publish_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Let `write` fill a file beside `path`, then put it in its place in one step."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     with storage_errors(path):
         try:
-            with scratch.open("wb") as file:
+            with scratch.open("xb") as file:  # a new file: what a link there led to would be written over
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -49,4 +61,49 @@ def publish_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         except BaseException:
             scratch.unlink(missing_ok=True)
             raise
-        sync_directory(path.parent)
+    sync_directory(path.parent)
+
+
+def require_directory(directory: Path) -> None:
+    """Refuse a link in the place of a directory: it could lead anywhere."""
+    if directory.is_symlink():
+        raise DatastoreDamagedError(
+            f"{directory}: expected a directory of the store's own, found a link. Put what it leads to in its place."
+        )
+
+
+def clear_files(directory: Path, ours: str, named: Collection[str] = (), published: bool = False) -> None:
+    """Remove the files of a directory whose names fit the expression `ours` and are not among those `named`.
+
+    Nothing else is touched: no other name, no directory, nothing that a link leads to.
+    """
+    require_directory(directory)
+    with storage_errors(directory, published):
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            with os.scandir(descriptor) as found:
+                names = [each.name for each in found if not each.is_dir(follow_symlinks=False)]
+            for name in names:
+                if name not in named and re.fullmatch(ours, name):
+                    os.unlink(name, dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def clear_scratch(path: Path) -> None:
+    """Remove what writers of `path` left that were killed; the scratch files of those that live stay."""
+    with suppress(OSError):
+        for found in path.parent.iterdir():
+            writer = re.fullmatch(rf"\.{re.escape(path.name)}\.(\d+)(-[0-9a-f]{{8}})?", found.name)
+            if writer and not _lives(int(writer[1])):
+                found.unlink(missing_ok=True)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True

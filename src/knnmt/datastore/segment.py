@@ -28,11 +28,30 @@ from pathlib import Path
 import numpy as np
 
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.datastore.arrays import Array, Buffer, arrays_in, map_stored, require_arrays
-from knnmt.datastore.manifest import SegmentRecord, StoredFile
+from knnmt.datastore.arrays import Array, Buffer, Form, arrays_in, map_stored, require_arrays
+from knnmt.datastore.manifest import Manifest, SegmentRecord, StoredFile
+from knnmt.errors import DatastoreDamagedError
 
+_ADVICE = "Restore the file, or build the store again; `knnmt verify` lists all that is wrong."
 FOR_FAST = ("source_tokens", "source_offsets", "source_states", "alignment")
-REQUIRED = ("keys", "values", "sentences", "positions", "target_tokens", "target_offsets", "texts", "text_offsets")
+# Arrays of offsets, and what they divide.
+_DIVIDED = {"target_offsets": "target_tokens", "text_offsets": "texts", "source_offsets": "source_tokens"}
+
+
+def _forms(record: SegmentRecord, manifest: Manifest) -> dict[str, Form]:
+    """Type and shape of every array, as in the table above."""
+    entries, sentences = record.entries, record.sentences
+    return {
+        "keys": (manifest.key_dtype, (entries, manifest.dim)),
+        **dict.fromkeys(("values", "sentences", "positions", "alignment", "counts"), ("int32", (entries,))),
+        **dict.fromkeys(("target_tokens", "source_tokens"), ("int32", (None,))),
+        **dict.fromkeys(("target_offsets", "source_offsets"), ("int64", (sentences + 1,))),
+        "texts": ("uint8", (None,)),
+        "text_offsets": ("int64", (3 * sentences + 1,)),
+        "source_states": (manifest.key_dtype, (None, None)),
+        "source_hashes": ("int64", (sentences,)),
+        "lines": ("uint8", (sentences,)),
+    }
 
 
 def sentence_arrays(pairs: Sequence[SegmentPair], targets: Sequence[Sequence[int]]) -> dict[str, Array]:
@@ -64,37 +83,84 @@ def _offsets(lengths: Sequence[int]) -> Array:
 class Segment:
     """A segment mapped for reading, with the sentences that are gone."""
 
+    path: Path
+    vocabulary: int
     record: SegmentRecord
     arrays: dict[str, Array]
     removed: Array
     files: tuple[tuple[StoredFile, Buffer], ...]
 
     @classmethod
-    def open(cls, directory: Path, record: SegmentRecord) -> Segment:
-        """Map the segment's files; their sizes and their lists of arrays are checked, no array is read."""
-        stored = [record.stored, *([record.removed.stored] if record.removed else [])]
-        files = tuple((each, map_stored(directory, each)) for each in stored)
-        mapped = [arrays_in(buffer, directory / each.file) for each, buffer in files]
-        removed = {"removed": np.empty(0, np.int32)} if record.removed is None else mapped[1]
-        require_arrays(directory / stored[0].file, mapped[0], REQUIRED)
-        require_arrays(directory / stored[-1].file, removed, ["removed"])
-        return cls(record, mapped[0], removed["removed"], files)
+    def open(cls, directory: Path, record: SegmentRecord, manifest: Manifest) -> Segment:
+        """Map the segment's files; their sizes and the types and shapes of their arrays are checked, no array is read.
+
+        What the arrays hold is checked where it is used, and all of it by `knnmt.datastore.verification`.
+        """
+        path = directory / record.stored.file
+        content = map_stored(directory, record.stored)
+        found = arrays_in(content, path)
+        optional = ("counts", "lines", "source_hashes", *(() if manifest.for_fast else FOR_FAST))
+        forms = {name: form for name, form in _forms(record, manifest).items() if name not in optional or name in found}
+        require_arrays(path, found, forms)
+        arrays = {name: found[name] for name in forms}
+        if "source_states" in arrays and len(arrays["source_states"]) != len(arrays["source_tokens"]):
+            raise DatastoreDamagedError(f"{path}: its source tokens do not have a state each. {_ADVICE}")
+        if record.removed is None:
+            return cls(path, manifest.vocabulary, record, arrays, np.empty(0, np.int32), ((record.stored, content),))
+        stored = record.removed.stored
+        also = map_stored(directory, stored)
+        removed = arrays_in(also, directory / stored.file)
+        require_arrays(directory / stored.file, removed, {"removed": ("int32", (record.removed.sentences,))})
+        return cls(
+            path, manifest.vocabulary, record, arrays, removed["removed"], ((record.stored, content), (stored, also))
+        )
 
     def pair(self, sentence: int) -> SegmentPair:
         """The texts of a sentence."""
-        begin, middle, origin, end = self.arrays["text_offsets"][3 * sentence : 3 * sentence + 4]
-        texts = self.arrays["texts"]
-        source, target, place = (
-            texts[start:stop].tobytes().decode("utf-8")
-            for start, stop in ((begin, middle), (middle, origin), (origin, end))
-        )
-        return SegmentPair(source, target, place)
+        self._require_sentence(sentence)
+        texts = [self.divided("text_offsets", 3 * sentence + part) for part in range(3)]
+        try:
+            return SegmentPair(*(text.tobytes().decode("utf-8") for text in texts))
+        except UnicodeDecodeError as error:
+            raise self.damaged(f"the text of sentence {sentence} is not UTF-8") from error
 
     def target_tokens(self, sentence: int) -> Array:
         """The target's token ids whole, whatever became of its entries."""
-        begin, end = self.arrays["target_offsets"][sentence : sentence + 2]
-        tokens: Array = self.arrays["target_tokens"][begin:end]
+        self._require_sentence(sentence)
+        tokens = self.divided("target_offsets", sentence)
+        if len(tokens) and not 0 <= tokens.min() <= tokens.max() < self.vocabulary:
+            raise self.damaged(f"sentence {sentence} has a token outside the vocabulary of {self.vocabulary:,}")
         return tokens
+
+    def offsets(self, name: str) -> Array:
+        """An array of offsets whole, refused unless it divides what it belongs to."""
+        offsets: Array = self.arrays[name]
+        if offsets[0] != 0 or (np.diff(offsets) < 0).any() or offsets[-1] != len(self.arrays[_DIVIDED[name]]):
+            raise self.damaged(f"{name} do not divide {_DIVIDED[name]}")
+        return offsets
+
+    def divided(self, name: str, number: int) -> Array:
+        """One of the stretches that offsets divide an array into."""
+        begin, end = self.arrays[name][number : number + 2].tolist()
+        content: Array = self.arrays[_DIVIDED[name]]
+        if not 0 <= begin <= end <= len(content):
+            raise self.damaged(f"{name} do not divide {_DIVIDED[name]}")
+        return content[begin:end]
+
+    def owners(self) -> Array:
+        """The array `sentences` whole, refused unless it says of each entry, in order, a sentence that there is."""
+        owners: Array = self.arrays["sentences"]
+        if len(owners) and (owners[0] < 0 or owners[-1] >= self.record.sentences or (np.diff(owners) < 0).any()):
+            raise self.damaged(f"an entry belongs to none of the {self.record.sentences} sentences, or not in order")
+        return owners
+
+    def damaged(self, problem: str) -> DatastoreDamagedError:
+        """The error to raise where an array holds what cannot be."""
+        return DatastoreDamagedError(f"{self.path}: {problem}. {_ADVICE}")
+
+    def _require_sentence(self, sentence: int) -> None:
+        if not 0 <= sentence < self.record.sentences:
+            raise self.damaged(f"an entry belongs to sentence {sentence} of {self.record.sentences}")
 
     def live_sentences(self) -> Array:
         """Indices of the sentences that were not removed."""

@@ -1,6 +1,7 @@
 """What is remembered with a store besides its content: estimated and tuned settings, in `STORE/settings.json`.
 
-It is no part of the store's state: it may be missing, and changing it makes no new generation.
+It is no part of the store's state: it may be missing, and changing it makes no new generation. A checksum over itself
+tells when something else has changed it; files without one, as earlier versions wrote them, are read all the same.
 """
 
 from __future__ import annotations
@@ -9,17 +10,38 @@ import json
 from pathlib import Path
 from typing import Any
 
-from knnmt.datastore.publication import publish_file
+from knnmt.datastore.manifest import checksum
+from knnmt.datastore.publication import clear_scratch, publish_file
 from knnmt.errors import DatastoreDamagedError
+from knnmt.records import parse_json
+from knnmt.regular_files import read_regular
 
 SETTINGS = "settings.json"
+_CHECKSUM = "checksum"
 
 
 def read_settings(store: Path) -> dict[str, Any]:
     """Every section that was written; none where nothing was."""
+    content = _read(store)
+    if _CHECKSUM in content and content.pop(_CHECKSUM) != checksum(content):
+        raise DatastoreDamagedError(
+            f"{store / SETTINGS}: its checksum does not fit its content: something other than knnmt has altered it. "
+            f'Restore it. If you altered it yourself, take the line "{_CHECKSUM}" out of it. Or remove the file: '
+            f"`knnmt index {store}` estimates the settings again, and `knnmt tune` finds better ones."
+        )
+    return content
+
+
+def settings_signed(store: Path) -> bool:
+    """Whether the settings, where there are any, have a checksum that tells when they are altered."""
+    content = _read(store)
+    return not content or _CHECKSUM in content
+
+
+def _read(store: Path) -> dict[str, Any]:
     path = store / SETTINGS
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(read_regular(path))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
@@ -42,5 +64,8 @@ def settings_changed(store: Path) -> int:
 
 def write_settings(store: Path, **sections: Any) -> None:
     """Write sections in the place of those of the same name; the others stay."""
-    text = json.dumps({**read_settings(store), **sections}, indent=1).encode()
+    content = {**read_settings(store), **sections}
+    content = json.loads(json.dumps(content))  # as it will be read: keys are text
+    text = json.dumps({**content, _CHECKSUM: checksum(content)}, indent=1).encode()
+    clear_scratch(store / SETTINGS)
     publish_file(store / SETTINGS, lambda file: file.write(text))

@@ -32,7 +32,7 @@ from knnmt.errors import InputError, SettingError
 SLICE_ENTRIES = 1 << 16
 _SLICE_PAIRS = 1 << 13
 _TOKENIZED_TOGETHER = 1024
-KEY_DTYPES = ("float16", "float32")
+_CHARACTERS_TOGETHER = 1 << 21
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def cut_slices(
     current = Slice()
     entries = 0
     stream = iter(pairs)
-    while chunk := list(islice(stream, _TOKENIZED_TOGETHER)):
+    while chunk := _chunk(stream):
         for pair in chunk:
             _require_text(pair)
         units = [(pair, *lines_of(pair)) for pair in chunk]
@@ -105,6 +105,17 @@ def cut_slices(
                 entries += len(target)
     if current.pairs:
         yield current
+
+
+def _chunk(stream: Iterator[SegmentPair]) -> list[SegmentPair]:
+    """Pairs to tokenize together: not many, and not much text."""
+    chunk, characters = [], 0
+    for pair in islice(stream, _TOKENIZED_TOGETHER):
+        chunk.append(pair)
+        characters += len(pair.source) + len(pair.target)
+        if characters >= _CHARACTERS_TOGETHER:
+            break
+    return chunk
 
 
 def _require_text(pair: SegmentPair) -> None:

@@ -10,8 +10,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -19,19 +20,21 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.sameness import plain
 from knnmt.corpus.units import for_model
 from knnmt.corpus.writing import write_tmx, write_tsv
-from knnmt.datastore.arrays import Array, write_stored
-from knnmt.datastore.building import BuildConfig, Progress, build, clear_leftovers, encode_parts, no_progress
+from knnmt.datastore.arrays import Array
+from knnmt.datastore.building import BuildConfig, Progress, build, clear_leftovers, no_progress
+from knnmt.datastore.changing import Selection, removed_by, write_change
 from knnmt.datastore.lock import writer_lock
-from knnmt.datastore.manifest import SEGMENTS, Manifest, RemovedSentences, SegmentRecord, read_manifest
+from knnmt.datastore.manifest import SEGMENTS, Manifest, SegmentRecord, read_manifest
 from knnmt.datastore.merging import merge_segments
+from knnmt.datastore.origins import origin_test
 from knnmt.datastore.projection import StoredProjection
+from knnmt.datastore.publication import require_directory
 from knnmt.datastore.segment import Segment
-from knnmt.datastore.slices import SLICE_ENTRIES, cut_slices
+from knnmt.datastore.settings import read_settings
+from knnmt.datastore.slices import SLICE_ENTRIES, cut_slices, encode_slice
 from knnmt.datastore.verification import problems_of
 from knnmt.engine.base import Engine, State
-from knnmt.errors import DatastoreDamagedError, SettingError
-
-Selection = Callable[[SegmentPair], bool]
+from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, SettingError
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,21 @@ class Change:
     dropped: Counter[str] = field(default_factory=Counter)
 
 
+class _Generation(NamedTuple):
+    """What an open store shows. It is put in the place of another whole, so that threads see the one or the other."""
+
+    manifest: Manifest
+    segments: list[Segment]
+    projection: StoredProjection | None
+    first_entry: Array
+
+
 class Datastore:
-    """A datastore on disk, open at one generation."""
+    """A datastore on disk, open at one generation.
+
+    Threads may read from one object while another refreshes it: each call sees one generation. Only one thread at a
+    time may change the store, through whatever object.
+    """
 
     def __init__(
         self, path: Path, manifest: Manifest, segments: list[Segment], projection: StoredProjection | None = None
@@ -72,21 +88,43 @@ class Datastore:
         self._show(manifest, segments, projection)
 
     def _show(self, manifest: Manifest, segments: list[Segment], projection: StoredProjection | None) -> None:
-        self.manifest = manifest
-        self.segments = segments
-        self.projection = projection
-        self._first_entry = np.cumsum([0, *(segment.record.entries for segment in segments)])
+        first_entry = np.cumsum([0, *(segment.record.entries for segment in segments)])
+        self._shown = _Generation(manifest, segments, projection, first_entry)
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the store is in this generation."""
+        return self._shown.manifest
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Its segments, in the order of their entries; every change and every refresh makes a new list."""
+        return self._shown.segments
+
+    @property
+    def projection(self) -> StoredProjection | None:
+        """How its keys were reduced, where they were."""
+        return self._shown.projection
+
+    def __reduce__(self) -> tuple[Callable[[Path], Datastore], tuple[Path]]:
+        """By its place, for worker processes: whoever unpickles it opens the newest generation there."""
+        return type(self).open, (self.path.absolute(),)
+
+    def pinned(self) -> Datastore:
+        """This generation as an object of its own, which stays at it whatever becomes of this one."""
+        manifest, segments, projection, _ = self._shown
+        return Datastore(self.path, manifest, segments, projection)
 
     # Opening ----------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def open(cls, path: str | Path, engine: Engine[State] | None = None, verify: bool = False) -> Datastore:
+    def open(cls, path: str | Path, engine: Engine[State] | None = None, verify: bool = False) -> Self:
         """Open a store. An engine that it was not built with is refused; with `verify`, every byte is checked."""
         path = Path(path)
         manifest, segments, projection = _open_newest(path, {})
-        if engine is not None:
-            manifest.require_engine(path, engine)
         store = cls(path, manifest, segments, projection)
+        if engine is not None:
+            store.require_engine(engine)
         problems = list(store.verify()) if verify else []
         if problems:
             raise DatastoreDamagedError(
@@ -102,8 +140,11 @@ class Datastore:
         engine: Engine[State],
         config: BuildConfig | None = None,
         progress: Progress = no_progress,
-    ) -> Datastore:
-        """Build a new store from pairs and open it; `knnmt.datastore.building` says how, and counts what it drops."""
+    ) -> Self:
+        """Build a new store from pairs and open it; `knnmt.datastore.building` says how, and counts what it drops.
+
+        Its settings and its index are made by what stands above: `knnmt.retrieval.ready_store` does both.
+        """
         build(Path(path), pairs, engine, config, progress)
         return cls.open(path)
 
@@ -112,14 +153,39 @@ class Datastore:
         known = {segment.record: segment for segment in self.segments}
         manifest, segments, projection = _open_newest(self.path, known)
         newer = manifest.generation != self.manifest.generation
+        made_for = _made_for(self.manifest, self.projection)
+        if _made_for(manifest, projection) != made_for:
+            raise DatastoreMismatchError(
+                f"{self.path}: a store of another model was put in the place of the one that is open. Open it anew."
+            )
         self._show(manifest, segments, projection)
         return newer
 
+    def require_engine(self, engine: Engine[State]) -> None:
+        """Refuse a model that the store was not built with, and keys and values that cannot be of this one."""
+        self.manifest.require_engine(self.path, engine)
+        *_, dim, vocabulary = _made_for(self.manifest, self.projection)
+        if (dim, vocabulary) != (engine.dim, engine.vocabulary_size):
+            raise DatastoreDamagedError(
+                f"{self.path}: its keys are of states of {dim} dimensions and its values of {vocabulary:,} tokens; the "
+                f"model it was built with has {engine.dim} and {engine.vocabulary_size:,}. Build the store again."
+            )
+
     def verify(self) -> Iterator[str]:
         """What is wrong with the store, one line each: every checksum, and all that must hold between its arrays."""
-        return problems_of(self.manifest, self.segments, self.projection)
+        manifest, segments, projection, _ = self._shown
+        yield from problems_of(manifest, segments, projection)
+        try:
+            read_settings(self.path)
+        except DatastoreDamagedError as error:
+            yield str(error)
 
     # Reading ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def model_dim(self) -> int:
+        """Dimensions of the model's states: those of the keys, unless they were reduced."""
+        return _made_for(self.manifest, self.projection)[2]
 
     @property
     def entries(self) -> int:
@@ -128,23 +194,28 @@ class Datastore:
 
     def locate(self, entry: int) -> tuple[Segment, int]:
         """The segment of an entry id, and the entry's place in it."""
-        if not 0 <= entry < self.entries:
-            has = f"entries 0 to {self.entries - 1}" if self.entries else "none"
+        _, segments, _, first_entry = self._shown
+        count = int(first_entry[-1])
+        if not 0 <= entry < count:
+            has = f"entries 0 to {count - 1}" if count else "none"
             raise SettingError(f"entry {entry} does not exist; the store has {has}")
-        number = int(np.searchsorted(self._first_entry, entry, side="right")) - 1
-        return self.segments[number], entry - int(self._first_entry[number])
+        number = int(np.searchsorted(first_entry, entry, side="right")) - 1
+        return segments[number], entry - int(first_entry[number])
 
     def entry(self, entry: int) -> Entry:
         """One entry with its sentence."""
         segment, place = self.locate(entry)
-        sentence = int(segment.arrays["sentences"][place])
+        sentence, position = int(segment.arrays["sentences"][place]), int(segment.arrays["positions"][place])
+        target_tokens = segment.target_tokens(sentence)
+        if not 0 <= position < len(target_tokens):
+            raise segment.damaged(f"entry {place} stands at position {position} of {len(target_tokens)}")
         return Entry(
             id=entry,
             key=segment.arrays["keys"][place],
             value=int(segment.arrays["values"][place]),
             pair=segment.pair(sentence),
-            target_tokens=segment.target_tokens(sentence),
-            position=int(segment.arrays["positions"][place]),
+            target_tokens=target_tokens,
+            position=position,
             removed=bool(np.isin(sentence, segment.removed)),
         )
 
@@ -177,16 +248,18 @@ class Datastore:
         engine: Engine[State],
         progress: Progress = no_progress,
     ) -> Change:
-        """Add pairs, in one publication. Costs the same at any size of the store."""
+        """Add pairs, in one publication, whose cost depends on what is added; small segments are joined with it."""
         return self._change(None, pairs, engine, progress)
 
     def remove(self, chosen: Selection) -> Change:
         """Remove every unit that `chosen` accepts, with its lines, in one publication."""
         return self._change(chosen, (), None, no_progress)
 
-    def replace(self, chosen: Selection, pairs: Iterable[SegmentPair], engine: Engine[State]) -> Change:
+    def replace(
+        self, chosen: Selection, pairs: Iterable[SegmentPair], engine: Engine[State], progress: Progress = no_progress
+    ) -> Change:
         """Remove and add in one publication: a corrected unit takes its own place."""
-        return self._change(chosen, pairs, engine, no_progress)
+        return self._change(chosen, pairs, engine, progress)
 
     def compact(self) -> Change:
         """Write the store anew without removed sentences, in segments of full size. Entry ids change."""
@@ -207,39 +280,38 @@ class Datastore:
         """Hold the lock at the newest generation; at the end, whatever happened, nothing unpublished is left behind."""
         with writer_lock(self.path):
             self.refresh()
+            before = self.manifest.generation
             clear_leftovers(self.path, self.manifest)
             try:
                 yield
             finally:
-                clear_leftovers(self.path, read_manifest(self.path))
+                newest = read_manifest(self.path)
+                clear_leftovers(self.path, newest, published=newest.generation != before)
 
     def _change(
         self, chosen: Selection | None, pairs: Iterable[SegmentPair], engine: Engine[State] | None, progress: Progress
     ) -> Change:
         dropped: Counter[str] = Counter()
-        added: list[SegmentRecord] = []
         with self._writing():
-            records = list(self.manifest.segments)
-            gone_sentences = gone_entries = 0
-            if chosen is not None:
-                records, gone_sentences, gone_entries = self._without(chosen)
-            if engine is not None:
-                added = self._encode(pairs, engine, dropped, progress)
-            if added or gone_sentences:
-                number = self.manifest.next_segment + len(added)
-                self._publish(self.manifest.changed((*records, *added), number))
+            before = self.manifest
+            removed = {} if chosen is None else removed_by(self.segments, chosen)
+            added = iter(()) if engine is None else self._encoded(pairs, engine, dropped)
+            after = write_change(self.path, before, self.segments, removed, added, progress)
+            if after != before:
+                self._publish(after)
         return Change(
-            added_sentences=sum(record.sentences for record in added),
-            added_entries=sum(record.entries for record in added),
-            removed_sentences=gone_sentences,
-            removed_entries=gone_entries,
+            added_sentences=after.sentences - before.sentences,
+            added_entries=after.entries - before.entries,
+            removed_sentences=_gone(after)[0] - _gone(before)[0],
+            removed_entries=_gone(after)[1] - _gone(before)[1],
             dropped=dropped,
         )
 
-    def _encode(
-        self, pairs: Iterable[SegmentPair], engine: Engine[State], dropped: Counter[str], progress: Progress
-    ) -> list[SegmentRecord]:
-        self.manifest.require_engine(self.path, engine)
+    def _encoded(
+        self, pairs: Iterable[SegmentPair], engine: Engine[State], dropped: Counter[str]
+    ) -> Iterator[tuple[str, dict[str, Array]]]:
+        """Slices of the pairs, each with the digest that names it."""
+        self.require_engine(engine)
         if self.manifest.transforms:
             raise SettingError(
                 f"{self.path}: its keys were changed after building ({', '.join(self.manifest.transforms)}): "
@@ -250,35 +322,18 @@ class Datastore:
                 f"{self.path}: its keys were computed in {self.manifest.compute_dtype}; this engine computes in "
                 f"{dtype}. Load the model with dtype={self.manifest.compute_dtype!r}."
             )
-        accelerators = self.manifest.accelerators
-        parts = cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped, accelerators)
-        directory, batch_tokens = self.path / SEGMENTS, BuildConfig().batch_tokens
-        return encode_parts(engine, parts, directory, self.manifest, batch_tokens, progress)[0]
-
-    def _without(self, chosen: Selection) -> tuple[list[SegmentRecord], int, int]:
-        """The segments' records once the chosen sentences are removed, and how many sentences and entries that are."""
-        records = []
-        sentences = entries = 0
-        for segment in self.segments:
-            units = [sentence for sentence, pair in segment.units() if chosen(pair)]
-            record = segment.record
-            if units:
-                live = segment.live_sentences()
-                found = live[np.isin(segment.units_of(live), units)]
-                removed = np.union1d(segment.removed, found).astype(np.int32)
-                number = record.stored.file.partition("-")[0]
-                name = f"{number}-removed-g{self.manifest.generation + 1}.safetensors"
-                stored = write_stored(self.path / SEGMENTS, name, {"removed": removed})
-                gone = int(np.isin(segment.arrays["sentences"], removed).sum())
-                sentences += len(found)
-                entries += gone - (record.removed.entries if record.removed else 0)
-                record = replace(record, removed=RemovedSentences(stored, len(removed), gone))
-            records.append(record)
-        return records, sentences, entries
+        manifest, batch_tokens = self.manifest, BuildConfig().batch_tokens
+        for part in cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped, manifest.accelerators):
+            yield part.digest(), encode_slice(engine, part, manifest.key_dtype, batch_tokens, manifest.for_fast)
 
     def _publish(self, manifest: Manifest) -> None:
         manifest.write(self.path)
         self.refresh()
+
+
+def _gone(manifest: Manifest) -> tuple[int, int]:
+    """How many sentences and entries are removed."""
+    return manifest.sentences - manifest.live_sentences, manifest.entries - manifest.live_entries
 
 
 def _open_newest(
@@ -288,19 +343,28 @@ def _open_newest(
     directory = path / SEGMENTS
     while True:
         manifest = read_manifest(path)
+        require_directory(directory)
         try:
-            segments = [known.get(record) or Segment.open(directory, record) for record in manifest.segments]
-            projection = StoredProjection.open(directory, manifest.projection) if manifest.projection else None
+            segments = [known.get(record) or Segment.open(directory, record, manifest) for record in manifest.segments]
+            projection = (
+                StoredProjection.open(directory, manifest.projection, manifest.dim) if manifest.projection else None
+            )
             return manifest, segments, projection
         except DatastoreDamagedError:
             if read_manifest(path).generation == manifest.generation:
                 raise
 
 
+def _made_for(manifest: Manifest, projection: StoredProjection | None) -> tuple[str, str, int, int]:
+    """Model and tokenizer, the dimension of the model's states, and its vocabulary."""
+    dim = manifest.dim if projection is None else projection.model_dim
+    return manifest.model, manifest.tokenizer, dim, manifest.vocabulary
+
+
 def matching(origin: str | None = None, source_text: str | None = None, match: str | None = None) -> Selection:
     """Accepts the sentences that fit everything given.
 
-    origin: the origin whole, or the name of a file (all its units)
+    origin: the origin whole, or a file (all its units) by its path or name; `knnmt.datastore.origins` says all
     source_text: the source text whole, with its accelerator or without
     match: a regular expression found in the source or the target
     """
@@ -311,9 +375,11 @@ def matching(origin: str | None = None, source_text: str | None = None, match: s
     except re.error as error:
         raise SettingError(f"{match!r} is not a regular expression: {error}") from error
 
+    of_origin = None if origin is None else origin_test(origin)
+
     def accepts(pair: SegmentPair) -> bool:
         return (
-            (origin is None or origin in (pair.origin, pair.origin.partition("#")[0]))
+            (of_origin is None or of_origin(pair.origin))
             and (source_text is None or _is_source(source_text, pair))
             and (pattern is None or bool(pattern.search(pair.source) or pattern.search(pair.target)))
         )

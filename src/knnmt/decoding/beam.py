@@ -2,11 +2,13 @@
 
 At each step the 2 x beam best continuations of a sentence are looked at, so that enough remain when some end. Those
 that end and stand among the best `beam` are finished hypotheses; the best that do not end go on. A sentence is done
-when `beam` hypotheses are finished and no running one can come before the worst of them any more.
+when `beam` hypotheses are finished and no running one can come before the worst of them any more, or when nothing
+that it could go on with is possible. A sentence of which that holds from the start has no hypothesis.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,7 +35,7 @@ class Finished:
 
     def add(self, ended: Hypothesis) -> None:
         """ended: with the sum of its log-probabilities as score"""
-        if ended.score == float("-inf"):  # made of forbidden tokens only, where nothing else was left
+        if not math.isfinite(ended.score):  # made of forbidden tokens only, where nothing else was left
             return
         scored = replace(ended, score=ended.score / len(ended.tokens) ** self._config.length_penalty)
         insort(self.hypotheses, scored, key=lambda hypothesis: -hypothesis.score)
@@ -42,6 +44,8 @@ class Finished:
     def closed(self, best_running: float, length: int) -> bool:
         """Whether the running hypotheses, `length` tokens long, can be given up."""
         config = self._config
+        if best_running == float("-inf"):  # whatever comes after an impossible token is impossible
+            return True
         if len(self.hypotheses) < config.beam:
             return False
         if config.early_stopping is True:

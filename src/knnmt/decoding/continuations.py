@@ -29,7 +29,8 @@ def best_continuations(scores: Tensor, log_probabilities: Tensor, count: int) ->
 
 
 def in_pytorch(scores: Tensor, log_probabilities: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """What `best_continuations` finds; where two are as good, any of them may come first.
+    """What `best_continuations` finds; where two are as good, any of them may come first. What is no number is as bad
+    as what is impossible, and so are those that stand in a block with it.
 
     Exact, and faster than one large top-k: the `count` best numbers lie in the `count` blocks with the best maxima.
     """
@@ -38,7 +39,7 @@ def in_pytorch(scores: Tensor, log_probabilities: Tensor, count: int) -> tuple[T
     maxima = [torch.unflatten(log_probabilities[..., :whole], -1, (-1, _BLOCK)).amax(-1)]
     if whole < vocabulary:
         maxima.append(log_probabilities[..., whole:].amax(-1, keepdim=True))
-    block_best = torch.cat(maxima, dim=-1) + scores[..., None]
+    block_best = _possible(torch.cat(maxima, dim=-1) + scores[..., None])
     blocks = block_best.shape[-1]
     chosen = block_best.flatten(1).topk(min(count, width * blocks), sorted=False).indices
     rows = chosen // blocks
@@ -50,6 +51,11 @@ def in_pytorch(scores: Tensor, log_probabilities: Tensor, count: int) -> tuple[T
     candidates = log_probabilities.flatten(1).gather(1, flat) + scores.gather(1, rows).repeat_interleave(_BLOCK, 1)
     if whole < vocabulary:
         candidates = candidates.masked_fill_(beyond, float("-inf"))
-    best, place = candidates.topk(count)
+    best, place = _possible(candidates).topk(count)
     best_flat = flat.gather(1, place)
     return best, best_flat // vocabulary, best_flat % vocabulary
+
+
+def _possible(scores: Tensor) -> Tensor:
+    """Scores with -inf for what is no number, which a top-k would put first."""
+    return scores.nan_to_num(float("-inf"), float("inf"), float("-inf"))

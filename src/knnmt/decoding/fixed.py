@@ -25,7 +25,6 @@ from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.room import Recorded, Room, room_for, size_for
 from knnmt.engine.fixed_state import FixedState
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.retrieval.open_store import Snapshot
 from knnmt.retrieval.plain import PlainSteps
 from knnmt.retrieval.retriever import BatchRetrieval
 
@@ -80,7 +79,8 @@ class _FixedBatch:
         self._finished = [Finished(config) for _ in sources]
         self._plain = retrieval.plain if retrieval is not None else None
         self._steps: PlainSteps | None = None
-        self._snapshots: list[Snapshot] = []  # held until the batch is done: what is replayed reads them
+        # Held until the batch is done: what is replayed reads it.
+        self._snapshot = retrieval.snapshots[0] if retrieval is not None and self._plain is not None else None
         self._begin(sources)
         self._take_up_retrieval()
 
@@ -121,8 +121,6 @@ class _FixedBatch:
     def _step(self, generated: int) -> None:
         """One step for all sentences of the room."""
         self._make_extent(self._config.beam)
-        if self._plain is not None and self._plain.store.snapshot is not self._snapshots[-1]:
-            self._take_up_retrieval(torch.arange(self._size, device=self._engine.device))
         room, constraints = self._room, self._constraints
         forced = constraints.forces(generated)
         steps = None if forced else self._steps
@@ -192,11 +190,10 @@ class _FixedBatch:
 
     def _take_up_retrieval(self, moved: Tensor | None = None) -> None:
         """The retrieval of the sentences in the room: anew, or sentence i going on as moved[i] was."""
-        if self._plain is None:
+        if self._plain is None or self._snapshot is None:
             return
-        store, config, size, before = self._plain.store, self._plain.config, self._size, self._steps
-        self._snapshots.append(store.snapshot)
-        key = (self._snapshots[-1].number, config, size)
+        store, config, size, before = self._snapshot, self._plain.config, self._size, self._steps
+        key = (store.number, config, size)
         steps: PlainSteps = self._room.kept(key, lambda: PlainSteps(store, config, size))
         if moved is None or before is None:
             steps.begin()

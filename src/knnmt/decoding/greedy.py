@@ -21,7 +21,7 @@ def greedy_search(
     config: DecodingConfig,
     retrieval: BatchRetrieval | None = None,
 ) -> list[list[Hypothesis]]:
-    """One hypothesis for each source, in a list of its own, as `beam_search` returns them."""
+    """One hypothesis for each source, in a list of its own, as `beam_search` does; none where none is possible."""
     end = engine.special_tokens.end
     batch = Batch(engine, sources, config, retrieval)
     found: list[list[Hypothesis]] = [[] for _ in sources]
@@ -37,15 +37,16 @@ def greedy_search(
                 if length == config.max_tokens:
                     ends.fill_(True)
 
-                ended = ends.nonzero()[:, 0]
+                lost = ~best[:, 0].isfinite()
+                ended = (ends & ~lost).nonzero()[:, 0]
                 if sentences := ended.tolist():
                     hypotheses = batch.ended(ended, parents[ended, 0], tokens[ended, 0], best[ended, 0])
                     for i, hypothesis in zip(sentences, hypotheses, strict=True):
                         score = hypothesis.score / length**config.length_penalty
                         found[batch.sources[i]] = [replace(hypothesis, score=score)]
-                    if len(sentences) == len(batch.sources):
-                        break
+                running = (~(ends | lost)).nonzero()[:, 0].tolist()
+                if not running:
+                    break
                 batch.follow(parents, tokens, best)
-                gone = set(sentences)
-                batch.keep([i for i in range(len(batch.sources)) if i not in gone])
+                batch.keep(running)
     return found

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from knnmt.errors import UnsupportedModelError
+from knnmt.records import as_type, shown
 
 Activation = Literal["relu", "gelu", "swish"]
 Positions = Literal["sinusoidal", "fairseq", "learned"]
 
+_MOST = 1 << 16  # of anything that config.json counts: positions, dimensions, layers
 _ACTIVATION_NAMES: dict[str, Activation] = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 
 
@@ -50,31 +52,39 @@ class Architecture:
 def read_architecture(config: Mapping[str, Any], family: str, positions: Positions, **switches: Any) -> Architecture:
     """What all families write alike into `config.json`, under its names of today or of old, with a family's switches.
 
-    A name that is missing raises KeyError.
+    A name that is missing raises KeyError, and one that says something impossible ValueError.
     """
-    activation = config.get("activation_function", "gelu")
+    activation = as_type(str, config.get("activation_function", "gelu"), "activation_function")
     if activation not in _ACTIVATION_NAMES:
         raise UnsupportedModelError(
             f"config.json: activation_function is {activation!r}; this version runs {', '.join(_ACTIVATION_NAMES)}"
         )
-    dim = _read(config, "d_model", "hidden_size")
-    encoder_layers = _read(config, "encoder_layers", "num_hidden_layers")
-    encoder_heads = _read(config, "encoder_attention_heads", "num_attention_heads")
+    dim = read_size(config, "d_model", "hidden_size")
     return Architecture(
         family=family,
         dim=dim,
-        encoder_layers=encoder_layers,
-        decoder_layers=config["decoder_layers"],
-        encoder_heads=encoder_heads,
-        decoder_heads=config["decoder_attention_heads"],
-        max_positions=config["max_position_embeddings"],
+        encoder_layers=read_size(config, "encoder_layers", "num_hidden_layers"),
+        decoder_layers=read_size(config, "decoder_layers"),
+        encoder_heads=read_size(config, "encoder_attention_heads", "num_attention_heads"),
+        decoder_heads=read_size(config, "decoder_attention_heads"),
+        max_positions=read_size(config, "max_position_embeddings"),
         activation=_ACTIVATION_NAMES[activation],
-        embedding_scale=math.sqrt(dim) if config.get("scale_embedding", False) else 1.0,
+        embedding_scale=math.sqrt(dim) if _flag(config, "scale_embedding", False) else 1.0,
         positions=positions,
-        tied=config.get("tie_word_embeddings", True),
+        tied=_flag(config, "tie_word_embeddings", True),
         **switches,
     )
 
 
-def _read(config: Mapping[str, Any], name: str, old_name: str) -> Any:
-    return config[old_name] if name not in config and old_name in config else config[name]
+def read_size(config: Mapping[str, Any], name: str, old_name: str = "", least: int = 1) -> int:
+    """A number that says how large something is; ValueError where it is none, or more than any model has."""
+    name = old_name if name not in config and old_name in config else name
+    size: int = as_type(int, config[name], name)
+    if not least <= size <= _MOST:
+        raise ValueError(f"{name}: expected a number from {least} to {_MOST:,}, found {shown(size)}")
+    return size
+
+
+def _flag(config: Mapping[str, Any], name: str, default: bool) -> bool:
+    value: bool | None = as_type(bool | None, config.get(name), name)
+    return default if value is None else value

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import shlex
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from knnmt.config import DecodingConfig
 from knnmt.engine.base import Fingerprint, SpecialTokens
 from knnmt.engine.shipped import MODELS_DIRECTORY, shipped_models
-from knnmt.errors import CheckpointError, IgnoredSettingWarning, MissingDependencyError, ModelNotFoundError
+from knnmt.errors import (
+    CheckpointError,
+    IgnoredSettingWarning,
+    MissingDependencyError,
+    ModelNotFoundError,
+    SettingError,
+)
+from knnmt.records import as_record, as_type, parse_json, shown
+from knnmt.regular_files import open_regular, read_regular
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,10 +29,22 @@ if TYPE_CHECKING:
 _HUB_FILES = ["*.json", "*.safetensors", "pytorch_model*.bin", "*.spm", "*.model", "*.txt"]
 
 
+class NamedByStore(str):
+    """The name of a model as a store has it: nobody here typed it, so nothing is fetched for it."""
+
+    __slots__ = ()
+
+
 def find_checkpoint(model: str | Path) -> Path:
-    """The directory of a shipped model, a local directory, or a Hugging Face name (fetched once, then kept)."""
+    """The directory of a shipped model, a local directory, or a Hugging Face name (fetched once, then kept).
+
+    What a store names must be here already, in the hub's cache at most: a file that came from elsewhere opens no
+    connection.
+    """
     if model in shipped_models():  # a directory of the same name is reached as ./NAME
         return MODELS_DIRECTORY / str(model)
+    if isinstance(model, NamedByStore):
+        return _find_here(model)
     directory = Path(model).expanduser()
     if directory.is_dir():
         return directory
@@ -32,9 +53,32 @@ def find_checkpoint(model: str | Path) -> Path:
             f"{model}: expected a checkpoint directory, found a file. Give the directory it lies in."
         )
     name = str(model)
-    if isinstance(model, str) and name.count("/") <= 1 and not name.startswith((".", "/", "~")):
+    if isinstance(model, str) and _may_be_on_the_hub(name):
         return _fetch(name)
     raise ModelNotFoundError(f"{model}: no such directory. {_what_there_is()}")
+
+
+def _find_here(name: NamedByStore) -> Path:
+    """A checkpoint on this machine."""
+    elsewhere = name.startswith(("//", "\\\\"))  # where Windows would send its user's credentials
+    if not elsewhere and (directory := Path(name).expanduser()).is_dir():
+        return directory
+    advice = "Give the directory where it is now: --model DIRECTORY."
+    if _may_be_on_the_hub(name):
+        try:
+            from huggingface_hub import snapshot_download
+
+            return Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=True))
+        except (ImportError, ValueError, OSError):  # not installed; no name of the hub; not in its cache
+            advice = f"If you trust that name, give it yourself: --model {shlex.quote(name)}; or --model DIRECTORY."
+    raise ModelNotFoundError(
+        f"the store was built with the model {str(name)!r}, which is not on this machine; what a store names is not "
+        f"fetched. {advice}"
+    )
+
+
+def _may_be_on_the_hub(name: str) -> bool:
+    return name.count("/") <= 1 and not name.startswith((".", "/", "~", "\\"))
 
 
 def _what_there_is() -> str:
@@ -67,13 +111,15 @@ def _fetch(name: str) -> Path:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a checkpoint's file."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(read_regular(path, links=True))  # the hub's cache is made of links
     except FileNotFoundError as error:
         raise CheckpointError(
             f"{path.parent}: expected a checkpoint with {path.name}, and there is none. "
             "A checkpoint directory has config.json, model.safetensors (or pytorch_model.bin) and a tokenizer."
         ) from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
         raise CheckpointError(f"{path}: not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: expected a JSON object, found {type(content).__name__}")
@@ -85,6 +131,11 @@ def read_tokenizer_config(directory: Path, config: Mapping[str, Any]) -> Mapping
     path = directory / "tokenizer_config.json"
     older = {"tokenizer_class": config.get("tokenizer_class")}
     found = {**older, **(read_json(path) if path.is_file() else {})}
+    for name in ("tokenizer_class", "source_lang", "src_lang", "target_lang", "tgt_lang"):
+        try:
+            as_type(str | None, found.get(name), name)
+        except ValueError as error:
+            raise CheckpointError(f"{path}: {error}") from error
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -117,7 +168,9 @@ def _weight_files(directory: Path) -> list[Path]:
             places = read_json(index).get("weight_map")
             if not isinstance(places, dict):
                 raise CheckpointError(f"{index}: expected weight_map, the file of each tensor, and there is none")
-            parts = sorted(set(places.values()))
+            parts = sorted(set(map(str, places.values())))
+            if outside := [part for part in parts if Path(part).name != part]:
+                raise CheckpointError(f"{index}: expected names of files beside it, found {outside[0]!r}")
             missing = [part for part in parts if not (directory / part).is_file()]
             if missing:
                 raise CheckpointError(f"{index}: names {len(parts)} files, of which {', '.join(missing)} are not there")
@@ -140,6 +193,11 @@ def _load_safetensors(path: Path) -> dict[str, Tensor]:
 def _load_torch(path: Path) -> dict[str, Tensor]:
     import torch
 
+    if torch.__version__ < (2, 6):  # before, what was said to be weights alone could still run code (CVE-2025-32434)
+        raise CheckpointError(
+            f"{path}: is only read with PyTorch 2.6 or newer, this is {torch.__version__}, which such files can "
+            "make run code. Upgrade PyTorch, or convert the checkpoint to model.safetensors."
+        )
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a broken or hostile file can make the reader raise almost anything
@@ -166,22 +224,50 @@ def fingerprint(directory: Path) -> Fingerprint:
 def _sha256(paths: list[Path]) -> str:
     digest = hashlib.sha256()
     for path in paths:
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
+        try:
+            with open_regular(path, links=True) as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
     return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Generation:
+    """What decoding here reads of the generation settings; a null says nothing."""
+
+    eos_token_id: int | tuple[int, ...] | None = None
+    decoder_start_token_id: int | tuple[int, ...] | None = None
+    pad_token_id: int | tuple[int, ...] | None = None
+    forced_bos_token_id: int | tuple[int, ...] | None = None
+    forced_eos_token_id: int | tuple[int, ...] | None = None
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    early_stopping: bool | Literal["never"] | None = None
+    max_length: int | None = None
+    max_new_tokens: int | None = None
+    min_length: int | None = None
+    min_new_tokens: int | None = None
+    bad_words_ids: tuple[tuple[int, ...], ...] | None = None
+    suppress_tokens: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, directory: Path, content: Mapping[str, Any]) -> _Generation:
+        try:
+            return as_record(cls, content, others=True)
+        except ValueError as error:
+            raise CheckpointError(
+                f"{directory}: its generation settings (generation_config.json, config.json) cannot be read: {error}"
+            ) from error
 
 
 def special_tokens(directory: Path, config: Mapping[str, Any]) -> SpecialTokens:
     """Ids of the tokens that decoding needs: the generation settings' where they say, else those of `config.json`."""
-    asked = generation_json(directory, config)
+    asked, older = (_Generation.of(directory, each) for each in (generation_json(directory, config), config))
 
     def token(name: str) -> int | None:
-        value = asked.get(name) if asked.get(name) is not None else config.get(name)
-        if isinstance(value, list) and len(value) == 1:
-            (value,) = value
-        if value is not None and not isinstance(value, int):
-            raise CheckpointError(f"{directory}: {name} is {value!r}; decoding here needs a single token")
-        return value
+        value = getattr(asked, name)
+        return _single(name, getattr(older, name) if value is None else value, directory)
 
     end, start = token("eos_token_id"), token("decoder_start_token_id")
     if end is None or start is None:
@@ -221,33 +307,33 @@ def generation_settings(directory: Path, config: Mapping[str, Any], positions: i
         value = asked.get(name)
         if value is not None and value != neutral:
             warnings.warn(
-                f"{directory}: the checkpoint asks for {name}={value!r}, which decoding here does not do",
+                f"{directory}: the checkpoint asks for {name}={shown(value)}, which decoding here does not do",
                 IgnoredSettingWarning,
                 stacklevel=2,
             )
-    longest = asked.get("max_new_tokens") or (asked.get("max_length") or positions) - 1
-    sequences = [tuple(sequence) for sequence in asked.get("bad_words_ids") or [] if list(sequence) != [end]]
+    known = _Generation.of(directory, asked)
+    longest = known.max_new_tokens or (known.max_length or positions) - 1
+    sequences = [sequence for sequence in known.bad_words_ids or () if sequence and sequence != (end,)]
     single = [sequence[0] for sequence in sequences if len(sequence) == 1]
-    return DecodingConfig(
-        beam=asked.get("num_beams") or 1,
-        length_penalty=_given(asked.get("length_penalty"), 1.0),
-        early_stopping=_given(asked.get("early_stopping"), False),
-        max_tokens=min(longest, positions - 1),
-        min_tokens=max((asked.get("min_length") or 0) - 1, asked.get("min_new_tokens") or 0, 0),
-        forced_first_token=asked.get("forced_bos_token_id"),
-        forced_last_token=_single(asked.get("forced_eos_token_id"), directory),
-        suppressed_tokens=tuple(sorted({*single, *(asked.get("suppress_tokens") or [])})),
-        suppressed_sequences=tuple(sequence for sequence in sequences if len(sequence) > 1),
-    )
+    try:
+        return DecodingConfig(
+            beam=known.num_beams or 1,
+            length_penalty=1.0 if known.length_penalty is None else known.length_penalty,
+            early_stopping=False if known.early_stopping is None else known.early_stopping,
+            max_tokens=min(longest, positions - 1),
+            min_tokens=max((known.min_length or 0) - 1, known.min_new_tokens or 0, 0),
+            forced_first_token=_single("forced_bos_token_id", known.forced_bos_token_id, directory),
+            forced_last_token=_single("forced_eos_token_id", known.forced_eos_token_id, directory),
+            suppressed_tokens=tuple(sorted({*single, *(known.suppress_tokens or ())})),
+            suppressed_sequences=tuple(sequence for sequence in sequences if len(sequence) > 1),
+        )
+    except SettingError as error:
+        raise CheckpointError(f"{directory}: its generation settings cannot work: {error}") from error
 
 
-def _given(value: Any, default: Any) -> Any:
-    return default if value is None else value
-
-
-def _single(value: Any, directory: Path) -> int | None:
-    if isinstance(value, list):
+def _single(name: str, value: int | tuple[int, ...] | None, directory: Path) -> int | None:
+    if isinstance(value, tuple):
         if len(value) != 1:
-            raise CheckpointError(f"{directory}: forced_eos_token_id is {value!r}; decoding here needs a single token")
-        return int(value[0])
-    return None if value is None else int(value)
+            raise CheckpointError(f"{directory}: {name} is {list(value)}; decoding here needs a single token")
+        return value[0]
+    return value

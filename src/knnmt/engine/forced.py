@@ -16,7 +16,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.units import for_model
 from knnmt.engine.base import Engine, State
 from knnmt.engine.batching import batches_by_length
-from knnmt.errors import InputError
+from knnmt.errors import CheckpointError, InputError
 
 _BATCH_TOKENS = {"cpu": 1 << 10, "cuda": 1 << 14}  # a side, padding counted, with which a pass is fastest
 
@@ -59,6 +59,11 @@ def force(
     for side, lengths in (("source", map(len, sources)), ("target", map(len, targets))):
         if (tokens := max(lengths)) > engine.max_positions:
             raise InputError(f"a {side} of {tokens} tokens does not fit the model's {engine.max_positions} positions")
+    if (token := max(max(target, default=0) for target in targets)) >= engine.vocabulary_size:
+        raise CheckpointError(
+            f"{engine.name}: its tokenizer gives token {token}, and its weights have {engine.vocabulary_size:,}. Check "
+            "that both are from the same checkpoint."
+        )
     with torch.inference_mode():
         encoded = engine.encode(sources)
         special = engine.special_tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from knnmt.engine.architecture import Architecture, read_architecture
+from knnmt.engine.architecture import Architecture, read_architecture, read_size
 
 
 def fsmt_architecture(config: Mapping[str, Any]) -> Architecture:
@@ -17,6 +17,6 @@ def fsmt_architecture(config: Mapping[str, Any]) -> Architecture:
         config,
         "fsmt",
         "fairseq",
-        position_offset=config["pad_token_id"] + 1,
+        position_offset=read_size(config, "pad_token_id", least=0) + 1,
         output=("model.decoder.output_projection.weight", "model.decoder.embed_tokens.weight"),
     )

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from knnmt import timing
 from knnmt.engine.base import EncodedSources, Fingerprint
+from knnmt.engine.foreign_code import explain_refusal, require_no_custom_search
 from knnmt.engine.generic_state import GenericState
 from knnmt.engine.languages import Told
 from knnmt.engine.layers import Projection
@@ -51,6 +52,7 @@ class GenericEngine:
                 expected = self._whole(source, target)
                 self._output = _take_output_projection(model)
                 self.dim, self.vocabulary_size = self._output.weight.shape
+                told.require_tokens(name, self.vocabulary_size)
                 self._require_same(expected, source, target.to(self.device))
             except KnnmtError:
                 raise
@@ -163,14 +165,20 @@ def load_transformers_model(directory: Path, model_type: object, device: torch.d
         raise MissingDependencyError(
             "transformers", f"{directory}, a model of type {model_type!r},", "transformers"
         ) from error
+    require_no_custom_search(directory)
     with_bar = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         # Only plain attention can say what it attended to.
         model = AutoModelForSeq2SeqLM.from_pretrained(
-            str(directory), dtype=dtype, local_files_only=True, attn_implementation="eager"
+            str(directory),
+            dtype=dtype,
+            local_files_only=True,
+            attn_implementation="eager",
+            trust_remote_code=False,  # not said, a question is asked of standard input, where texts come from
         )
     except (ValueError, KeyError) as error:
+        explain_refusal(directory, error)
         raise UnsupportedModelError(
             f"{directory}: config.json says model_type {model_type!r}, which is no sequence-to-sequence model that the "
             f"installed transformers knows: {error}"

@@ -22,7 +22,7 @@ from knnmt.engine.base import SpecialTokens
 from knnmt.engine.language_codes import best_code, require_code, same_language
 from knnmt.engine.shipped import MODELS_DIRECTORY
 from knnmt.engine.tokenizer import Tokenizer, VocabularyTokenizer
-from knnmt.errors import IgnoredSettingWarning, SettingError
+from knnmt.errors import CheckpointError, IgnoredSettingWarning, SettingError
 
 _FORMS = {
     "m2m100": re.compile(r"__([a-z]{2,3})__"),
@@ -123,6 +123,24 @@ class Told:
     tokenizer: Tokenizer
     special_tokens: SpecialTokens
     generation: DecodingConfig
+
+    def require_tokens(self, name: str, vocabulary: int) -> None:
+        """Refuse a checkpoint whose files name tokens that its model does not have."""
+        special, asked = self.special_tokens, self.generation
+        named = {
+            "eos_token_id": (special.end,),
+            "decoder_start_token_id": (special.decoder_start,),
+            "forced_bos_token_id": (asked.forced_first_token,),
+            "forced_eos_token_id": (asked.forced_last_token,),
+            "suppress_tokens": asked.suppressed_tokens,
+            "bad_words_ids": sum(asked.suppressed_sequences, ()),
+        }
+        for each, tokens in named.items():
+            if any(token is not None and not 0 <= token < vocabulary for token in tokens):
+                raise CheckpointError(
+                    f"{name}: {each} of config.json does not fit weights of {vocabulary:,} tokens. Check that "
+                    "config.json, generation_config.json and the weights are from the same checkpoint."
+                )
 
     def room(self, positions: int) -> int:
         """How many of a model's positions are left for text."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from knnmt import timing
+from knnmt.engine.architecture import read_size
 from knnmt.engine.base import Engine
 from knnmt.engine.checkpoint import (
     find_checkpoint,
@@ -29,6 +30,7 @@ from knnmt.engine.tokenizer import load_tokenizer
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.engine.weights import Weights
 from knnmt.errors import CheckpointError
+from knnmt.records import as_type
 
 _UNBOUNDED = 512  # positions granted to models whose positions are relative, as T5's: memory has bounds
 
@@ -48,25 +50,30 @@ def load_engine(
         directory = find_checkpoint(model)
         name = directory.name if isinstance(model, Path) else str(model)
         config = with_unsaid(read_json(directory / "config.json"))
-        family = config.get("model_type")
-        if family in FAMILIES:
-            try:
-                shape = FAMILIES[family](config)
-            except KeyError as error:
-                raise CheckpointError(f"{directory}: config.json lacks {error.args[0]!r}") from error
-            positions = shape.max_positions
-        else:
-            positions = config.get("max_position_embeddings") or config.get("n_positions") or _UNBOUNDED
+        try:
+            family = as_type(str | None, config.get("model_type"), "model_type")
+            shape = FAMILIES[family](config) if family in FAMILIES else None
+            positions = _positions(config) if shape is None else shape.max_positions
+        except KeyError as error:
+            raise CheckpointError(f"{directory}: config.json lacks {error.args[0]!r}") from error
+        except ValueError as error:
+            raise CheckpointError(f"{directory}: config.json: {error}") from error
         chosen_device = choose_device(device)
         chosen_dtype = choose_dtype(dtype, chosen_device, with_int8=family in FAMILIES)
         told = _told(directory, config, positions, source_lang, target_lang)
-        if family not in FAMILIES:
+        if shape is None:
             running = load_transformers_model(directory, family, chosen_device, chosen_dtype)
             return GenericEngine(name, running, positions, told, lambda: fingerprint(directory))
         weights = Weights(load_tensors(directory), str(directory), chosen_device, chosen_dtype)
         engine = TransformerEngine(name, shape, weights, told, lambda: fingerprint(directory))
         weights.require_all_taken(MAY_STAY)
         return engine
+
+
+def _positions(config: Mapping[str, Any]) -> int:
+    """How many positions a model has that `transformers` runs."""
+    name = "max_position_embeddings" if config.get("max_position_embeddings") else "n_positions"
+    return read_size(config, name) if config.get(name) else _UNBOUNDED
 
 
 def _told(directory: Path, config: Mapping[str, Any], positions: int, source: str | None, target: str | None) -> Told:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from knnmt.corpus.sameness import plain
+from knnmt.engine.foreign_code import explain_refusal
 from knnmt.errors import CheckpointError, MissingDependencyError
 
 
@@ -46,7 +47,10 @@ class JsonTokenizer:
 
         try:
             self._fast = Fast.from_file(str(path))
-        except Exception as error:  # the package raises bare Exception
+            self._fast.encode("a")  # only then some of what does not fit together shows
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # the package raises bare Exception, and where it panics not even that
             raise CheckpointError(f"{path}: not a readable tokenizer.json: {error}") from error
         self._fast.no_padding()
         self._fast.no_truncation()
@@ -82,8 +86,11 @@ class TransformersTokenizer:
                 "transformers", f"the tokenizer of {directory}, which has no tokenizer.json,", "transformers"
             ) from error
         try:
-            self._slow: Any = AutoTokenizer.from_pretrained(str(directory), local_files_only=True)
+            self._slow: Any = AutoTokenizer.from_pretrained(
+                str(directory), local_files_only=True, trust_remote_code=False
+            )
         except Exception as error:  # missing files and packages surface there as almost any exception
+            explain_refusal(directory, error)
             package = _missing_package(directory, error)
             if package is not None:
                 raise MissingDependencyError(package, f"the tokenizer of {directory}", "transformers") from error

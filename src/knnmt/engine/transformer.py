@@ -71,14 +71,15 @@ class Embedding:
     @classmethod
     def of(cls, weights: Weights, side: str, shape: Architecture) -> Embedding:
         own = f"model.{side}.embed_tokens.weight"
-        table = weights.take(own, *(TIED if shape.tied else ["model.shared.weight"]))
+        table = weights.take(own, *(TIED if shape.tied else ["model.shared.weight"]), shape=(None, shape.dim))
         stored = f"model.{side}.embed_positions.weight"
         if shape.positions == "learned" or stored in weights:
-            positions = weights.take(stored)
+            positions = weights.take(stored, shape=(None, shape.dim))
         else:
             make = _POSITION_TABLES[shape.positions]
             positions = make(shape.max_positions + shape.position_offset, shape.dim).to(table)
-        norm = weights.norm(f"model.{side}.layernorm_embedding", shape.norm_epsilon) if shape.embedding_norm else None
+        name = f"model.{side}.layernorm_embedding"
+        norm = weights.norm(name, shape.dim, shape.norm_epsilon) if shape.embedding_norm else None
         return cls(table * shape.embedding_scale, positions[shape.position_offset :], norm)
 
     def __call__(self, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -101,8 +102,8 @@ class EncoderLayer:
     def of(cls, weights: Weights, name: str, shape: Architecture) -> EncoderLayer:
         return cls(
             heads=shape.encoder_heads,
-            attention_in=weights.projection(*(f"{name}.self_attn.{part}_proj" for part in "qkv")),
-            attention_out=weights.projection(f"{name}.self_attn.out_proj"),
+            attention_in=_square(weights, shape, *(f"{name}.self_attn.{part}_proj" for part in "qkv")),
+            attention_out=_square(weights, shape, f"{name}.self_attn.out_proj"),
             attention_residual=_residual(weights, f"{name}.self_attn_layer_norm", shape),
             feed_forward=_feed_forward(weights, name, shape),
             feed_forward_residual=_residual(weights, f"{name}.final_layer_norm", shape),
@@ -138,12 +139,12 @@ class DecoderLayer:
         """In int8 with two digits a number: what comes out is compared with keys, which are in float32."""
         return cls(
             heads=shape.decoder_heads,
-            self_in=weights.projection(*(f"{name}.self_attn.{part}_proj" for part in "qkv"), fine=True),
-            self_out=weights.projection(f"{name}.self_attn.out_proj", fine=True),
+            self_in=_square(weights, shape, *(f"{name}.self_attn.{part}_proj" for part in "qkv"), fine=True),
+            self_out=_square(weights, shape, f"{name}.self_attn.out_proj", fine=True),
             self_residual=_residual(weights, f"{name}.self_attn_layer_norm", shape),
-            cross_query=weights.projection(f"{name}.encoder_attn.q_proj", fine=True),
-            cross_key_value=weights.projection(*(f"{name}.encoder_attn.{part}_proj" for part in "kv")),
-            cross_out=weights.projection(f"{name}.encoder_attn.out_proj", fine=True),
+            cross_query=_square(weights, shape, f"{name}.encoder_attn.q_proj", fine=True),
+            cross_key_value=_square(weights, shape, *(f"{name}.encoder_attn.{part}_proj" for part in "kv")),
+            cross_out=_square(weights, shape, f"{name}.encoder_attn.out_proj", fine=True),
             cross_residual=_residual(weights, f"{name}.encoder_attn_layer_norm", shape),
             feed_forward=_feed_forward(weights, name, shape, fine=True),
             feed_forward_residual=_residual(weights, f"{name}.final_layer_norm", shape),
@@ -177,14 +178,20 @@ class DecoderLayer:
         return self.feed_forward_residual(x, self.feed_forward)
 
 
+def _square(weights: Weights, shape: Architecture, *names: str, fine: bool = False) -> AnyProjection:
+    """Projections from the model's dimension to itself."""
+    return weights.projection(*names, inputs=shape.dim, outputs=shape.dim, fine=fine)
+
+
 def _residual(weights: Weights, name: str, shape: Architecture) -> Residual:
-    return Residual(weights.norm(name, shape.norm_epsilon), shape.norm_first)
+    return Residual(weights.norm(name, shape.dim, shape.norm_epsilon), shape.norm_first)
 
 
 def _feed_forward(weights: Weights, name: str, shape: Architecture, fine: bool = False) -> FeedForward:
+    hidden = weights.rows_of(f"{name}.fc1.weight")
     return FeedForward(
-        weights.projection(f"{name}.fc1", fine=fine),
-        weights.projection(f"{name}.fc2", fine=True),
+        weights.projection(f"{name}.fc1", inputs=shape.dim, outputs=hidden, fine=fine),
+        weights.projection(f"{name}.fc2", inputs=hidden, outputs=shape.dim, fine=True),
         ACTIVATIONS[shape.activation],
     )
 
@@ -217,32 +224,36 @@ class TransformerEngine:
         self._decoder = [
             DecoderLayer.of(weights, f"model.decoder.layers.{i}", shape) for i in range(shape.decoder_layers)
         ]
-        self._encoder_norm = weights.norm("model.encoder.layer_norm", shape.norm_epsilon) if shape.final_norm else None
-        self._decoder_norm = weights.norm("model.decoder.layer_norm", shape.norm_epsilon) if shape.final_norm else None
-        output = weights.take(*shape.output, *(TIED if shape.tied else ()))
-        self._output = weights.as_projection(output, self._output_bias(weights))
+        self._encoder_norm, self._decoder_norm = (
+            weights.norm(f"model.{side}.layer_norm", shape.dim, shape.norm_epsilon) if shape.final_norm else None
+            for side in ("encoder", "decoder")
+        )
+        output = weights.take(*shape.output, *(TIED if shape.tied else ()), shape=(None, shape.dim))
+        self._output = weights.as_projection(output, self._output_bias(weights, len(output)))
         self._compiled = CompiledDecoder.of(shape, self._target_embedding, self._decoder, self._decoder_norm)
         self.vocabulary_size = output.shape[0]
         self.device = output.device
         self.dtype = output.dtype
         self.computes_in = str(weights.dtype).removeprefix("torch.")
         self.rooms: list[Any] = []  # what decoding keeps with the engine on a GPU; see knnmt.decoding.room
-        self._require_fit(output.shape[1])
+        self._require_fit()
+        told.require_tokens(name, self.vocabulary_size)
 
-    def _require_fit(self, dim: int) -> None:
+    def _require_fit(self) -> None:
         """Refuse a config that is not of these weights before it fails in the middle of a text."""
-        shape, special = self._shape, self.special_tokens
+        shape, padding = self._shape, self.special_tokens.padding
+        tables = (self._source_embedding, self._target_embedding)
         for name, fits in (
-            ("d_model", shape.dim == dim),
             ("encoder_attention_heads", shape.dim % shape.encoder_heads == 0),
             ("decoder_attention_heads", shape.dim % shape.decoder_heads == 0),
-            ("eos_token_id", special.end < self.vocabulary_size),
-            ("decoder_start_token_id", special.decoder_start < self.vocabulary_size),
+            ("max_position_embeddings", min(len(table.positions) for table in tables) >= shape.max_positions),
+            ("pad_token_id", 0 <= padding < min(len(table.tokens) for table in tables)),
+            ("vocab_size", len(self._target_embedding.tokens) >= self.vocabulary_size),
         ):
             if not fits:
                 raise CheckpointError(
                     f"{self.name}: {name} of config.json does not fit weights of {self.vocabulary_size:,} tokens and "
-                    f"{dim} dimensions. Check that config.json and the weights are from the same checkpoint."
+                    f"{shape.dim} dimensions. Check that config.json and the weights are from the same checkpoint."
                 )
 
     @cached_property
@@ -251,10 +262,10 @@ class TransformerEngine:
         return self._read_fingerprint()
 
     @staticmethod
-    def _output_bias(weights: Weights) -> Tensor | None:
+    def _output_bias(weights: Weights, tokens: int) -> Tensor | None:
         if "final_logits_bias" not in weights:
             return None
-        bias = weights.take("final_logits_bias").flatten()
+        bias = weights.take("final_logits_bias", shape=(1, tokens)).flatten()
         return bias if bool(bias.any()) else None
 
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
@@ -331,7 +342,13 @@ class TransformerEngine:
         longest = max(len(source) for source in sources)
         padding = self.special_tokens.padding
         rows = [[*source, *[padding] * (longest - len(source))] for source in sources]
-        return torch.tensor(rows, device=self.device)
+        tokens = torch.tensor(rows)
+        if longest and int(tokens.max()) >= len(self._source_embedding.tokens):
+            raise CheckpointError(
+                f"{self.name}: its tokenizer gives token {int(tokens.max())}, and its weights have "
+                f"{len(self._source_embedding.tokens):,}. Check that both are from the same checkpoint."
+            )
+        return tokens.to(self.device)
 
     def _padding_mask(self, lengths: Sequence[int]) -> Tensor | None:
         """(sentences, 1, 1, longest), or None where every sentence is as long as the longest."""

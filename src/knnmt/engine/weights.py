@@ -28,11 +28,12 @@ class Weights:
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
 
-    def take(self, *names: str) -> Tensor:
-        """The tensor stored under the first of `names` that the checkpoint has."""
+    def take(self, *names: str, shape: tuple[int | None, ...]) -> Tensor:
+        """The tensor stored under the first of `names` that the checkpoint has, of this shape; None is any number."""
         for name in names:
             if name in self._tensors:
                 self._taken.add(name)
+                self._require_fit(name, shape)
                 dtype = torch.float32 if self.dtype == torch.int8 else self.dtype
                 return self._tensors[name].to(device=self._device, dtype=dtype).contiguous()
         raise CheckpointError(
@@ -40,19 +41,40 @@ class Weights:
             "The weights do not belong to this config.json, or the file is incomplete: fetch the checkpoint again."
         )
 
-    def projection(self, *names: str, fine: bool = False) -> AnyProjection:
-        """One projection, or several with the same input side by side; `fine` as in `Int8Projection`."""
-        weight = torch.cat([self.take(f"{name}.weight") for name in names])
+    def _require_fit(self, name: str, shape: tuple[int | None, ...]) -> None:
+        """What has another shape would be read beyond its end."""
+        found = self._tensors[name]
+        fits = len(shape) == found.dim() and all(a in (None, b) for a, b in zip(shape, found.shape, strict=True))
+        if not fits or not found.is_floating_point() or found.is_sparse:
+            expected = str(shape).replace("None", "any number")
+            raise CheckpointError(
+                f"{self._place}: expected {name} of floating-point numbers {expected}, as d_model and other sizes of "
+                f"config.json say, found {found.dtype} {tuple(found.shape)}. Check that config.json and the weights "
+                "are from the same checkpoint."
+            )
+
+    def projection(self, *names: str, inputs: int, outputs: int | None, fine: bool = False) -> AnyProjection:
+        """One projection, or several with the same input side by side; `fine` as in `Int8Projection`.
+
+        outputs: of each; None for any number
+        """
+        weight = torch.cat([self.take(f"{name}.weight", shape=(outputs, inputs)) for name in names])
         with_bias = f"{names[0]}.bias" in self
-        bias = torch.cat([self.take(f"{name}.bias") for name in names]) if with_bias else None
+        outputs = len(weight) // len(names)
+        bias = torch.cat([self.take(f"{name}.bias", shape=(outputs,)) for name in names]) if with_bias else None
         return self.as_projection(weight, bias, fine)
+
+    def rows_of(self, name: str) -> int:
+        """How many rows a matrix has, where nothing but the weights themselves says it."""
+        found = self._tensors.get(name)
+        return 0 if found is None or not found.dim() else len(found)
 
     def as_projection(self, weight: Tensor, bias: Tensor | None, fine: bool = False) -> AnyProjection:
         """weight: (out, in), as `take` hands it out"""
         return Int8Projection(weight, bias, fine) if self.dtype == torch.int8 else Projection.of(weight, bias)
 
-    def norm(self, name: str, epsilon: float) -> Norm:
-        return Norm(self.take(f"{name}.weight"), self.take(f"{name}.bias"), epsilon)
+    def norm(self, name: str, dim: int, epsilon: float) -> Norm:
+        return Norm(self.take(f"{name}.weight", shape=(dim,)), self.take(f"{name}.bias", shape=(dim,)), epsilon)
 
     def require_all_taken(self, may_stay: set[str]) -> None:
         """Refuse a checkpoint that holds weights nothing asked for: it is not what its config says."""

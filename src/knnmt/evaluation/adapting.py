@@ -20,7 +20,7 @@ from knnmt.corpus.splitting import spread
 from knnmt.datastore.building import BuildConfig, build, require_free
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import MANIFEST
-from knnmt.datastore.overlap import overlap
+from knnmt.datastore.overlap import overlap, unseen
 from knnmt.datastore.publication import storage_errors, sync_directory
 from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.datastore.store import Datastore
@@ -30,16 +30,19 @@ from knnmt.evaluation.holding_out import FEWEST, Plan
 from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.tuning import CACHE_PAIRS, beam_states, save_tuned
 from knnmt.index.saved import lags, read_saved, update_index
+from knnmt.records import as_record
 from knnmt.retrieval.cache_tuning import cache_trade_offs, largest_threshold
 from knnmt.retrieval.development import develop
+from knnmt.retrieval.likelihood import Positions
 from knnmt.retrieval.preparation import prepare
-from knnmt.retrieval.profiles import read_profiles
-from knnmt.retrieval.tuning import tune
+from knnmt.retrieval.profiles import default_profile, read_profiles
+from knnmt.retrieval.tuning import Compared, tune
+from knnmt.translator.memories import resolve
 from knnmt.translator.translator import Translator
 
 _PROFILES = ("knn", "knn-fixed", "cache")
 _CACHE_LOSS = 0.01  # most nats a token that the cache may lose
-_GAIN = "gain"  # the section of a store's settings that keeps what was measured
+_GAIN, _COMPARED = "gain", "compared"  # the sections of a store's settings that keep what was measured
 Bars = Callable[[str, str], AbstractContextManager[Callable[[int, int], None]]]
 
 
@@ -111,6 +114,7 @@ class _Making:
     def __init__(self, path: Path, plan: Plan, translator: Translator, tell: Callable[[str], None], bars: Bars) -> None:
         self.path = path
         self._plan, self._translator, self._tell, self._bars = plan, translator, tell, bars
+        self._reported: Positions | None = None
 
     def _open(self) -> Datastore:
         return Datastore.open(self.path, self._translator.engine)
@@ -165,30 +169,45 @@ class _Making:
             self._choose(pairs)
         profiles = read_profiles(self.path)
         chosen = profiles["knn"].config
+        fate = "" if default_profile(self.path) else "not: the settings estimated from the store stay, no worse: "
         self._tell(
-            f"tuned      k {chosen.k}, temperature {chosen.temperature:.3g}, λ at most "
+            f"tuned      {fate}k {chosen.k}, temperature {chosen.temperature:.3g}, λ at most "
             f"{chosen.interpolation_weight:g}, by the likelihood of {profiles['knn'].pairs:,} pairs; "
             f"profiles {', '.join(profiles)}"
         )
+        if compared := read_settings(self.path).get(_COMPARED):
+            self._tell(f"compared   {Compared(**compared).in_words}")
         return True
 
     def _choose(self, pairs: Sequence[SegmentPair]) -> None:
         translator, engine = self._translator, self._translator.engine
-        opened = translator.memories.open(self.path).opened
+        memory = translator.memories.open(self.path)
+        opened, before = memory.opened, resolve(memory, {})
+        new = unseen(opened.store, self._plan.reported)
+        total = 2 * (len(pairs) + len(new))
         with self._bars("tuning", "pairs passed") as progress:
-            development = develop(engine, opened, pairs, progress=lambda done, _rows: progress(done, 2 * len(pairs)))
-        tuned = tune(development.positions())
-        main = tuned.fading.fading
+            development = develop(engine, opened, pairs, progress=lambda done, _rows: progress(done, total))
+            if new:
+                self._reported = develop(
+                    engine, opened, new, progress=lambda done, _rows: progress(2 * len(pairs) + done, total)
+                ).positions()
+        tuned = tune(development.positions(), before=before)
+        compared = Compared.of(before, tuned.fading.fading, development.positions(), self._reported)
+        main = tuned.fading.fading if compared.improves else before
         found = {"knn": main, "knn-fixed": tuned.fixed.fixed}
         decoded = beam_states(translator, opened, main, [pair.source for pair in spread(pairs, CACHE_PAIRS)])
         if cache := largest_threshold(cache_trade_offs(engine, opened, decoded, main), _CACHE_LOSS):
             found["cache"] = replace(main, cache=CacheConfig(cache.threshold))
-        save_tuned(self.path, development, found, _PROFILES, "likelihood")
+        write_settings(self.path, **{_COMPARED: asdict(compared)})  # first: what has profiles is compared
+        save_tuned(self.path, development, found, _PROFILES, "likelihood", compared.improves)
 
     def measure(self, sample: int) -> Gain | None:
-        """On the half that had no part in the tuning; kept with the store, for it cannot be measured again."""
+        """On the half that nothing was tuned on; kept with the store, for it cannot be measured again."""
         kept = read_settings(self.path).get(_GAIN)
-        gain = Gain(**kept) if kept else None
+        try:
+            gain = as_record(Gain, kept)
+        except ValueError:  # not measured yet, or not by us
+            gain = None
         if gain is None:
             try:
                 require_sacrebleu(self._open().manifest.target_language)
@@ -196,7 +215,8 @@ class _Making:
                 self._tell(f"BLEU       not measured: {error}")
                 sample = 0
             with self._bars("measuring", "pairs passed") as progress:
-                gain = measure_gain(self._translator, self.path, self._plan.reported, sample, progress)
+                reported = self._plan.reported
+                gain = measure_gain(self._translator, self.path, reported, sample, progress, self._reported)
         if gain is None:
             self._tell("gain       not measured: the store holds all of the text to report, by source or target")
             return None

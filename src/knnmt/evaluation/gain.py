@@ -14,6 +14,7 @@ from knnmt.datastore.overlap import unseen
 from knnmt.errors import KnnmtWarning
 from knnmt.evaluation.scoring import Scores, score
 from knnmt.retrieval.development import develop
+from knnmt.retrieval.likelihood import Positions
 from knnmt.translator.memories import resolve
 from knnmt.translator.translator import Translator
 
@@ -58,10 +59,12 @@ def measure_gain(
     pairs: Sequence[SegmentPair],
     sample: int,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
+    positions: Positions | None = None,
 ) -> Gain | None:
     """Perplexity of pairs and scores of at most `sample` translations; None where the store holds all of the pairs.
 
     `progress` is called with how much is done, of how much.
+    positions: what was found for those of the pairs that are new to the store, where that is known already
     """
     memory = translator.memories.open(store)
     new = unseen(memory.opened.store, pairs)
@@ -69,9 +72,10 @@ def measure_gain(
         return None
     some = spread(new, sample)
     total = 2 * len(new) + 2 * len(some)
-    positions = develop(
-        translator.engine, memory.opened, new, progress=lambda done, _rows: progress(done, total)
-    ).positions()
+    if positions is None:
+        positions = develop(
+            translator.engine, memory.opened, new, progress=lambda done, _rows: progress(done, total)
+        ).positions()
     losses = positions.loss(None), positions.loss(resolve(memory, {}))
     known = len(pairs) - len(new)
     if not some:

@@ -1,7 +1,9 @@
 """Running systems over a text: one model, store after store, each timed and counted by itself, and kept when done.
 
 With a directory, a system's hypotheses are NAME.txt, and NAME.run.json says what they were made from and what that
-took. A later run with the same model, store, settings, text and machine takes them over; anything else is done anew.
+took. A later run with the same model, store, settings, text and machine takes them over; anything else is done anew,
+and so are hypotheses of which one failed, so that it is named again, and those of a gate or a combiner that does not
+say what it is.
 """
 
 from __future__ import annotations
@@ -18,12 +20,11 @@ from typing import Any
 import torch
 
 from knnmt.corpus.lines import read_lines
-from knnmt.datastore.manifest import MANIFEST
 from knnmt.datastore.publication import publish_file, storage_errors
 from knnmt.engine.precision import cpu_name
 from knnmt.errors import InputError
 from knnmt.evaluation.systems import System, check_names
-from knnmt.retrieval.gate import ThresholdGate
+from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.memories import Memories
 from knnmt.translator.translation import Translation
@@ -110,23 +111,30 @@ def _run(
 ) -> Run:
     with _by_itself(translator, system.exact):
         retrieval: dict[str, Any] = {"datastore": system.datastore, **system.settings}
+        memory = translator.retrieval(**retrieval)
         signature = translator.signature(translator.decoding(beam=settings.beam), **retrieval)
         if settings.split_sentences:
             signature += "|split:sentences"
+        if memory and memory.config.cache and memory.config.cache.scope == "batch":
+            signature += f"|batch:{settings.batch_size}"  # sentences share what they find, so that it matters
         made_from = {
             "signature": signature,
             "batch_size": settings.batch_size,
             "machine": machine(translator),
+            "torch": torch.__version__,
             "model": asdict(translator.engine.fingerprint),
             "decoding": _digest(repr(translator.decoding(beam=settings.beam))),
-            "memory": _memory(translator, system),
+            "memory": memory and _content(memory),
             "sources": _digest(json.dumps(list(sources))),
         }
-        if directory is not None and (done := _earlier(directory, system.name, made_from)):
+        reusable = memory is None or memory.signed
+        if directory is not None and reusable and (done := _earlier(directory, system.name, made_from)):
             return Run(system.name, signature, *done, reused=True)
-        hypotheses, figures = _translate(translator, system.name, sources, settings, retrieval, watch)
+        found, figures = _translate(translator, system.name, sources, settings, retrieval, watch)
+    hypotheses = [each.text.replace("\r", " ").replace("\n", " ") for each in found]
     if directory is not None:
-        _keep(directory, system.name, made_from, hypotheses, figures)
+        reusable = reusable and all(each.error is None for each in found)
+        _keep(directory, system.name, made_from if reusable else {}, hypotheses, figures)
     return Run(system.name, signature, hypotheses, figures)
 
 
@@ -148,7 +156,7 @@ def _translate(
     settings: RunSettings,
     retrieval: dict[str, Any],
     watch: Watch,
-) -> tuple[list[str], Figures]:
+) -> tuple[list[Translation], Figures]:
     call: dict[str, Any] = {**asdict(settings), **retrieval}
     translator.translate(sources[:1], **call)  # the first search and the first products are slower than others
     translator.statistics = statistics = Statistics()
@@ -164,14 +172,14 @@ def _translate(
         saved=statistics.saved(),
         saved_after_first=statistics.saved(with_first_step=False),
     )
-    return [each.text.replace("\r", " ").replace("\n", " ") for each in found], figures
+    return found, figures
 
 
 def _earlier(directory: Path, name: str, made_from: dict[str, object]) -> tuple[list[str], Figures] | None:
     """What an earlier run left, if it is whole and was made from the same."""
     try:
         record = json.loads(_record_of(directory, name).read_text(encoding="utf-8"))
-        hypotheses = list(read_lines(_hypotheses_of(directory, name)))
+        hypotheses = list(read_lines(_hypotheses_of(directory, name), plain=True))
         same = record["made_from"] == made_from and record["hypotheses"] == _digest(_lines(hypotheses))
         return (hypotheses, Figures(**record["figures"])) if same else None
     except (OSError, ValueError, LookupError, TypeError, InputError):
@@ -179,7 +187,7 @@ def _earlier(directory: Path, name: str, made_from: dict[str, object]) -> tuple[
 
 
 def _keep(directory: Path, name: str, made_from: dict[str, object], hypotheses: list[str], figures: Figures) -> None:
-    """Write hypotheses first and their record last: what has a record is whole."""
+    """Write hypotheses first and their record last: what has a record is whole. No later run is made from {}."""
     text = _lines(hypotheses)
     publish_file(_hypotheses_of(directory, name), lambda file: file.write(text.encode()))
     record = {"made_from": made_from, "hypotheses": _digest(text), "figures": asdict(figures)}
@@ -199,17 +207,13 @@ def _lines(hypotheses: Sequence[str]) -> str:
     return "".join(f"{each}\n" for each in hypotheses)
 
 
-def _memory(translator: Translator, system: System) -> dict[str, Any] | None:
-    """What a system's memory is made of: the store's manifest has the checksums of all that it holds."""
-    if system.datastore is None:
-        return None
-    retrieval = translator.memories.retrieval(system.datastore, system.settings)
-    saved = retrieval.store.index.saved
+def _content(memory: Retrieval) -> dict[str, Any]:
+    """What of a memory its signature says in short."""
+    saved = memory.store.index.saved
     return {
-        "store": hashlib.sha256((system.datastore / MANIFEST).read_bytes()).hexdigest(),
+        "store": memory.store.store.manifest.content,
         "index": saved.stored.sha256 if saved and saved.stored else None,
-        "settings": _digest(repr(retrieval.config)),
-        "gate": retrieval.gate.trained.digest if isinstance(retrieval.gate, ThresholdGate) else None,
+        "settings": _digest(repr(memory.config)),
     }
 
 

@@ -13,6 +13,7 @@ from knnmt.corpus.opening import open_stream
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.paired import read_paired
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.plain_text import require_plain_text
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.splitting import halves
@@ -60,6 +61,8 @@ def read_text(source: Path, reference: Path, config: ReadingConfig, half: Half =
     """Two text files, line by line; which one is the source is said, whatever their names end in."""
     report = ReadingReport()
     with open_stream(source) as sources, open_stream(reference) as references:
+        for path, stream in ((source, sources), (reference, references)):
+            require_plain_text(path, stream.peek())
         pairs = list(read_paired(sources, str(source), references, str(reference), config, report))
     return _half_of(pairs, f"{source.name} and {reference.name}", half, report)
 

@@ -21,6 +21,7 @@ _SETTINGS: dict[str, tuple[str, Any]] = {
     "cache": ("cache", str),
     "cache-scope": ("cache_scope", str),
     "cache-hits": ("cache_hits", lambda text: _yes_or_no(text)),
+    "forms": ("forms", lambda text: _yes_or_no(text)),
     "gate": ("gate", float),
     "profile": ("profile", str),
     "fast": ("fast", lambda text: int(text) if text.isdecimal() else _yes_or_no(text)),

@@ -124,15 +124,21 @@ def confirmed_cache(
 
 
 def save_tuned(
-    store: Path, development: Development, found: Mapping[str, RetrievalConfig], names: Sequence[str], method: str
+    store: Path,
+    development: Development,
+    found: Mapping[str, RetrievalConfig],
+    names: Sequence[str],
+    method: str,
+    as_default: bool,
 ) -> None:
-    """Keep settings with a store as profiles, the first name as its default; names that nothing was found for go.
+    """Keep settings with a store as profiles; names that nothing was found for go.
 
     development: what they were chosen on
+    as_default: the first name is the store's default from now on
     """
     positions = development.positions()
     profiles: dict[str, Profile | None] = dict.fromkeys(names)
     for name, config in found.items():
         # A cache does nothing to forced text, so of one there is no loss.
         profiles[name] = Profile(config, method, development.pairs, None if config.cache else positions.loss(config))
-    write_profiles(store, profiles, default=names[0])
+    write_profiles(store, profiles, names[0] if as_default else None)

@@ -34,16 +34,17 @@ def merge_top_k(found: Sequence[Found], k: int) -> Found:
 
 
 def nearest_first(distances_sq: Tensor, ids: Tensor, k: int, some_missing: bool = True) -> Found:
-    """The k nearest of (rows, candidates), in order, padded where there are fewer; id -1 counts as none.
+    """The k nearest of (rows, candidates), in order, padded where there are fewer; id -1 counts as none, and so does a
+    distance that is infinite or no number.
 
-    some_missing: False where it is known that none is -1, and no distance infinite
+    some_missing: False where it is known that no id is -1
     """
     if some_missing:
-        distances_sq = distances_sq.masked_fill(ids < 0, float("inf"))
+        distances_sq = distances_sq.masked_fill((ids < 0) | distances_sq.isnan(), float("inf"))
     best, place = distances_sq.topk(min(k, ids.shape[1]), dim=1, largest=False, sorted=True)
-    chosen = ids.gather(1, place)
-    if some_missing:
-        chosen.masked_fill_(best.isinf(), -1)
+    nowhere = ~(best < float("inf"))  # what is no number comes last, too
+    best.masked_fill_(nowhere, float("inf"))
+    chosen = ids.gather(1, place).masked_fill_(nowhere, -1)
     if (short := k - chosen.shape[1]) > 0:
         best = torch.nn.functional.pad(best, (0, short), value=float("inf"))
         chosen = torch.nn.functional.pad(chosen, (0, short), value=-1)

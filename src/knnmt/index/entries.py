@@ -1,10 +1,11 @@
-"""The entries of a store as a search needs them: keys by id, values, merge counts, and which entries are gone."""
+"""The entries of a store as a search needs them: keys by id, values, counts, and which entries are searched for."""
 
 from __future__ import annotations
 
 import ctypes
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import takewhile
 
 import numpy as np
@@ -12,7 +13,11 @@ import torch
 from torch import Tensor
 
 from knnmt.datastore.arrays import Array
+from knnmt.datastore.joining import same_beginning
+from knnmt.datastore.sources import hashes_of_sources, seen_source
 from knnmt.datastore.store import Datastore
+from knnmt.errors import DatastoreDamagedError
+from knnmt.index.repeats import find_repeats
 
 
 class Entries:
@@ -21,22 +26,34 @@ class Entries:
     Keys stay where they are, in the segments' memory maps; values take 4 bytes an entry.
 
     values: (entries,) int32 tokens
-    counts: (entries,) float32, how many entries each stands for, or None where nothing was merged
-    live: (entries,) bool, or None where nothing was removed; live_share: the part that is left
+    live: (entries,) bool, False for those that were removed or say what an earlier one says (`knnmt.index.repeats`), or
+        None where all are searched for; live_share: the part that is
+    repeats: (entries,) float32, how often the store says what a live entry says, or None where it says nothing twice
+    counts: (entries,) float32, the same with what pruning merged; None where nothing was merged or repeats
     """
 
     def __init__(self, store: Datastore, earlier: Entries | None = None) -> None:
         self.segments = list(store.segments)
         self.generation = store.manifest.generation
         self.records = [segment.record for segment in self.segments]
+        self.path = store.path
         self.dim = store.manifest.dim
         self._first = np.cumsum([0, *(segment.record.entries for segment in self.segments)])
         self.entries = int(self._first[-1])
         self._rows = RowsInPlace([segment.arrays["keys"] for segment in self.segments])
         self.values: Tensor = self._values(earlier)
+        accelerators = store.manifest.accelerators
+        shared: list[Array] = [] if earlier is None else earlier._hashes[: earlier.segments_shared_with(self)]
+        new = [hashes_of_sources(segment, accelerators) for segment in self.segments[len(shared) :]]
+        self._hashes: list[Array] = [*shared, *new]
+        self._repeats = find_repeats(self.segments, self._hashes, partial(seen_source, accelerators=accelerators))
+        self.repeats = None if self._repeats is None else torch.from_numpy(self._repeats.counts.astype(np.float32))
         self.counts = self._counts()
         gone = [segment for segment in self.segments if len(segment.removed)]
         self.live = torch.from_numpy(np.concatenate([s.live_entries() for s in self.segments])) if gone else None
+        if self._repeats is not None:
+            searched = torch.from_numpy(self._repeats.searched)
+            self.live = searched if self.live is None else self.live & searched
         left = self.entries if self.live is None else int(self.live.sum())
         self.live_share = max(1, left) / max(1, self.entries)
 
@@ -53,18 +70,37 @@ class Entries:
     def _values(self, earlier: Entries | None) -> Tensor:
         """Read from the segments, or taken over where an earlier snapshot had the same ones."""
         shared = 0 if earlier is None else earlier.segments_shared_with(self)
+        for segment in self.segments[shared:]:
+            values = segment.arrays["values"]
+            if len(values) and not 0 <= values.min() <= values.max() < segment.vocabulary:
+                raise segment.damaged(f"a value is outside the vocabulary of {segment.vocabulary:,}")
         new = _joined([segment.arrays["values"] for segment in self.segments[shared:]], np.int32)
         return new if earlier is None else torch.cat([earlier.values[: self.first_entry(shared)], new])
 
     def _counts(self) -> Tensor | None:
         if not any("counts" in segment.arrays for segment in self.segments):
-            return None
+            return self.repeats
+        for segment in self.segments:
+            if (segment.arrays.get("counts", np.ones(1)) < 1).any():
+                raise segment.damaged("an entry stands for fewer than one")
         ones = [segment.arrays.get("counts", np.ones(segment.record.entries)) for segment in self.segments]
-        return _joined(ones, np.float32)
+        merged = _joined(ones, np.float32)
+        if self._repeats is None:
+            return merged
+        return torch.zeros_like(merged).index_add_(0, torch.from_numpy(self._repeats.first_of), merged)
+
+    def once(self, ids: Array) -> Array:
+        """Entry ids, ascending, with the first of those that say the same in their place."""
+        firsts: Array = ids if self._repeats is None else np.unique(self._repeats.first_of[ids])
+        return firsts
 
     def segments_shared_with(self, other: Entries) -> int:
         """How many segments at the beginning are the same in both, so that entry ids are the same there."""
         return shared_beginning(self.segment_names(), other.segment_names())
+
+    def entries_shared_with(self, other: Entries) -> int:
+        """How many entries at the beginning are the same in both, also where segments were joined since the other."""
+        return same_beginning(other.segments, self.segments).entries
 
     def segment_names(self) -> list[str]:
         """SHA-256 of the segments' files: what an index of these entries is tied to."""
@@ -114,6 +150,16 @@ class Entries:
             sentences[mine] = self.segments[number].arrays["sentences"][ids[mine] - self._first[number]]
         return numbers, sentences
 
+    def require_sound(self, measured: Tensor) -> None:
+        """Refuse keys of which numbers were made that are not finite: a build writes no such keys, and near one of them
+        a search would pass over sound ones.
+        """
+        if not bool(measured.isfinite().all()):
+            raise DatastoreDamagedError(
+                f"{self.path}: the key of an entry is no finite number, so that its files were altered since it was "
+                "built. `knnmt verify` reads every byte of it and says which; build it again, or take a copy."
+            )
+
     def first_entry(self, segment: int) -> int:
         """The id of a segment's first entry."""
         return int(self._first[segment])
@@ -133,6 +179,8 @@ class RowsInPlace:
         if not self.arrays:
             return
         size, width = self.arrays[0].itemsize, self.arrays[0].shape[1]
+        if any((array.dtype, array.shape[1:]) != (self.arrays[0].dtype, (width,)) for array in self.arrays):
+            raise DatastoreDamagedError("the store's segments have rows of different widths or types. Build it again.")
         if any(array.ctypes.data % size for array in self.arrays):
             self.arrays = [array.copy() for array in self.arrays]
         begin = min(array.ctypes.data for array in self.arrays)
@@ -150,6 +198,8 @@ class RowsInPlace:
         first, last = torch.aminmax(numbers)
         if not 0 <= int(first) <= int(last) < self._rows:  # what lies there is no row, or no memory
             raise IndexError(f"entry ids must lie between 0 and {self._rows - 1}")
+        if rows.shape[1] != self._spanning.shape[1] or rows.dtype != self.dtype:
+            raise ValueError(f"rows are {tuple(self._spanning.shape[1:])} {self.dtype}, and room was given for others")
         places = numbers * rows.shape[1] + self._starts[torch.bucketize(numbers, self._ends, right=True)]
         torch.index_select(self._spanning, 0, places, out=rows)
 

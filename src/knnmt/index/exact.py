@@ -7,7 +7,9 @@ removes. `knnmt.index.resident` does it on a GPU.
 
 from __future__ import annotations
 
+import math
 import threading
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -80,7 +82,9 @@ def _rerank(queries: Tensor, ids: Tensor, entries: Entries, k: int) -> Found:
     stored = _scratch.room(ids.numel(), entries.dim, entries.key_dtype)
     some_missing = ids.numel() > 0 and int(ids.min()) < 0
     entries.gather((ids.clamp(min=0) if some_missing else ids).reshape(-1), stored)
-    return nearest_first(_distances_of_stored(queries, stored.view(*ids.shape, entries.dim)), ids, k, some_missing)
+    distances_sq = _distances_of_stored(queries, stored.view(*ids.shape, entries.dim))
+    finite = math.isfinite(float(distances_sq.sum()))
+    return nearest_first(distances_sq, ids, k, some_missing or not finite)
 
 
 def _distances_of_stored(queries: Tensor, keys: Tensor) -> Tensor:
@@ -99,6 +103,18 @@ def _distances_of_stored(queries: Tensor, keys: Tensor) -> Tensor:
     return distances_sq
 
 
+class _Block(NamedTuple):
+    """Keys from entry `first` on with their squared norms.
+
+    norms_sq: infinite for entries that are not searched for, so that those are never near
+    """
+
+    first: int
+    keys: Tensor
+    all_norms_sq: Tensor
+    norms_sq: Tensor
+
+
 class ExactIndex:
     """Exact search over the entries of a store from `first` to before `last`."""
 
@@ -106,16 +122,16 @@ class ExactIndex:
         self._entries = entries
         self.first = first
         self.last = entries.entries if last is None else last
-        self._blocks: list[tuple[int, Tensor, Tensor]] | None = None
+        self._blocks: list[_Block] | None = None
 
     def at(self, entries: Entries) -> ExactIndex:
-        """The same search over a later snapshot: what is loaded is kept, what was removed since is masked.
+        """The same search over a later snapshot: what is loaded is kept, what is not searched for any more is masked.
 
         Entries from `first` to before `last` must be the same ones in both.
         """
         later = ExactIndex(entries, self.first, self.last)
         if self._blocks is not None:
-            later._blocks = [(first, keys, later._masked(first, norms_sq)) for first, keys, norms_sq in self._blocks]
+            later._blocks = [later._block(each.first, each.keys, each.all_norms_sq) for each in self._blocks]
         return later
 
     def search(self, queries: Tensor, k: int) -> Found:
@@ -128,24 +144,25 @@ class ExactIndex:
         if self._blocks is None:
             self._blocks = self._load()
         rough = nothing(queries)
-        for first, keys, norms_sq in self._blocks:
-            distances_sq = torch.addmm(norms_sq, queries, keys.float().T, alpha=-2)
+        for block in self._blocks:
+            distances_sq = torch.addmm(block.norms_sq, queries, block.keys.float().T, alpha=-2)
             best, columns = smallest(distances_sq, k + _MORE)
-            rough = merge_top_k([rough, (best, columns + first)], k + _MORE)
+            rough = merge_top_k([rough, (best, columns + block.first)], k + _MORE)
         return rerank(queries, rough[1], self._entries, k)
 
-    def _load(self) -> list[tuple[int, Tensor, Tensor]]:
-        """Blocks of keys with their squared norms, infinite for removed entries, so that those are never near."""
+    def _load(self) -> list[_Block]:
         held = 4 * self._entries.dim * (self.last - self.first) <= _HELD_BYTES
         blocks = []
         for first, stretch in self._entries.blocks(_BLOCK, self.first, self.last):
             keys = shared_tensor(stretch)
             if held:
                 keys = keys.float()
-            blocks.append((first, keys, self._masked(first, keys.float().square().sum(1))))
+            norms_sq = keys.float().square().sum(1)
+            self._entries.require_sound(norms_sq)
+            blocks.append(self._block(first, keys, norms_sq))
         return blocks
 
-    def _masked(self, first: int, norms_sq: Tensor) -> Tensor:
-        if (live := self._entries.live) is None:
-            return norms_sq
-        return norms_sq.masked_fill(~live[first : first + len(norms_sq)], float("inf"))
+    def _block(self, first: int, keys: Tensor, norms_sq: Tensor) -> _Block:
+        live = self._entries.live
+        masked = norms_sq if live is None else norms_sq.masked_fill(~live[first : first + len(keys)], float("inf"))
+        return _Block(first, keys, norms_sq, masked)

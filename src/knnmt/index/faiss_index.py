@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,12 +25,14 @@ from knnmt.index.base import Found, nearest_first, nothing
 from knnmt.index.centres import nearest_centres, train_centres
 from knnmt.index.entries import Entries
 from knnmt.index.exact import rerank
+from knnmt.index.faiss_checks import require_sound
 from knnmt.index.four_bit import FourBitSearch
 from knnmt.index.kinds import Kind, SearchSettings
 from knnmt.threads import FAISS_SPINS, loading
 
 Progress = Callable[[int, int], None]
 _BLOCK = 1 << 16
+_BYTES_BESIDES = 1 << 24
 _TRAIN_AT_LEAST = 1 << 16
 _PER_NEIGHBOUR = 2  # candidates that are measured again for each neighbour asked for, or more
 _BLAS_FROM = 20  # queries; FAISS 1.15 would never use BLAS for fewer than 128,000, and is four times slower for it
@@ -63,16 +66,22 @@ class FaissIndex:
     def __init__(self, index: Any, entries: Entries, settings: SearchSettings) -> None:
         faiss = load_faiss()
         self._index = index
-        # What is set on a pre-transform does not reach the lists behind it, so they are taken out here.
-        self._lists = faiss.try_extract_index_ivf(index) and faiss.downcast_index(faiss.extract_index_ivf(index))
+        # What is asked of a pre-transform does not reach the lists behind it, so all is taken apart here.
+        self._inner = faiss.downcast_index(index)
+        refines = isinstance(self._inner, faiss.IndexRefine)  # which is done here, with the store's own keys
+        if refines:
+            self._inner = faiss.downcast_index(self._inner.base_index)
         self._transforms = []
-        if isinstance(index, faiss.IndexPreTransform):
-            chain = index.chain
+        if isinstance(self._inner, faiss.IndexPreTransform):
+            chain = self._inner.chain
             self._transforms = [faiss.downcast_VectorTransform(chain.at(place)) for place in range(chain.size())]
+            self._inner = faiss.downcast_index(self._inner.index)
+        self._lists: Any = self._inner if isinstance(self._inner, faiss.IndexIVF) else None
+        self._ours = self._lists is not None and not refines  # to train and to fill, faster than FAISS does
         self.entries = entries
         self.settings = settings
         self._compiled: tuple[Entries, FourBitSearch | None] | None = None
-        if self._lists is not None and index.is_trained:
+        if index.is_trained:
             self._take_arrays()
 
     @classmethod
@@ -92,8 +101,12 @@ class FaissIndex:
 
     def _train(self, entries: Entries, kind: Kind, seed: int) -> None:
         """Train the transforms, the centres and the codes on keys chosen by chance."""
-        lists = self._lists
-        keys = _sample(entries, max(_TRAIN_AT_LEAST, kind.training_per_list * lists.nlist), seed)
+        faiss, lists = load_faiss(), self._lists
+        keys = _sample(entries, max(_TRAIN_AT_LEAST, kind.training_per_list * (lists.nlist if lists else 0)), seed)
+        if not self._ours or not isinstance(faiss.downcast_index(lists.quantizer), faiss.IndexFlat):
+            self._index.train(keys)
+            self._take_arrays()
+            return
         for transform in self._transforms:
             transform.train(keys)
             keys = transform.apply(keys)
@@ -107,12 +120,10 @@ class FaissIndex:
         self._take_arrays()
 
     def _take_arrays(self) -> None:
-        """What is faster in PyTorch: the transforms of queries, which are linear, and the way to the nearest lists."""
-        arrays = load_faiss().vector_to_array
-        self._matrices = [
-            (torch.from_numpy(arrays(each.A)).view(each.d_out, each.d_in).T, torch.from_numpy(arrays(each.b)))
-            for each in self._transforms
-        ]
+        """What is faster in PyTorch: the transforms of queries, and the way to the nearest lists."""
+        self._steps = [_in_torch(each) for each in self._transforms]
+        if self._lists is None:
+            return
         count, dim = self._lists.nlist, self._lists.d
         self._centres = torch.from_numpy(self._lists.quantizer.reconstruct_n(0, count)).view(count, dim)
         self._centres_sq = self._centres.square().sum(1)
@@ -123,7 +134,7 @@ class FaissIndex:
         # First, so that what is in it is known if this is interrupted; lists that grow move to other places in memory.
         self.entries, self._compiled = entries, None
         for first, keys in entries.blocks(_BLOCK, self.covered):
-            self._add(_float32(keys))
+            self._add(_numbers(keys, entries))
             progress(first + len(keys), entries.entries)
 
     def fill(self, entries: Entries, progress: Progress = unheard) -> None:
@@ -133,31 +144,33 @@ class FaissIndex:
 
     def _add(self, keys: Array) -> None:
         faiss = load_faiss()
-        if not isinstance(self._lists, faiss.IndexIVFPQ):
+        if not self._ours or not isinstance(self._lists, faiss.IndexIVFPQ):
             self._index.add(keys)
             return
         # FAISS's own way to the lists takes as long as all the rest of building, with thousands of them.
-        queries = torch.from_numpy(keys)
-        parts = [nearest_centres(some, self._centres, self._centres_sq, 1)[1] for some in torch.split(queries, 8192)]
+        reduced = self._reduced(torch.from_numpy(keys)).contiguous()
+        parts = [nearest_centres(some, self._centres, self._centres_sq, 1)[1] for some in torch.split(reduced, 8192)]
         numbers = np.ascontiguousarray(torch.cat(parts)[:, 0].numpy())
-        self._lists.add_core(len(keys), faiss.swig_ptr(keys), None, faiss.swig_ptr(numbers))
+        self._lists.add_core(len(keys), faiss.swig_ptr(reduced.numpy()), None, faiss.swig_ptr(numbers))
+        self._index.ntotal = self._lists.ntotal
 
     @property
     def covered(self) -> int:
         """How many entries are in it."""
         return int(self._index.ntotal)
 
-    @property
-    def settings(self) -> SearchSettings:
-        return self._settings
+    def at(self, entries: Entries, settings: SearchSettings) -> FaissIndex:
+        """The same index over a later snapshot that begins with the entries that are in it, or searched otherwise.
 
-    @settings.setter
-    def settings(self, settings: SearchSettings) -> None:
-        self._settings = settings
-        if self._lists is not None:
-            self._lists.nprobe = min(settings.probes, self._lists.nlist)
-        elif hasattr(self._index, "hnsw"):
-            self._index.hnsw.efSearch = settings.probes
+        Both may be searched at the same time: FAISS's own object is left as it is.
+        """
+        later = copy(self)
+        later.entries, later.settings = entries, settings
+        return later
+
+    @property
+    def _probes(self) -> int:
+        return int(min(self.settings.probes, self._lists.nlist))
 
     def search(self, queries: Tensor, k: int) -> Found:
         """As in `base.Index`, on the CPU.
@@ -196,7 +209,7 @@ class FaissIndex:
     def _search_compiled(self, compiled: FourBitSearch, queries: Tensor, k: int, candidates: int) -> Found:
         reduced = self._reduced(queries)
         products = torch.addmm(self._centres_sq, reduced, self._centres.T, alpha=-2)
-        probes, reach = self._lists.nprobe, self.settings.reach
+        probes, reach = self._probes, self.settings.reach
         distances_sq, ids = compiled.search(queries, reduced, products, k, candidates, probes, reach)
         if reach and bool((ids[:, -1] < 0).any()):
             short = (ids[:, -1] < 0).nonzero()[:, 0]
@@ -215,20 +228,29 @@ class FaissIndex:
         return *nearest_first(rough_sq, ids, k), more
 
     def _propose(self, queries: Tensor, count: int, reach: float) -> Found:
+        faiss, queries = load_faiss(), self._reduced(queries).contiguous()
         if self._lists is None:
-            found = self._index.search(_float32(queries.numpy()), count)
-        else:
-            queries = self._reduced(queries)
-            coarse_sq, lists = nearest_centres(queries, self._centres, self._centres_sq, self._lists.nprobe)
-            if reach:
-                lists = lists.masked_fill_(coarse_sq > reach * coarse_sq[:, :1], -1)
-            found = self._lists.search_preassigned(queries.numpy(), count, lists.numpy(), coarse_sq.numpy())
-        return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+            queue = hasattr(self._inner, "hnsw")
+            asked = faiss.SearchParametersHNSW(efSearch=self.settings.probes) if queue else None
+            found = self._inner.search(queries.numpy(), count, params=asked)
+            return torch.from_numpy(found[0]).clamp_(min=0), torch.from_numpy(found[1])
+        coarse_sq, lists = nearest_centres(queries, self._centres, self._centres_sq, self._probes)
+        if reach:
+            lists = lists.masked_fill_(coarse_sq > reach * coarse_sq[:, :1], -1)
+        found_sq = torch.empty((len(queries), count))
+        ids = torch.empty(found_sq.shape, dtype=torch.long)
+        # Not FAISS's wrapper, which takes the number of probes from the object that other searches share.
+        arrays = [each.contiguous().numpy() for each in (queries, lists, coarse_sq, found_sq, ids)]
+        vectors, *others = map(faiss.swig_ptr, arrays)
+        asked = faiss.SearchParametersIVF(nprobe=self._probes)
+        self._lists.search_preassigned_c(len(queries), vectors, count, *others, False, asked)
+        # Products give squared distances of codes, by rounding a little below 0 where they are very near.
+        return found_sq.clamp_(min=0), ids
 
     def _reduced(self, queries: Tensor) -> Tensor:
-        """Queries as the lists have their keys."""
-        for matrix, bias in self._matrices:
-            queries = torch.addmm(bias, queries, matrix)
+        """Queries, or keys, as they are behind the transforms."""
+        for step in self._steps:
+            queries = step(queries)
         return queries
 
     def write(self, path: Path) -> str:
@@ -247,17 +269,33 @@ class FaissIndex:
         return digest.hexdigest()
 
     @classmethod
-    def read(cls, path: Path, entries: Entries, settings: SearchSettings) -> FaissIndex:
-        """An index from its file; `knnmt.index.saved` sees that it is the right file: FAISS trusts it."""
+    def read(cls, path: Path, entries: Entries, settings: SearchSettings, covered: int) -> FaissIndex:
+        """An index of the first `covered` entries from its file; `knnmt.index.saved` sees that it is the right file."""
         faiss = load_faiss()
+        advice = "`knnmt index` builds it again."
         try:
+            # Nothing that is in the file takes more than all of it.
+            faiss.set_deserialization_vector_byte_limit(path.stat().st_size + _BYTES_BESIDES)
             index = faiss.read_index(str(path))
-        except RuntimeError as error:
+            require_sound(faiss, index, entries.dim, covered)
+        except (RuntimeError, MemoryError, OSError) as error:
             reason = str(error).rpartition("Error: ")[2]
             raise DatastoreDamagedError(
-                f"{path}: FAISS {faiss.__version__} cannot read it ({reason}). `knnmt index` builds it again."
+                f"{path}: FAISS {faiss.__version__} cannot read it ({reason}). {advice}"
             ) from error
+        except ValueError as error:
+            raise DatastoreDamagedError(f"{path}: not an index of this store: {error}. {advice}") from error
         return cls(index, entries, settings)
+
+
+def _in_torch(transform: Any) -> Callable[[Tensor], Tensor]:
+    """A trained transform of vectors, (rows, dim) float32."""
+    faiss = load_faiss()
+    if not isinstance(transform, faiss.LinearTransform):
+        return lambda vectors: torch.from_numpy(transform.apply(_float32(vectors.numpy())))
+    matrix = torch.from_numpy(faiss.vector_to_array(transform.A)).view(transform.d_out, transform.d_in).T
+    bias = torch.from_numpy(faiss.vector_to_array(transform.b)) if transform.have_bias else torch.zeros(1)
+    return lambda vectors: torch.addmm(bias, vectors, matrix)
 
 
 def _sample(entries: Entries, count: int, seed: int) -> Array:
@@ -265,7 +303,14 @@ def _sample(entries: Entries, count: int, seed: int) -> Array:
     chosen = np.arange(entries.entries)
     if count < entries.entries:
         chosen = np.sort(np.random.default_rng(seed).choice(entries.entries, count, replace=False))
-    return _float32(entries.keys_of(chosen))
+    return _numbers(entries.keys_of(chosen), entries)
+
+
+def _numbers(keys: Array, entries: Entries) -> Array:
+    """Keys in float32; FAISS makes nothing of those that are no finite numbers."""
+    if not np.isfinite(keys).all():
+        raise DatastoreDamagedError(f"{entries.path}: a key is no finite number. See: knnmt verify")
+    return _float32(keys)
 
 
 def _float32(keys: Array) -> Array:

@@ -87,6 +87,9 @@ class FourBitSearch:
         twice its product with the reduced query. All float32, on the CPU.
         """
         rows = len(queries)
+        shapes = (self._keys.dimensions, self._lists.dimensions, self._lists.count)
+        if tuple(each.shape for each in (queries, reduced, products)) != tuple((rows, width) for width in shapes):
+            raise ValueError(f"expected queries of {shapes[0]} dimensions, got {tuple(queries.shape)}")  # or memory
         distances_sq, ids = torch.empty((rows, k)), torch.empty((rows, k), dtype=torch.long)
         given = [each.contiguous() for each in (queries, reduced, products)]
         self._search(

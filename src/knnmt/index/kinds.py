@@ -10,6 +10,7 @@ from knnmt.config import check
 
 EXACT = "exact"
 _MOST_LISTS = 4096
+_MOST = 1 << 24  # probes or candidates; compiled code counts in 32 bits
 _LEAST_PER_LIST = 39  # below that, FAISS itself calls the training of a list's centre poor
 
 
@@ -28,9 +29,10 @@ class SearchSettings:
     reach: float = 0.0
 
     def __post_init__(self) -> None:
-        check(self.probes >= 1, f"probes must be at least 1, got {self.probes}")
-        check(self.candidates >= 0, f"candidates must be at least 0, got {self.candidates}")
-        check(self.reach == 0 or self.reach >= 1, f"reach must be 0, or at least 1, got {self.reach}")
+        check(1 <= self.probes <= _MOST, f"probes must lie between 1 and {_MOST:,}, got {self.probes}")
+        check(0 <= self.candidates <= _MOST, f"candidates must lie between 0 and {_MOST:,}, got {self.candidates}")
+        sound = self.reach == 0 or 1 <= self.reach < math.inf
+        check(sound, f"reach must be 0, or a number of at least 1, got {self.reach}")
 
     @property
     def signature(self) -> str:

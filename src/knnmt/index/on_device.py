@@ -61,7 +61,8 @@ class DeviceIndex:
                 blocks = (shared_tensor(keys) for _, keys in self._entries.blocks(LOADED, self.first, self.last))
                 count = max(0, self.last - self.first)
                 with torch.inference_mode(False), torch.no_grad():  # or removed keys could not be masked afterwards
-                    keys = ResidentKeys(blocks, count, self._entries.dim, self._entries.key_dtype, self._device)
+                    shape = (count, self._entries.dim, self._entries.key_dtype)
+                    keys = ResidentKeys(blocks, *shape, self._device, self._entries.require_sound)
                 self._keys = self._ready(keys)
             return self._keys
 

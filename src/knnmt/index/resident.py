@@ -12,7 +12,7 @@ captured in a CUDA graph once the first search has loaded the keys. The same cod
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -104,8 +104,15 @@ class ResidentKeys:
     """
 
     def __init__(
-        self, blocks: Iterable[Tensor], count: int, dim: int, dtype: torch.dtype, device: torch.device
+        self,
+        blocks: Iterable[Tensor],
+        count: int,
+        dim: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        require_sound: Callable[[Tensor], None] = lambda _: None,
     ) -> None:
+        """require_sound: is called with the keys' mean, which is finite if all keys are"""
         self.count, self.dim, self.device = count, dim, device
         self._scan = Scan(count, dim, device)
         as_stored = dtype == torch.float16
@@ -117,6 +124,7 @@ class ResidentKeys:
         parts = torch.split(self.keys, LOADED)
         total = sum((part.sum(0, dtype=torch.float64) for part in parts), torch.zeros(dim, device=device).double())
         self.mean = (total / max(count, 1)).float()
+        require_sound(self.mean)
         farthest = max((float((part.float() - self.mean).abs().max()) for part in parts if count), default=1.0)
         # By a power of two that leaves room for queries many times as far away as any key.
         self.scale = 1.0 if as_stored else 2.0 ** min(10, 5 - math.ceil(math.log2(max(farthest, 1e-30))))

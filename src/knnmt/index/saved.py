@@ -10,25 +10,33 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
+from knnmt.config import check
 from knnmt.datastore.lock import writer_lock
-from knnmt.datastore.manifest import INDEXES, StoredFile, checksum
-from knnmt.datastore.publication import publish_file, storage_errors
+from knnmt.datastore.manifest import INDEX_RECORD, INDEXES, StoredFile, checksum
+from knnmt.datastore.publication import SCRATCH, clear_files, publish_file, require_directory, storage_errors
 from knnmt.datastore.store import Datastore
-from knnmt.errors import DatastoreDamagedError, DatastoreVersionError, SettingError
+from knnmt.errors import DatastoreDamagedError, DatastoreVersionError, MissingDependencyError, SettingError
 from knnmt.index.entries import Entries, shared_beginning
 from knnmt.index.faiss_index import FaissIndex, Progress, unheard
-from knnmt.index.kinds import EXACT, SearchSettings, kind_named
+from knnmt.index.kinds import EXACT, KINDS, SearchSettings, kind_named
+from knnmt.records import as_record, parse_json, shown
+from knnmt.regular_files import open_regular, read_regular
 
 FORMAT = "knnmt index"
 VERSION = 1
-_RECORD = "index.json"
 _SCRATCH = "written.faiss"
+# Every name that is written below `indexes/`, with what it is called before it is whole; the record and lock aside.
+_FILES = rf"[a-z0-9-]+-g\d+-[0-9a-f]{{12}}\.faiss|written\.faiss|\.(written\.faiss|index\.json){SCRATCH}"
 _FELT = 10_000  # entries newer than an index, from which exact search of them takes its time
 _GROWTH = 0.5  # of the entries it was trained on, how many more it takes before it is better trained anew
 
@@ -53,6 +61,12 @@ class SavedIndex:
     stored: StoredFile | None = None
     fidelity: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        check(self.kind == EXACT or self.kind in KINDS, f"no index is called {shown(self.kind)}")
+        check(self.generation >= 1, f"generation must be at least 1, got {self.generation}")
+        counts = (self.entries, self.trained_entries, self.seed)
+        check(min(counts) >= 0, f"entries, trained_entries and seed cannot be negative, got {counts}")
+
     def fits(self, segments: Sequence[str]) -> bool:
         """Whether a store of these segments begins with those covered, so that ids are the same; else it is stale."""
         return shared_beginning(self.covers, segments) == len(self.covers)
@@ -60,10 +74,11 @@ class SavedIndex:
 
 def read_saved(store: Datastore) -> SavedIndex | None:
     """The record of a store's index, or None where there is none."""
-    path = store.path / INDEXES / _RECORD
+    path = store.path / INDEXES / INDEX_RECORD
     advice = f"`knnmt index {store.path}` builds it again."
+    require_directory(path.parent)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(read_regular(path))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -72,8 +87,8 @@ def read_saved(store: Datastore) -> SavedIndex | None:
         raise DatastoreDamagedError(f"{path}: expected the record of an index, found something else. {advice}")
     if content.get("version") != VERSION:
         raise DatastoreVersionError(
-            f"{path}: written in version {content.get('version')} of the format; this knnmt reads version {VERSION}. "
-            f"Use the knnmt that fits it, or: {advice}"
+            f"{path}: written in version {shown(content.get('version'))} of the format; this knnmt reads version "
+            f"{VERSION}. Use the knnmt that fits it, or: {advice}"
         )
     if content.pop("checksum", None) != checksum(content):
         raise DatastoreDamagedError(
@@ -81,27 +96,31 @@ def read_saved(store: Datastore) -> SavedIndex | None:
         )
     del content["format"], content["version"]
     try:
-        settings, covers = SearchSettings(**content.pop("settings")), tuple(content.pop("covers"))
-        stored = content.pop("stored")
-        return SavedIndex(**content, settings=settings, covers=covers, stored=stored and StoredFile(**stored))
-    except (TypeError, KeyError) as error:
-        raise DatastoreDamagedError(f"{path}: a field is missing or unknown ({error}). {advice}") from error
+        return as_record(SavedIndex, content)
+    except ValueError as error:
+        raise DatastoreDamagedError(f"{path}: {error}. {advice}") from error
 
 
 def check_saved(store: Datastore) -> list[StoredFile]:
-    """Read every byte of a store's index against its record; the file, where there is one."""
+    """Read every byte of a store's index against its record, and what it says; the file, where there is one."""
     saved = read_saved(store)
-    files = [] if saved is None or saved.stored is None else [saved.stored]
-    for stored in files:
-        _require_unaltered(store, stored)
-    return files
+    if saved is None or saved.stored is None:
+        return []
+    _require_unaltered(store, saved.stored)
+    entries = Entries(store)
+    if saved.fits(entries.segment_names()):  # or it is not used
+        with suppress(MissingDependencyError):
+            open_saved(store, saved, entries)
+    return [saved.stored]
 
 
 def _require_unaltered(store: Datastore, stored: StoredFile) -> None:
     path = store.path / INDEXES / stored.file
     advice = f"`knnmt index {store.path}` builds it again."
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
+            if (size := os.fstat(file.fileno()).st_size) != stored.bytes:
+                raise DatastoreDamagedError(f"{path}: expected {stored.bytes:,} bytes, found {size:,}. {advice}")
             found = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DatastoreDamagedError(f"{path}: cannot be read: {error.strerror or error}. {advice}") from error
@@ -116,7 +135,10 @@ def open_saved(store: Datastore, saved: SavedIndex, entries: Entries) -> FaissIn
     if saved.stored is None:
         raise SettingError(f"{store.path}: its index is {saved.kind}, which has no file to open")
     _require_unaltered(store, saved.stored)
-    return FaissIndex.read(store.path / INDEXES / saved.stored.file, entries, saved.settings)
+    advice = f"`knnmt index {store.path}` builds it again."
+    if not saved.fits(entries.segment_names()) or saved.entries != entries.first_entry(len(saved.covers)):
+        raise DatastoreDamagedError(f"{store.path}: its index is not of the entries that its record says. {advice}")
+    return FaissIndex.read(store.path / INDEXES / saved.stored.file, entries, saved.settings, saved.entries)
 
 
 def build_index(
@@ -208,6 +230,7 @@ def _build(
 
 def _save(directory: Path, index: FaissIndex, saved: SavedIndex) -> SavedIndex:
     """Write the index, then publish its record with all that the file decides."""
+    _require_searchable(index, saved.kind)
     scratch = directory / _SCRATCH
     sha256 = index.write(scratch)
     stored = StoredFile(f"{saved.kind}-g{saved.generation}-{sha256[:12]}.faiss", scratch.stat().st_size, sha256)
@@ -219,33 +242,54 @@ def _save(directory: Path, index: FaissIndex, saved: SavedIndex) -> SavedIndex:
     return saved
 
 
+def _require_searchable(index: FaissIndex, kind: str) -> None:
+    """Refuse an index that would fail, or find nothing, at every translation: one's own recipe may be such."""
+    entries = index.entries
+    live = [0] if entries.live is None else entries.live[: index.covered].nonzero()[:1, 0].tolist()
+    if not index.covered or not live:
+        return
+    query = torch.from_numpy(entries.keys_of(np.array(live))).float()
+    try:
+        found, reason = int(index.search(query, 1)[1]), "it finds nothing"
+    except Exception as error:  # FAISS has many kinds of its own
+        found, reason = -1, str(error).rpartition("Error: ")[2] or repr(error)
+    if found < 0:
+        raise SettingError(f"an index of the kind {kind!r} cannot be searched ({reason}); it was not saved")
+
+
 def _publish(directory: Path, saved: SavedIndex) -> None:
     body = {"format": FORMAT, "version": VERSION, **asdict(saved)}
     text = json.dumps({**body, "checksum": checksum(body)}, indent=1).encode()
-    publish_file(directory / _RECORD, lambda file: file.write(text))
+    publish_file(directory / INDEX_RECORD, lambda file: file.write(text))
 
 
 @contextmanager
 def _writing(store: Datastore) -> Iterator[Path]:
     """Hold the lock of the indexes' directory; before and after, files that no record names are cleared away."""
     directory = store.path / INDEXES
+    require_directory(directory)
     with storage_errors(directory):
         directory.mkdir(exist_ok=True)
     with writer_lock(directory):
         _clear_leftovers(store, directory)
+        before = _changed(directory)
         try:
             yield directory
         finally:
-            _clear_leftovers(store, directory)
+            _clear_leftovers(store, directory, published=_changed(directory) != before)
 
 
-def _clear_leftovers(store: Datastore, directory: Path) -> None:
+def _changed(directory: Path) -> int:
+    """When the record was last written, in nanoseconds; 0 where there is none."""
+    try:
+        return (directory / INDEX_RECORD).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _clear_leftovers(store: Datastore, directory: Path, published: bool = False) -> None:
     try:
         saved = read_saved(store)
     except (DatastoreDamagedError, DatastoreVersionError):
         return  # whoever builds publishes a sound record; then it is known what is left over
-    named = {"lock", _RECORD, saved.stored.file if saved and saved.stored else ""}
-    with storage_errors(directory):
-        for path in directory.iterdir():
-            if path.name not in named:
-                path.unlink()
+    clear_files(directory, _FILES, {saved.stored.file} if saved and saved.stored else (), published)

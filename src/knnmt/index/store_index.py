@@ -5,6 +5,9 @@ What the saved index covers is searched with it, entries newer than it exactly, 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from threading import Lock
+
 import torch
 from torch import Tensor
 
@@ -18,30 +21,29 @@ from knnmt.index.on_device import DeviceIndex
 from knnmt.index.saved import SavedIndex, open_saved, read_saved
 
 Part = ExactIndex | DeviceIndex
-Taken = tuple[SavedIndex | None, FaissIndex | None, MissingDependencyError | None]
 _MANY = 20_000  # entries from which exact search is felt
 _CLUSTERED_FROM = 500_000  # entries from which clustered search on a GPU is faster than exact search
 
 
-class StoreIndex:
-    """Search over what a store holds, removed entries left out. It shows one generation until `refresh`.
+@dataclass(frozen=True, slots=True, eq=False)
+class IndexSnapshot:
+    """Search over a store as it was at one time, removed entries left out. Threads may share it.
 
-    exact: pass over a saved index, and on a GPU search large stores exactly, too
-    entries: the snapshot that entry ids belong to
-    saved: the record of the store's index, used or not
+    store: that generation; entries: what entry ids belong to
+    tail: searches of the entries that the saved index does not hold
+    saved: the record of the store's index, used or not; approximate: the index itself, None where all is searched
+        exactly; missing: the package that it lacks; damaged: why its record cannot be read
+    advises: whether a saved index would be used at all
     """
 
-    def __init__(self, store: Datastore, device: torch.device | str = "cpu", exact: bool = False) -> None:
-        self._store = store
-        self._device = torch.device(device)
-        self._exact = exact
-        self.entries = Entries(store)
-        self.saved: SavedIndex | None = None
-        self._index: FaissIndex | None = None
-        self._missing: MissingDependencyError | None = None
-        self._damaged: DatastoreError | None = None
-        self._tail: list[Part] = []
-        self._show(self.entries)
+    store: Datastore
+    entries: Entries
+    tail: tuple[Part, ...]
+    saved: SavedIndex | None = None
+    approximate: FaissIndex | None = None
+    missing: MissingDependencyError | None = None
+    damaged: DatastoreError | None = None
+    advises: bool = True
 
     def search(self, queries: Tensor, k: int) -> Found:
         """As in `base.Index`; the results are where the queries are."""
@@ -52,71 +54,22 @@ class StoreIndex:
     @property
     def parts(self) -> list[Index]:
         """What is searched; no entry is in two of them."""
-        return [*([self._index] if self._index else []), *self._tail]
-
-    def refresh(self) -> bool:
-        """Move to the store's newest generation and index; True if anything changed. What stays is not read again."""
-        before = self.entries.records, self.saved
-        self._move()
-        if self._stale:  # or made of a generation that was published just after we looked
-            self._move()
-        return before != (self.entries.records, self.saved)
-
-    def _move(self) -> None:
-        self._store.refresh()
-        # By what it is made of: a store that was made anew at the same place may have the same generation.
-        moved = self.entries.records != [segment.record for segment in self._store.segments]
-        self._show(Entries(self._store, self.entries) if moved else self.entries)
-
-    def _show(self, entries: Entries) -> None:
-        """Take up a snapshot and the newest index, and search exactly what that leaves; an error changes nothing."""
-        saved, index, missing = self._newest_index(entries)
-        covered = index.covered if index else 0
-        same = entries.first_entry(entries.segments_shared_with(self.entries))
-        kept = [part for part in self._tail if covered == self._covered and part.last <= same]
-        if index is not None and saved is not None:
-            index.entries, index.settings = entries, saved.settings
-        self._tail = extended(kept, entries, covered, self._device, not self._exact)
-        self.entries, self.saved, self._index, self._missing = entries, saved, index, missing
-
-    def _newest_index(self, entries: Entries) -> Taken:
-        """The record of the store's index, the index if it can be used, and the package it lacks."""
-        self._damaged = None
-        try:
-            saved = None if self._exact or self._device.type != "cpu" else read_saved(self._store)
-        except (DatastoreDamagedError, DatastoreVersionError) as error:  # the store itself is sound
-            self._damaged = error
-            saved = None
-        if saved is None or saved.stored is None or not saved.fits(entries.segment_names()):
-            return saved, None, None
-        if self._index is not None and self.saved is not None and saved.stored == self.saved.stored:
-            return saved, self._index, None
-        try:
-            return saved, open_saved(self._store, saved, entries), None
-        except MissingDependencyError as error:
-            return saved, None, error
-        except DatastoreDamagedError:
-            if read_saved(self._store) == saved:
-                raise
-            return self._newest_index(entries)  # another process has put a newer one in its place
+        return [*([self.approximate] if self.approximate else []), *self.tail]
 
     @property
-    def _covered(self) -> int:
-        return self._index.covered if self._index else 0
+    def covered(self) -> int:
+        """How many entries the saved index holds."""
+        return self.approximate.covered if self.approximate else 0
 
     @property
-    def _stale(self) -> bool:
+    def stale(self) -> bool:
+        """Whether the saved index is of another state of the store."""
         return self.saved is not None and not self.saved.fits(self.entries.segment_names())
-
-    @property
-    def approximate(self) -> FaissIndex | None:
-        """The saved index that most entries are searched with, or None where all are searched exactly."""
-        return self._index
 
     @property
     def clustered(self) -> DeviceIndex | None:
         """The part of the entries that is searched in clusters on a GPU, if there is one."""
-        first = self._tail[0] if self._tail else None
+        first = self.tail[0] if self.tail else None
         return first if isinstance(first, DeviceIndex) and first.clustered else None
 
     @property
@@ -126,39 +79,147 @@ class StoreIndex:
             newer = self.entries.entries - part.last
             tail = f"; exact for {newer:,} newer ones" if newer else ""
             return f"clusters, {part.clusters.settings.in_words}, {part.last:,} entries{tail}"
-        if self._index is None or self.saved is None:
+        if self.approximate is None or self.saved is None:
             return f"exact, {self.entries.entries:,} entries"
-        newer = self.entries.entries - self._covered
+        newer = self.entries.entries - self.covered
         tail = f"; exact for {newer:,} newer ones" if newer else ""
-        return f"{self.saved.kind}, {self._index.settings.in_words}, {self._covered:,} entries{tail}"
+        return f"{self.saved.kind}, {self.approximate.settings.in_words}, {self.covered:,} entries{tail}"
 
     @property
     def signature(self) -> str:
         """What a published score must say of the search."""
         if (part := self.clustered) is not None:
             return f"clusters/{part.clusters.settings.signature}"
-        if self._index is None or self.saved is None:
+        if self.approximate is None or self.saved is None:
             return "exact"
-        return f"{self.saved.kind}/{self._index.settings.signature}"
+        return f"{self.saved.kind}/{self.approximate.settings.signature}"
 
     @property
     def hint(self) -> str | None:
         """What would make the search better, or None."""
-        if self._exact or self._device.type != "cpu":
+        if not self.advises:
             return None
-        command = f"`knnmt index {self._store.path}`"
-        if self._damaged is not None:
-            return f"searched exactly, for its index cannot be used: {self._damaged}"
-        if self._missing is not None:
-            return f"searched exactly, for {self._missing}"
-        if self._stale:
+        command = f"`knnmt index {self.store.path}`"
+        if self.damaged is not None:
+            return f"searched exactly, for its index cannot be used: {self.damaged}"
+        if self.missing is not None:
+            return f"searched exactly, for {self.missing}"
+        if self.stale:
             return f"searched exactly, for the index is of an earlier state of the store; {command} builds it again"
-        known = self.saved.entries if self.saved and self.saved.stored is None else self._covered
-        if self.entries.entries <= max(known + _MANY, 2 * known if self._index is None else 0):
+        known = self.saved.entries if self.saved and self.saved.stored is None else self.covered
+        if self.entries.entries <= max(known + _MANY, 2 * known if self.approximate is None else 0):
             return None
-        if self._index is None:
+        if self.approximate is None:
             return f"searched exactly; {command} makes it faster"
         return f"entries newer than the index are searched exactly; {command} takes them in"
+
+
+class StoreIndex:
+    """Search over what a store holds. It shows one generation until `refresh`.
+
+    exact: pass over a saved index, and on a GPU search large stores exactly, too
+    snapshot: what it shows; taken up whole, in one step, so that whoever holds the one before goes on with that
+    """
+
+    def __init__(self, store: Datastore, device: torch.device | str = "cpu", exact: bool = False) -> None:
+        self._store = store
+        self._device = torch.device(device)
+        self._exact = exact
+        self._refreshing = Lock()
+        self.snapshot = self._newest(store.pinned(), None)
+
+    def search(self, queries: Tensor, k: int) -> Found:
+        """As in `base.Index`; the results are where the queries are."""
+        return self.snapshot.search(queries, k)
+
+    def refresh(self) -> bool:
+        """Move to the store's newest generation and index; True if anything changed. What stays is not read again.
+
+        An error changes nothing.
+        """
+        with self._refreshing:
+            before = self.snapshot
+            now = self._move(before)
+            if now.stale:  # or made of a generation that was published just after we looked
+                now = self._move(now)
+            self.snapshot = now
+            return now is not before
+
+    def _move(self, before: IndexSnapshot) -> IndexSnapshot:
+        self._store.refresh()
+        return self._newest(self._store.pinned(), before)
+
+    def _newest(self, store: Datastore, before: IndexSnapshot | None) -> IndexSnapshot:
+        """A generation with the newest index, and exact search of what that leaves."""
+        # By what it is made of: a store that was made anew at the same place may have the same generation.
+        records = [segment.record for segment in store.segments]
+        same = before is not None and before.entries.records == records
+        advises = not self._exact and self._device.type == "cpu"
+        damaged: DatastoreError | None = None
+        try:
+            saved = read_saved(store) if advises else None
+        except (DatastoreDamagedError, DatastoreVersionError) as error:  # the store itself is sound
+            saved, damaged = None, error
+        if before and same and saved == before.saved and damaged is before.damaged is None:
+            return before
+        entries = before.entries if before and same else Entries(store, before.entries if before else None)
+        saved, index, missing = _index_of(store, saved, entries, before)
+        kept: list[Part] = []
+        covered = index.covered if index else 0
+        if before is not None and covered == before.covered:
+            shared = entries.entries_shared_with(before.entries)
+            kept = [part for part in before.tail if part.last <= shared]
+        tail = extended(kept, entries, covered, self._device, not self._exact)
+        return IndexSnapshot(store, entries, tuple(tail), saved, index, missing, damaged, advises)
+
+    # What it shows now ------------------------------------------------------------------------------------------------
+
+    @property
+    def entries(self) -> Entries:
+        return self.snapshot.entries
+
+    @property
+    def saved(self) -> SavedIndex | None:
+        return self.snapshot.saved
+
+    @property
+    def approximate(self) -> FaissIndex | None:
+        return self.snapshot.approximate
+
+    @property
+    def clustered(self) -> DeviceIndex | None:
+        return self.snapshot.clustered
+
+    @property
+    def description(self) -> str:
+        return self.snapshot.description
+
+    @property
+    def signature(self) -> str:
+        return self.snapshot.signature
+
+    @property
+    def hint(self) -> str | None:
+        return self.snapshot.hint
+
+
+def _index_of(
+    store: Datastore, saved: SavedIndex | None, entries: Entries, before: IndexSnapshot | None
+) -> tuple[SavedIndex | None, FaissIndex | None, MissingDependencyError | None]:
+    """The record of the store's index, the index if it can be used, and the package it lacks."""
+    if saved is None or saved.stored is None or not saved.fits(entries.segment_names()):
+        return saved, None, None
+    if before and before.approximate and before.saved and saved.stored == before.saved.stored:
+        return saved, before.approximate.at(entries, saved.settings), None
+    try:
+        return saved, open_saved(store, saved, entries), None
+    except MissingDependencyError as error:
+        return saved, None, error
+    except DatastoreDamagedError:
+        newer = read_saved(store)
+        if newer == saved:
+            raise
+        return _index_of(store, newer, entries, before)  # another process has put a newer one in its place
 
 
 def extended(

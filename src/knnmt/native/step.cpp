@@ -32,6 +32,7 @@ struct Mixture {
     float weight;          // the largest λ
     int32_t fades;         // 0: λ is the weight, and what follows is not used
     float scale, width, sentence_scale, sentence_width;
+    float same_distance;   // up to about which an entry is of the very same state
 };
 }
 
@@ -49,6 +50,20 @@ float distance_sq_below(float limit, const float* query, const float* key, int d
 bool found_some(float nearest_sq, int64_t id) { return id >= 0 && nearest_sq < std::numeric_limits<float>::infinity(); }
 
 float log_sigmoid(float x) { return std::min(x, 0.0f) - std::log1p(std::exp(-std::fabs(x))); }
+
+// As in knnmt.retrieval.combiner.
+constexpr float SAME_WEIGHT = 0.99f, LOG_ADVANTAGE = 9.0f;
+
+float sameness(float distance_sq, float same_distance) {
+    const float part = distance_sq / (same_distance * same_distance);
+    return std::exp(-part * part);
+}
+
+// log(exp(a) + exp(b)), where a may be -inf
+float log_add(float a, float b) {
+    const float larger = std::max(a, b), smaller = std::min(a, b);
+    return larger == -std::numeric_limits<float>::infinity() ? larger : larger + std::log1p(std::exp(smaller - larger));
+}
 
 }  // namespace
 
@@ -135,10 +150,13 @@ bool knnmt_mix(const Mixture* mixture, int32_t sentences, int32_t width, int32_t
             if (!found_some(near_sq[0], near[0])) continue;
             const float distance = std::sqrt(near_sq[0]);
             float log_lambda = std::log(mixture->weight);
-            if (mixture->fades)
+            if (mixture->fades) {
                 log_lambda += log_sigmoid((mixture->scale - distance) / mixture->width) +
                               log_sigmoid((mixture->sentence_scale - mean) / mixture->sentence_width) +
                               std::log1p(-std::min(distance / mixture->scale, 1.0f) / (std::max(steps[sentence], 1.0f) + 1));
+                log_lambda = log_add(log_lambda, std::log1p(-std::exp(log_lambda)) +
+                                                     std::log(SAME_WEIGHT * sameness(near_sq[0], mixture->same_distance)));
+            }
             const float lambda = std::min(std::exp(log_lambda), MOST);
             offsets[row] = std::log1p(-lambda);
             if (!(log_lambda > -std::numeric_limits<float>::infinity())) continue;
@@ -146,6 +164,7 @@ bool knnmt_mix(const Mixture* mixture, int32_t sentences, int32_t width, int32_t
             int32_t count = 0;
             for (; count < k && near[count] >= 0; ++count) {
                 weights[count] = std::exp((near_sq[0] - near_sq[count]) / mixture->temperature);
+                if (mixture->fades) weights[count] *= std::exp(LOG_ADVANTAGE * sameness(near_sq[count], mixture->same_distance));
                 if (counts) weights[count] *= counts[near[count]];
                 total += weights[count];
             }
@@ -162,8 +181,7 @@ bool knnmt_mix(const Mixture* mixture, int32_t sentences, int32_t width, int32_t
                     }
                 if (earlier || !(weight > 0)) continue;  // changed when that one's turn came, or not at all
                 float& score = scores[row * stride + token];
-                const float added = log_share + std::log(weight);
-                score = std::max(score, added) + std::log1p(std::exp(-std::fabs(score - added)));
+                score = log_add(score, log_share + std::log(weight));
             }
         }
     }

@@ -48,6 +48,7 @@ def tuned_settings(
         best, loss = found.fading, found.fading_loss
     else:
         loss, best = as_published(positions, config)
+    best = replace(best, forms=False)  # nothing but retrieval is compared
     return {"settings": settings_of(best), "loss": loss, "alone": positions.loss(None), "pairs": len(few)}
 
 
@@ -56,7 +57,7 @@ def as_published(positions: Positions, fast: FastConfig | None = None) -> tuple[
 
     After pruning an entry weighs as much as any other: the paper's code counts what was merged, and never asks.
     """
-    positions = replace(positions, log_counts=None)
+    positions = replace(positions, log_counts=(positions.log_counts[1],) * 2)
     plain = RetrievalConfig(k=1, interpolation_weight=0.0, temperature=1.0, use_counts=False, fast=fast)
     scale = spread_of(positions.first(DEFAULT_K).distances_sq)
     width = positions.distances_sq.shape[1]

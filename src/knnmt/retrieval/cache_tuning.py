@@ -170,7 +170,8 @@ def divergence(base: Tensor, own: Mixture, other: Mixture) -> Tensor:
 def _mixture(opened: OpenStore, decoded: DecodedStates, config: RetrievalConfig, neighbours: Neighbours) -> Mixture:
     nearest_sq = neighbours.distances_sq[:, 0]
     so_far = _so_far(decoded, nearest_sq)
-    weights, log_lambda = DistanceCombiner(config)(neighbours, opened.counts(neighbours.ids), so_far)
+    counts = opened.counts(neighbours.ids, config.use_counts)
+    weights, log_lambda = DistanceCombiner(config, opened.same_distance)(neighbours, counts, so_far)
     return neighbours.tokens, weights.exp(), log_lambda.exp()
 
 

@@ -17,6 +17,7 @@ from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreDamagedError, SettingError
 from knnmt.index.base import Found
+from knnmt.records import as_record
 from knnmt.retrieval.held_out import HeldOutQueries
 from knnmt.retrieval.likelihood import FadingGrid, Positions, best_fixed, model_probabilities, spread
 
@@ -75,10 +76,9 @@ class Calibration:
         if section is None:
             return None
         try:
-            distances = tuple(float(each) for each in section["nearest_distances"])
-            known = cls(**{**section, "nearest_distances": distances, "fading": Fading(**section["fading"])})
+            known = as_record(cls, section)
             known.config(), known.config(fading=False), known.nearest_distance(0.5)  # or they fail where they are used
-        except (TypeError, KeyError, ValueError, SettingError) as error:
+        except (ValueError, SettingError) as error:
             raise DatastoreDamagedError(
                 f"{store}: its estimated settings lack a field, have an unknown one or a wrong value ({error}); "
                 f"`knnmt index {store}` estimates them again."
@@ -95,11 +95,13 @@ def calibrate(held_out: HeldOutQueries, found: Found, engine: Engine[State]) -> 
     if not bool(present.any()):
         return None
     distances_sq, ids, tokens = found[0][present], found[1][present], held_out.tokens[present]
+    counts = held_out.entries.counts
     positions = Positions(
         base=model_probabilities(engine, held_out.queries[present], tokens),
         distances_sq=distances_sq,
         matches=held_out.entries.values[ids.clamp(min=0)] == tokens[:, None],
         sentences=held_out.sentences[present],
+        log_counts=(None if counts is None else counts[ids.clamp(min=0)].log(), None),
     )
     temperatures = [spread(distances_sq) * each for each in _TEMPERATURES]
     fixed_loss, temperature, weight = min(best_fixed(positions, temperatures, _FIXED_WEIGHTS))

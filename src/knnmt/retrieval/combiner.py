@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,6 +14,9 @@ from torch.nn import functional
 from knnmt.config import Fading, RetrievalConfig
 from knnmt.retrieval.distribution import log_weights
 from knnmt.retrieval.neighbours import Neighbours
+
+SAME_WEIGHT = 0.99  # the least λ of a state that the memory holds
+LOG_ADVANTAGE = 9.0  # of an entry of the same state over others, as the logarithm of a factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,10 @@ class SentenceSoFar:
 
 
 class Combiner(Protocol):
-    """Looks at neighbours after the search."""
+    """Looks at neighbours after the search.
+
+    One that results are published of, or kept of, has a method `signature`, too (`retriever.Signed`).
+    """
 
     def __call__(self, neighbours: Neighbours, counts: Tensor | None, sentence: SentenceSoFar) -> tuple[Tensor, Tensor]:
         """Log-weights (rows, k) whose exponentials sum to 1, and log λ (rows,); -inf for rows without neighbours.
@@ -39,19 +46,40 @@ class Combiner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DistanceCombiner:
-    """Equation 2 for the weights, with merge counts where there are any; λ fixed, or fading with distance."""
+    """Equation 2 for the weights, with counts where there are any; λ fixed, or fading with distance.
+
+    A decoder state is a function of the source and the target so far. An entry at hardly any distance is therefore of
+    the very same text, and says how the memory goes on from there. So where λ fades, such entries outweigh others
+    (`LOG_ADVANTAGE`), and λ is at least `SAME_WEIGHT`, whatever the settings and the rest of the sentence say.
+
+    same_distance: up to about which distance an entry is of the same text (`OpenStore.same_distance`)
+    """
 
     config: RetrievalConfig
+    same_distance: float
+
+    def signature(self) -> str:
+        """Settings of its own, whatever those of the call are."""
+        return f"distance/{hashlib.sha256(repr(self.config).encode()).hexdigest()[:12]}"
 
     def __call__(self, neighbours: Neighbours, counts: Tensor | None, sentence: SentenceSoFar) -> tuple[Tensor, Tensor]:
-        config = self.config
-        log_counts = counts.log() if counts is not None and config.use_counts else None
-        weights = log_weights(neighbours.distances_sq, config.squared_temperature, log_counts)
-        nearest_sq = neighbours.distances_sq[:, 0]
+        config, distances_sq = self.config, neighbours.distances_sq
+        bonus = None if counts is None else counts.log()
+        if config.fades:
+            same = sameness(distances_sq, self.same_distance)
+            bonus = LOG_ADVANTAGE * same if bonus is None else bonus + LOG_ADVANTAGE * same
+        weights = log_weights(distances_sq, config.squared_temperature, bonus)
+        nearest_sq = distances_sq[:, 0]
         log_lambda = torch.full_like(nearest_sq, config.interpolation_weight).log()
-        if config.fading is not None:
-            log_lambda = log_lambda + log_fading(config.fading, nearest_sq.sqrt(), sentence)
+        if config.fading is not None and config.fades:
+            faded = log_lambda + log_fading(config.fading, nearest_sq.sqrt(), sentence)
+            log_lambda = torch.logaddexp(faded, torch.log1p(-faded.exp()) + (SAME_WEIGHT * same[:, 0]).log())
         return weights, log_lambda.masked_fill(nearest_sq.isinf(), float("-inf"))
+
+
+def sameness(distances_sq: Tensor, same_distance: float) -> Tensor:
+    """From 1 for entries of the very same state to 0: half of it is left at 0.91 times `same_distance`."""
+    return (-(distances_sq / same_distance**2).square()).exp()
 
 
 def log_fading(fading: Fading, distance: Tensor, sentence: SentenceSoFar) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.errors import DatastoreDamagedError
 from knnmt.native import library
 from knnmt.retrieval.cache import FIRST_CAPACITY, grown
-from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.open_store import Snapshot
 from knnmt.retrieval.statistics import Statistics
 
 _MOST_NEIGHBOURS = 256  # as in step.cpp
@@ -40,7 +41,7 @@ class _Mixture(ctypes.Structure):
         ("temperature", ctypes.c_float),
         ("weight", ctypes.c_float),
         ("fades", ctypes.c_int32),
-        *((name, ctypes.c_float) for name in ("scale", "width", "sentence_scale", "sentence_width")),
+        *((name, ctypes.c_float) for name in ("scale", "width", "sentence_scale", "sentence_width", "same_distance")),
     )
 
 
@@ -51,19 +52,21 @@ def _at(tensor: Tensor) -> ctypes.c_void_p:
 class CompiledSteps:
     """The retrieval of a batch, step by step."""
 
-    def __init__(self, native: Any, store: OpenStore, config: RetrievalConfig, sentences: int) -> None:
+    def __init__(self, native: Any, store: Snapshot, config: RetrievalConfig, sentences: int) -> None:
         self._native = native
         self._store = store
         self._k = min(config.k, len(store.values))
         fading = config.fading
-        of_fading = () if fading is None else (fading.scale, fading.width, fading.sentence_scale, fading.sentence_width)
-        self._mixture = _Mixture(config.temperature, config.interpolation_weight, bool(of_fading), *of_fading)
+        of_fading = (1, 1, 1, 1) if fading is None else astuple(fading)
+        self._mixture = _Mixture(
+            config.temperature, config.interpolation_weight, config.fades, *of_fading, store.same_distance
+        )
         self._use_counts = config.use_counts
         self._sums, self._steps = torch.zeros(sentences), torch.zeros(sentences)
         self._cache = None if config.cache is None else _CompiledCache(native, config.cache, self._k, sentences)
 
     @classmethod
-    def of(cls, store: OpenStore, config: RetrievalConfig, sentences: int) -> CompiledSteps | None:
+    def of(cls, store: Snapshot, config: RetrievalConfig, sentences: int) -> CompiledSteps | None:
         """Steps with this store, or None: not built, not on the CPU, too many neighbours, or nothing to find."""
         native = library()
         if native is None or store.device.type != "cpu" or config.k > _MOST_NEIGHBOURS or not len(store.values):
@@ -82,7 +85,7 @@ class CompiledSteps:
             statistics.count(rows, rows, 0, first)
         else:
             distances_sq, ids = self._cache.search(self._store, queries, statistics, first)
-        values, counts = self._store.values, self._store.all_counts if self._use_counts else None
+        values, counts = self._store.values, self._store.all_counts(self._use_counts)
         offsets = torch.empty(rows)
         sound = self._native.knnmt_mix(
             ctypes.byref(self._mixture),
@@ -97,7 +100,7 @@ class CompiledSteps:
         if not sound:
             raise DatastoreDamagedError(
                 f"{self._store.store.path}: a token of its entries is not one of the model's {scores.shape[1]:,}, or "
-                "it was changed in the middle of a batch. `knnmt verify` reads every byte of it."
+                "its index names entries that it does not have. `knnmt verify` reads every byte of it."
             )
         return offsets
 
@@ -121,7 +124,7 @@ class _CompiledCache:
         self._written = torch.zeros(self._scopes, dtype=torch.long)
         self._most_written = 0
 
-    def search(self, store: OpenStore, queries: Tensor, statistics: Statistics, first: bool) -> tuple[Tensor, Tensor]:
+    def search(self, store: Snapshot, queries: Tensor, statistics: Statistics, first: bool) -> tuple[Tensor, Tensor]:
         """What each row finds, near an earlier state or in the store: squared distances and ids, (rows, k) each."""
         native, rows = self._native, len(queries)
         each = rows // self._scopes
@@ -139,8 +142,7 @@ class _CompiledCache:
         native.knnmt_cache_keep(ctypes.byref(cache), len(kept), each, *places)
         self._most_written += each
         statistics.count(rows, missed, rows - missed, first)
-        if statistics.hit_distances is not None:
-            statistics.hit_distances.update(distances[distances.isfinite()].long().tolist())
+        statistics.count_hits(distances, distances.isfinite())
         return distances_sq, ids
 
     def keep(self, sentences: Tensor) -> None:

@@ -18,7 +18,7 @@ from knnmt.engine.base import Engine, State
 from knnmt.engine.forced import ForcedBlock, fitting_tokens, force_text
 from knnmt.errors import InputError
 from knnmt.retrieval.likelihood import Positions, model_probabilities
-from knnmt.retrieval.neighbours import Neighbours
+from knnmt.retrieval.neighbours import LogCounts, Neighbours
 from knnmt.retrieval.open_store import OpenStore
 
 MOST_NEIGHBOURS = 64
@@ -34,7 +34,7 @@ class Development:
     tokens: (rows,), the text's own
     base: (rows,) float64, the model's own probabilities of these
     neighbours: (rows, k), from the store's index
-    log_counts: (rows, k), of how many entries each neighbour stands for, or None where nothing was merged
+    log_counts: of how many entries each neighbour stands for
     sentences: (rows,), counted from 0; pairs: how many there are
     """
 
@@ -42,7 +42,7 @@ class Development:
     tokens: Tensor
     base: Tensor
     neighbours: Neighbours
-    log_counts: Tensor | None
+    log_counts: LogCounts
     sentences: Tensor
     pairs: int
 
@@ -53,7 +53,7 @@ class Development:
         """What likelihoods are made from."""
         return self.positions_with(self.neighbours, self.log_counts)
 
-    def positions_with(self, neighbours: Neighbours, log_counts: Tensor | None) -> Positions:
+    def positions_with(self, neighbours: Neighbours, log_counts: LogCounts) -> Positions:
         """The same with what another search found; tokens must be -1 where there is no neighbour."""
         matches = neighbours.tokens == self.tokens[:, None]
         return Positions(self.base, neighbours.distances_sq, matches, self.sentences, log_counts)
@@ -68,12 +68,16 @@ class Development:
             count -= 1
         chosen = _places(count, self.pairs)
         here = torch.isin(self.sentences, chosen).nonzero()[:, 0]
+
+        def some_of(counts: Tensor | None) -> Tensor | None:
+            return None if counts is None else counts[here]
+
         return Development(
             self.states[here],
             self.tokens[here],
             self.base[here],
             self.neighbours[here],
-            None if self.log_counts is None else self.log_counts[here],
+            (some_of(self.log_counts[0]), some_of(self.log_counts[1])),
             torch.arange(count).repeat_interleave(lengths[chosen]),
             count,
         )
@@ -111,7 +115,6 @@ def develop(
         searched = sum(map(len, parts))
         progress(len(pairs) + len(pairs) * searched // rows, rows + searched)
     ids = torch.cat([part.ids for part in parts])
-    counts = opened.counts(ids)
     return Development(
         states=torch.cat(states),
         tokens=forced.targets,
@@ -121,7 +124,7 @@ def develop(
             torch.cat([part.tokens for part in parts]).masked_fill(ids < 0, -1).cpu(),  # 0 is a token, too
             ids.cpu(),
         ),
-        log_counts=None if counts is None else counts.log().cpu(),
+        log_counts=opened.log_counts(ids),
         sentences=forced.sentences,
         pairs=used,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -20,10 +20,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from knnmt.config import RetrievalConfig, check
-from knnmt.datastore.publication import publish_file
+from knnmt.datastore.publication import clear_scratch, publish_file
 from knnmt.datastore.store import Datastore
-from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, DatastoreVersionError, SettingError
-from knnmt.retrieval.ngrams import NgramCounts
+from knnmt.errors import (
+    DatastoreDamagedError,
+    DatastoreError,
+    DatastoreMismatchError,
+    DatastoreVersionError,
+    SettingError,
+)
+from knnmt.records import as_record, parse_json, shown
+from knnmt.regular_files import read_regular
+from knnmt.retrieval.ngrams import ORDERS, NgramCounts
 
 FILE = "gate.safetensors"
 VERSION = 1
@@ -84,25 +92,29 @@ class GateRecord:
 
     def __post_init__(self) -> None:
         check_features(self.features)
+        RetrievalConfig(self.k, 0.5, self.temperature)  # which knows what k and T can be
+        numbers = (self.dim, self.pairs, self.epochs, self.l1)
+        check(min(numbers) >= 0, f"dim, pairs, epochs and l1 cannot be negative, got {numbers}")
 
 
 def check_features(features: Sequence[str]) -> None:
     """Refuse inputs that there are not."""
+    check(len(set(features)) == len(features), "an input of a gate is named twice")
     for name in features:
         check(name in FEATURES, f"no input of a gate is called {name!r}; there are {', '.join(FEATURES)}")
 
 
 class TrainedGate:
-    """A network with what it was trained for, ready to look at the steps of a store.
+    """A network with what it was trained for, ready to look at the steps of a store."""
 
-    digest: SHA-256 of its file; "" before it was read from one
-    """
-
-    def __init__(self, network: GateNetwork, record: GateRecord, counts: NgramCounts | None, digest: str = "") -> None:
+    def __init__(self, network: GateNetwork, record: GateRecord, counts: NgramCounts | None) -> None:
         self.network = network.eval()
         self.record = record
-        self.digest = digest
         self._counts = counts
+
+    def signature(self) -> str:
+        """What a published score must say of it: its weights and what they are for, by a digest."""
+        return f"trained/{hashlib.sha256(self._content()).hexdigest()[:12]}"
 
     def logits(self, representations: Tensor, log_probabilities: Tensor, history: Tensor) -> Tensor:
         """Of λ, (rows,); arguments as a `Gate` gets them."""
@@ -111,10 +123,17 @@ class TrainedGate:
             logits: Tensor = self.network(inputs)
         return logits
 
-    def recount(self, store: Datastore) -> None:
-        """Count n-grams again, where they are looked at: the store has changed."""
-        if self._counts is not None:
-            self._counts = NgramCounts(store, self.network.mean.device)
+    def predicted(self, inputs: Tensor) -> Tensor:
+        """λ of rows from what the network looks at, (rows, inputs): (rows,) float64."""
+        with torch.no_grad():
+            logits: Tensor = self.network(inputs)
+        return torch.sigmoid(logits.double())
+
+    def recounted(self, store: Datastore) -> TrainedGate:
+        """The same gate for a store that has changed: n-grams are counted again, where they are looked at."""
+        if self._counts is None:
+            return self
+        return TrainedGate(self.network, self.record, NgramCounts(store, self.network.mean.device))
 
     def applied_to(self, config: RetrievalConfig, given: Collection[str]) -> RetrievalConfig:
         """Settings with the k, T and use of counts that λ was trained for; those of them `given` must be the same."""
@@ -133,9 +152,15 @@ class TrainedGate:
 
     def write(self, store: Path) -> None:
         """Put it beside the store in the place of an earlier one, in one step."""
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
-        content = save(tensors, {"gate": json.dumps({"version": VERSION, **asdict(self.record)})})
+        content = self._content()
+        clear_scratch(store / FILE)
         publish_file(store / FILE, lambda file: file.write(content))
+
+    def _content(self) -> bytes:
+        """Of its file."""
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
+        record = json.dumps({"version": VERSION, **asdict(self.record)})
+        return save(tensors, {"gate": record, "sha256": _sha256(record, tensors)})
 
     @classmethod
     def read(cls, store: Datastore, device: torch.device | str = "cpu") -> TrainedGate:
@@ -143,28 +168,80 @@ class TrainedGate:
         path = store.path / FILE
         advice = f"Train one: `knnmt train-gate {store.path} --dev DEV`."
         try:
-            stored = path.read_bytes()
+            stored = read_regular(path)
             tensors = load(stored)
-            header = json.loads(stored[8 : 8 + int.from_bytes(stored[:8], "little")])
-            content = json.loads(header["__metadata__"]["gate"])
-            version = content.pop("version")
+            said = _header(stored)
+            content = parse_json(said.gate)
+            version = content.pop("version") if isinstance(content, dict) else None
             if version != VERSION:
                 raise DatastoreVersionError(
-                    f"{path}: written in version {version} of the format; this knnmt reads version {VERSION}. {advice}"
+                    f"{path}: written in version {shown(version)} of the format; this knnmt reads version {VERSION}. "
+                    f"{advice}"
                 )
-            content.update({name: tuple(content[name]) for name in ("features", "transforms")})
-            record = GateRecord(**content)
-            network = GateNetwork(len(tensors["mean"]))
-            network.load_state_dict(tensors)
+            record, network = as_record(GateRecord, content), _network(tensors)
+            if said.sha256 is not None and said.sha256 != _sha256(said.gate, tensors):
+                raise DatastoreDamagedError(f"{path}: something other than knnmt has altered it. {advice}")
         except FileNotFoundError:
             raise SettingError(f"{store.path}: has no gate that says which steps to search. {advice}") from None
-        except (OSError, SafetensorError, LookupError, ValueError, TypeError, RuntimeError, SettingError) as error:
+        except (OSError, SafetensorError, LookupError, ValueError, RuntimeError) as error:
             raise DatastoreDamagedError(
                 f"{path}: expected a gate, and it cannot be read ({error}). {advice}"
             ) from error
         _require_fit(record, store, advice)
+        if len(network.mean) != inputs_of(record.features, store.model_dim):
+            raise DatastoreDamagedError(f"{path}: its network looks at other inputs than its record says. {advice}")
         counts = NgramCounts(store, device) if "ngrams" in record.features else None
-        return cls(network.to(device), record, counts, hashlib.sha256(stored).hexdigest())
+        return cls(network.to(device), record, counts)
+
+
+def earlier_like(gate: TrainedGate, store: Datastore) -> TrainedGate | None:
+    """The gate that a store has, if it was trained for the same as another: both look at the same, to the same end."""
+    try:
+        earlier = TrainedGate.read(store)
+    except (SettingError, DatastoreError):  # there is none, or none that could be used
+        return None
+    names = ("features", "k", "temperature", "use_counts", "l1")
+    same = all(getattr(earlier.record, name) == getattr(gate.record, name) for name in names)
+    return earlier if same else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """What the metadata of the file hold; gates written before there were checksums have none."""
+
+    gate: str
+    sha256: str | None = None
+
+
+def _header(stored: bytes) -> _Header:
+    header = parse_json(stored[8 : 8 + int.from_bytes(stored[:8], "little")])
+    return as_record(_Header, header.get("__metadata__"), others=True)
+
+
+def _sha256(record: str, tensors: Mapping[str, Tensor]) -> str:
+    """Of what a gate is, however its file is laid out."""
+    digest = hashlib.sha256(record.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _network(tensors: Mapping[str, Tensor]) -> GateNetwork:
+    """ValueError unless the tensors are those of a network, finite and in float32."""
+    mean, first = tensors["mean"], tensors["layers.0.weight"]
+    if first.shape != (WIDTH, *mean.shape):  # or a small file could ask for a large network
+        raise ValueError("its first layer does not fit its inputs")
+    if not all(each.dtype == torch.float32 and bool(each.isfinite().all()) for each in tensors.values()):
+        raise ValueError("its weights are not all finite numbers in float32")
+    network = GateNetwork(len(mean))
+    network.load_state_dict(dict(tensors))
+    return network
+
+
+def gate_signed(store: Path) -> bool:
+    """Whether the gate of a store, which can be read, has a checksum that tells when it is altered."""
+    return _header(read_regular(store / FILE)).sha256 is not None
 
 
 def gate_changed(store: Path) -> int:
@@ -173,6 +250,11 @@ def gate_changed(store: Path) -> int:
         return (store / FILE).stat().st_mtime_ns
     except OSError:
         return 0
+
+
+def inputs_of(features: Collection[str], dim: int) -> int:
+    """How many inputs a network looks at, beside a state of `dim` dimensions."""
+    return dim + sum({"confidence": 1, "entropy": 1, "ngrams": 2 * len(ORDERS)}[name] for name in features)
 
 
 def gate_inputs(
@@ -205,6 +287,10 @@ class ThresholdGate:
     alpha: float
     own_lambda: bool = False
 
+    def signature(self) -> str:
+        """The network's, and whether λ is its own; α is in the settings."""
+        return f"{self.trained.signature()}{'+own' if self.own_lambda else ''}"
+
     def __call__(
         self, representations: Tensor, log_probabilities: Tensor, history: Tensor
     ) -> tuple[Tensor, Tensor | None]:
@@ -227,6 +313,11 @@ class RandomGate:
     rate: float
     seed: int = 0
     predicted: TrainedGate | None = None
+
+    def signature(self) -> str:
+        """How many rows, which, and whose λ."""
+        predicted = f"+{self.predicted.signature()}" if self.predicted else ""
+        return f"chance/{self.rate:.6g}/{self.seed}{predicted}"
 
     def __call__(
         self, representations: Tensor, log_probabilities: Tensor, history: Tensor

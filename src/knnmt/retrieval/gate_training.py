@@ -105,9 +105,7 @@ class Training:
 
     def predicted(self, text: GateText) -> Tensor:
         """λ of every row, (rows,) float64."""
-        with torch.no_grad():
-            logits: Tensor = self.gate.network(text.inputs)
-        return torch.sigmoid(logits.double())
+        return self.gate.predicted(text.inputs)
 
     def losses(self, text: GateText) -> dict[str, float]:
         """Of the model alone, a fixed λ, a fading one, and the gate with all rows searched."""
@@ -157,13 +155,12 @@ def gate_text(
             progress(len(pairs) + len(pairs) * done // rows, rows + done)
     ids = torch.cat([each.ids for each in found])
     tokens = torch.cat([each.tokens for each in found]).masked_fill(ids < 0, -1).cpu()
-    merged = opened.counts(ids)
     positions = Positions(
         torch.cat(base).double().exp(),
         torch.cat([each.distances_sq for each in found]).cpu(),
         tokens == forced.targets[:, None],
         forced.sentences,
-        None if merged is None else merged.log().cpu(),
+        opened.log_counts(ids),
     )
     knn = positions.knn(config.temperature, config.use_counts)
     return GateText(torch.cat(inputs), positions, knn, int(forced.sentences[-1]) + 1)

@@ -112,14 +112,15 @@ def sample(entries: Entries, sentences: int = SENTENCES, seed: int = 0) -> HeldO
 
 
 def _source(entries: Entries, number: int, sentence: int) -> bytes:
-    arrays = entries.segments[number].arrays
-    begin, end = arrays["text_offsets"][3 * sentence : 3 * sentence + 2]
-    source: bytes = arrays["texts"][begin:end].tobytes()
+    source: bytes = entries.segments[number].divided("text_offsets", 3 * sentence).tobytes()
     return source
 
 
 def _entries_of(entries: Entries, number: int, sentence: int) -> Array:
     """Ids of a sentence's entries, which stand together."""
-    owners = entries.segments[number].arrays["sentences"]
+    segment = entries.segments[number]
+    owners = segment.arrays["sentences"]
     begin, end = np.searchsorted(owners, [sentence, sentence + 1])
+    if (owners[begin:end] != sentence).any():
+        raise segment.damaged("the entries do not stand in the order of their sentences")
     return np.arange(begin, end) + entries.first_entry(number)

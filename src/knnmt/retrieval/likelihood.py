@@ -6,6 +6,7 @@ fades change nothing of that, so that one more setting costs a few sums. A loss 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -18,11 +19,13 @@ from knnmt.config import Fading, RetrievalConfig
 from knnmt.engine.base import Engine, State
 from knnmt.retrieval.combiner import SentenceSoFar, log_fading
 from knnmt.retrieval.distribution import log_weights
+from knnmt.retrieval.neighbours import LogCounts
 
 _MOST_WEIGHTS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 _SCALES = (0.4, 0.6, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8)  # times the median nearest distance
 _WIDTHS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 _USUAL_SENTENCES = 0.95  # the part of the sentences of its own kind that a store trusts itself with
+_EQUALLY_FAR = 1e-3  # the part of a squared distance that does not make a difference
 _SENTENCE_WIDTH = 0.05  # times the median nearest distance
 
 
@@ -34,22 +37,23 @@ class Positions:
     distances_sq: (rows, k), nearest first, infinite where there is no neighbour
     matches: (rows, k) bool, whether the neighbour has that token
     sentences: (rows,); the positions of a sentence stand together, in order
-    log_counts: (rows, k), of how many entries each neighbour stands for, or None where nothing was merged
+    log_counts: of how many entries each neighbour stands for
     """
 
     base: Tensor
     distances_sq: Tensor
     matches: Tensor
     sentences: Tensor
-    log_counts: Tensor | None = None
+    log_counts: LogCounts = (None, None)
 
     def __len__(self) -> int:
         return len(self.base)
 
     def first(self, k: int) -> Positions:
         """The same with the k nearest neighbours only."""
-        counts = None if self.log_counts is None else self.log_counts[:, :k]
-        return replace(self, distances_sq=self.distances_sq[:, :k], matches=self.matches[:, :k], log_counts=counts)
+        counts, repeats = (None if each is None else each[:, :k] for each in self.log_counts)
+        near, matches = self.distances_sq[:, :k], self.matches[:, :k]
+        return replace(self, distances_sq=near, matches=matches, log_counts=(counts, repeats))
 
     @property
     def nearest(self) -> Tensor:
@@ -58,7 +62,7 @@ class Positions:
 
     def knn(self, temperature: float, use_counts: bool = True) -> Tensor:
         """p_kNN of each position's token, (rows,) float64."""
-        weights = log_weights(self.distances_sq, temperature, self.log_counts if use_counts else None)
+        weights = log_weights(self.distances_sq, temperature, self.log_counts[0 if use_counts else 1])
         return (weights.double().exp() * self.matches).sum(1)
 
     def loss(self, config: RetrievalConfig | None) -> float:
@@ -114,13 +118,15 @@ class FadingGrid:
         """The least of all, for p_kNN (rows,)."""
         return min(loss for loss, *_ in self._tried(knn))
 
-    def cautious(self, knn: Tensor, fixed_loss: float) -> tuple[float, float, Fading]:
+    def cautious(self, knn: Tensor, fixed_loss: float, most_loss: float = math.inf) -> tuple[float, float, Fading]:
         """(loss, weight, fading): of those that keep at least half of what the best of them gains on a fixed λ, the
-        one with the least λ where everything is half as far again.
+        one with the least λ where everything is half as far again. It loses at most `most_loss`, if any of them does.
         """
         tried = self._tried(knn)
         best_loss = min(loss for loss, *_ in tried)
         enough = max(best_loss, (best_loss + fixed_loss) / 2)
+        if best_loss <= most_loss:
+            enough = min(enough, most_loss)
         loss, _, most, fading = min((each for each in tried if each[0] <= enough), key=lambda each: each[1])
         return loss, most, fading
 
@@ -154,10 +160,14 @@ def so_far(nearest: Tensor, sentences: Tensor) -> SentenceSoFar:
 
 
 def spread(distances_sq: Tensor) -> float:
-    """How far the k-th neighbour is beyond the nearest, at the median: the scale that a temperature lives on."""
-    present = distances_sq.masked_fill(distances_sq.isinf(), float("nan"))
-    beyond = present.nan_to_num(0).amax(1) - distances_sq[:, 0]
-    return max(float(beyond.median()), 1e-3)
+    """How far the k-th neighbour is beyond the nearest, at the median: the scale that a temperature lives on.
+
+    Rows whose neighbours are all equally far say nothing of it: whatever the temperature, these weigh the same.
+    """
+    furthest = distances_sq.masked_fill(distances_sq.isinf(), 0).amax(1)
+    beyond = furthest - distances_sq[:, 0]
+    telling = beyond[beyond > _EQUALLY_FAR * furthest]
+    return max(float((telling if len(telling) else furthest).median()), 1e-3)
 
 
 def model_probabilities(engine: Engine[State], states: Tensor, tokens: Tensor) -> Tensor:

@@ -33,6 +33,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.sameness import plain
 from knnmt.corpus.units import for_model
 from knnmt.datastore.arrays import Array
+from knnmt.datastore.joining import same_beginning
 from knnmt.datastore.segment import Segment
 from knnmt.datastore.store import Datastore
 from knnmt.errors import MissingDependencyError, SettingError
@@ -115,23 +116,26 @@ class SourceMatcher:
 
     def _follow(self, segments: list[Segment]) -> None:
         """Take in what the store shows now and did not before."""
-        files = [segment.record.stored for segment in segments]
-        if [segment.record.stored for segment in self._segments] != files[: len(self._segments)]:
+        if same_beginning(self._segments, segments).segments < len(self._segments):
             self._clear()  # compacted: the sentences have other numbers
-        self._add(segments[len(self._segments) :])
-        for number, segment in enumerate(segments):
-            if number >= len(self._segments) or segment is not self._segments[number]:
-                self._live[self._first_sentence[number] + segment.removed] = False
+        self._first_sentence = np.cumsum([0, *(segment.record.sentences for segment in segments)])
+        self._add(segments)
+        known = set(map(id, self._segments))
+        for first, segment in zip(self._first_sentence, segments, strict=False):
+            if id(segment) not in known:
+                self._live[first + segment.removed] = False
         self._segments = list(segments)
         self._shown = segments
 
     def _add(self, segments: list[Segment]) -> None:
-        if not segments:
-            return
-        tokens, lengths = array("i"), array("i")
-        for segment in segments:
-            self._index(segment, tokens, lengths)
+        """Take in the sentences that are beyond those already known."""
         first = len(self._lengths)
+        tokens, lengths = array("i"), array("i")
+        for begin, segment in zip(self._first_sentence.tolist(), segments, strict=False):
+            if begin + segment.record.sentences > first:
+                self._index(segment, max(0, first - begin), tokens, lengths)
+        if not lengths:
+            return
         sentences = np.repeat(np.arange(first, first + len(lengths), dtype=np.int32), lengths)
         self._postings.append(_Postings.of(np.array(tokens, np.int32), sentences))
         while len(self._postings) > 1 and self._postings[-2].size < 2 * self._postings[-1].size:
@@ -139,15 +143,17 @@ class SourceMatcher:
             self._postings[-2:] = [self._postings[-2].with_newer(self._postings[-1])]
         self._lengths = np.concatenate([self._lengths, np.array(lengths, np.int32)])
         self._live = np.concatenate([self._live, np.ones(len(lengths), np.bool_)])
-        counts = [segment.record.sentences for segment in segments]
-        self._first_sentence = np.concatenate([self._first_sentence, first + np.cumsum(counts)])
 
-    def _index(self, segment: Segment, tokens: array[int], lengths: array[int]) -> None:
-        """Append the token ids of every source, and how many each has."""
+    def _index(self, segment: Segment, first: int, tokens: array[int], lengths: array[int]) -> None:
+        """Append the token ids of every source from one on, and how many each has."""
         ids = self._vocabulary
-        texts, offsets = segment.arrays["texts"], segment.arrays["text_offsets"]
-        for sentence, (start, end) in enumerate(zip(offsets[0:-1:3].tolist(), offsets[1::3].tolist(), strict=True)):
-            source = texts[start:end].tobytes().decode("utf-8")
+        texts, offsets = segment.arrays["texts"], segment.offsets("text_offsets")[3 * first :]
+        sources = zip(offsets[0:-1:3].tolist(), offsets[1::3].tolist(), strict=True)
+        for sentence, (start, end) in enumerate(sources, first):
+            try:
+                source = texts[start:end].tobytes().decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise segment.damaged("its texts are not UTF-8") from error
             if any(mark in source for mark in MARKS):
                 source = self._seen(segment.pair(sentence))
             found = tokens_of(source)

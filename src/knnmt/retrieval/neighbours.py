@@ -7,6 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+LogCounts = tuple[Tensor | None, Tensor | None]
+"""Logarithms of how many entries each neighbour stands for, (rows, k): with those that pruning merged with it, and
+without; None where each is for itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:

@@ -62,7 +62,7 @@ def _places(store: Datastore) -> tuple[Array, Array]:
     """Every place of the sentences not removed: the 4 tokens before it, (places, 4), and its own token, (places,)."""
     histories, followers = [np.empty((0, ORDERS[-1]), np.int64)], [np.empty(0, np.int64)]
     for segment in store.segments:
-        tokens, offsets = segment.arrays["target_tokens"].astype(np.int64), segment.arrays["target_offsets"]
+        tokens, offsets = segment.arrays["target_tokens"].astype(np.int64), segment.offsets("target_offsets")
         lengths = np.diff(offsets)
         owners = np.repeat(np.arange(len(lengths)), lengths)
         positions = np.arange(len(tokens)) - np.repeat(offsets[:-1], lengths)

@@ -20,6 +20,7 @@ from knnmt.index.entries import Entries, RowsInPlace
 from knnmt.index.exact import smallest
 
 _PIECE_BYTES = 1 << 26  # of states and similarities that are looked at together
+_MOST_TOKENS = 1 << 24  # of any vocabulary
 _RESIDENT_PART = 4  # the states lie in a GPU's memory if they take no more than one part in so many of what is free
 
 
@@ -33,6 +34,7 @@ class SourceOccurrences:
 
     def __init__(self, entries: Entries, device: torch.device | str = "cpu") -> None:
         segments = entries.segments
+        self._entries = entries
         states = [segment.arrays["source_states"] for segment in segments]
         self._device = torch.device(device)
         self._dim = states[0].shape[1] if states else 0
@@ -40,7 +42,7 @@ class SourceOccurrences:
         self.state_bytes = sum(array.nbytes for array in states)
         self._resident = self._on_device(states)
         first = np.cumsum([0, *map(len, states)])
-        tokens = np.concatenate([np.empty(0, np.int32), *(segment.arrays["source_tokens"] for segment in segments)])
+        tokens = np.concatenate([np.empty(0, np.int32), *map(_tokens, segments)])
         live = np.concatenate([np.empty(0, bool), *map(_live_occurrences, segments)])
         self._by_token = np.argsort(tokens, kind="stable")
         self._by_token = self._by_token[live[self._by_token]]
@@ -120,18 +122,26 @@ class SourceOccurrences:
         begin = self._first_aligned[occurrences]
         counts = self._first_aligned[occurrences + 1] - begin
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        entries: Array = np.sort(self._aligned[np.repeat(begin, counts) + within])
-        return entries
+        return self._entries.once(np.sort(self._aligned[np.repeat(begin, counts) + within]))
+
+
+def _tokens(segment: Segment) -> Array:
+    tokens: Array = segment.arrays["source_tokens"]
+    if len(tokens) and not 0 <= tokens.min() <= tokens.max() < _MOST_TOKENS:
+        raise segment.damaged("a source token is one that no model has")
+    return tokens
 
 
 def _live_occurrences(segment: Segment) -> Array:
     """(source tokens,) bool: True where the token's sentence was not removed."""
-    lengths = np.diff(segment.arrays["source_offsets"])
+    lengths = np.diff(segment.offsets("source_offsets"))
     return np.repeat(~np.isin(np.arange(segment.record.sentences), segment.removed), lengths)
 
 
 def _source_tokens_of(segment: Segment) -> Array:
     """(entries,): the source token that each entry is aligned with, counted within the segment."""
-    arrays = segment.arrays
-    found: Array = arrays["source_offsets"][arrays["sentences"]] + arrays["alignment"]
+    owners, offsets, alignment = segment.owners(), segment.offsets("source_offsets"), segment.arrays["alignment"]
+    if ((alignment < 0) | (alignment >= np.diff(offsets)[owners])).any():
+        raise segment.damaged("an entry is aligned outside its source")
+    found: Array = offsets[owners] + alignment
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable
+from dataclasses import astuple
 from typing import Any
 
 import torch
@@ -20,36 +21,32 @@ from knnmt.index.base import Found
 from knnmt.native.gpu import kernel
 from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances
 from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
-from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.open_store import Snapshot
 
 _MOST_ROWS = 32  # of a sentence, with a warp for each
 _MOST_NEIGHBOURS = 2048  # of a sentence's rows, as in mix.cu
 
 
 class PlainSteps:
-    """The retrieval of a number of sentences. It does not keep the store open: whoever decodes does."""
+    """The retrieval of a number of sentences. It does not keep what it searches: whoever decodes does."""
 
-    def __init__(self, store: OpenStore, config: RetrievalConfig, sentences: int) -> None:
-        self._open_store = weakref.ref(store)
+    def __init__(self, store: Snapshot, config: RetrievalConfig, sentences: int) -> None:
+        self._snapshot = weakref.ref(store)
         self._config = config
-        self._combiner = DistanceCombiner(config)
+        self._combiner = DistanceCombiner(config, store.same_distance)
         self._distances = SentenceDistances(sentences, store.device)
         self._kernel = kernel("mix", store.device)
         fading = config.fading
-        of_fading = (
-            (1, 1, 1, 1)
-            if fading is None
-            else (fading.scale, fading.width, fading.sentence_scale, fading.sentence_width)
-        )
+        of_fading = (1, 1, 1, 1) if fading is None else astuple(fading)
         log_weight = math.log(config.interpolation_weight) if config.interpolation_weight else -math.inf
-        mixture = [log_weight, float(fading is not None), *of_fading, config.squared_temperature]
+        mixture = [log_weight, float(config.fades), *of_fading, config.squared_temperature, store.same_distance]
         with torch.inference_mode(False):
             self._mixture = torch.tensor(mixture, device=store.device)
 
     @property
-    def _store(self) -> OpenStore:
-        store = self._open_store()
-        assert store is not None, "the store is open while its sentences are decoded"  # noqa: S101
+    def _store(self) -> Snapshot:
+        store = self._snapshot()
+        assert store is not None, "the snapshot is held while its sentences are decoded"  # noqa: S101
         return store
 
     def begin(self) -> None:
@@ -78,7 +75,8 @@ class PlainSteps:
                 return self._mix_in_one(self._kernel, found, log_probabilities, scores)
             neighbours = self._store.neighbours(*found)
             so_far = self._distances.add(neighbours.distances_sq[:, 0])
-            weights, log_lambda = self._combiner(neighbours, self._store.counts(neighbours.ids), so_far)
+            counts = self._store.counts(neighbours.ids, self._config.use_counts)
+            weights, log_lambda = self._combiner(neighbours, counts, so_far)
             log_p_knn = token_log_probabilities(neighbours.tokens, weights)
             offset = interpolate_(log_probabilities.flatten(0, 1), neighbours.tokens, log_p_knn, log_lambda)
             return scores + offset.view(scores.shape)
@@ -86,7 +84,7 @@ class PlainSteps:
     def _mix_in_one(self, mix: Callable[..., Any], found: Found, log_probabilities: Tensor, scores: Tensor) -> Tensor:
         """The same in compiled code."""
         store, (sentences, width), k = self._store, scores.shape, found[1].shape[1]
-        counts = store.all_counts if self._config.use_counts else None
+        counts = store.all_counts(self._config.use_counts)
         after = torch.empty_like(scores)
         distances_sq, ids = (each.contiguous() for each in found)
         mix(

@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from knnmt.config import CacheConfig, Fading, FastConfig, RetrievalConfig, check
+from knnmt.config import RetrievalConfig, check
 from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.errors import DatastoreDamagedError, SettingError
+from knnmt.records import as_record
 
 PROFILES = "profiles"
 DEFAULT = "default_profile"
@@ -36,6 +37,9 @@ class Profile:
     method: str
     pairs: int
     loss: float | None
+
+    def __post_init__(self) -> None:
+        check(self.pairs >= 0, f"pairs cannot be negative, got {self.pairs}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +76,8 @@ class Profiles:
                 "`knnmt tune` makes some"
             )
         try:
-            return _profile(self.section[name])
-        except (TypeError, KeyError, ValueError, AttributeError, SettingError) as error:
+            return as_record(Profile, self.section[name])
+        except ValueError as error:
             raise DatastoreDamagedError(
                 f"{self.store}: its profile {name!r} lacks a field, has an unknown one or a wrong value ({error}); "
                 f"`knnmt tune {self.store} --dev DEV --profile {_tuned_with(name)}` "
@@ -137,16 +141,3 @@ def write_profiles(store: Path, profiles: Mapping[str, Profile | None], default:
     section = {**kept, **{name: each and asdict(each) for name, each in profiles.items()}}
     section = {name: content for name, content in section.items() if content is not None}
     write_settings(store, **{PROFILES: section, DEFAULT: default or before})
-
-
-def _profile(content: Any) -> Profile:
-    config = dict(content["config"])
-    check(isinstance(config["k"], int), f"k must be a whole number, got {config['k']!r}")
-    fading, cache = config["fading"], config["cache"]
-    config["fading"] = fading and Fading(**{each: float(value) for each, value in fading.items()})
-    config["cache"] = cache and CacheConfig(**cache)
-    fast = config.get("fast")  # profiles written before there was Fast kNN-MT lack the field
-    config["fast"] = fast and FastConfig(**fast)
-    profile = Profile(**{**content, "config": RetrievalConfig(**config)})
-    check(isinstance(profile.pairs, int), f"pairs must be a whole number, got {profile.pairs!r}")
-    return profile

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -22,12 +22,28 @@ from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
 from knnmt.retrieval.fast import SentenceStores
 from knnmt.retrieval.neighbours import Neighbours
-from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.open_store import UNIT_SAME_DISTANCE, OpenStore, Snapshot
 from knnmt.retrieval.statistics import Statistics
+
+UNSIGNED = "unsigned"
+
+
+@runtime_checkable
+class Signed(Protocol):
+    """A gate or a combiner that can say what it is."""
+
+    def signature(self) -> str:
+        """What a published score must say of it: two that give other results say something else.
+
+        It is short, without spaces and "|", such as "mine/3f2a9c01" with a digest of its weights.
+        """
 
 
 class Gate(Protocol):
-    """Looks at a step before the search."""
+    """Looks at a step before the search.
+
+    One that results are published of, or kept of, is `Signed`, too.
+    """
 
     def __call__(
         self, representations: Tensor, log_probabilities: Tensor, history: Tensor, /
@@ -49,6 +65,19 @@ class Retrieval:
     gate: Gate | None = None
     combiner: Combiner | None = None
 
+    def signature(self) -> str:
+        """What a published score must say of it; of a gate or a combiner that is not `Signed`, that it is unsigned."""
+        parts = [self.store.signature(), self.config.signature()]
+        for name, part in (("gated", self.gate), ("combiner", self.combiner)):
+            if part is not None:
+                parts.append(f"{name}:{part.signature() if isinstance(part, Signed) else UNSIGNED}")
+        return "|".join(parts)
+
+    @property
+    def signed(self) -> bool:
+        """Whether its signature says all, so that results may be taken over that have the same."""
+        return all(part is None or isinstance(part, Signed) for part in (self.gate, self.combiner))
+
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
@@ -67,9 +96,13 @@ class Retrieved:
 
 @dataclass(slots=True)
 class _Group:
-    """Sentences that retrieve in the same way, by their numbers in the batch, and what they share over the steps."""
+    """Sentences that retrieve in the same way, by their numbers in the batch, and what they share over the steps.
+
+    store: the retrieval's, as it was when the batch began
+    """
 
     retrieval: Retrieval
+    store: Snapshot
     sentences: list[int]
     cache: RetrievalCache | None = None
     stores: SentenceStores | None = None
@@ -77,8 +110,10 @@ class _Group:
     combiner: Combiner = field(init=False)
 
     def __post_init__(self) -> None:
-        self.distances = SentenceDistances(len(self.sentences), self.retrieval.store.device)
-        self.combiner = self.retrieval.combiner or DistanceCombiner(self.retrieval.config)
+        config = self.retrieval.config
+        self.distances = SentenceDistances(len(self.sentences), self.store.device)
+        same_distance = self.store.same_distance if config.fast is None else UNIT_SAME_DISTANCE
+        self.combiner = self.retrieval.combiner or DistanceCombiner(config, same_distance)
 
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i of the batch goes on as sentences[i] was."""
@@ -93,10 +128,11 @@ class _Group:
 
 
 class BatchRetrieval:
-    """The retrieval of one batch, step by step.
+    """The retrieval of one batch, step by step. A store that is refreshed meanwhile is searched as it was before.
 
     of_sentences: how each sentence retrieves, None for the model alone
     record: keep what every step retrieved, in `steps`
+    snapshots: of the sentences' stores, which entry ids belong to
     """
 
     def __init__(
@@ -105,10 +141,13 @@ class BatchRetrieval:
         statistics: Statistics | None = None,
         record: bool = False,
     ) -> None:
-        numbers: dict[int, tuple[Retrieval, list[int]]] = {}
+        stores = {id(each.store): each.store for each in of_sentences if each is not None}
+        taken = {number: store.snapshot for number, store in stores.items()}
+        self.snapshots = [None if each is None else taken[id(each.store)] for each in of_sentences]
+        numbers: dict[int, tuple[Retrieval, Snapshot, list[int]]] = {}
         for number, retrieval in enumerate(of_sentences):
             if retrieval is not None:
-                numbers.setdefault(id(retrieval), (retrieval, []))[1].append(number)
+                numbers.setdefault(id(retrieval), (retrieval, taken[id(retrieval.store)], []))[2].append(number)
         self._groups = [_Group(*each) for each in numbers.values()]
         self._sentences = len(of_sentences)
         self._k = max((group.retrieval.config.k for group in self._groups), default=1)
@@ -125,7 +164,7 @@ class BatchRetrieval:
         retrieval = self._groups[0].retrieval
         if retrieval.gate is not None or retrieval.combiner is not None or retrieval.config.fast is not None:
             return None
-        return CompiledSteps.of(retrieval.store, retrieval.config, self._sentences)
+        return CompiledSteps.of(self._groups[0].store, retrieval.config, self._sentences)
 
     @property
     def plain(self) -> Retrieval | None:
@@ -135,19 +174,17 @@ class BatchRetrieval:
         retrieval = self._groups[0].retrieval
         config = retrieval.config
         every_step = retrieval.gate is None and config.cache is None and config.fast is None
-        return retrieval if every_step and retrieval.combiner is None and len(retrieval.store.values) else None
+        return retrieval if every_step and retrieval.combiner is None and len(self._groups[0].store.values) else None
 
     def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:
         """Before the first step: sentences with Fast kNN-MT get their stores. sources: token ids of the batch."""
         for group in self._groups:
-            fast, store = group.retrieval.config.fast, group.retrieval.store
+            fast, store = group.retrieval.config.fast, group.store
             if fast is not None:
                 with timing.stage("fast"):
                     states = [encoded.states[i, : encoded.lengths[i]] for i in group.sentences]
                     group.stores = store.sentence_stores([sources[i] for i in group.sentences], states, fast)
-                statistics = self.statistics
-                statistics.fast_bytes = max(statistics.fast_bytes, group.stores.bytes)
-                statistics.fast_states_bytes = max(statistics.fast_states_bytes, store.occurrences.state_bytes)
+                self.statistics.count_fast(group.stores.bytes, store.occurrences.state_bytes)
 
     def skip(self) -> None:
         """A step whose tokens are forced needs no retrieval."""
@@ -225,7 +262,7 @@ class BatchRetrieval:
     def _retrieve_group(
         self, group: _Group, flat: Tensor, scores: Tensor, history: Tensor, mine: Tensor | slice
     ) -> tuple[Neighbours, Tensor, Tensor, Tensor]:
-        store, gate = group.retrieval.store, group.retrieval.gate
+        store, gate = group.store, group.retrieval.gate
         states = flat[mine]
         queries = store.project(states)
         wanted, gates_lambda = (
@@ -234,12 +271,13 @@ class BatchRetrieval:
         neighbours, hits = self._neighbours(group, queries, wanted)
         nearest_sq = neighbours.distances_sq[:, 0]
         so_far = group.distances.add(nearest_sq)
-        weights, log_lambda = group.combiner(neighbours, store.counts(neighbours.ids), so_far)
+        counts = store.counts(neighbours.ids, group.retrieval.config.use_counts)
+        weights, log_lambda = group.combiner(neighbours, counts, so_far)
         if gates_lambda is not None:
             log_lambda = gates_lambda.masked_fill(nearest_sq.isinf(), float("-inf"))
         return neighbours, weights, log_lambda, hits
 
-    def _own(self, history: Tensor, store: OpenStore) -> Tensor:
+    def _own(self, history: Tensor, store: Snapshot) -> Tensor:
         """The history without what was forced first, if no target of the store begins so: the code of a language."""
         if not self._told or not store.store.segments:
             return history
@@ -248,7 +286,7 @@ class BatchRetrieval:
 
     def _neighbours(self, group: _Group, queries: Tensor, wanted: Tensor | None) -> tuple[Neighbours, Tensor]:
         """What each row finds, by search or in the cache, and which rows the cache answered."""
-        config, store = group.retrieval.config, group.retrieval.store
+        config, store = group.retrieval.config, group.store
         rows = len(queries)
         hits = torch.zeros(rows, dtype=torch.bool, device=queries.device)
         if config.fast is not None:
@@ -266,8 +304,7 @@ class BatchRetrieval:
             distances, places = group.cache.nearest(scoped)
             hits = (distances.flatten() <= config.cache.threshold) & searched
             searched = searched & ~hits
-            if self.statistics.hit_distances is not None:
-                self.statistics.hit_distances.update(distances.flatten()[hits].long().tolist())
+            self.statistics.count_hits(distances.flatten(), hits)
         misses, found = searched.nonzero()[:, 0], hits.nonzero()[:, 0]
         self._count(rows, len(misses), len(found))
         neighbours = Neighbours.none(rows, config.k, queries.device)
@@ -284,7 +321,7 @@ class BatchRetrieval:
         """What each row finds in the small store of its sentence."""
         assert group.stores is not None, "begin() comes before the first step"  # noqa: S101
         distances_sq, ids = group.stores.search(queries, group.retrieval.config.k)
-        found = group.retrieval.store.neighbours(distances_sq, ids)
+        found = group.store.neighbours(distances_sq, ids)
         self._count(len(queries), len(queries) if wanted is None else int(wanted.sum()), 0)
         if wanted is None:
             return found

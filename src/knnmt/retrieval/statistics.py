@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_counting = Lock()  # threads that translate with one translator count together
 
 
 @dataclass(slots=True)
@@ -47,9 +54,22 @@ class Statistics:
 
     def count(self, rows: int, searches: int, hits: int, first: bool) -> None:
         """Take in a step; first: of its batch."""
-        self.rows += rows
-        self.searches += searches
-        self.hits += hits
-        if first:
-            self.first_rows += rows
-            self.first_searches += searches
+        with _counting:
+            self.rows += rows
+            self.searches += searches
+            self.hits += hits
+            if first:
+                self.first_rows += rows
+                self.first_searches += searches
+
+    def count_hits(self, distances: Tensor, hits: Tensor) -> None:
+        """Take in the distances of a step's hits, where that was asked for; both (rows,), hits bool."""
+        if self.hit_distances is not None:
+            with _counting:
+                self.hit_distances.update(distances[hits].long().tolist())
+
+    def count_fast(self, store_bytes: int, state_bytes: int) -> None:
+        """Take in the small stores of a batch."""
+        with _counting:
+            self.fast_bytes = max(self.fast_bytes, store_bytes)
+            self.fast_states_bytes = max(self.fast_states_bytes, state_bytes)

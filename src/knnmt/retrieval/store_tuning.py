@@ -71,7 +71,7 @@ def dimension_trade_offs(
     def loss(queries: Tensor, among: Tensor) -> float:
         distances_sq, places = _nearest(queries, among, min(k, len(among)))
         found = Neighbours(distances_sq, values[places], places)
-        return best_of_fixed(some.positions_with(found, None if counts is None else counts[places]))[0]
+        return best_of_fixed(some.positions_with(found, (None if counts is None else counts[places], None)))[0]
 
     projection = fit_keys((block.numpy() for block in torch.split(keys, _BLOCK_ROWS)), entries.dim, entries.dim)
     whole = loss(some.states, keys)
@@ -92,9 +92,8 @@ def search_trade_offs(opened: OpenStore, development: Development, config: Retri
 
     def loss(found: Found) -> float:
         tokens = entries.values[found[1].clamp(min=0)].long().masked_fill(found[1] < 0, -1)
-        counts = opened.counts(found[1])
         neighbours = Neighbours(found[0], tokens, found[1])
-        return some.positions_with(neighbours, None if counts is None else counts.log()).loss(config)
+        return some.positions_with(neighbours, opened.log_counts(found[1])).loss(config)
 
     true = ExactIndex(entries).search(some.states, k)
     whole, nearest = loss(true), (true[0][:, :DEFAULT_K], true[1][:, :DEFAULT_K])

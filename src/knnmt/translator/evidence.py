@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.tokenizer import Tokenizer
-from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.open_store import Snapshot
 from knnmt.retrieval.retriever import Retrieved
 from knnmt.translator.spans import Span, span_in_segment
 
@@ -57,7 +57,7 @@ class Evidence:
 
 
 def evidence_of(
-    hypothesis: Hypothesis, steps: list[Retrieved | None], store: OpenStore, tokenizer: Tokenizer
+    hypothesis: Hypothesis, steps: list[Retrieved | None], store: Snapshot, tokenizer: Tokenizer
 ) -> list[Evidence]:
     """The evidence of each token of a hypothesis, from what the steps of its search retrieved."""
     chosen = zip(hypothesis.tokens, hypothesis.rows, hypothesis.base, strict=True)
@@ -68,7 +68,7 @@ def evidence_of(
 class _Entries:
     """Entries of a store as they are shown; the steps of a sentence find many of them again and again."""
 
-    def __init__(self, store: OpenStore, tokenizer: Tokenizer) -> None:
+    def __init__(self, store: Snapshot, tokenizer: Tokenizer) -> None:
         self._store = store.store
         self._tokenizer = tokenizer
         self._seen: dict[int, EvidenceNeighbour] = {}

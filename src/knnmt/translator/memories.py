@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import RLock
 from typing import Any, Literal, TypedDict
 
 from knnmt.compression.pca import Projection
-from knnmt.config import CacheConfig, FastConfig, RetrievalConfig, check
+from knnmt.config import CacheConfig, FastConfig, OpenStores, RetrievalConfig, check
 from knnmt.datastore.manifest import Manifest, read_manifest
 from knnmt.datastore.settings import settings_changed
+from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
-from knnmt.engine.checkpoint import find_checkpoint
+from knnmt.engine.checkpoint import NamedByStore, find_checkpoint, fingerprint
 from knnmt.engine.shipped import DEFAULT_MODEL
-from knnmt.errors import MissingDependencyError, ModelNotFoundError, SettingError
+from knnmt.errors import ModelNotFoundError, SettingError
 from knnmt.retrieval.calibration import DEFAULT_K, Calibration, calibrate
 from knnmt.retrieval.fast import UNTUNED
 from knnmt.retrieval.gate import ThresholdGate, TrainedGate, gate_changed
@@ -27,8 +30,15 @@ from knnmt.retrieval.profiles import FAST, Profiles
 from knnmt.retrieval.retriever import Retrieval
 
 THE_CALLS_STORE = "\0"  # no path can be that, so that a store may have any name
+_RETRIEVALS = 1024  # ways to retrieve that are remembered: texts may each come with settings of their own
 _FEW_SENTENCES = 50  # asked by a store that nothing was estimated for, whenever it is opened
-_PLAIN = ("k", "interpolation_weight", "temperature", "use_counts")  # settings that configurations call the same
+_PLAIN = (
+    "k",
+    "interpolation_weight",
+    "temperature",
+    "use_counts",
+    "forms",
+)  # settings that configurations call the same
 Store = str | Path | Datastore
 
 
@@ -39,14 +49,17 @@ def languages_of(store: Store) -> tuple[str, str]:
 
 
 def model_of(store: Store | None) -> str:
-    """The model that a store was built with, if there still is one of that name; else the shipped one."""
+    """The model that a store was built with, by its name if it is here; it may be a copy of the shipped one."""
     if store is None:
         return DEFAULT_MODEL
-    name = _manifest_of(store).model_name
+    manifest = _manifest_of(store)
+    name = NamedByStore(manifest.model_name)
     try:
         find_checkpoint(name)
-    except (ModelNotFoundError, MissingDependencyError):
-        return DEFAULT_MODEL  # the store may be of a copy of it; if not, it says so
+    except ModelNotFoundError:
+        if fingerprint(find_checkpoint(DEFAULT_MODEL)) == manifest.fingerprint:
+            return DEFAULT_MODEL
+        raise
     return name
 
 
@@ -71,6 +84,8 @@ class RetrievalSettings(TypedDict, total=False):
     fast: Fast kNN-MT with the c nearest occurrences of each source token; True for as many as its settings say. What is
         not given is as in the store's profile "fast", else what usually serves Fast kNN-MT; λ is fixed unless tuned
     fast_any_token: with that, the nearest of all tokens' occurrences
+    forms: False gives the model every text as it is, also where the memory holds it with another final mark or other
+        capitals
     """
 
     k: int | None
@@ -85,6 +100,7 @@ class RetrievalSettings(TypedDict, total=False):
     profile: str | RetrievalConfig | None
     fast: bool | int | None
     fast_any_token: bool
+    forms: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,48 +129,91 @@ class Memory:
     calibration: Calibration
     profiles: Profiles
     matcher: SourceMatcher
+    sources: HeldSources
     settings_changed: int
     gate: TrainedGate | None = None
     gate_changed: int = 0
 
+    @property
+    def size(self) -> int:
+        """Bytes of the store's files, which is about what it takes in memory when all of it is used."""
+        return sum(stored.bytes for stored in self.opened.store.manifest.files())
+
 
 class Memories:
-    """The open stores of one model, by their places."""
+    """The open stores of one model, by their places, those used last at the end. Threads may share them.
 
-    def __init__(self, engine: Engine[State], exact: bool = False) -> None:
+    A store that is closed lives on with the batches that use it, and its memory is given back after the last of them.
+    """
+
+    def __init__(self, engine: Engine[State], exact: bool = False, limits: OpenStores | None = None) -> None:
         self._engine: Engine[Any] = engine
         self._exact = exact
+        limits = limits or OpenStores()
+        self._most = limits.count
+        self._most_bytes = _memory_of_machine() if limits.size is None else limits.size
+        self._changing = RLock()
         self._open: dict[Path, Memory] = {}
         self._retrievals: dict[tuple[Path, RetrievalConfig], Retrieval] = {}
 
     def open(self, datastore: Store) -> Memory:
         """Open a store, or find it open; its settings are those that stand there now."""
         path = _place(datastore)
-        if path not in self._open:
-            store = Datastore.open(path, self._engine)
-            opened = OpenStore(store, self._engine.device, self._exact)
-            changed = settings_changed(path)
-            calibration = self._calibration(opened)
-            self._open[path] = Memory(opened, calibration, Profiles.of(path), SourceMatcher(store), changed)
-        self._read_settings(self._open[path])  # a call may name a profile that was made since
-        return self._open[path]
+        with self._changing:
+            memory = self._open.pop(path, None)
+            if memory is None:
+                store = Datastore.open(path, self._engine)
+                opened = OpenStore(store, self._engine.device, self._exact)
+                changed = settings_changed(path)
+                calibration = self._calibration(opened)
+                matcher, sources = SourceMatcher(store), HeldSources(store)
+                memory = Memory(opened, calibration, Profiles.of(path), matcher, sources, changed)
+            self._open[path] = memory
+            self._read_settings(memory)  # a call may name a profile that was made since
+            return memory
 
     def close(self, datastore: Store) -> None:
         """Forget a store that is open; its memory is given back."""
         path = _place(datastore)
-        self._open.pop(path, None)
-        self._retrievals = {key: value for key, value in self._retrievals.items() if key[0] != path}
+        with self._changing:
+            self._open.pop(path, None)
+            self._retrievals = {key: value for key, value in self._retrievals.items() if key[0] != path}
+
+    def close_all(self) -> None:
+        """Forget every store."""
+        with self._changing:
+            self._open, self._retrievals = {}, {}
 
     def refresh(self, datastores: Iterable[Store]) -> None:
-        """Move those of these stores that are open to their newest generation, index and settings."""
-        for path in self._open.keys() & {_place(each) for each in datastores}:
-            memory = self._open[path]
-            grown = memory.opened.refresh()
-            self._read_settings(memory)
-            if grown and memory.gate is not None:
-                memory.gate.recount(memory.opened.store)
-            if grown and Calibration.of(path) is None:  # an estimate is as old as the entries it was made from
-                memory.calibration = self._calibration(memory.opened)
+        """Move those of these stores that are open to their newest generation, index and settings.
+
+        Then some of the others are closed, where too many are open.
+        """
+        places = {_place(each) for each in datastores}
+        with self._changing:
+            for path in self._open.keys() & places:
+                self._refresh(self._open[path])
+            self._close_some(places)
+
+    def _close_some(self, needed: set[Path]) -> None:
+        """Close what was not used for longest until the limits hold, or all that is open is needed now."""
+        sizes = {path: memory.size for path, memory in self._open.items()}
+        coming = len(needed - sizes.keys())
+        for path in list(sizes):
+            if len(sizes) + coming <= self._most and sum(sizes.values()) <= self._most_bytes:
+                return
+            if path not in needed:
+                self.close(path)
+                del sizes[path]
+
+    def _refresh(self, memory: Memory) -> None:
+        path = memory.opened.store.path
+        grown = memory.opened.refresh()
+        self._read_settings(memory)
+        if grown and memory.gate is not None:
+            self._take_gate(memory, memory.gate.recounted(memory.opened.store))
+        if grown and Calibration.of(path) is None:  # an estimate is as old as the entries it was made from
+            memory.calibration = self._calibration(memory.opened)
 
     def _read_settings(self, memory: Memory) -> None:
         """Read the settings of a store again if they were written since."""
@@ -166,24 +225,33 @@ class Memories:
 
     def retrieval(self, datastore: Store, settings: Mapping[str, Any]) -> Retrieval:
         """How a call with these settings retrieves. Calls with equal settings get the same one."""
-        memory = self.open(datastore)
-        config = resolve(memory, settings)
-        path, alpha = memory.opened.store.path, config.gate
-        if alpha is None:
-            return self._retrievals.setdefault((path, config), Retrieval(memory.opened, config))
-        trained = self._gate(memory)
-        config = trained.applied_to(config, _asked(settings))
-        gate = ThresholdGate(trained, alpha)
-        return self._retrievals.setdefault((path, config), Retrieval(memory.opened, config, gate))
+        with self._changing:
+            memory = self.open(datastore)
+            config = resolve(memory, settings)
+            path, alpha = memory.opened.store.path, config.gate
+            gate = None
+            if alpha is not None:
+                trained = self._gate(memory)
+                config = trained.applied_to(config, _asked(settings))
+                gate = ThresholdGate(trained, alpha)
+            while len(self._retrievals) >= _RETRIEVALS:
+                del self._retrievals[next(iter(self._retrievals))]
+            return self._retrievals.setdefault((path, config), Retrieval(memory.opened, config, gate))
 
     def _gate(self, memory: Memory) -> TrainedGate:
         """The gate of a store, read again if it was trained since."""
         path = memory.opened.store.path
         changed = gate_changed(path)
         if memory.gate is None or changed != memory.gate_changed:
-            memory.gate, memory.gate_changed = TrainedGate.read(memory.opened.store, self._engine.device), changed
-            self._retrievals = {key: each for key, each in self._retrievals.items() if key[0] != path or not each.gate}
+            self._take_gate(memory, TrainedGate.read(memory.opened.store, self._engine.device))
+            memory.gate_changed = changed
+        assert memory.gate is not None  # noqa: S101 - taken just now
         return memory.gate
+
+    def _take_gate(self, memory: Memory, gate: TrainedGate) -> None:
+        """Use this gate from the next batch on; those under way go on with the one before."""
+        memory.gate, path = gate, memory.opened.store.path
+        self._retrievals = {key: each for key, each in self._retrievals.items() if key[0] != path or not each.gate}
 
     def _calibration(self, opened: OpenStore) -> Calibration:
         known = Calibration.of(opened.store.path)
@@ -194,6 +262,13 @@ class Memories:
         held_out = sample(opened.index.entries, _FEW_SENTENCES)
         estimated = calibrate(held_out, held_out.search(opened.index, DEFAULT_K), self._engine)
         return estimated or Calibration.unknown()
+
+
+def _memory_of_machine() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not everywhere can that be asked
+        return 1 << 34
 
 
 def _place(datastore: Store) -> Path:

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 
+from knnmt.corpus.visible import visible
 from knnmt.retrieval.matches import Match
 from knnmt.translator.evidence import Evidence, EvidenceNeighbour
 from knnmt.translator.explanation import Explanation, Word, differences
 from knnmt.translator.translation import Token
-from knnmt.translator.wording import because, percent, piece_name, token_name, visible
+from knnmt.translator.wording import because, percent, piece_name, token_name
 from knnmt.version import __version__
 
 _SHOWN = 4  # neighbours of a token before the others are folded away

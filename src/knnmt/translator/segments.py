@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from knnmt.corpus.accelerators import accelerators_in, accelerators_of, with_accelerator
-from knnmt.corpus.sameness import plain
+from knnmt.corpus.sameness import in_the_form_of, plain
 from knnmt.corpus.sentences import split_lines, split_long, split_sentences
 from knnmt.datastore.sources import HeldSources
 
@@ -20,6 +20,7 @@ class Segment:
 
     mark: that of the accelerator which was taken out of the text, and belongs to the result
     held: the memory that says where the accelerator or line breaks belong in the result
+    form: what was asked, where the text is the memory's, of which it is a form
     """
 
     text: str
@@ -27,6 +28,7 @@ class Segment:
     after: str = ""
     mark: str = ""
     held: HeldSources | None = None
+    form: str = ""
 
 
 def segments_of(text: str, by_sentence: bool, held: HeldSources | None = None, whole: bool = True) -> list[Segment]:
@@ -51,14 +53,25 @@ def _pieces(text: str, by_sentence: bool, held: HeldSources | None) -> list[str]
 
 
 def _understood(piece: str, held: HeldSources | None) -> Segment:
-    """A piece as a segment, without its accelerator where it surely is one, or the memory has the text without it."""
+    """A piece as a segment: as the memory has it, if it has a form of it. Without its accelerator where it surely is
+    one, or the memory has the text without it.
+    """
     segment = _with_margins(piece)
-    if held is not None and held.without_accelerators:
+    if held is None:
+        return segment
+    stored = held.form_of(segment.text)
+    if held.without_accelerators:
         for found in accelerators_in(segment.text):
             text = found.dropped_from(segment.text)
-            if found.sure or (segment.text not in held and text in held):
-                return replace(segment, text=text, mark=found.mark, held=held)
-    return replace(segment, held=held) if "\n" in segment.text else segment
+            of_text = held.form_of(text)
+            if found.sure or (stored is None and of_text is not None):
+                segment, stored = replace(segment, text=text, mark=found.mark, held=held), of_text
+                break
+    if "\n" in segment.text:
+        segment = replace(segment, held=held)
+    if stored is None or plain(stored) == plain(segment.text):
+        return segment
+    return replace(segment, text=stored, form=segment.text)
 
 
 def laid_out(segment: Segment, translation: str) -> str:
@@ -67,13 +80,15 @@ def laid_out(segment: Segment, translation: str) -> str:
     The accelerator of a text that the memory does not hold comes before the first letter.
     """
     text = _as_held(segment, translation) or translation
+    if segment.form:
+        text = in_the_form_of(segment.form, segment.text, text)
     return with_accelerator(text, segment.mark) if segment.mark else text
 
 
 def loses_lines(segment: Segment, translation: str, by_sentence: bool) -> bool:
     """Whether a segment of several lines, uncut because the memory holds it, came out as something else."""
-    cut = segment.held is not None and len(_pieces(segment.text, by_sentence, None)) > 1
-    return cut and _as_held(segment, translation) is None
+    uncut = segment.held is not None and len(_pieces(segment.form or segment.text, by_sentence, None)) > 1
+    return uncut and _as_held(segment, translation) is None
 
 
 def _as_held(segment: Segment, translation: str) -> str | None:

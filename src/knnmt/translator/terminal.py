@@ -15,8 +15,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from knnmt.corpus.visible import visible
 from knnmt.translator.explanation import Explanation, Passage, Word, differences, marked, passages_of
-from knnmt.translator.wording import because, percent, token_name, visible
+from knnmt.translator.wording import because, percent, token_name
 
 if TYPE_CHECKING:
     from knnmt.corpus.pairs import SegmentPair
@@ -54,7 +55,7 @@ def _summary(explanation: Explanation, console: Console) -> RenderableType:
     lines.add_column(style="dim", no_wrap=True)
     lines.add_column(overflow="fold")
     lines.add_row("source", Text(visible(translation.source)))
-    lines.add_row("target", _shaded(explanation, console))
+    lines.add_row("target", Text(translation.error, "red") if translation.error else _shaded(explanation, console))
     same = explanation.alone == translation.text
     alone = [
         (visible(text), "underline" if new else "") for text, new in differences(explanation.alone, translation.text)

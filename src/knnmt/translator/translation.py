@@ -31,6 +31,8 @@ class Translation:
     alternatives: the next best translations, best first, where more than one was asked for; of several sentences, the
         second best of each, the third best of each, and so on
     match: on request, the memory's source segment that is most like the text
+    stored_source: the memory's source that the text is a form of, if it was translated in the text's place
+    error: where no translation was found, why; the text is empty then, and the score -inf
     """
 
     source: str
@@ -40,3 +42,5 @@ class Translation:
     complete: bool = True
     alternatives: tuple[Translation, ...] = ()
     match: Match | None = None
+    stored_source: str | None = None
+    error: str | None = None

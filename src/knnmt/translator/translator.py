@@ -6,23 +6,34 @@ With a datastore, every step of the search mixes the model's distribution with t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, NoReturn, Self, Unpack, cast, overload
 
 import torch
 
 from knnmt import timing
-from knnmt.config import BatchingConfig, DecodingConfig, check
+from knnmt.config import BatchingConfig, DecodingConfig, OpenStores, check
+from knnmt.datastore.sources import HeldSources
+from knnmt.datastore.store import Datastore
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.search import search
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.loading import load_engine
-from knnmt.errors import CutTranslationWarning, InputError, LongSegmentWarning
+from knnmt.errors import (
+    CutTranslationWarning,
+    InputError,
+    LongSegmentWarning,
+    NoTranslationError,
+    NoTranslationWarning,
+    SettingError,
+)
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
+from knnmt.threads import require_threads
 from knnmt.translator.evidence import Evidence, evidence_of
 from knnmt.translator.memories import (
     THE_CALLS_STORE,
@@ -37,6 +48,7 @@ from knnmt.translator.memories import (
 from knnmt.translator.segments import Segment, cut_to_fit, join, laid_out, loses_lines, segments_of
 from knnmt.translator.spans import Span, moved_spans, spans_of
 from knnmt.translator.translation import Token, Translation
+from knnmt.translator.turns import Turns
 from knnmt.version import __version__
 
 _ON_A_GPU = BatchingConfig(sentences=128)
@@ -67,7 +79,7 @@ class Settings(DatastoreSettings, total=False):
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What is the same for all texts of a call."""
+    """What is the same for all texts of a call. whole: what a memory holds as one segment is translated as one"""
 
     decoding: DecodingConfig
     batching: BatchingConfig
@@ -75,10 +87,17 @@ class _Call:
     evidence: bool
     match: bool
     retrieval: dict[str, Any]
+    progress: Callable[[int], None]
+    whole: bool = True
 
 
 class Translator:
-    """A loaded model that translates, for one thread at a time.
+    """A loaded model that translates.
+
+    Threads may share one: several may translate at the same time, and another may change the stores they use, through
+    a `Datastore` of its own, or refresh them. Each batch keeps the state of a store that it began with.
+
+    `close`, or the end of a `with` block, gives the model's and the stores' memory back.
 
     model: the name of a shipped model, a checkpoint directory, or a Hugging Face name; by default the one that the
         datastore was built with, where there is one by its name, and else the shipped one
@@ -90,6 +109,7 @@ class Translator:
         not given, the datastore's
     datastore: the memory that calls use unless they name another
     exact: search every key of a store, whatever index it has
+    open_stores: how many stores stay open for later calls
     retrieval: settings of retrieval for calls that do not say otherwise (`RetrievalSettings`)
     """
 
@@ -104,22 +124,52 @@ class Translator:
         target_lang: str | None = None,
         datastore: Store | None = None,
         exact: bool = False,
+        open_stores: OpenStores | None = None,
         **retrieval: Unpack[RetrievalSettings],
     ) -> None:
+        # For __reduce__: paths that hold wherever the process that unpickles it works.
+        self._asked: dict[str, Any] = {
+            "model": _absolute(model),
+            "device": device,
+            "dtype": dtype,
+            "threads": threads,
+            "source_lang": source_lang,
+            "target_lang": target_lang,
+            "datastore": datastore if isinstance(datastore, Datastore) else _absolute(datastore),
+            "exact": exact,
+            "open_stores": open_stores,
+            **retrieval,
+        }
         if threads is not None:
             check(threads >= 1, f"threads must be at least 1, got {threads}")
+            require_threads(threads)
             torch.set_num_threads(threads)
         if datastore is not None:
             of_store = languages_of(datastore)
             source_lang, target_lang = source_lang or of_store[0], target_lang or of_store[1]
         self.engine = load_engine(model or model_of(datastore), device, dtype, source_lang, target_lang)
-        self.memories = Memories(self.engine, exact)
+        self.memories = Memories(self.engine, exact, open_stores)
         self.statistics = Statistics()
         check_names(retrieval)
         self._datastore = datastore
         self._settings = retrieval
         if datastore is not None:
             self.memories.retrieval(datastore, retrieval)  # what is wrong with them shows at once
+
+    def close(self) -> None:
+        """Give back the model and the stores. Calls under way may still end, or be refused as later ones are."""
+        self.memories.close_all()
+        self.engine = self.memories = cast("Any", _Closed())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[partial[Translator], tuple[()]]:
+        """By model, places and settings, for worker processes: whoever unpickles it loads it again."""
+        return partial(type(self), **self._asked), ()
 
     @overload
     def translate(  # type: ignore[overload-overlap]
@@ -132,10 +182,16 @@ class Translator:
     def translate(
         self, texts: str | Request | Iterable[str | Request], **settings: Unpack[Settings]
     ) -> Translation | list[Translation]:
-        """Translate one text, or any number of them in order. The settings are those of `stream`."""
-        if isinstance(texts, str | Request):
-            return next(self.stream([texts], **settings))
-        return list(self.stream(texts, **settings))
+        """Translate one text, or any number of them in order. The settings are those of `stream`.
+
+        One text that has no translation raises `NoTranslationError`; among others it is as in `stream`.
+        """
+        if not isinstance(texts, str | Request):
+            return list(self.stream(texts, **settings))
+        found = next(self.stream([texts], **settings))
+        if found.error is not None:
+            raise NoTranslationError(found.error)
+        return found
 
     def stream(
         self,
@@ -152,21 +208,25 @@ class Translator:
         max_tokens: int | None = None,
         evidence: bool = False,
         match: bool = False,
+        progress: Callable[[int], None] = lambda _: None,
         **retrieval: Unpack[DatastoreSettings],
     ) -> Iterator[Translation]:
         """Translations in the order of `texts`, which may be endless: memory is bounded by `window` texts.
 
+        A translation is handed on as soon as it and those before it are done.
         A text may be a `Request` that names a datastore of its own; requests for different ones are decoded together.
+        A text that has no translation says so in `Translation.error`, with a `NoTranslationWarning`; the others follow.
 
         beam: hypotheses kept at each step, 5 whatever the checkpoint says; 1 is greedy search
         n_best: how many translations to give for each text
         batch_size, batch_tokens: most sentences and most source tokens (padding counted) decoded together; by default
             32 sentences, on a GPU 128
         window: texts that are read ahead and sorted by length
-        split_sentences: translate a text of several sentences one by one, unless the memory holds them as one segment
+        split_sentences: translate a text of several sentences one by one
         length_penalty, early_stopping, max_tokens: as the checkpoint says unless given
         evidence: let every token say what it was made of
         match: name the memory's closest source segment
+        progress: told how many more texts are done, which may have to wait for others before them
         datastore: the memory to use, None for the model alone; by default the translator's own
         The other settings are those of `RetrievalSettings`, by default the translator's own.
         """
@@ -180,7 +240,7 @@ class Translator:
         check(not isinstance(texts, str), "stream takes many texts; for one, use translate, or give a list")
         batching = _batching(self.engine.device, batch_size, batch_tokens, window)
         datastore, settings = self._memory_settings(retrieval)
-        call = _Call(config, batching, split_sentences, evidence, match, settings)
+        call = _Call(config, batching, split_sentences, evidence, match, settings, progress)
         if datastore is not None:
             self.memories.retrieval(datastore, settings)
         requests = (_with_store(text, datastore) for text in texts)
@@ -210,12 +270,16 @@ class Translator:
         """What a published score must say of a call with these settings; what is not given is as in `stream`."""
         told = self.engine.languages
         languages = f"|langs:{told.source}-{told.target}" if told.codes else ""
-        parts = [f"model:{self.engine.name}{languages}|dtype:{self.engine.computes_in}|{config.signature()}"]
-        datastore, settings = self._memory_settings(retrieval)
-        if datastore is not None:
-            found = self.memories.retrieval(datastore, settings)
-            parts.append(f"{found.store.signature()}|{found.config.signature()}")
+        weights = f"dtype:{self.engine.computes_in}|weights:{self.engine.fingerprint.model[:8]}"
+        parts = [f"model:{self.engine.name}{languages}|{weights}|{config.signature()}"]
+        if (found := self.retrieval(**retrieval)) is not None:
+            parts.append(found.signature())
         return "|".join([*parts, f"v:{__version__}"])
+
+    def retrieval(self, **settings: Unpack[DatastoreSettings]) -> Retrieval | None:
+        """How a call with these settings retrieves, None for the model alone; what is not given is as in `stream`."""
+        datastore, whole = self._memory_settings(settings)
+        return None if datastore is None else self.memories.retrieval(datastore, whole)
 
     def _memory_settings(self, given: DatastoreSettings) -> tuple[Store | None, dict[str, Any]]:
         """The memory of a call and how it retrieves, the translator's own where the call says nothing."""
@@ -234,41 +298,56 @@ class Translator:
             if not window and failure is None:
                 return
             self.memories.refresh({request.datastore for request in window if request.datastore is not None})
-            yield from self._translate_window(window, call)
+            for translation in self._translate_window(window, call):
+                yield translation
+                if translation.error is not None:  # afterwards, for `translate` raises it if there is one text
+                    warnings.warn(translation.error, NoTranslationWarning, stacklevel=2)
         raise failure
 
-    def _translate_window(self, requests: Sequence[Request], call: _Call, whole: bool = True) -> Iterator[Translation]:
-        """Translations of some requests. With `whole`, what a memory holds as one segment is translated as one."""
+    def _translate_window(self, requests: Sequence[Request], call: _Call) -> Iterator[Translation]:
         retrievals = [self._retrieval(request, call) for request in requests]
         with timing.stage("text"):
+            held = [self._held(*each) for each in zip(requests, retrievals, strict=True)]
             segmented = [
-                segments_of(each.text, call.by_sentence, retrieval.store.sources if retrieval else None, whole)
-                for each, retrieval in zip(requests, retrievals, strict=True)
+                segments_of(request.text, call.by_sentence, known, call.whole)
+                for request, known in zip(requests, held, strict=True)
             ]
             segmented, sources = self._encode_to_fit(segmented)
         of_source = [retrieval for retrieval, segments in zip(retrievals, segmented, strict=True) for _ in segments]
         found: list[list[Hypothesis]] = [[] for _ in sources]
         evidence: list[list[list[Evidence]]] = [[] for _ in sources]
-        for batch in batches_by_length([len(source) for source in sources], call.batching):
-            hypotheses, recorded = self._search([sources[i] for i in batch], [of_source[i] for i in batch], call)
-            for index, each, why in zip(batch, hypotheses, recorded, strict=True):
-                found[index], evidence[index] = each, why
-        done, decode = 0, self.engine.tokenizer.decode
-        for request, segments in zip(requests, segmented, strict=True):
-            mine = slice(done, done + len(segments))
-            done += len(segments)
-            if whole and any(
-                "\n" in segment.text and loses_lines(segment, decode(best.tokens), call.by_sentence)
-                for segment, (best, *_) in zip(segments, found[mine], strict=True)
-            ):
-                yield from self._translate_window([request], call, whole=False)
-                continue
-            with timing.stage("text"):
-                translation = self._assemble(request.text, segments, found[mine], evidence[mine], call.decoding)
-                if call.match and request.datastore is not None:
-                    matcher = self.memories.open(request.datastore).matcher
-                    translation = replace(translation, match=matcher.closest(request.text))
-            yield translation
+        turns = Turns([len(segments) for segments in segmented])
+        batches = batches_by_length([len(source) for source in sources], call.batching)
+        # The batch with the first segment that waits comes next, so that some texts can be handed on early.
+        for batch in [[], *sorted(batches, key=min)]:  # texts without words need none
+            if batch:
+                hypotheses, recorded = self._search([sources[i] for i in batch], [of_source[i] for i in batch], call)
+                for index, each, why in zip(batch, hypotheses, recorded, strict=True):
+                    found[index], evidence[index] = each, why
+            call.progress(turns.decoded(batch))
+            for text, mine in turns.come():
+                yield self._translation(requests[text], segmented[text], found[mine], evidence[mine], call)
+
+    def _translation(
+        self,
+        request: Request,
+        segments: Sequence[Segment],
+        hypotheses: Sequence[Sequence[Hypothesis]],
+        evidence: Sequence[Sequence[Sequence[Evidence]]],
+        call: _Call,
+    ) -> Translation:
+        decode = self.engine.tokenizer.decode
+        for segment, found in zip(segments, hypotheses, strict=True):
+            several = call.whole and found and "\n" in segment.text
+            if several and loses_lines(segment, decode(found[0].tokens), call.by_sentence):
+                by_line = replace(call, whole=False, progress=lambda _: None)
+                return next(self._translate_window([request], by_line))
+        with timing.stage("text"):
+            translation = self._assemble(request.text, segments, hypotheses, evidence, call.decoding)
+            if call.match and request.datastore is not None:
+                matcher = self.memories.open(request.datastore).matcher
+                translation = replace(translation, match=matcher.closest(request.text))
+            return translation
 
     def _retrieval(self, request: Request, call: _Call) -> Retrieval | None:
         if request.datastore is None:
@@ -276,6 +355,11 @@ class Translator:
         own = {name: getattr(request, name) for name in ("k", "interpolation_weight", "temperature")}
         given = {name: value for name, value in own.items() if value is not None}
         return self.memories.retrieval(request.datastore, {**call.retrieval, **given})
+
+    def _held(self, request: Request, retrieval: Retrieval | None) -> HeldSources | None:
+        if request.datastore is None or retrieval is None or not retrieval.config.forms:
+            return None
+        return self.memories.open(request.datastore).sources
 
     def _search(
         self, sources: list[list[int]], retrievals: list[Retrieval | None], call: _Call
@@ -289,8 +373,8 @@ class Translator:
             return found, [[] for _ in sources]
         steps, tokenizer = batch.steps, self.engine.tokenizer
         return found, [
-            [] if retrieval is None else [evidence_of(each, steps, retrieval.store, tokenizer) for each in hypotheses]
-            for retrieval, hypotheses in zip(retrievals, found, strict=True)
+            [] if store is None else [evidence_of(each, steps, store, tokenizer) for each in hypotheses]
+            for store, hypotheses in zip(batch.snapshots, found, strict=True)
         ]
 
     def _encode_to_fit(self, segmented: list[list[Segment]]) -> tuple[list[list[Segment]], list[list[int]]]:
@@ -332,6 +416,9 @@ class Translator:
     ) -> Translation:
         if not segments:
             return Translation(source=text, text=text, tokens=(), score=0.0)
+        for segment, found in zip(segments, hypotheses, strict=True):
+            if not found:
+                return Translation(text, "", (), float("-inf"), complete=False, error=_without_translation(segment))
         ranked = []
         for rank in range(min(map(len, hypotheses))):
             parts = [found[rank] for found in hypotheses]
@@ -372,7 +459,23 @@ class Translator:
             tokens=tuple(tokens),
             score=sum(part.score * len(part.tokens) for part in parts) / len(tokens),
             complete=all(len(part.tokens) < config.max_tokens for part in parts),
+            stored_source=segments[0].text if len(segments) == 1 and segments[0].form else None,
         )
+
+
+class _Closed:
+    """What a closed translator has instead of a model and memories."""
+
+    def close_all(self) -> None:
+        """There is nothing to close any more."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise SettingError("the translator was closed: make another one")
+
+
+def _absolute(place: str | Path | None) -> str | Path | None:
+    """A path that is there, from the root on; a name of something else as it is."""
+    return Path(place).absolute() if place is not None and Path(place).exists() else place
 
 
 def _with_store(text: str | Request, datastore: Store | None) -> Request:
@@ -390,6 +493,13 @@ def _checked(request: Request) -> Request:
     except UnicodeEncodeError as error:
         raise InputError(f"expected a text to translate, found half of a surrogate pair in {text[:60]!r}") from error
     return request
+
+
+def _without_translation(segment: Segment) -> str:
+    return (
+        f"no translation of {segment.text[:60]!r}: no hypothesis of it has a probability. Numbers may have "
+        "overflowed (dtype float32 helps), the memory may be damaged (`knnmt verify`), or settings forbid every token"
+    )
 
 
 def _batching(

@@ -1,35 +1,16 @@
-"""How evidence is put into words, the same on a terminal and on a page, and text of a memory made safe to show."""
+"""How evidence is put into words, the same on a terminal and on a page."""
 
 from __future__ import annotations
 
-import unicodedata
 from typing import TYPE_CHECKING
 
+from knnmt.corpus.visible import visible
 from knnmt.translator.explanation import END
 
 if TYPE_CHECKING:
     from knnmt.translator.evidence import Evidence
     from knnmt.translator.explanation import Word
     from knnmt.translator.translation import Token
-
-_PICTURES = {"\n": "↵", "\t": "⇥", "\x7f": "␡"}
-# They end a line, or turn the direction of what is written after them.
-_TURNING = {"\u2028", "\u2029", *map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A))}
-
-
-def visible(text: str) -> str:
-    """The text with characters written out that would act on a terminal or a page instead of being seen."""
-    return "".join(map(_visible, text))
-
-
-def _visible(character: str) -> str:
-    if character in _PICTURES:
-        return _PICTURES[character]
-    if character < " ":
-        return chr(0x2400 + ord(character))  # Unicode's pictures of control characters
-    if character in _TURNING or unicodedata.category(character) in {"Cc", "Cs"}:
-        return f"\\u{ord(character):04x}"
-    return character
 
 
 def piece_name(piece: str) -> str:

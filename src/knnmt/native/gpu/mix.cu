@@ -1,12 +1,26 @@
 // Equations 2 and 3 on a GPU, with λ fixed or fading: what some sixty operations of PyTorch do, in one.
 //
 // A block is a sentence, a warp one of its rows. As knnmt_mix of ../step.cpp, but for the parts of `mixture`: log λ,
-// whether it fades, then scale, width, sentence_scale and sentence_width of fading, then T. An id of none of the
-// entries, which only a store that changes meanwhile has, counts as none.
+// whether it fades, then scale, width, sentence_scale and sentence_width of fading, then T, then the distance of the same
+// state. An id of none of the entries, which only a store that changes meanwhile has, counts as none.
 
 constexpr int MOST = 2048;  // neighbours of a sentence's rows
 
 __device__ float log_sigmoid(float x) { return fminf(x, 0.0f) - log1pf(expf(-fabsf(x))); }
+
+// As in knnmt.retrieval.combiner.
+constexpr float SAME_WEIGHT = 0.99f, LOG_ADVANTAGE = 9.0f;
+
+__device__ float sameness(float distance_sq, float same_distance) {
+    const float part = distance_sq / (same_distance * same_distance);
+    return expf(-part * part);
+}
+
+// log(exp(a) + exp(b)), where either may be -inf
+__device__ float log_add(float a, float b) {
+    const float larger = fmaxf(a, b), smaller = fminf(a, b);
+    return isinf(larger) ? larger : larger + log1pf(expf(smaller - larger));
+}
 
 extern "C" __global__ void knnmt_mix(const float* mixture, int width, int k, int vocabulary, const float* distances_sq,
                                      const long long* ids, int entries, const int* values, const float* counts,
@@ -43,9 +57,12 @@ extern "C" __global__ void knnmt_mix(const float* mixture, int width, int k, int
     }
     const float distance = sqrtf(near_sq[0]);
     float log_lambda = mixture[0];
-    if (mixture[1] > 0.0f)
+    const bool fades = mixture[1] > 0.0f;
+    if (fades) {
         log_lambda += log_sigmoid((mixture[2] - distance) / mixture[3]) + log_sigmoid((mixture[4] - mean) / mixture[5]) +
                       log1pf(-fminf(distance / mixture[2], 1.0f) / (known + 1.0f));
+        log_lambda = log_add(log_lambda, log1pf(-expf(log_lambda)) + logf(SAME_WEIGHT * sameness(near_sq[0], mixture[7])));
+    }
     const float offset = log1pf(-fminf(expf(log_lambda), most));
     if (lane == 0) after[row] = before[row] + offset;
     if (isinf(log_lambda)) return;
@@ -56,6 +73,7 @@ extern "C" __global__ void knnmt_mix(const float* mixture, int width, int k, int
     for (int i = lane; i < k; i += 32) {
         const bool there = near[i] >= 0 && near[i] < entries && !isinf(near_sq[i]);
         float weight = there ? expf((near_sq[0] - near_sq[i]) / mixture[6]) : 0.0f;
+        if (there && fades) weight *= expf(LOG_ADVANTAGE * sameness(near_sq[i], mixture[7]));
         if (there && use_counts) weight *= counts[near[i]];
         mine[i] = weight;
         of[i] = there ? values[near[i]] : -1;
@@ -75,7 +93,6 @@ extern "C" __global__ void knnmt_mix(const float* mixture, int width, int k, int
             }
         if (earlier || !(weight > 0.0f)) continue;  // changed by the thread of that one, or not at all
         float* score = scores + (long long)row * vocabulary + of[i];
-        const float added = log_share + logf(weight);
-        *score = fmaxf(*score, added) + log1pf(expf(-fabsf(*score - added)));
+        *score = log_add(*score, log_share + logf(weight));
     }
 }

@@ -1,0 +1,117 @@
+"""How much of a memory's own text comes back as it stands there, and of text that differs from it in form only.
+
+    python benchmarks/obeyed.py [MEMORY ...] [--stored 600] [--short 150]
+
+Stores of 1 to 168 pairs are made of examples/memory.tsv, and one of all of MEMORY (any format; `make demo` leaves real
+catalogs in .demo/catalogs). All is translated by decoding, with the settings that are estimated from the store and
+beam 5; any stored target of a source counts, white space aside. Short segments of MEMORY are then asked for with
+another final mark, other capitals, white space or an accelerator, and count up to that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from knnmt import Datastore, SegmentPair, Translator
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.reading import read_memories
+from knnmt.corpus.report import ReadingReport
+
+OWN = Path(__file__).parents[1] / "examples" / "memory.tsv"
+SIZES = (1, 2, 5, 10, 40, 168)
+ASKED = 40  # sources, for each size
+FORMS: dict[str, Callable[[str], str]] = {
+    "as stored": lambda text: text,
+    "full stop": lambda text: f"{text}.",
+    "exclamation mark": lambda text: f"{text}!",
+    "ellipsis": lambda text: f"{text} …",
+    "small letter": lambda text: text[0].lower() + text[1:],
+    "capitals": str.upper,
+    "spaces": lambda text: f"  {text} ",
+    "accelerator": lambda text: f"&{text}",
+}
+
+
+def read(paths: Sequence[Path]) -> list[SegmentPair]:
+    return list(read_memories(paths, ReadingConfig("de", "en"), ReadingReport()))
+
+
+def plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def loose(text: str) -> str:
+    """Without what the forms change."""
+    return plain(text).rstrip(" .!?:…").replace("&", "").casefold()
+
+
+def targets_of(pairs: Sequence[SegmentPair], form: Callable[[str], str]) -> dict[str, set[str]]:
+    targets = defaultdict(set)
+    for pair in pairs:
+        targets[pair.source].add(form(pair.target))
+    return targets
+
+
+def come_back(translator: Translator, place: Path, pairs: Sequence[SegmentPair], sources: Sequence[str]) -> int:
+    targets = targets_of(pairs, plain)
+    found = translator.translate(sources, datastore=place)
+    return sum(plain(each.text) in targets[source] for source, each in zip(sources, found, strict=True))
+
+
+def small_stores(translator: Translator) -> None:
+    pairs = read([OWN])
+    for size in SIZES:
+        random.Random(0).shuffle(pairs)
+        good = asked = 0
+        for start in range(0, len(pairs) - size + 1, size):
+            some = pairs[start : start + size]
+            sources = [pair.source for pair in some[: ASKED - asked]]
+            with tempfile.TemporaryDirectory() as scratch:
+                place = Path(scratch) / "store"
+                Datastore.build(place, some, translator.engine)
+                good += come_back(translator, place, some, sources)
+                asked += len(sources)
+                translator.memories.close(place)
+            if asked >= ASKED:
+                break
+        print(f"{size:>4} pairs: {good} of {asked} stored sources come back", flush=True)
+
+
+def large_store(translator: Translator, pairs: list[SegmentPair], stored: int, short: int) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        place = Path(scratch) / "store"
+        Datastore.build(place, pairs, translator.engine)
+        sources = sorted({pair.source for pair in pairs})
+        random.Random(0).shuffle(sources)
+        asked = sources[:stored]
+        good = come_back(translator, place, pairs, asked)
+        print(f"{len(pairs):,} pairs: {good} of {len(asked)} stored sources come back", flush=True)
+        words = [
+            each for each in sources if len(each.split()) <= 3 and each.replace(" ", "").isalpha() and len(each) > 2
+        ]
+        targets = targets_of(pairs, loose)
+        for name, form in FORMS.items():
+            found = translator.translate([form(each) for each in words[:short]], datastore=place)
+            kept = sum(loose(each.text) in targets[word] for word, each in zip(words, found, strict=False))
+            print(f"{name:>16}: {kept} of {len(words[:short])} short segments", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("memory", nargs="*", type=Path)
+    parser.add_argument("--stored", type=int, default=600)
+    parser.add_argument("--short", type=int, default=150)
+    arguments = parser.parse_args()
+    translator = Translator(device="cpu", exact=True)
+    small_stores(translator)
+    if arguments.memory:
+        large_store(translator, read(arguments.memory), arguments.stored, arguments.short)
+
+
+if __name__ == "__main__":
+    main()

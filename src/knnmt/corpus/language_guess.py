@@ -1,0 +1,152 @@
+"""A cheap guess at the language of text, from scripts and small words: good enough to notice swapped sides.
+
+Short strings, names and mixed text give no guess; neither do a few segments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+
+from knnmt.corpus.languages import normalise
+
+_LANGUAGES = {  # the codes of each, those of multilingual models too, and its small words
+    "German": (
+        "de deu ger",
+        "der die das und ist nicht mit von für auf den dem des ein eine einen einem einer zu sich auch wird werden "
+        "sind wurde oder wenn aus bei nach über als durch kann können sie wir ich es im zum zur dass noch nur wie hat",
+    ),
+    "English": (
+        "en eng",
+        "the of and to is in that for with are this be on as by not or from it was you your have has an at which will "
+        "can been if when their these",
+    ),
+    "French": (
+        "fr fra fre",
+        "le la les des et est une un dans pour que qui pas sur avec par au aux du ce cette ces vous nous il elle sont "
+        "être ou plus ne se en été leur",
+    ),
+    "Spanish": (
+        "es spa",
+        "el la los las de y es una un en que por para con no del se al lo como más su sus este esta son ser o pero ha",
+    ),
+    "Italian": (
+        "it ita",
+        "il lo la gli le di e è un una in che per con non del della dei delle nel nella si al sono come più questo "
+        "questa anche da ha essere",
+    ),
+    "Portuguese": (
+        "pt por",
+        "o os a as de e é um uma em que por para com não do da dos das no na nos nas se ao mais como são ser ou seu "
+        "sua este esta",
+    ),
+    "Dutch": (
+        "nl nld dut",
+        "de het een en van is in dat op te met voor niet zijn aan er om ook als door worden wordt bij naar uit kan "
+        "deze dit u ik hebben heeft of",
+    ),
+    "Swedish": (
+        "sv swe",
+        "och att det som en är av för på med den till inte om ett har de från kan eller vid när så ska var här",
+    ),
+    "Danish": (
+        "da dan",
+        "og at det som en er af for på med den til ikke om et har de fra kan eller ved når så skal hvad være blev",
+    ),
+    "Norwegian": (
+        "nb nob no nor",
+        "og å det som en er av for på med den til ikke om et har de fra kan eller ved når så skal hva være ble",
+    ),
+    "Finnish": (
+        "fi fin",
+        "ja on ei se että hän oli ovat tai kun joka mutta myös sekä olla voi ole niin kuin tämä jos",
+    ),
+    "Polish": (
+        "pl pol",
+        "i w na nie się z do jest że o to jak za od po dla są przez oraz lub może być tego które jego",
+    ),
+    "Czech": (
+        "cs ces cze",
+        "a v se na je že s z do o pro jsou nebo který která jako by při být není pokud také jeho",
+    ),
+    "Hungarian": ("hu hun", "a az és hogy nem is egy van ez meg de csak vagy mint ha volt lehet el kell azt"),
+    "Romanian": ("ro ron rum", "și de în la cu pe nu că este un o din pentru care mai sau sunt prin fi al ale"),
+    "Turkish": (
+        "tr tur",
+        "ve bir bu için ile da de olarak daha olan gibi çok değil var ne ya veya kadar her olduğu",
+    ),
+}
+_SCRIPTS = {  # the codes of languages known by it, and its letters
+    "Latin": ("", "A-Za-z\u00c0-\u024f"),
+    "Cyrillic": ("ru rus uk ukr be bel bg bul mk mkd", "\u0400-\u052f"),
+    "Greek": ("el ell gre", "\u0370-\u03ff"),
+    "Arabic": ("ar arb ara fa pes urd ur", "\u0600-\u06ff"),
+    "Hebrew": ("he heb", "\u0590-\u05ff"),
+    "Devanagari": ("hi hin mr mar ne npi", "\u0900-\u097f"),
+    "Thai": ("th tha", "\u0e00-\u0e7f"),
+    "Korean": ("ko kor", "\uac00-\ud7af"),
+    "Chinese or Japanese": ("zh zho chi ja jpn", "\u3040-\u30ff\u4e00-\u9fff"),
+}
+_LOOKS = {code: name for name, (codes, _) in (_LANGUAGES | _SCRIPTS).items() for code in codes.split()}
+_LANGUAGES_OF: defaultdict[str, list[str]] = defaultdict(list)
+for _name, (_, _words) in _LANGUAGES.items():
+    for _word in _words.split():
+        _LANGUAGES_OF[_word].append(_name)
+_LETTERS = {script: re.compile(f"[{letters}]") for script, (_, letters) in _SCRIPTS.items()}
+_WORD = re.compile(r"[^\W\d_]+")
+_LEAST_WORDS, _LEAST_LETTERS = 5, 10  # of a segment that is looked at, in Latin script and in others
+_MOST_CHARACTERS = 2000
+_LEAST_HITS = 2
+_LEAST_SEGMENTS = 8
+_MOST_OF_THEM = 0.6
+SAMPLE = 500
+
+
+def looks_of(tag: str) -> str | None:
+    """What text of a language looks like: the language by its English name, or the script where that is all one sees.
+
+    tag: or a model's code, such as deu_Latn; None for a language that there are no guesses about
+    """
+    return _LOOKS.get(normalise(tag).split("-")[0])
+
+
+class LanguageGuess:
+    """What the segments of a text look like."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self._looked_at = 0
+        self._votes: Counter[str] = Counter()
+
+    def see(self, text: str) -> None:
+        """Look at a segment, unless there were enough."""
+        if self.seen >= SAMPLE:
+            return
+        self.seen += 1
+        text = text[:_MOST_CHARACTERS]
+        script = max(_LETTERS, key=lambda each: len(_LETTERS[each].findall(text)))
+        if script != "Latin":
+            if len(_LETTERS[script].findall(text)) >= _LEAST_LETTERS:
+                self._looked_at += 1
+                self._votes[script] += 1
+            return
+        words = _WORD.findall(text.lower())
+        if len(words) >= _LEAST_WORDS:
+            self._looked_at += 1
+            if language := _language_of(words):
+                self._votes[language] += 1
+
+    def other_than(self, asked: str) -> str | None:
+        """What most segments look like, as `looks_of` calls it, if that is not the language asked for."""
+        expected = looks_of(asked)
+        if expected is None or self._looked_at < _LEAST_SEGMENTS:
+            return None
+        found, votes = next(iter(self._votes.most_common(1)), ("", 0))
+        return found if votes >= _MOST_OF_THEM * self._looked_at and found != expected else None
+
+
+def _language_of(words: list[str]) -> str | None:
+    """The one language that most of the small words among these belong to."""
+    hits = Counter(language for word in words for language in _LANGUAGES_OF.get(word, ()))
+    ranked = [*hits.most_common(2), ("", 0)]
+    return ranked[0][0] if ranked[0][1] >= _LEAST_HITS and ranked[0][1] > ranked[1][1] else None

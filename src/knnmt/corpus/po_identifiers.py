@@ -1,0 +1,42 @@
+"""Messages of a PO catalog that are identifiers, as in Plone: their text stands in a comment, `Default: "…"`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_IDENTIFIER = re.compile(r"[A-Za-z0-9]+(?:[_.:/-]+[A-Za-z0-9]+)+_?")
+_SURELY_IDENTIFIER = re.compile(r"[a-z0-9]{2,}(?:_+[a-z0-9]{2,})+")  # no word of a language, no accelerator (Sav_e)
+_DEFAULT = re.compile(r"\s*Default\s*:\s*(.*)")
+_CLOSED = re.compile(r'".*(?<!\\)(?:\\\\)*"', re.DOTALL)
+_NEXT_STRING = re.compile(r'(?<!\\)"\s*\n\s*"')
+_ESCAPED = re.compile(r"\\(.)")
+
+
+def message_text(entry: Any) -> str | None:
+    """The text of an entry's message; None for an identifier whose text the catalog does not say."""
+    message: str = entry.msgid
+    if not _IDENTIFIER.fullmatch(message):
+        return message
+    if text := _default(entry.comment) or _default(entry.tcomment):
+        return text
+    # A translator leaves an underscore where it is no part of a name.
+    return None if _SURELY_IDENTIFIER.fullmatch(message) and "_" not in entry.msgstr else message
+
+
+def _default(comment: str) -> str:
+    """The text that a comment gives as the default: a string of one line, of several, or of several strings."""
+    lines = comment.split("\n")
+    for number, line in enumerate(lines):
+        if found := _DEFAULT.fullmatch(line):
+            text = found[1].strip()
+            if not text.startswith('"'):
+                return text
+            for further in map(str.strip, lines[number + 1 :]):
+                if _CLOSED.fullmatch(text) and not further.startswith('"'):
+                    break
+                text += f"\n{further}"
+            joined = " ".join(part.strip() for part in _NEXT_STRING.sub("", text).split("\n"))
+            inside = joined[1:-1] if _CLOSED.fullmatch(joined) else joined[1:]
+            return _ESCAPED.sub(lambda each: {"n": "\n", "t": "\t"}.get(each[1], each[1]), inside).strip()
+    return ""

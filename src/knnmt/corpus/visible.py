@@ -1,0 +1,33 @@
+"""Text of a memory made safe to show: characters that would act are written out instead.
+
+A terminal obeys control characters: a segment could set the title of its window, fill the clipboard, or paint over what
+was printed before. Marks that turn the direction of writing make one text look like another.
+"""
+
+from __future__ import annotations
+
+import re
+
+# Controls (C0, DEL, C1); what ends a line or turns its direction; halves of surrogate pairs, which UTF-8 has not.
+_ACTING = "\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+_IN_TEXT = re.compile(f"[{_ACTING}]")
+_IN_LINES = re.compile(f"(?![\t\n])[{_ACTING}]")
+_PICTURES = {"\n": "↵", "\t": "⇥", "\x7f": "␡"}
+
+
+def visible(text: str) -> str:
+    """A text of a memory, a name or a path with all such characters written out, its line ends too."""
+    return _IN_TEXT.sub(_written_out, text)
+
+
+def visible_lines(text: str) -> str:
+    """Lines of our own, which keep their ends and tabs."""
+    return _IN_LINES.sub(_written_out, text)
+
+
+def _written_out(found: re.Match[str]) -> str:
+    character = found.group()
+    if character in _PICTURES:
+        return _PICTURES[character]
+    # Unicode has pictures of the first 32.
+    return chr(0x2400 + ord(character)) if character < " " else f"\\u{ord(character):04x}"

@@ -1,0 +1,80 @@
+"""What a change of a store writes: sentences that go, and those that come, joined with small segments before them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.arrays import Array, write_stored
+from knnmt.datastore.joining import free_to_join, joined_with, removed_of
+from knnmt.datastore.manifest import SEGMENTS, Manifest, RemovedSentences, SegmentRecord
+from knnmt.datastore.merging import join
+from knnmt.datastore.segment import Segment
+from knnmt.datastore.slices import write_segment
+
+Selection = Callable[[SegmentPair], bool]
+
+
+def removed_by(segments: Sequence[Segment], chosen: Selection) -> dict[int, Array]:
+    """All removed sentences of each segment that loses some to a choice, by the segment's place."""
+    removed = {}
+    for place, segment in enumerate(segments):
+        if units := [sentence for sentence, pair in segment.units() if chosen(pair)]:
+            live = segment.live_sentences()
+            found = live[np.isin(segment.units_of(live), units)]
+            removed[place] = np.union1d(segment.removed, found).astype(np.int32)
+    return removed
+
+
+def write_change(
+    store: Path,
+    before: Manifest,
+    segments: Sequence[Segment],
+    removed: Mapping[int, Array],
+    added: Iterator[tuple[str, dict[str, Array]]],
+    progress: Callable[[int, int], None],
+) -> Manifest:
+    """Write the files of the next generation and return its manifest, which is the one before if nothing changes.
+
+    removed: as `removed_by` gives it
+    added: arrays of segments, each with what to name it by; progress hears the sentences and entries written of them
+    """
+    directory, generation, number = store / SEGMENTS, before.generation + 1, before.next_segment
+    gone = [removed.get(place, segment.removed) for place, segment in enumerate(segments)]
+    kept, sentences, entries = len(segments), 0, 0
+    records: list[SegmentRecord] = []
+    for name, arrays in added:
+        sentences, entries = sentences + len(arrays["target_offsets"]) - 1, entries + len(arrays["values"])
+        own: Array = np.empty(0, np.int32)
+        if not records and (count := joined_with(segments[free_to_join(store, segments) :], arrays)):
+            kept -= count
+            name, arrays = "joined", join([*(segment.arrays for segment in segments[kept:]), arrays])
+            own = removed_of(segments[kept:], gone[kept:])
+        record = write_segment(directory, f"{number:05d}-{name}.safetensors", arrays)
+        records.append(_without(directory, record, arrays["sentences"], own, generation))
+        number += 1
+        progress(sentences, entries)
+    if not records and not removed:
+        return before
+    stay = [
+        _without(directory, segment.record, segment.arrays["sentences"], gone[place], generation)
+        if place in removed
+        else segment.record
+        for place, segment in enumerate(segments[:kept])
+    ]
+    return before.changed((*stay, *records), number)
+
+
+def _without(
+    directory: Path, record: SegmentRecord, sentences: Array, removed: Array, generation: int
+) -> SegmentRecord:
+    """The record of a segment once these of its sentences are removed; sentences: those of its entries."""
+    if not len(removed):
+        return record
+    number = record.stored.file.partition("-")[0]
+    stored = write_stored(directory, f"{number}-removed-g{generation}.safetensors", {"removed": removed})
+    return replace(record, removed=RemovedSentences(stored, len(removed), int(np.isin(sentences, removed).sum())))

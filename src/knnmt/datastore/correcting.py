@@ -1,0 +1,63 @@
+"""Corrections of a store: pairs that take the place of what it holds for the same source."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.sameness import plain
+from knnmt.datastore.building import Progress, no_progress
+from knnmt.datastore.store import Change, Datastore
+from knnmt.engine.base import Engine, State
+from knnmt.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What corrections did.
+
+    unchanged: pairs that the store held already
+    new: pairs whose source it did not hold
+    """
+
+    change: Change
+    unchanged: int
+    new: list[SegmentPair]
+
+
+def correct(
+    store: Datastore,
+    pairs: Iterable[SegmentPair],
+    engine: Engine[State],
+    add_new: bool = True,
+    progress: Progress = no_progress,
+) -> Correction:
+    """Remove what the store holds for the sources of `pairs` with other targets, and add the pairs: one publication.
+
+    Sources are the same if they differ in white space at most. A source may have several targets: they then take the
+    place together. What the store holds already as it should be stays where it is.
+
+    add_new: add pairs whose source the store does not hold, too
+    """
+    corrections = list({(plain(pair.source), pair.target): pair for pair in pairs}.values())
+    if not corrections:
+        raise InputError("expected pairs to put in the place of others, found none")
+    targets: defaultdict[str, set[str]] = defaultdict(set)
+    for pair in corrections:
+        targets[plain(pair.source)].add(pair.target)
+    held: defaultdict[str, set[str]] = defaultdict(set)
+    for pair in store.pairs():
+        if (source := plain(pair.source)) in targets:
+            held[source].add(pair.target)
+
+    def is_wrong(pair: SegmentPair) -> bool:
+        right = targets.get(plain(pair.source))
+        return right is not None and pair.target not in right
+
+    new = [pair for pair in corrections if plain(pair.source) not in held]
+    known = [pair for pair in corrections if plain(pair.source) in held]
+    better = [pair for pair in known if pair.target not in held[plain(pair.source)]]
+    change = store.replace(is_wrong, [*better, *(new if add_new else [])], engine, progress)
+    return Correction(change, len(known) - len(better), new)

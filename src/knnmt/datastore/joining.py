@@ -1,0 +1,107 @@
+"""Small additions joined as they come, so that a store of very many of them has few segments.
+
+An addition is written in one file with the segments before it, from the last one on, while they are at most twice as
+large as what they are joined with. Of those that stay each is then more than twice as large as the next, up to a size
+that is not exceeded: there are few, and an entry is seldom written again. Entries keep their ids and their order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from knnmt.datastore.arrays import Array
+from knnmt.datastore.lock import is_held
+from knnmt.datastore.manifest import INDEX_RECORD, INDEXES
+from knnmt.datastore.segment import Segment
+from knnmt.datastore.slices import SLICE_ENTRIES
+
+LARGEST = SLICE_ENTRIES // 2  # entries of a joined segment
+
+
+def joined_with(segments: Sequence[Segment], added: Mapping[str, Array]) -> int:
+    """How many of the last of these segments an addition is joined with."""
+    size = len(added["values"])
+    count = 0
+    for segment in reversed(segments):
+        entries = segment.record.entries
+        if entries > 2 * size or entries + size > LARGEST or (segment.arrays.keys() ^ added.keys()) - {"lines"}:
+            break
+        count, size = count + 1, size + entries
+    return count
+
+
+def free_to_join(store: Path, segments: Sequence[Segment]) -> int:
+    """From which segment on they may be joined: an index names those that it covers, and would fit no more.
+
+    None may while an index is being made, for it is not known yet which that will cover.
+    """
+    directory = store / INDEXES
+    if is_held(directory):
+        return len(segments)
+    try:
+        covers = json.loads((directory / INDEX_RECORD).read_text(encoding="utf-8"))["covers"]
+        names = [segment.record.stored.sha256 for segment in segments]
+        covered = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(covers, names, strict=False)))
+        return covered if covered == len(covers) else 0  # of another state: it fits already no more
+    except FileNotFoundError:
+        return 0
+    except (OSError, ValueError, LookupError, TypeError):  # whoever reads the index says what is wrong with it
+        return len(segments)
+
+
+def removed_of(segments: Iterable[Segment], removed: Iterable[Array]) -> Array:
+    """The removed sentences of several segments, (n,) int32, counted through them as in one."""
+    parts, first = [np.empty(0, np.int32)], 0
+    for segment, gone in zip(segments, removed, strict=True):
+        parts.append(gone + first)
+        first += segment.record.sentences
+    joined: Array = np.concatenate(parts).astype(np.int32)
+    return joined
+
+
+class Shared(NamedTuple):
+    """What two states of a store have in common from their beginning on, in segments of the first."""
+
+    segments: int
+    sentences: int
+    entries: int
+
+
+def same_beginning(earlier: Sequence[Segment], later: Sequence[Segment]) -> Shared:
+    """How much of an earlier state a later one begins with, removed or not, although segments were joined since.
+
+    Segments of the same name are the same; of others, keys, values and texts are compared.
+    """
+    known = Shared(0, 0, 0)
+    place = sentence = entry = 0  # in the later state: the segment, and how much of it is known
+    while known.segments < len(earlier) and place < len(later):
+        mine, whole = earlier[known.segments].record, later[place].record
+        if not _holds(later[place], sentence, entry, earlier[known.segments]):
+            break
+        known = Shared(known.segments + 1, known.sentences + mine.sentences, known.entries + mine.entries)
+        sentence, entry = sentence + mine.sentences, entry + mine.entries
+        if (sentence, entry) == (whole.sentences, whole.entries):
+            place, sentence, entry = place + 1, 0, 0
+    return known
+
+
+def _holds(whole: Segment, sentence: int, entry: int, part: Segment) -> bool:
+    """Whether a segment holds another from some sentence and entry on."""
+    if whole.record.stored == part.record.stored:
+        return sentence == entry == 0
+    last = entry + part.record.entries
+    if last > whole.record.entries or sentence + part.record.sentences > whole.record.sentences:
+        return False
+    offsets = whole.arrays["text_offsets"]
+    text = whole.arrays["texts"][offsets[3 * sentence] : offsets[3 * (sentence + part.record.sentences)]]
+    return (
+        np.array_equal(whole.arrays["values"][entry:last], part.arrays["values"])
+        and np.array_equal(text, part.arrays["texts"])
+        and np.array_equal(whole.arrays["keys"][entry:last], part.arrays["keys"])
+    )

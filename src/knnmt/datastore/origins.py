@@ -1,0 +1,46 @@
+"""Which origins somebody means: `FILE#UNIT` whole, a file by its path or its name, or a pattern."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+
+_MOST_NAMES = 5000  # compared for a suggestion; each takes some microseconds
+
+
+def file_of(origin: str) -> str:
+    """The file of an origin, without the unit."""
+    return origin.partition("#")[0]
+
+
+def origin_test(asked: str) -> Callable[[str], bool]:
+    """Whether an origin is meant: `asked` is a file or, where it has a `#`, an origin, from any directory on.
+
+    An asterisk stands for any characters.
+    """
+    part = str if "#" in asked else file_of
+    if "*" in asked:
+        pattern = re.compile(r"(.*[/\\])?" + ".*".join(map(re.escape, asked.split("*"))), re.DOTALL)
+        return lambda origin: pattern.fullmatch(part(origin)) is not None
+    ends = (f"/{asked}", f"\\{asked}")
+
+    def is_meant(origin: str) -> bool:
+        found = part(origin)
+        return found == asked or (asked != "" and found.endswith(ends))
+
+    return is_meant
+
+
+def close_origins(asked: str, origins: Iterable[str], most: int = 3) -> list[str]:
+    """What somebody may have meant by an origin that is not there: files and names of files, or units of a file."""
+    names: dict[str, None] = {}
+    for origin in origins:
+        file = file_of(origin)
+        name = re.split(r"[/\\]", file)[-1]
+        unit = origin[len(file) :]
+        for each in (file, name) if "#" not in asked else (origin, name + unit):
+            names.setdefault(each)
+        if len(names) > _MOST_NAMES:
+            break
+    return get_close_matches(asked, names, most)

@@ -1,0 +1,32 @@
+"""Code that a checkpoint brings with it, which is never run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from knnmt.errors import UnsupportedModelError
+
+
+def require_no_custom_search(directory: Path) -> None:
+    """Refuse a search of its own: some versions of `transformers` run that of a local directory without asking."""
+    path = directory / "custom_generate" / "generate.py"
+    if path.exists():
+        raise _refusal(directory, str(path.relative_to(directory)))
+
+
+def explain_refusal(directory: Path, error: Exception) -> None:
+    """Raise what should be said where a checkpoint did not load and names code in its `auto_map`."""
+    for name in ("config.json", "tokenizer_config.json"):
+        try:
+            named = json.loads((directory / name).read_text(encoding="utf-8"))["auto_map"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        raise _refusal(directory, f"{name} names {json.dumps(named)}") from error
+
+
+def _refusal(directory: Path, found: str) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"{directory}: the checkpoint brings code of its own ({found}), and code of a checkpoint is never run here. "
+        "Use a model of a kind that the installed transformers knows by itself."
+    )

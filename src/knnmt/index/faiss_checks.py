@@ -1,0 +1,134 @@
+"""What an index that FAISS read from a file must be before it is searched: FAISS itself trusts it.
+
+FAISS checks that the parts of a file fit together. Whether they fit the store, and that every id is one of an entry,
+is checked here, once, in a few milliseconds for a million entries.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from knnmt.datastore.arrays import Array
+
+_WHOLE = ("IndexFlatL2", "IndexHNSWFlat")
+_IN_LISTS = (
+    "IndexIVFFlat",
+    "IndexIVFFlatPanorama",
+    "IndexIVFScalarQuantizer",
+    "IndexIVFPQ",
+    "IndexIVFRaBitQFastScan",
+    "IndexIVFPQFastScan",
+)
+_LISTS = ("ArrayInvertedLists", "ArrayInvertedListsPanorama", "BlockInvertedLists")
+
+
+def require_sound(faiss: Any, index: Any, dim: int, covered: int) -> None:
+    """ValueError unless this is an index of a kind that we build, of the first `covered` keys of `dim` dimensions."""
+    _require(index.d == dim, f"it is of {index.d} dimensions, and the store's keys of {dim}")
+    _require(index.ntotal == covered, f"it holds {index.ntotal:,} entries, and its record says {covered:,}")
+    trained = index.metric_type == faiss.METRIC_L2 and index.is_trained
+    _require(trained, "it was trained for something else, or not at all")
+    if isinstance(index, faiss.IndexPreTransform):
+        index = _behind_transforms(faiss, index)
+    kind = type(index).__name__
+    if kind in _IN_LISTS:
+        _require_lists(faiss, index, covered)
+    else:
+        _require(kind in _WHOLE, f"it is of the kind {kind}, which is not one that knnmt builds")
+    if kind == "IndexHNSWFlat":
+        _require_graph(faiss, index, covered)
+
+
+def ids_of_lists(faiss: Any, lists: Any) -> Array:
+    """The ids of all lists, one after the other."""
+    numbers = range(lists.nlist)
+    sizes = [(number, lists.invlists.list_size(number)) for number in numbers]
+    parts = [faiss.rev_swig_ptr(lists.invlists.get_ids(number), size).copy() for number, size in sizes if size]
+    return np.concatenate([np.empty(0, np.int64), *parts])
+
+
+def _behind_transforms(faiss: Any, index: Any) -> Any:
+    """The index behind a chain of linear transforms, each of which takes what the one before gives."""
+    dim = index.d
+    for place in range(index.chain.size()):
+        each = faiss.downcast_VectorTransform(index.chain.at(place))
+        linear = isinstance(each, faiss.LinearTransform) and each.is_trained and each.d_in == dim
+        whole = linear and each.A.size() == each.d_in * each.d_out and each.b.size() == each.d_out
+        _require(whole, "a transform of the keys does not fit them")
+        _require_finite(faiss, each.A, each.b)
+        dim = each.d_out
+    inner = faiss.downcast_index(index.index)
+    same = inner.d == dim and inner.ntotal == index.ntotal and inner.is_trained
+    _require(same and inner.metric_type == index.metric_type, "what is behind its transforms does not fit them")
+    return inner
+
+
+def _require_lists(faiss: Any, lists: Any, covered: int) -> None:
+    centres, inverted = faiss.downcast_index(lists.quantizer), faiss.downcast_InvertedLists(lists.invlists)
+    known = type(centres).__name__ == "IndexFlatL2" and type(inverted).__name__ in _LISTS
+    _require(known, f"its lists are {type(inverted).__name__} with centres in {type(centres).__name__}")
+    _require(lists.nlist >= 1 and inverted.nlist == centres.ntotal == lists.nlist, "its lists and centres do not fit")
+    whole = centres.d == lists.d and centres.codes.size() == 4 * lists.d * lists.nlist
+    _require(whole, "its centres are not as wide as its keys")
+    _require_finite(faiss, centres.codes)
+    if isinstance(inverted, faiss.BlockInvertedLists):
+        packed = lists.bbs == 32 and lists.implem == 0 and lists.M2 == lists.M + lists.M % 2
+        sizes = (inverted.n_per_block, inverted.block_size)
+        _require(packed and sizes == (32, lists.get_block_stride()), "its codes are packed in another way")
+    else:
+        _require(inverted.code_size == lists.code_size, "its codes are of another size")
+    if hasattr(lists, "pq"):
+        codes = lists.pq
+        whole = codes.d == lists.d == codes.M * codes.dsub and codes.ksub == 1 << codes.nbits
+        whole = whole and codes.centroids.size() == codes.d * codes.ksub and codes.code_size == lists.code_size
+        _require(whole and getattr(lists, "M", codes.M) == codes.M, "its codes do not fit its keys")
+        _require_finite(faiss, codes.centroids)
+    if hasattr(lists, "sq"):
+        _require(lists.sq.d == lists.d and lists.sq.code_size == lists.code_size, "its codes do not fit its keys")
+    ids = ids_of_lists(faiss, lists)
+    _require(len(ids) == covered, f"its lists hold {len(ids):,} entries, not {covered:,}")
+    _require_each_once(ids, covered)
+
+
+def _require_graph(faiss: Any, index: Any, covered: int) -> None:
+    graph, storage = index.hnsw, faiss.downcast_index(index.storage)
+    same = type(storage).__name__ == "IndexFlatL2" and (storage.d, storage.ntotal) == (index.d, covered)
+    _require(same and storage.codes.size() == 4 * index.d * covered, "its keys do not fit its graph")
+    levels, offsets, neighbours, widths = (
+        faiss.vector_to_array(each).astype(np.int64)
+        for each in (graph.levels, graph.offsets, graph.neighbors, graph.cum_nneighbor_per_level)
+    )
+    fits = len(levels) == covered and len(offsets) == covered + 1 and levels.min(initial=1) >= 1
+    deep = len(widths) > max(levels.max(initial=0), graph.max_level + 1)
+    _require(fits and deep and widths[0] == 0 and bool((np.diff(widths) >= 0).all()), "its graph has other levels")
+    divided = offsets[0] == 0 and bool((np.diff(offsets) == widths[levels]).all())
+    _require(divided and len(neighbours) == offsets[-1], "its graph does not divide its links")
+    leads = neighbours.min(initial=-1) >= -1 and neighbours.max(initial=-1) < covered
+    _require(leads, "a link of its graph leads to no entry")
+    first = graph.entry_point
+    begins = 0 <= first < covered and levels[first] > graph.max_level if covered else first == -1
+    _require(begins, "its graph begins at no entry")
+    for level in range(1, graph.max_level + 1):
+        nodes = np.flatnonzero(levels > level)
+        links = neighbours[offsets[nodes][:, None] + np.arange(widths[level], widths[level + 1])]
+        _require(bool((levels[links[links >= 0]] > level).all()), "a link of its graph leads above an entry's levels")
+
+
+def _require_each_once(ids: Array, covered: int) -> None:
+    if covered:
+        _require(ids.min() >= 0 and ids.max() < covered, f"it holds an id that is none of {covered:,} entries")
+        _require(bool((np.bincount(ids, minlength=covered) == 1).all()), "it does not hold every entry once")
+
+
+def _require_finite(faiss: Any, *vectors: Any) -> None:
+    for each in vectors:
+        array = faiss.vector_to_array(each)
+        finite = np.isfinite(array.view(np.float32) if array.dtype == np.uint8 else array).all()
+        _require(bool(finite), "a number of it is not finite")
+
+
+def _require(condition: bool, problem: str) -> None:
+    if not condition:
+        raise ValueError(problem)

@@ -1,0 +1,102 @@
+"""Entries that say the same again: those of one source text, one beginning of its target, and one next token.
+
+Their keys are equal up to rounding, so that a search for k neighbours would find some of them by chance, and nothing
+else. Only the first of them is searched for, and it counts as often as there are of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.sameness import plain
+from knnmt.datastore.arrays import Array
+from knnmt.datastore.segment import Segment
+
+_GOLDEN, _FIRST, _SECOND = (np.uint64(each) for each in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """Of the entries of a store that are not removed.
+
+    first_of: (entries,) int64, for every entry the first that says the same
+    counts: (entries,) int64, how often each first one is said, itself counted; 1 for all others
+    """
+
+    first_of: Array
+    counts: Array
+
+    @property
+    def searched(self) -> Array:
+        """(entries,) bool, False for those that say the same as an earlier one."""
+        first: Array = self.first_of == np.arange(len(self.first_of))
+        return first
+
+
+def find_repeats(
+    segments: Sequence[Segment], hashes: Sequence[Array], seen: Callable[[SegmentPair], str]
+) -> Repeats | None:
+    """What repeats in some segments; None where nothing does.
+
+    hashes: (sentences,) of each segment, equal for equal sources; seen: the source of a pair as the model sees it
+    """
+    again = _again(segments, hashes)
+    if not any(len(each) for each in again):
+        return None
+    first_entry = np.cumsum([0, *(segment.record.entries for segment in segments)])
+    found = [_texts_so_far(segment, mine, seen) for segment, mine in zip(segments, again, strict=True)]
+    ids = np.concatenate([numbers + first for (numbers, _), first in zip(found, first_entry, strict=False)])
+    _, first, groups, counts = np.unique(
+        np.concatenate([so_far for _, so_far in found]), return_index=True, return_inverse=True, return_counts=True
+    )
+    if len(first) == len(ids):
+        return None
+    repeats = Repeats(np.arange(first_entry[-1]), np.ones(first_entry[-1], np.int64))
+    repeats.first_of[ids] = ids[first][groups]
+    repeats.counts[ids[first]] = counts
+    return repeats
+
+
+def _again(segments: Sequence[Segment], hashes: Sequence[Array]) -> list[Array]:
+    """The sentences of each segment that are not removed and have the hash of another such sentence."""
+    live = [segment.live_sentences() for segment in segments]
+    of_live = [mine[kept] for mine, kept in zip(hashes, live, strict=True)]
+    ordered = np.sort(np.concatenate([np.empty(0, np.int64), *of_live]))
+    several = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    return [kept[np.isin(mine, several)] for mine, kept in zip(of_live, live, strict=True)]
+
+
+def _texts_so_far(segment: Segment, sentences: Array, seen: Callable[[SegmentPair], str]) -> tuple[Array, Array]:
+    """The entries of some sentences, by their numbers in the segment, and a hash of source and target up to each token.
+
+    The hashes are uint64 and hold within one process.
+    """
+    owners, positions, begins = segment.owners(), segment.arrays["positions"], segment.offsets("target_offsets")
+    sources = np.zeros(segment.record.sentences, np.int64)
+    for sentence in sentences.tolist():
+        sources[sentence] = hash(plain(seen(segment.pair(sentence))))
+    chosen = np.zeros(segment.record.sentences, np.bool_)
+    chosen[sentences] = True
+    numbers = np.flatnonzero(chosen[owners])
+    owners, positions = owners[numbers], positions[numbers]
+    if ((positions < 0) | (begins[owners] + positions >= begins[owners + 1])).any():
+        raise segment.damaged("an entry's position lies outside its sentence")
+    # A token's share depends on its place, so that the sum over a beginning tells its tokens and their order.
+    places = np.arange(begins[-1]) - np.repeat(begins[:-1], np.diff(begins))
+    shares = _mixed(_mixed(places.astype(np.uint64)) + segment.arrays["target_tokens"].astype(np.uint64))
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(shares)])
+    so_far = sums[begins[owners] + positions + 1] - sums[begins[owners]]
+    return numbers, _mixed(so_far + _mixed(sources[owners].astype(np.uint64)))
+
+
+def _mixed(numbers: Array) -> Array:
+    """Every bit of uint64 numbers changed by every other (splitmix64)."""
+    numbers = numbers + _GOLDEN
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * _FIRST
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * _SECOND
+    mixed: Array = numbers ^ (numbers >> np.uint64(31))
+    return mixed

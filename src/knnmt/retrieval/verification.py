@@ -1,0 +1,61 @@
+"""Checking what is kept beside a store's content: its index, its settings and profiles, its gate."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from knnmt.datastore.manifest import INDEXES, StoredFile
+from knnmt.datastore.settings import SETTINGS, read_settings, settings_signed
+from knnmt.datastore.store import Datastore
+from knnmt.errors import DatastoreError, SettingError
+from knnmt.index.saved import check_saved
+from knnmt.retrieval.calibration import Calibration
+from knnmt.retrieval.gate import FILE, TrainedGate, gate_signed
+from knnmt.retrieval.profiles import Profiles
+
+
+def problems_beside(store: Datastore, files: list[StoredFile]) -> Iterator[str]:
+    """What is wrong there, one line each; files of an index are added to `files`.
+
+    Whether the settings are whole, the store itself looks at.
+    """
+    checks: list[Callable[[], object]] = []
+    if os.path.lexists(store.path / INDEXES):
+        checks.append(lambda: files.extend(check_saved(store)))
+    if os.path.lexists(store.path / FILE):
+        checks.append(lambda: TrainedGate.read(store))
+    if _whole_settings(store):
+        checks += [lambda: Calibration.of(store.path), *_checks_of_profiles(store)]
+    for check in checks:
+        try:
+            check()
+        except (DatastoreError, SettingError) as error:
+            yield str(error)
+
+
+def notes_beside(store: Datastore) -> Iterator[str]:
+    """What cannot be checked, in a store without problems."""
+    unsigned = "has no checksum: an earlier version wrote it, or something else; that it was altered cannot be seen"
+    if not settings_signed(store.path):
+        yield f"{store.path / SETTINGS}: {unsigned}. `knnmt index` and `knnmt tune` write one."
+    if (store.path / FILE).exists() and not gate_signed(store.path):
+        yield f"{store.path / FILE}: {unsigned}. `knnmt train-gate` writes one."
+
+
+def _whole_settings(store: Datastore) -> bool:
+    try:
+        return bool(read_settings(store.path))
+    except DatastoreError:
+        return False
+
+
+def _checks_of_profiles(store: Datastore) -> Iterator[Callable[[], object]]:
+    profiles = Profiles.of(store.path)
+    if not isinstance(profiles.section, dict):
+        yield profiles.names
+        return
+    yield lambda: profiles.chosen(None)
+    for name in profiles.section.keys() - {profiles.default}:
+        yield partial(profiles.profile, name)

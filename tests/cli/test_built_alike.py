@@ -1,0 +1,87 @@
+"""`knnmt build` and `Datastore.build` make the same store, file by file: content, settings, index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datastore_pairs import some_pairs
+from index_stores import faiss_or_skip
+from typer.testing import CliRunner
+
+from conftest import own_engine
+from knnmt import Datastore, SegmentPair
+from knnmt.cli import app
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.reading import read_memories
+from knnmt.corpus.report import ReadingReport
+from knnmt.datastore import store as bare
+from knnmt.index.exact import ExactIndex
+from knnmt.retrieval import chooser
+
+
+def content(store: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(store)): path.read_bytes()
+        for path in sorted(store.rglob("*"))
+        if path.is_file() and path.name != "lock"
+    }
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Path:
+    path = tmp_path / "memory.tsv"
+    path.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in some_pairs(60)), encoding="utf-8")
+    return path
+
+
+def pairs_of(memory: Path) -> Iterator[SegmentPair]:
+    return read_memories([memory], ReadingConfig(), ReadingReport())
+
+
+def built_by_command(memory: Path, checkpoint: Path, output: Path, *more: str) -> dict[str, bytes]:
+    given = ["build", str(memory), "-o", str(output), "-m", str(checkpoint), "--device", "cpu", *more]
+    ran = CliRunner().invoke(app, given)
+    assert ran.exit_code == 0, ran.output
+    return content(output)
+
+
+def test_the_command_and_the_call_make_the_same_store(memory: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    by_command = built_by_command(memory, tiny_checkpoint, tmp_path / "a" / "s")
+    made = Datastore.build(tmp_path / "b" / "s", pairs_of(memory), own_engine(str(tiny_checkpoint)))
+    assert isinstance(made, Datastore)
+    assert content(made.path) == by_command
+    assert {"manifest.json", "settings.json", "indexes/index.json"} < by_command.keys()
+
+
+def test_so_they_do_without_settings_and_index(memory: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    engine = own_engine(str(tiny_checkpoint))
+    by_command = built_by_command(memory, tiny_checkpoint, tmp_path / "a" / "s", "--no-index")
+    made = Datastore.build(tmp_path / "b" / "s", pairs_of(memory), engine, make_index=False)
+    assert content(made.path) == by_command
+    lower = bare.Datastore.build(tmp_path / "c" / "s", pairs_of(memory), engine)
+    assert content(lower.path) == by_command
+
+
+def test_so_they_do_with_an_index_of_faiss(
+    memory: Path, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faiss_or_skip()
+
+    def milliseconds(index: object, *_: Any) -> dict[int, float]:
+        return dict.fromkeys((5, 40, 80), 9.0 if isinstance(index, ExactIndex) else 1.0)
+
+    monkeypatch.setattr(chooser, "_SMALL", 10)
+    monkeypatch.setattr(chooser, "milliseconds_per_batch", milliseconds)
+    by_command = built_by_command(memory, tiny_checkpoint, tmp_path / "a" / "s")
+    made = Datastore.build(tmp_path / "b" / "s", pairs_of(memory), own_engine(str(tiny_checkpoint)))
+    assert content(made.path) == by_command
+    assert [name for name in by_command if name.endswith(".faiss")]
+
+
+def test_a_single_pair_is_enough(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    engine = own_engine(str(tiny_checkpoint))
+    made = Datastore.build(tmp_path / "s", [SegmentPair("Drucken", "Print", "own#1")], engine)
+    assert made.add([SegmentPair("Abbrechen", "Cancel", "own#2")], engine).added_sentences == 1

@@ -1,0 +1,194 @@
+"""How commands end: a lost output is one line and a status, and what nobody foresaw is no traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datastore_pairs import some_pairs
+
+from knnmt.cli import app
+from knnmt.datastore.store import Datastore
+from knnmt.engine.transformer import TransformerEngine
+
+# Loads PyTorch once; every command runs in a process of its own, which ends as any does.
+_RUN = """
+import json, os, sys
+import torch, knnmt.translator.translator
+from knnmt.cli import main
+torch.set_num_threads(1)
+output, *commands = json.loads(sys.argv[1])
+statuses = []
+for number, command in enumerate(commands):
+    sys.stdout.flush()
+    process = os.fork()
+    if process == 0:
+        os.dup2(os.open(output, os.O_WRONLY), 1)
+        os.dup2(os.open(f"{number}.stderr", os.O_WRONLY | os.O_CREAT), 2)
+        sys.argv = ["knnmt", *command]
+        main()
+    statuses.append(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+print(json.dumps(statuses))
+"""
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("Satz 4\nSatz 5\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def store(tiny: TransformerEngine, tmp_path: Path) -> Path:
+    return Datastore.build(tmp_path / "own.store", some_pairs(20), tiny).path
+
+
+def _memory(path: Path, count: int, start: int = 0) -> Path:
+    pairs = some_pairs(count, start=start)
+    path.write_text("".join(f"{each.source}\t{each.target}\n" for each in pairs), encoding="utf-8")
+    return path
+
+
+def knnmt(*arguments: str | Path, shell: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command with what the shell makes of its streams."""
+    command = [sys.executable, "-m", "knnmt", *map(str, arguments)]
+    return subprocess.run(
+        ["bash", "-c", f'"$@" {shell}', "bash", *command],
+        capture_output=True,
+        text=True,
+        input="Satz 4\n",
+        env={**os.environ, **environment},
+        timeout=120,
+        check=False,
+    )
+
+
+def test_every_verb_says_that_its_output_is_full(
+    tiny_checkpoint: Path, store: Path, text: Path, tmp_path: Path
+) -> None:
+    model = ["-m", str(tiny_checkpoint)]
+    memory, more = _memory(tmp_path / "memory.tsv", 60), _memory(tmp_path / "more.tsv", 24, start=100)
+    (tmp_path / "reference.txt").write_text("line 4\nline 5\n", encoding="utf-8")
+    given: dict[str, list[str | Path]] = {
+        "translate": [text, *model],
+        "explain": ["-d", store, "Satz 4", *model],
+        "adapt": [memory, "-o", tmp_path / "adapted", "--dev", more, "--sample", "0", *model],
+        "build": [memory, "-o", tmp_path / "built", *model],
+        "add": [shutil.copytree(store, tmp_path / "grown"), more, *model],
+        "remove": [store, "--origin", "own.tsv#3", "--dry-run"],
+        "compact": [shutil.copytree(store, tmp_path / "compacted")],
+        "reduce": [store, "-o", tmp_path / "reduced", "--dim", "8"],
+        "prune": [store, "-o", tmp_path / "pruned"],
+        "index": [store, "--kind", "exact", *model],
+        "tune": [store, "--dev", more, *model],
+        "train-gate": [store, "--dev", more, *model],
+        "inspect": [store],
+        "verify": [store],
+        "export": [store, "-o", tmp_path / "out.tmx"],
+        "evaluate": ["-s", text, "--reference", tmp_path / "reference.txt", "-d", store, *model],
+        "bench": ["-s", text, *model, "--rounds", "1", "--batch-sizes", "1", "--threads", "1", "--beam", "1"],
+        "reproduce": ["-o", tmp_path, "--help"],  # which goes the same way as what takes minutes
+        "models": [],
+        "--help": [],
+        "--version": [],
+    }
+    assert {each.name for each in app.registered_commands} <= given.keys()
+    commands = [[verb, *map(str, arguments)] for verb, arguments in given.items()]
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN, json.dumps(["/dev/full", *commands])],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=600,
+        check=True,
+    )
+    said = {verb: (tmp_path / f"{number}.stderr").read_text().splitlines() for number, verb in enumerate(given)}
+    for verb, status in zip(given, json.loads(done.stdout), strict=True):
+        beside = [line for line in said[verb] if not line.startswith(("knnmt: warning: ", "knnmt: system "))]
+        assert (status, len(beside)) == (1, 1), (verb, said[verb])
+        assert beside[0].startswith("knnmt: error: ")
+        assert "cannot be written: No space left on device" in beside[0]
+
+
+@pytest.mark.parametrize("arguments", [["inspect", "STORE"], ["models"], ["translate", "--help"]])
+def test_an_output_that_is_closed_or_no_longer_read(arguments: list[str], store: Path) -> None:
+    command = [str(store) if each == "STORE" else each for each in arguments]
+    closed = knnmt(*command, shell=">&-")
+    assert (closed.returncode, closed.stderr.count("\n")) == (1, 1)
+    assert "standard output cannot be written: Bad file descriptor" in closed.stderr
+    left = knnmt(*command, shell='| true; exit "${PIPESTATUS[0]}"')
+    assert (left.returncode, left.stderr) == (141, "")
+
+
+def test_a_file_that_is_full_is_said_once(tiny_checkpoint: Path, text: Path) -> None:
+    done = knnmt("translate", text, "-m", tiny_checkpoint, "-o", "/dev/full")
+    assert done.returncode == 1
+    _, error = done.stderr.splitlines()  # before it the warning that a random model deserves
+    assert "the output cannot be written: No space left on device. 0 lines are written" in error
+
+
+def test_closed_streams_hold_up_nothing(tiny_checkpoint: Path, text: Path, tmp_path: Path) -> None:
+    done = knnmt("translate", text, "-m", tiny_checkpoint, "-o", tmp_path / "out", shell="<&- >&- 2>&-")
+    assert done.returncode == 0
+    assert (tmp_path / "out").read_text(encoding="utf-8").count("\n") == 2
+    assert knnmt("models", shell="2>/dev/full").returncode == 0
+    unread = knnmt("translate", "-m", tiny_checkpoint, shell="<&-")
+    assert (unread.returncode, unread.stdout, unread.stderr.count("\n")) == (1, "", 1)
+    assert "Bad file descriptor" in unread.stderr
+
+
+def test_what_nobody_foresaw_is_told_without_a_traceback(tmp_path: Path) -> None:
+    code = (
+        "import sys; from knnmt.cli import main, models\n"
+        "def fails(): raise RuntimeError('two\\nlines \\x1b]0;title\\x07')\n"
+        "models.shipped_models = fails\nmain()"
+    )
+
+    def run(*arguments: str, **environment: str) -> list[str]:
+        command = [sys.executable, "-c", code, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "\x1b" not in done.stderr
+        return done.stderr.splitlines()
+
+    plain = run("models")
+    assert plain[0] == "knnmt: error: RuntimeError: two↵lines ␛]0;title␇"
+    assert plain[1].startswith("knnmt: this should not have happened. Please report it")
+    assert len(plain) == 2
+    for told in (run("--traceback", "models"), run("models", KNNMT_TRACEBACK="1")):
+        assert told[0] == "Traceback (most recent call last):"
+        assert told[-2:] == plain
+
+
+def test_of_an_error_that_was_foreseen_a_traceback_can_be_had_too() -> None:
+    done = knnmt("--traceback", "inspect", "nowhere")
+    assert done.stderr.startswith("Traceback")
+    assert done.stderr.splitlines()[-1].startswith("knnmt: error: nowhere: no datastore there.")
+
+
+def test_memory_that_is_used_up_and_a_file_that_fails_are_named(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    from knnmt.cli.ending import run
+
+    def fails(error: BaseException) -> Any:
+        def command() -> None:
+            raise error
+
+        return command
+
+    assert run(fails(MemoryError())) == 1
+    assert run(fails(PermissionError(13, "Permission denied", "own\x1bstore"))) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "knnmt: error: the memory of this machine, or what a process may have of it, is used up",
+        "knnmt: error: [Errno 13] Permission denied: 'own\\x1bstore'",
+    ]
+    assert [run(fails(each)) for each in (KeyboardInterrupt(), SystemExit(None), SystemExit(3), SystemExit("no"))] == [
+        130, 0, 3, 1,
+    ]  # fmt: skip

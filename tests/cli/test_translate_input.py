@@ -1,0 +1,85 @@
+"""What `knnmt translate` takes for text, and what it refuses before the model is loaded: in processes of their own."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_commands import knnmt, lines
+
+from knnmt import Translator
+
+XLIFF = '<?xml version="1.0"?>\n<xliff version="1.2">\n<source>Hallo</source>\n</xliff>\n'
+CATALOG = 'msgid ""\nmsgstr "Language: de\\n"\n\nmsgid "Save"\nmsgstr ""\n'
+DOCUMENTS = [
+    ("a.xlf", XLIFF, "an XLIFF file"),
+    ("a.txt", XLIFF, "an XLIFF file"),
+    ("a.po", CATALOG, "a PO catalog"),
+    ("a.json", '{"titel": "Hallo"}\n', "a JSON file"),
+    ("a.html", "<!doctype html>\n<p>Hallo\n", "an HTML page"),
+    ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nHallo\n", "a file of subtitles"),
+    ("a.properties", "titel=Hallo\n", "a file of strings"),
+    ("a.tsv", "Hallo\tHello\n", "a table of columns"),
+]
+_WITHOUT_TORCH = (
+    "import sys, atexit; from knnmt.cli import main; "
+    "atexit.register(lambda: print('torch' in sys.modules, file=sys.stderr)); main()"
+)
+
+
+def refused_at_once(*arguments: str | Path, stdin: Path | None = None) -> str:
+    """What a command says that fails before anything of PyTorch is there, and writes nothing."""
+    with (stdin or Path("/dev/null")).open("rb") as given:
+        command = [sys.executable, "-c", _WITHOUT_TORCH, *map(str, arguments)]
+        done = subprocess.run(command, stdin=given, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("knnmt: error: ")
+    assert done.stderr.endswith("\nFalse\n")
+    return done.stderr
+
+
+@pytest.mark.parametrize(("name", "content", "kind"), DOCUMENTS)
+def test_documents_are_refused_before_the_model_is_loaded(tmp_path: Path, name: str, content: str, kind: str) -> None:
+    document, out = tmp_path / name, tmp_path / "out.txt"
+    document.write_text(content, encoding="utf-8")
+    out.write_text("was da war\n", encoding="utf-8")
+    said = refused_at_once("translate", document, "-o", out)
+    assert f"{document}: expected plain text, one segment a line, found {kind}" in said
+    assert "--plain" in said
+    assert out.read_text(encoding="utf-8") == "was da war\n"
+
+
+def test_documents_are_known_compressed_from_standard_input_and_beside_a_pipe(tmp_path: Path) -> None:
+    document, packed = tmp_path / "a.xlf", tmp_path / "a.gz"
+    document.write_text(XLIFF, encoding="utf-8")
+    packed.write_bytes(gzip.compress(XLIFF.encode()))
+    assert "found an XLIFF file" in refused_at_once("translate", packed)
+    assert "standard input: expected plain text" in refused_at_once("translate", stdin=document)
+    assert "a.xlf: expected plain text" in refused_at_once("explain", "-d", "absent", "--file", document)
+    assert "a.xlf: expected plain text" in refused_at_once("translate", "/dev/stdin", document)
+    piped = knnmt("translate", stdin=XLIFF.encode())  # looked at when it comes
+    assert (piped.returncode, piped.stdout) == (1, b"")
+    assert b"standard input: expected plain text" in piped.stderr
+
+
+def test_plain_takes_the_lines_of_a_document(tmp_path: Path) -> None:
+    table = tmp_path / "a.csv"
+    table.write_text("Guten Morgen!\nJa.\n", encoding="utf-8")
+    done = knnmt("translate", "--plain", table)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert lines(done.stdout) == [each.text for each in Translator(device="cpu").translate(["Guten Morgen!", "Ja."])]
+    picture = tmp_path / "a.txt"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n")
+    assert "found a PNG picture" in refused_at_once("translate", "--plain", picture)
+
+
+def test_texts_of_the_command_line(tmp_path: Path) -> None:
+    done = knnmt("translate", "--text", "Guten Morgen!", "-t", "Ja.", stdin=b"nicht gelesen\n")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert lines(done.stdout) == [each.text for each in Translator(device="cpu").translate(["Guten Morgen!", "Ja."])]
+    assert "found both" in refused_at_once("translate", "--text", "Ja.", tmp_path / "a.txt")
+    said = refused_at_once("translate", "Guten Morgen!")
+    assert "Guten Morgen!: no such file. To translate these words themselves, use --text" in said

@@ -1,0 +1,281 @@
+"""Small additions are joined as they come: nothing that a reader sees changes, and there are few segments."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from datastore_pairs import some_pairs
+
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore import changing, joining
+from knnmt.datastore.arrays import Array
+from knnmt.datastore.building import BuildConfig
+from knnmt.datastore.joining import Shared, same_beginning
+from knnmt.datastore.lock import is_held, writer_lock
+from knnmt.datastore.merging import ENTRY_ARRAYS, join
+from knnmt.datastore.segment import FOR_FAST, REQUIRED, Segment
+from knnmt.datastore.slices import write_segment
+from knnmt.datastore.store import Datastore, matching
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.errors import DatastoreLockedError
+
+FAST = BuildConfig(for_fast=True)
+
+
+@pytest.fixture
+def unjoined(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Has additions stay segments of their own until it is called."""
+    monkeypatch.setattr(changing, "joined_with", lambda *_: 0)
+    return monkeypatch.undo
+
+
+def changes(store: Datastore, engine: TransformerEngine) -> None:
+    """Additions of one pair and of several, corrections and removals."""
+    for number in range(24):
+        store.add(some_pairs(1 + 3 * (number % 5 == 0), "live", 10 * number), engine)
+        if number % 3 == 0:
+            better = [SegmentPair("neu", f"better {number}", f"better#{number}")]
+            store.replace(matching(origin=f"live#{10 * number - 20}"), better, engine)
+        if number % 7 == 0:
+            store.remove(matching(match=rf"better {number - 3}\b"))
+
+
+def everything(store: Datastore) -> dict[str, list[Any]]:
+    """All that a store holds, by entry and by sentence, whatever its segments."""
+    found: dict[str, list[Any]] = {name: [] for name in ("texts", "removed", *ENTRY_ARRAYS, *FOR_FAST, *REQUIRED)}
+    for segment in store.segments:
+        arrays, sentences = segment.arrays, range(segment.record.sentences)
+        found["texts"] += [segment.pair(sentence) for sentence in sentences]
+        found["removed"] += [sentence in segment.removed for sentence in sentences]
+        for name in {"keys", "values", "positions", "alignment", "counts"} & arrays.keys():
+            found[name] += arrays[name].tolist()
+        for offsets, name in (("target_offsets", "target_tokens"), ("source_offsets", "source_tokens")):
+            if offsets in arrays:
+                found[name] += [part.tolist() for part in np.split(arrays[name], arrays[offsets][1:-1])]
+        found["source_states"] += arrays["source_states"].tolist() if "source_states" in arrays else []
+        found["sentences"] += [segment.pair(sentence) for sentence in arrays["sentences"].tolist()]
+    return {name: each for name, each in found.items() if each}
+
+
+@pytest.mark.parametrize("config", [BuildConfig(), FAST])
+def test_joined_segments_hold_what_single_ones_would(
+    config: BuildConfig, tiny: TransformerEngine, tmp_path: Path, unjoined: Callable[[], None]
+) -> None:
+    apart = Datastore.build(tmp_path / "apart", some_pairs(5), tiny, config)
+    changes(apart, tiny)
+    unjoined()
+    store = Datastore.build(tmp_path / "s", some_pairs(5), tiny, config)
+    changes(store, tiny)
+    assert len(apart.segments) == 33
+    assert len(store.segments) < 8
+    assert everything(store) == everything(apart)
+    assert {name for name in FOR_FAST if name in store.segments[-1].arrays} == set(FOR_FAST if config.for_fast else ())
+    assert list(store.verify()) == []
+    assert (store.manifest.live_sentences, store.manifest.live_entries) == (
+        apart.manifest.live_sentences,
+        apart.manifest.live_entries,
+    )
+    assert [store.entry(n).pair for n in range(0, store.entries, 7)] == [
+        apart.entry(n).pair for n in range(0, apart.entries, 7)
+    ]
+    named = {stored.file for stored in store.manifest.files()}
+    assert {path.name for path in (store.path / "segments").iterdir()} == named
+
+
+def test_counts_of_changes_are_those_of_the_change(tiny: TransformerEngine, tmp_path: Path) -> None:
+    store = Datastore.build(tmp_path / "s", some_pairs(3), tiny)
+    for number in range(9):
+        change = store.add(some_pairs(1, "live", 10 * number), tiny)
+        assert (change.added_sentences, change.removed_sentences) == (1, 0)
+        assert change.added_entries == len(some_pairs(1, "live", 10 * number)[0].target) + 1
+    gone = store.replace(matching(origin="live#40"), some_pairs(2, "new"), tiny)
+    assert (gone.added_sentences, gone.removed_sentences, gone.removed_entries) == (2, 1, len("line 40") + 1)
+
+
+def test_segments_stay_few_and_each_is_seldom_written_again(
+    tiny: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joining, "LARGEST", 1000)
+    written: list[int] = []
+
+    def noted(directory: Path, name: str, arrays: dict[str, Array]) -> Any:
+        written.append(len(arrays["values"]))
+        return write_segment(directory, name, arrays)
+
+    monkeypatch.setattr(changing, "write_segment", noted)
+    store = Datastore.build(tmp_path / "s", some_pairs(1), tiny)
+    for number in range(250):
+        store.add([SegmentPair(f"Satz {number}", "nine more", f"live#{number}")], tiny)
+        sizes = [segment.record.entries for segment in store.segments]
+        assert max(sizes) <= 1000
+        assert all(one > 2 * other or one + other > 1000 for one, other in pairwise(sizes))
+    assert len(store.segments) < 12
+    assert sum(written) / store.entries < 7  # how often an entry was written
+
+
+def test_what_an_index_covers_is_not_joined(tiny: TransformerEngine, tmp_path: Path) -> None:
+    from knnmt.index.saved import build_index, read_saved
+
+    store = Datastore.build(tmp_path / "s", some_pairs(3), tiny)
+    for number in range(5):
+        store.add(some_pairs(1, "live", number), tiny)
+    build_index(store, "flat")
+    covered = store.manifest.segments
+    for number in range(20, 30):
+        store.add(some_pairs(1, "live", number), tiny)
+        saved = read_saved(store)
+        assert saved is not None
+        assert saved.fits([record.stored.sha256 for record in store.manifest.segments])
+        assert store.manifest.segments[: len(covered)] == covered
+    assert len(store.segments) < len(covered) + 5
+    store.remove(matching(origin="own.tsv#0"))
+    store.compact()  # now the index is of another state, and covers nothing
+    for number in range(40, 50):
+        store.add(some_pairs(1, "live", number), tiny)
+    assert len(store.segments) < 5
+
+
+@pytest.mark.parametrize("record", ["{", '{"format": "knnmt index"}', '{"covers": 7}', "[]"])
+def test_beside_an_index_that_nobody_understands_nothing_is_joined(
+    record: str, tiny: TransformerEngine, tmp_path: Path
+) -> None:
+    store = Datastore.build(tmp_path / "s", some_pairs(1), tiny)
+    (store.path / "indexes").mkdir()
+    (store.path / "indexes" / "index.json").write_text(record)
+    store.add(some_pairs(2, "live"), tiny)
+    assert len(store.segments) == 2
+
+
+def test_while_an_index_is_made_nothing_is_joined(tiny: TransformerEngine, tmp_path: Path) -> None:
+    store = Datastore.build(tmp_path / "s", some_pairs(1), tiny)
+    indexes = store.path / "indexes"
+    assert not is_held(indexes)
+    indexes.mkdir()
+    with writer_lock(indexes):
+        assert is_held(indexes)
+        for number in range(4):
+            store.add(some_pairs(1, "live", number), tiny)
+        assert len(store.segments) == 5
+        with pytest.raises(DatastoreLockedError), writer_lock(indexes):
+            pass
+    store.add(some_pairs(1, "live", 9), tiny)
+    assert len(store.segments) < 4
+
+
+# Readers --------------------------------------------------------------------------------------------------------------
+
+
+def test_readers_keep_what_they_have_and_know_it_again(tiny: TransformerEngine, tmp_path: Path) -> None:
+    store = Datastore.build(tmp_path / "s", some_pairs(4), tiny)
+    readers = [Datastore.open(store.path)]
+    for number in range(40):
+        before = everything(readers[-1])
+        store.add(some_pairs(1, "live", number), tiny)
+        assert everything(readers[-1]) == before
+        readers.append(Datastore.open(store.path))
+    for reader in readers:
+        whole = Shared(len(reader.segments), reader.manifest.sentences, reader.entries)
+        assert same_beginning(reader.segments, store.segments) == whole
+
+
+def test_what_differs_is_not_taken_for_the_same(tiny: TransformerEngine, tmp_path: Path) -> None:
+    def grown(name: str, *texts: str) -> list[Segment]:
+        store = Datastore.build(tmp_path / name, some_pairs(8), tiny)
+        for number, text in enumerate(texts):
+            store.add([SegmentPair("Satz", text, f"live#{number}")], tiny)
+        return store.segments
+
+    some = grown("some", "one", "two", "three", "four")
+    assert same_beginning(some, grown("same", "one", "two", "three", "four", "five")).segments == len(some)
+    other = same_beginning(some, grown("other", "one", "TWO", "three", "four", "five"))
+    assert other.sentences < sum(segment.record.sentences for segment in some)
+    assert other.entries == sum(segment.record.entries for segment in some[: other.segments])
+    fewer = grown("fewer", "one")
+    assert same_beginning(some, fewer).entries <= sum(segment.record.entries for segment in fewer)
+    assert same_beginning(some, []) == same_beginning([], some) == Shared(0, 0, 0)
+
+
+def test_counts_of_pruned_entries_are_joined() -> None:
+    parts = [
+        {"target_offsets": np.array([0, 2]), "sentences": np.zeros(2, np.int32), "counts": np.array([3, 1], np.int32)},
+        {"target_offsets": np.array([0, 1]), "sentences": np.zeros(1, np.int32), "counts": np.array([2], np.int32)},
+    ]
+    joined = join(parts)
+    assert joined["counts"].tolist() == [3, 1, 2]
+    assert joined["sentences"].tolist() == [0, 0, 1]
+    assert joined["target_offsets"].tolist() == [0, 2, 3]
+
+
+# Kills ----------------------------------------------------------------------------------------------------------------
+
+KILLED = """
+import os, shutil, sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+sys.path.insert(0, sys.argv[3])
+from datastore_pairs import some_pairs
+from knnmt.datastore.store import Datastore, matching
+from knnmt.engine.loading import load_engine
+engine = load_engine(Path(sys.argv[1]), device="cpu")
+place = Path(sys.argv[2])
+store = Datastore.build(place / "s", some_pairs(4), engine)
+for number in range(6):
+    store.add(some_pairs(1, "live", number), engine)
+store.remove(matching(origin="live#5"))
+old, calls = list(store.pairs()), 0
+segments = len(store.segments)
+
+
+def change(store):
+    store.replace(matching(origin="live#4"), some_pairs(2, "new"), engine)
+
+
+def dying(function, last):
+    def call(*given, **named):
+        global calls
+        calls += 1
+        if calls == last:
+            os._exit(9)
+        return function(*given, **named)
+    return call
+
+
+for last in range(1, 1000):
+    copy = Path(shutil.copytree(place / "s", place / f"s{last}"))
+    child = os.fork()
+    if child == 0:
+        for name in ("open", "fsync", "replace", "rename", "unlink", "ftruncate"):
+            setattr(os, name, dying(getattr(os, name), last))
+        change(Datastore.open(copy))
+        os._exit(0)
+    died = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    found = Datastore.open(copy, verify=True)
+    pairs = list(found.pairs())
+    new = [pair for pair in old if pair.origin != "live#4"] + some_pairs(2, "new")
+    assert pairs in (old, new), (last, pairs)
+    change(found)  # whoever comes next is not hindered
+    assert list(found.pairs())[-2:] == some_pairs(2, "new")
+    named = {stored.file for stored in found.manifest.files()}
+    assert {path.name for path in (copy / "segments").iterdir()} == named
+    print("new" if pairs == new else "old", len(found.segments), flush=True)
+    if died == 0:
+        break
+"""
+
+
+def test_killed_at_any_file_call_it_leaves_the_old_state_or_the_new_one(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(tiny_checkpoint), str(tmp_path), str(Path(__file__).parent)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stderr
+    states = [line.split()[0] for line in ran.stdout.splitlines()]
+    assert len(states) > 12
+    assert states == sorted(states, reverse=True)  # old ones, then new ones
+    assert {"old", "new"} == set(states)
