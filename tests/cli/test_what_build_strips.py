@@ -41,6 +41,9 @@ def test_a_catalog_is_built_translated_searched_and_exported(tmp_path: Path) -> 
     translated = knnmt("translate", "-d", store, *settings, lines)
     assert translated == "Keep &thus…\n Dossier\u00a0\nReplenish the hoard.\n"
 
+    whole = knnmt("translate", "-d", store, *settings, "--jsonl", "--text", ENTRIES[2][1])
+    assert json.loads(whole)["text"] == ENTRIES[2][0]
+
     assert "wrote 3 pairs" in knnmt("export", store, "-o", tmp_path / "out.tmx")
     written = (tmp_path / "out.tmx").read_text(encoding="utf-8")
     assert "<seg>&amp;Datei</seg>" in written

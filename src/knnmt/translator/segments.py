@@ -87,8 +87,8 @@ def laid_out(segment: Segment, translation: str) -> str:
 
 def loses_lines(segment: Segment, translation: str, by_sentence: bool) -> bool:
     """Whether a segment of several lines, uncut because the memory holds it, came out as something else."""
-    cut = segment.held is not None and len(_pieces(segment.text, by_sentence, None)) > 1
-    return cut and _as_held(segment, translation) is None
+    uncut = segment.held is not None and len(_pieces(segment.form or segment.text, by_sentence, None)) > 1
+    return uncut and _as_held(segment, translation) is None
 
 
 def _as_held(segment: Segment, translation: str) -> str | None:
