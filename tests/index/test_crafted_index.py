@@ -117,8 +117,8 @@ def other(kind: str, dim: int = 32, count: int = 2000) -> Any:
         (lambda: other("Flat", count=1999), "holds 1,999 entries, and its record says 2,000"),
         (lambda: other("Flat", count=3000), "holds 3,000 entries"),
         (lambda: other("LSH"), "which is not one that knnmt builds"),
-        (lambda: other("IVF8_HNSW32,Flat"), "centres in IndexHNSWFlat"),
-        (lambda: other("L2norm,Flat"), "a transform of the keys does not fit them"),
+        (lambda: other("IVF8_HNSW32,Flat"), "of IndexHNSWFlat, which is not one that knnmt builds"),
+        (lambda: other("L2norm,Flat"), "NormalizationTransform of IndexFlat, which is not one that knnmt builds"),
     ],
 )
 def test_indexes_of_other_kinds_and_keys_are_refused(store: Datastore, make: Callable[[], Any], message: str) -> None:
@@ -323,7 +323,7 @@ def test_keys_that_are_no_numbers_are_said_or_not_found(store: Datastore, value:
         lambda: ExactIndex(entries).search(QUERIES, 8),
         lambda: FaissIndex.train_and_add(entries, KINDS["pq4"]),
     ):
-        with pytest.raises(DatastoreDamagedError, match=r"a key is no finite number\. See: knnmt verify"):
+        with pytest.raises(DatastoreDamagedError, match="is no finite number"):
             use()
     found = FaissIndex(faiss.index_factory(32, "Flat"), entries, KINDS["flat"].settings)
     found._index.add(np.concatenate([clustered(1500), clustered(500, seed=1), clustered(100, seed=4)]))

@@ -151,8 +151,11 @@ def made_kind(factory: str, candidates: int = 200) -> Kind:
 
 
 @pytest.mark.parametrize("factory", RECIPES)
-def test_recipes_with_transforms_are_built_saved_and_searched(factory: str, tmp_path: Path) -> None:
+def test_recipes_with_transforms_are_built_saved_and_searched(
+    factory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = write_store(tmp_path / "store", [clustered(400)])  # OPQ takes its time
+    monkeypatch.setitem(KINDS, "own", made_kind(factory))
     index = FaissIndex.train_and_add(Entries(store), made_kind(factory))
     assert index.covered == store.entries
     assert recall(index.search(QUERIES, 8), store, QUERIES, 8) >= 0.9
@@ -183,8 +186,8 @@ def test_an_index_that_cannot_be_searched_is_not_saved(store: Datastore) -> None
     sound = FaissIndex.train_and_add(Entries(store), KINDS["flat"])
     before = save_index(store, sound, "flat", {})
     broken = Unsearchable(sound._index, sound.entries, sound.settings)
-    with pytest.raises(SettingError, match=r"'mine' cannot be searched .*d \* 4 == code_size"):
-        save_index(store, broken, "mine", {})
+    with pytest.raises(SettingError, match=r"'flat' cannot be searched .*d \* 4 == code_size"):
+        save_index(store, broken, "flat", {})
     assert read_saved(store) == before
     assert {path.suffix for path in (store.path / "indexes").iterdir()} == {"", ".json", ".faiss"}
 
@@ -230,7 +233,7 @@ def test_small_stores_and_odd_dimensions(kind: str, entries: int, dim: int, tmp_
 def test_a_file_gives_the_same_index(kind: str, indexes: dict[str, FaissIndex], tmp_path: Path) -> None:
     index = searched(indexes[kind], 4)
     index.write(tmp_path / "index")
-    again = FaissIndex.read(tmp_path / "index", index.entries, index.settings, index.covered)
+    again = FaissIndex.read(tmp_path / "index", index.entries, KINDS[kind], index.settings, index.covered)
     for first, second in zip(index.search(QUERIES, 8), again.search(QUERIES, 8), strict=True):
         assert torch.equal(first, second)
     if kind not in ("hnsw", "ivf-panorama"):
@@ -341,7 +344,7 @@ def test_rows_of_a_reach_that_gives_too_few_are_searched_again(indexes: dict[str
 def test_a_file_faiss_cannot_read(store: Datastore, tmp_path: Path) -> None:
     (tmp_path / "index").write_bytes(b"no index at all, surely")
     with pytest.raises(DatastoreDamagedError, match=r"cannot read it .*`knnmt index` builds it again"):
-        FaissIndex.read(tmp_path / "index", Entries(store), KINDS["flat"].settings, store.entries)
+        FaissIndex.read(tmp_path / "index", Entries(store), KINDS["flat"], KINDS["flat"].settings, store.entries)
 
 
 def test_settings_are_as_they_were_given(indexes: dict[str, FaissIndex]) -> None:

@@ -12,33 +12,47 @@ import numpy as np
 
 from knnmt.datastore.arrays import Array
 
-_WHOLE = ("IndexFlatL2", "IndexHNSWFlat")
-_IN_LISTS = (
-    "IndexIVFFlat",
-    "IndexIVFFlatPanorama",
-    "IndexIVFScalarQuantizer",
-    "IndexIVFPQ",
-    "IndexIVFRaBitQFastScan",
-    "IndexIVFPQFastScan",
-)
-_LISTS = ("ArrayInvertedLists", "ArrayInvertedListsPanorama", "BlockInvertedLists")
+_FLAT = "Flat"  # what every kind is for too few entries to train on
 
 
-def require_sound(faiss: Any, index: Any, dim: int, covered: int) -> None:
-    """ValueError unless this is an index of a kind that we build, of the first `covered` keys of `dim` dimensions."""
+def require_sound(faiss: Any, index: Any, dim: int, covered: int, recipe: str) -> None:
+    """ValueError unless this is an index of the first `covered` keys of `dim` dimensions, made by a recipe."""
     _require(index.d == dim, f"it is of {index.d} dimensions, and the store's keys of {dim}")
     _require(index.ntotal == covered, f"it holds {index.ntotal:,} entries, and its record says {covered:,}")
     trained = index.metric_type == faiss.METRIC_L2 and index.is_trained
     _require(trained, "it was trained for something else, or not at all")
+    found = _structure(faiss, index)
+    if isinstance(index, faiss.IndexRefine):
+        rest = faiss.downcast_index(index.refine_index)
+        _require((rest.d, rest.ntotal) == (dim, covered), "the keys that it measures again are not the store's")
+        index = faiss.downcast_index(index.base_index)
     if isinstance(index, faiss.IndexPreTransform):
         index = _behind_transforms(faiss, index)
-    kind = type(index).__name__
-    if kind in _IN_LISTS:
+    if isinstance(index, faiss.IndexIVF):
         _require_lists(faiss, index, covered)
-    else:
-        _require(kind in _WHOLE, f"it is of the kind {kind}, which is not one that knnmt builds")
-    if kind == "IndexHNSWFlat":
+    if isinstance(index, faiss.IndexHNSWFlat):
         _require_graph(faiss, index, covered)
+    made = [_structure(faiss, faiss.index_factory(dim, each)) for each in (recipe, _FLAT)]
+    _require(found in made, f"it is of the kind {' of '.join(found)}, which is not one that knnmt builds")
+
+
+def _structure(faiss: Any, owner: Any) -> tuple[str, ...]:
+    """The classes of what an index consists of, from the outside in; a linear transform is one, however it was found."""
+    index = faiss.downcast_index(owner)  # which is gone with its owner
+    name = "IndexFlat" if isinstance(index, faiss.IndexFlat) else type(index).__name__  # as IndexFlatL2 is written
+    if isinstance(index, faiss.IndexRefine):
+        parts = [_structure(faiss, each) for each in (index.base_index, index.refine_index)]
+    elif isinstance(index, faiss.IndexPreTransform):
+        chain = [faiss.downcast_VectorTransform(index.chain.at(place)) for place in range(index.chain.size())]
+        linear = (isinstance(each, faiss.LinearTransform) for each in chain)
+        names = tuple("linear" if same else type(each).__name__ for same, each in zip(linear, chain, strict=True))
+        parts = [names, _structure(faiss, index.index)]
+    elif isinstance(index, faiss.IndexIVF):
+        lists = type(faiss.downcast_InvertedLists(index.invlists)).__name__
+        parts = [(lists,), _structure(faiss, index.quantizer)]
+    else:
+        parts = []
+    return (name, *(each for part in parts for each in part))
 
 
 def ids_of_lists(faiss: Any, lists: Any) -> Array:
@@ -54,10 +68,12 @@ def _behind_transforms(faiss: Any, index: Any) -> Any:
     dim = index.d
     for place in range(index.chain.size()):
         each = faiss.downcast_VectorTransform(index.chain.at(place))
-        linear = isinstance(each, faiss.LinearTransform) and each.is_trained and each.d_in == dim
-        whole = linear and each.A.size() == each.d_in * each.d_out and each.b.size() == each.d_out
+        whole = each.is_trained and each.d_in == dim
+        if isinstance(each, faiss.LinearTransform):
+            bias = each.d_out if each.have_bias else each.b.size()
+            whole = whole and each.A.size() == each.d_in * each.d_out and each.b.size() == bias
+            _require_finite(faiss, each.A, each.b)
         _require(whole, "a transform of the keys does not fit them")
-        _require_finite(faiss, each.A, each.b)
         dim = each.d_out
     inner = faiss.downcast_index(index.index)
     same = inner.d == dim and inner.ntotal == index.ntotal and inner.is_trained
@@ -67,9 +83,10 @@ def _behind_transforms(faiss: Any, index: Any) -> Any:
 
 def _require_lists(faiss: Any, lists: Any, covered: int) -> None:
     centres, inverted = faiss.downcast_index(lists.quantizer), faiss.downcast_InvertedLists(lists.invlists)
-    known = type(centres).__name__ == "IndexFlatL2" and type(inverted).__name__ in _LISTS
-    _require(known, f"its lists are {type(inverted).__name__} with centres in {type(centres).__name__}")
     _require(lists.nlist >= 1 and inverted.nlist == centres.ntotal == lists.nlist, "its lists and centres do not fit")
+    if isinstance(centres, faiss.IndexHNSWFlat):
+        _require_graph(faiss, centres, lists.nlist)
+        centres = faiss.downcast_index(centres.storage)
     whole = centres.d == lists.d and centres.codes.size() == 4 * lists.d * lists.nlist
     _require(whole, "its centres are not as wide as its keys")
     _require_finite(faiss, centres.codes)

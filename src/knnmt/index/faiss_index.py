@@ -275,7 +275,7 @@ class FaissIndex:
         return digest.hexdigest()
 
     @classmethod
-    def read(cls, path: Path, entries: Entries, settings: SearchSettings, covered: int) -> FaissIndex:
+    def read(cls, path: Path, entries: Entries, kind: Kind, settings: SearchSettings, covered: int) -> FaissIndex:
         """An index of the first `covered` entries from its file; `knnmt.index.saved` sees that it is the right file."""
         faiss = load_faiss()
         advice = "`knnmt index` builds it again."
@@ -283,7 +283,7 @@ class FaissIndex:
             # Nothing that is in the file takes more than all of it.
             faiss.set_deserialization_vector_byte_limit(path.stat().st_size + _BYTES_BESIDES)
             index = faiss.read_index(str(path))
-            require_sound(faiss, index, entries.dim, covered)
+            require_sound(faiss, index, entries.dim, covered, kind.factory(covered, entries.dim))
         except (RuntimeError, MemoryError, OSError) as error:
             reason = str(error).rpartition("Error: ")[2]
             raise DatastoreDamagedError(

@@ -141,7 +141,8 @@ def open_saved(store: Datastore, saved: SavedIndex, entries: Entries) -> FaissIn
     advice = f"`knnmt index {store.path}` builds it again."
     if not saved.fits(entries.segment_names()) or saved.entries != entries.first_entry(len(saved.covers)):
         raise DatastoreDamagedError(f"{store.path}: its index is not of the entries that its record says. {advice}")
-    return FaissIndex.read(store.path / INDEXES / saved.stored.file, entries, saved.settings, saved.entries)
+    file, kind = store.path / INDEXES / saved.stored.file, kind_named(saved.kind)
+    return FaissIndex.read(file, entries, kind, saved.settings, saved.entries)
 
 
 def build_index(
