@@ -7,7 +7,7 @@ from typing import Literal
 
 from knnmt.errors import SettingError
 
-MOST_NEIGHBOURS = MOST_BEAMS = 4096  # of a step: each is compared with every other
+MOST_NEIGHBOURS = 4096  # of a step: each is compared with every other
 _MOST = (1 << 31) - 1  # of anything that is counted
 
 
@@ -37,7 +37,6 @@ class DecodingConfig:
 
     def __post_init__(self) -> None:
         check(self.beam >= 1, f"beam must be at least 1, got {self.beam}")
-        check(self.beam <= MOST_BEAMS, f"beam must be at most {MOST_BEAMS:,}, got {self.beam}")
         check(
             1 <= self.n_best <= self.beam,
             f"n_best must lie between 1 and the beam size {self.beam}, got {self.n_best}; use a larger beam",

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from knnmt.engine.checkpoint import fingerprint
 from knnmt.engine.forced import force
 from knnmt.engine.loading import load_engine
-from knnmt.errors import CheckpointError, ModelError, UnsupportedModelError
+from knnmt.errors import CheckpointError, ModelError, SettingError, UnsupportedModelError
 from knnmt.translator.translator import Translator
 
 DEEP = "[" * 100_000
@@ -69,7 +69,6 @@ def test_sizes_that_cannot_be_are_refused(checkpoint: Path, changes: dict[str, A
 
 GENERATION: list[tuple[dict[str, Any], str]] = [
     ({"num_beams": "4"}, "num_beams: expected a whole number, found '4'"),
-    ({"num_beams": 10**9}, "beam must be at most"),
     ({"num_beams": -1}, "beam must be at least 1"),
     ({"length_penalty": "long"}, "length_penalty: expected a number"),
     ({"length_penalty": float("nan")}, "length_penalty: expected a finite number"),
@@ -115,6 +114,12 @@ def test_a_null_says_nothing(checkpoint: Path) -> None:
     edit(checkpoint / "config.json", scale_embedding=None, tie_word_embeddings=None)
     asked = load_engine(checkpoint, device="cpu").generation
     assert (asked.beam, asked.length_penalty, asked.early_stopping, asked.max_tokens) == (1, 1.0, False, 39)
+
+
+def test_more_beams_than_there_can_be_are_refused_when_they_are_used(checkpoint: Path) -> None:
+    edit(checkpoint / "generation_config.json", num_beams=10**9)
+    with pytest.raises(SettingError, match="half the vocabulary of 231"):
+        Translator(checkpoint, device="cpu").translate(["ja"])
 
 
 @pytest.mark.parametrize("name", ["tokenizer_class", "source_lang", "tgt_lang"])

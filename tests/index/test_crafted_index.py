@@ -255,14 +255,10 @@ def test_a_linked_directory_of_indexes_is_refused(store: Datastore, tmp_path: Pa
     for name in ("flat-g1-0123456789ab.faiss", "written.faiss", "index.json"):
         (outside / name).write_text("mine")
     (store.path / "indexes").symlink_to(outside)
-    uses: list[Callable[[], object]] = [
-        lambda: build_index(store, "flat"),
-        lambda: update_index(store),
-        lambda: read_saved(store),
-    ]
+    uses: list[Callable[[Datastore], object]] = [lambda store: build_index(store, "flat"), update_index, read_saved]
     for use in uses:
         with pytest.raises(DatastoreDamagedError, match="found a link"):
-            use()
+            use(store)
     assert sorted(path.name for path in outside.iterdir()) == [
         "flat-g1-0123456789ab.faiss",
         "index.json",

@@ -147,6 +147,7 @@ WRONG: list[tuple[tuple[Any, ...], Any, str]] = [
     (("profiles", "fast", "config", "fast", "candidates"), 0, "fast must be at least 1"),
     (("profiles", "fast", "loss"), "1", "loss: expected a number"),
     (("default_profile",), 3, "default_profile must be the name"),
+    (("default_profile",), {"a": 1}, "default_profile must be the name"),
     (("default_profile",), "absent", "no profile 'absent'"),
 ]
 

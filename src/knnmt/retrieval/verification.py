@@ -57,5 +57,6 @@ def _checks_of_profiles(store: Datastore) -> Iterator[Callable[[], object]]:
         yield profiles.names
         return
     yield lambda: profiles.chosen(None)
-    for name in profiles.section.keys() - {profiles.default}:
-        yield partial(profiles.profile, name)
+    for name in profiles.section:
+        if name != profiles.default:
+            yield partial(profiles.profile, name)
