@@ -306,7 +306,7 @@ def test_what_a_kill_at_the_very_end_left_is_cleared(
 ) -> None:
     pairs = plan(lambda: some_pairs(12))
     with monkeypatch.context() as patched:
-        patched.setattr(adapting.shutil, "rmtree", lambda *_, **__: None)
+        patched.setattr("shutil.rmtree", lambda *_, **__: None)
         adapt(tmp_path / "s", pairs, translator)
     (left,) = tmp_path.glob("s.adapting-*")
     (left / "store.building").mkdir()  # somebody's work

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from random import Random
-from typing import Any, Literal, cast
+from typing import Any
 
 import torch
 
@@ -119,8 +119,8 @@ def _use_memory(place: Path) -> None:
     for on_error in ("stop", "skip"):
         for inline in ("drop", "keep"):
             config = ReadingConfig(
-                on_error=cast("Literal['stop', 'skip']", on_error),
-                inline=cast("Literal['drop', 'keep']", inline),
+                on_error=on_error,
+                inline=inline,
                 unfinished=inline == "keep",
             )
             _attempt(lambda config=config: _read(paths, config))  # type: ignore[misc]

@@ -155,7 +155,7 @@ def _nasty(chance: Random, value: Any) -> Any:
     deep: Any = []
     for _ in range(chance.choice((3, 70, 800))):
         deep = [deep]
-    others = (None, True, float("nan"), {}, [], {"file": "x"}, deep, *NASTY_NUMBERS, *NASTY_TEXTS)
+    others: tuple[Any, ...] = (None, True, float("nan"), {}, [], {"file": "x"}, deep, *NASTY_NUMBERS, *NASTY_TEXTS)
     return chance.choice(others)
 
 
