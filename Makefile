@@ -1,10 +1,11 @@
 # Every command of the README. Each does its own set-up, in a virtual environment of its own, and can be run again.
 PYTHON ?= python3
 VENV := .venv
+MINUTES ?= 2
 RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test test-cuda check format soak bench bench-retrieval clean
+.PHONY: demo test test-cuda check format soak fuzz bench bench-retrieval clean
 
 demo: $(VENV)/.ready  ## adapt to real message catalogs; translate strings held out without and with the store
 	$(RUN) examples/demo.py
@@ -27,6 +28,9 @@ format: $(VENV)/.ready-dev  ## put the code into the house format
 soak: $(VENV)/.ready-dev  ## the long and heavy checks
 	$(RUN) -m pytest -m soak
 
+fuzz: $(VENV)/.ready-dev  ## crafted stores and memories, made by chance: make fuzz MINUTES=10
+	$(RUN) tests/fuzz.py --minutes $(MINUTES)
+
 bench: $(VENV)/.ready-bench  ## decoding and building speed beside transformers, CTranslate2 and the bare model
 	$(RUN) benchmarks/decoding.py
 	$(RUN) benchmarks/building.py
@@ -37,7 +41,7 @@ bench-retrieval: $(VENV)/.ready-bench  ## kNN-MT: every kind of index, speed and
 	$(RUN) benchmarks/retrieval.py .bench
 
 clean:
-	rm -rf $(VENV) .bench .demo .mypy_cache .pytest_cache .ruff_cache dist
+	rm -rf $(VENV) .bench .demo .fuzz .mypy_cache .pytest_cache .ruff_cache dist
 
 $(VENV)/.ready: pyproject.toml constraints.txt hatch_build.py $(wildcard src/knnmt/native/*.[ch]*)
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("knnmt needs Python 3.11 or newer; name one: make PYTHON=python3.12")'

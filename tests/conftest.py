@@ -46,43 +46,49 @@ def domain_data() -> Path:
 @pytest.fixture(scope="session")
 def make_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> MakeCheckpoint:
     """make_checkpoint(**config) writes a small random Marian checkpoint and returns its directory."""
-    from transformers import MarianConfig, MarianMTModel
 
     def make(generation: dict[str, Any] | None = None, **overrides: Any) -> Path:
-        settings = {
-            "vocab_size": 231,
-            "d_model": 32,
-            "encoder_layers": 2,
-            "decoder_layers": 2,
-            "encoder_attention_heads": 4,
-            "decoder_attention_heads": 4,
-            "encoder_ffn_dim": 64,
-            "decoder_ffn_dim": 48,
-            "max_position_embeddings": 40,
-            "activation_function": "swish",
-            "scale_embedding": True,
-            "eos_token_id": 0,
-            "forced_eos_token_id": 0,
-            "pad_token_id": 230,
-            "decoder_start_token_id": 230,
-            "init_std": 0.35,  # large enough that the next token is rarely a toss-up
-        }
-        torch.manual_seed(11)
-        model = MarianMTModel(MarianConfig(**{**settings, **overrides})).eval()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                if parameter.ndim == 1:  # biases and norms start as zeros and ones, which would hide mistakes
-                    parameter.add_(torch.randn_like(parameter) * 0.2)
-            model.final_logits_bias.normal_(std=0.3)
-            model.final_logits_bias[0, 0] += 7  # or hardly any hypothesis would end by itself
         directory = tmp_path_factory.mktemp("checkpoint")
-        model.save_pretrained(directory)
-        asked = {"num_beams": 4, "max_length": settings["max_position_embeddings"], **(generation or {})}
-        edit_json(directory / "generation_config.json", **asked)
-        write_letter_tokenizer(directory / "tokenizer.json")
+        write_checkpoint(directory, generation, **overrides)
         return directory
 
     return make
+
+
+def write_checkpoint(directory: Path, generation: dict[str, Any] | None = None, **overrides: Any) -> None:
+    """A small random Marian checkpoint, always the same."""
+    from transformers import MarianConfig, MarianMTModel
+
+    settings = {
+        "vocab_size": 231,
+        "d_model": 32,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 64,
+        "decoder_ffn_dim": 48,
+        "max_position_embeddings": 40,
+        "activation_function": "swish",
+        "scale_embedding": True,
+        "eos_token_id": 0,
+        "forced_eos_token_id": 0,
+        "pad_token_id": 230,
+        "decoder_start_token_id": 230,
+        "init_std": 0.35,  # large enough that the next token is rarely a toss-up
+    }
+    torch.manual_seed(11)
+    model = MarianMTModel(MarianConfig(**{**settings, **overrides})).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:  # biases and norms start as zeros and ones, which would hide mistakes
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+        model.final_logits_bias.normal_(std=0.3)
+        model.final_logits_bias[0, 0] += 7  # or hardly any hypothesis would end by itself
+    model.save_pretrained(directory)
+    asked = {"num_beams": 4, "max_length": settings["max_position_embeddings"], **(generation or {})}
+    edit_json(directory / "generation_config.json", **asked)
+    write_letter_tokenizer(directory / "tokenizer.json")
 
 
 def write_letter_tokenizer(path: Path) -> None:

@@ -163,14 +163,18 @@ def test_the_removed_sentences_are_looked_at_in_the_same_way(store: Path, transl
         write_arrays(path, {"removed": np.array([number], np.int32)})
         acknowledge(store, path)
         assert any("not a sorted list" in problem for problem in Datastore.open(store).verify())
+        with pytest.raises(DatastoreDamagedError, match=r"a removed sentence is none of its \d+\."):
+            list(explain(translator, SENTENCES, datastore=store))
+        translator.memories.close(store)
     for removed in (np.array([[1]], np.int32), np.array([1], np.int64), np.arange(4, dtype=np.int32)):
         write_arrays(path, {"removed": removed})
         acknowledge(store, path)
         with pytest.raises(DatastoreDamagedError, match="removed is"):
             Datastore.open(store)
-    write_arrays(path, {"removed": np.array([-1], np.int32)})
-    acknowledge(store, path)
-    assert outcomes(store, translator)
+    for number in (-1, 2**31 - 1):
+        write_arrays(path, {"removed": np.array([number], np.int32)})
+        acknowledge(store, path)
+        assert outcomes(store, translator)
 
 
 def test_half_of_a_source_side_is_refused(tmp_path: Path, tiny: TransformerEngine) -> None:

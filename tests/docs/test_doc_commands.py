@@ -46,6 +46,7 @@ COMET = "tests/evaluation/test_comet.py makes such an environment in `make soak`
 NOT_RUN = {  # and why; sizes are of models that would be fetched
     "make test": "runs this",
     "make soak": "runs this",
+    "make fuzz": "tests/fuzzing/test_fuzzing.py runs the same script in `make soak`",
     "make format": "changes files",
     "wait": "waits for those before it",
     "make test-cuda": "needs a GPU",

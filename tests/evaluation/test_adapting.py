@@ -301,6 +301,38 @@ def test_a_run_that_is_killed_leaves_no_store_or_a_whole_one(tmp_path: Path, tin
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
 
+def test_what_a_kill_at_the_very_end_left_is_cleared(
+    translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = plan(lambda: some_pairs(12))
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.rmtree", lambda *_, **__: None)
+        adapt(tmp_path / "s", pairs, translator)
+    (left,) = tmp_path.glob("s.adapting-*")
+    (left / "store.building").mkdir()  # somebody's work
+    for there in (True, False):
+        with pytest.raises(DatastoreExistsError):
+            adapt(tmp_path / "s", pairs, translator)
+        assert left.exists() == there
+        if there:
+            (left / "store.building").rmdir()
+
+
+def test_segments_that_a_kill_left_after_the_addition_do_not_stay(
+    translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = plan(lambda: PAIRS)
+    with monkeypatch.context() as patched:
+        patched.setattr(adapting, "lags", stop_at(1)[1])  # after the addition
+        with pytest.raises(KeyboardInterrupt):
+            adapt(tmp_path / "s", planned, translator, sample=1)
+    (unfinished,) = tmp_path.glob("s.adapting-*/store")
+    (unfinished / "segments" / "00099-left.safetensors").touch()
+    made = adapt(tmp_path / "s", planned, translator, sample=1).store
+    named = {stored.file for stored in made.manifest.files()}
+    assert {path.name for path in (made.path / "segments").iterdir()} == named
+
+
 @pytest.mark.soak
 def test_a_run_that_is_killed_at_every_stage(tmp_path: Path, tiny_checkpoint: Path) -> None:
     stages = ["held out", "held out", "built", "built", "index", "index", "tuned", "perplexity", "BLEU"]

@@ -166,6 +166,12 @@ class Segment:
         if not 0 <= sentence < self.record.sentences:
             raise self.damaged(f"an entry belongs to sentence {sentence} of {self.record.sentences}")
 
+    def gone_sentences(self) -> Array:
+        """The removed sentences, refused unless there are such."""
+        if len(self.removed) and not 0 <= self.removed.min() <= self.removed.max() < self.record.sentences:
+            raise self.damaged(f"a removed sentence is none of its {self.record.sentences}")
+        return self.removed
+
     def live_sentences(self) -> Array:
         """Indices of the sentences that were not removed."""
         return np.setdiff1d(np.arange(self.record.sentences), self.removed, assume_unique=True)

@@ -69,10 +69,12 @@ def adapt(
     bars: gives, for a description and a unit, a function to call with how much is done, of how much
     """
     config = config or BuildConfig()
+    work = store.with_name(f"{store.name}.adapting-{_digest(plan, translator, config, sample)}")
+    if store.exists() and work.is_dir() and {path.name for path in work.iterdir()} <= {"lock"}:
+        shutil.rmtree(work, ignore_errors=True)  # of a run that was killed when its store was in its place
     require_free(store)
     if not plan.count:
         raise InputError(f"{store}: not made, for no usable pair was read")
-    work = store.with_name(f"{store.name}.adapting-{_digest(plan, translator, config, sample)}")
     for other in sorted(store.parent.glob(f"{glob.escape(store.name)}.adapting-*")):
         abandoned = f"noted      {other} is left from other text or settings; remove it unless you go on with those"
         tell(f"continued  {other}" if other == work else abandoned)
@@ -225,9 +227,9 @@ class _Making:
     def put_in(self) -> None:
         """What was held out, unless it is in, and bring the index up to date."""
         store = self._open()
-        if missing := overlap(store, self._plan.held_out).new:
-            with self._bars("adding", "pairs") as progress:
-                store.add(missing, self._translator.engine, lambda pairs, _entries: progress(pairs, len(missing)))
+        missing = overlap(store, self._plan.held_out).new
+        with self._bars("adding", "pairs") as progress:  # where nothing is missing, it clears what a killed run left
+            store.add(missing, self._translator.engine, lambda pairs, _entries: progress(pairs, len(missing)))
         if lags(store):
             with self._bars("indexing", "entries") as progress:
                 update_index(store, progress)

@@ -123,7 +123,7 @@ class SourceMatcher:
         known = set(map(id, self._segments))
         for first, segment in zip(self._first_sentence, segments, strict=False):
             if id(segment) not in known:
-                self._live[first + segment.removed] = False
+                self._live[first + segment.gone_sentences()] = False
         self._segments = list(segments)
         self._shown = segments
 

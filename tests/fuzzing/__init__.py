@@ -1,0 +1,1 @@
+"""Inputs that nobody would write by mistake, made by chance from sound ones."""
