@@ -37,7 +37,7 @@ def require_sound(faiss: Any, index: Any, dim: int, covered: int, recipe: str) -
 
 
 def _structure(faiss: Any, owner: Any) -> tuple[str, ...]:
-    """The classes of what an index consists of, from the outside in; a linear transform is one, however it was found."""
+    """The classes of what an index consists of, from the outside in; any linear transform is called one."""
     index = faiss.downcast_index(owner)  # which is gone with its owner
     name = "IndexFlat" if isinstance(index, faiss.IndexFlat) else type(index).__name__  # as IndexFlatL2 is written
     if isinstance(index, faiss.IndexRefine):
