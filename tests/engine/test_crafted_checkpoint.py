@@ -119,7 +119,7 @@ def test_a_null_says_nothing(checkpoint: Path) -> None:
 def test_more_beams_than_there_can_be_are_refused_when_they_are_used(checkpoint: Path) -> None:
     edit(checkpoint / "generation_config.json", num_beams=10**9)
     with pytest.raises(SettingError, match="half the vocabulary of 231"):
-        Translator(checkpoint, device="cpu").translate(["ja"])
+        Translator(checkpoint, device="cpu").decoding()
 
 
 @pytest.mark.parametrize("name", ["tokenizer_class", "source_lang", "tgt_lang"])
