@@ -134,6 +134,11 @@ def test_what_was_there_stays_the_default_unless_something_is_better(
     there = Profile(replace(bold, cache=CacheConfig(0.1)), "bleu", 7, None)
     write_profiles(store, {name: there}, default=name)
     said = succeeds(*tune)
+    if "compared    tuned settings are better" in said:
+        assert options  # where the text that tunes is the one reported, a λ that fades may fit it better still
+        assert reported(said)["knn"] < reported(said)["before"]
+        assert default_profile(store) == "knn"
+        return
     before, tuned = (float(said.partition("stays: loss ")[2].split()[place]) for place in (0, 2))
     assert before < tuned
     others = [each for each in ("knn", "knn-fixed", "cache") if each != name]
