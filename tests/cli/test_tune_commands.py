@@ -157,7 +157,7 @@ def test_settings_that_only_the_tuning_half_likes_are_not_the_default(
     monkeypatch.setattr("knnmt.retrieval.tuning.Compared.of", lambda *_: Compared((2.0, 1.5), (2.1, 2.2)))
     said = succeeds("tune", store, "--dev", dev, *model)
     assert "on the pairs to report 2.1000 and 2.2000\n" in said
-    assert f"saved       profiles knn, knn-fixed, cache with {store}; estimated stays its default\n" in said
+    assert f"with {store}; estimated stays its default\n" in said
     assert default_profile(store) is None
     assert reported(said)["knn"] == reported(said)["before"]
 
