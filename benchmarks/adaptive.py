@@ -27,8 +27,8 @@ from knnmt.corpus.splitting import divide, halves
 from knnmt.datastore.overlap import overlap
 from knnmt.decoding.beam import beam_search
 from knnmt.engine.batching import batches_by_length
+from knnmt.fitting.gate_training import GateConfig, gate_text, judge_thresholds, train_gate
 from knnmt.retrieval.gate import RandomGate, ThresholdGate, TrainedGate
-from knnmt.retrieval.gate_training import GateConfig, gate_text, judge_thresholds, train_gate
 from knnmt.retrieval.ngrams import NgramCounts
 from knnmt.retrieval.retriever import BatchRetrieval, Gate, Retrieval
 from knnmt.retrieval.statistics import Statistics

@@ -25,12 +25,12 @@ import torch
 from torch import Tensor
 
 from knnmt.datastore.store import Datastore
+from knnmt.fitting.probes import settle
 from knnmt.index import resident
 from knnmt.index.clusters import Clusters
 from knnmt.index.entries import Entries
 from knnmt.index.on_device import DeviceIndex
 from knnmt.index.resident import LOADED, ResidentKeys
-from knnmt.retrieval.settling import settle
 
 _SECONDS = 0.4  # of each measurement, about
 _CLUSTER = 64  # keys

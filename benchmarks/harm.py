@@ -27,8 +27,8 @@ from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.store import Datastore
-from knnmt.retrieval.calibration import DEFAULT_K, calibrate
-from knnmt.retrieval.held_out import sample
+from knnmt.fitting.calibration import DEFAULT_K, calibrate
+from knnmt.fitting.held_out import sample
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.translator.translator import Translator
 

@@ -30,11 +30,11 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import divide, halves
 from knnmt.datastore.overlap import overlap
 from knnmt.datastore.store import Datastore
-from knnmt.retrieval.development import develop
+from knnmt.fitting.development import develop
+from knnmt.fitting.gate_training import GateConfig, gate_text, train_gate
+from knnmt.fitting.tuning import Tuned, tune
 from knnmt.retrieval.gate import FILE as GATE
-from knnmt.retrieval.gate_training import GateConfig, gate_text, train_gate
 from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.tuning import Tuned, tune
 from knnmt.translator.translator import Translator
 
 PAPERS_CACHE = {"cache_scope": "batch", "cache_hits": True}

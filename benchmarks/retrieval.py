@@ -24,9 +24,9 @@ from typing import Any
 
 from decoding import MODEL, convert
 from knnmt.engine.precision import cpu_name
-from knnmt.evaluation.bench import Job, Turn, summarise, take_turns
-from knnmt.evaluation.bench_process import SystemProcess, start
-from knnmt.evaluation.bench_worker import NO_SEARCHES, Searches, Translate, serve
+from knnmt.evaluation.bench.process import SystemProcess, start
+from knnmt.evaluation.bench.running import Job, Turn, summarise, take_turns
+from knnmt.evaluation.bench.worker import NO_SEARCHES, Searches, Translate, serve
 from knnmt.evaluation.systems import System
 from stores import domain_file, read_pairs
 

@@ -20,14 +20,14 @@ import torch
 
 from knnmt.datastore.store import Datastore
 from knnmt.engine.precision import cpu_name
+from knnmt.fitting.calibration import DEFAULT_K, Calibration
+from knnmt.fitting.fidelity import BATCHES, fidelity
+from knnmt.fitting.held_out import sample
 from knnmt.index.base import Index
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.kinds import EXACT, KINDS
-from knnmt.retrieval.calibration import DEFAULT_K, Calibration
-from knnmt.retrieval.fidelity import BATCHES, fidelity
-from knnmt.retrieval.held_out import sample
 
 
 def main() -> None:

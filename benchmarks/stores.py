@@ -27,9 +27,9 @@ from knnmt.corpus.report import ReadingReport
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine
 from knnmt.engine.loading import load_engine
+from knnmt.fitting.index_preparation import prepare
 from knnmt.index.saved import read_saved
 from knnmt.index.store_index import StoreIndex
-from knnmt.retrieval.preparation import prepare
 
 
 def domain_file(name: str) -> Path:

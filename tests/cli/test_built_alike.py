@@ -18,8 +18,8 @@ from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
 from knnmt.datastore import store as bare
+from knnmt.fitting import index_choice
 from knnmt.index.exact import ExactIndex
-from knnmt.retrieval import chooser
 
 
 def content(store: Path) -> dict[str, bytes]:
@@ -73,8 +73,8 @@ def test_so_they_do_with_an_index_of_faiss(
     def milliseconds(index: object, *_: Any) -> dict[int, float]:
         return dict.fromkeys((5, 40, 80), 9.0 if isinstance(index, ExactIndex) else 1.0)
 
-    monkeypatch.setattr(chooser, "_SMALL", 10)
-    monkeypatch.setattr(chooser, "milliseconds_per_batch", milliseconds)
+    monkeypatch.setattr(index_choice, "_SMALL", 10)
+    monkeypatch.setattr(index_choice, "milliseconds_per_batch", milliseconds)
     by_command = built_by_command(memory, tiny_checkpoint, tmp_path / "a" / "s")
     made = Datastore.build(tmp_path / "b" / "s", pairs_of(memory), own_engine(str(tiny_checkpoint)))
     assert content(made.path) == by_command

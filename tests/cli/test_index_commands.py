@@ -24,10 +24,10 @@ from knnmt.datastore.manifest import INDEXES
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import KnnmtError
+from knnmt.fitting.calibration import Calibration
 from knnmt.index import store_index
 from knnmt.index.saved import build_index, read_saved
 from knnmt.index.store_index import StoreIndex
-from knnmt.retrieval.calibration import Calibration
 from knnmt.translator import memories
 
 FIXED = {"interpolation_weight": 0.7, "temperature": 9.0}
@@ -268,7 +268,7 @@ def test_that_faiss_is_missing_is_said_once_where_it_is_felt(
     store: Path, model: list[str], tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_index, "_MANY", 10)
-    monkeypatch.setattr("knnmt.retrieval.chooser._SMALL", 10)
+    monkeypatch.setattr("knnmt.fitting.index_choice._SMALL", 10)
     monkeypatch.setattr(memories, "_said", set())
     monkeypatch.setattr("knnmt.evaluation.tuning.CACHE_PAIRS", 1)
     monkeypatch.setattr("knnmt.evaluation.adapting.CACHE_PAIRS", 1)

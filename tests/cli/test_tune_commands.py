@@ -24,9 +24,9 @@ from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import KnnmtError
 from knnmt.evaluation.tuning import Scored
+from knnmt.fitting.tuning import Compared
 from knnmt.index.saved import build_index
 from knnmt.retrieval.profiles import Profile, default_profile, read_profiles, write_profiles
-from knnmt.retrieval.tuning import Compared
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 
@@ -154,7 +154,7 @@ def test_what_was_there_stays_the_default_unless_something_is_better(
 def test_settings_that_only_the_tuning_half_likes_are_not_the_default(
     store: Path, dev: Path, model: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("knnmt.retrieval.tuning.Compared.of", lambda *_: Compared((2.0, 1.5), (2.1, 2.2)))
+    monkeypatch.setattr("knnmt.fitting.tuning.Compared.of", lambda *_: Compared((2.0, 1.5), (2.1, 2.2)))
     said = succeeds("tune", store, "--dev", dev, *model)
     assert "on the pairs to report 2.1000 and 2.2000\n" in said
     assert f"with {store}; estimated stays its default\n" in said

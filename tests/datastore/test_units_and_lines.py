@@ -16,8 +16,8 @@ from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
+from knnmt.fitting.held_out import sample
 from knnmt.index.entries import Entries
-from knnmt.retrieval.held_out import sample
 
 GOLDEN = Path(__file__).parent / "golden-v1"
 BREAKS = SegmentPair("Eins.\nZwei.\n", "One.\nTwo.\n", "a.po#9")

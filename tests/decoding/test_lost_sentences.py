@@ -16,8 +16,8 @@ from knnmt.config import RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.decoding.beam import beam_search
 from knnmt.decoding.continuations import best_continuations, in_pytorch
-from knnmt.decoding.fixed import fixed_search
 from knnmt.decoding.greedy import greedy_search
+from knnmt.decoding.recorded import recorded_search
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.retrieval.open_store import OpenStore
@@ -25,7 +25,7 @@ from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 
 LETTERS = ["abc", "aßc", "Satz 4", "ß", "xyz äö", "b"]
 LOST = [1, 3]
-LOOPS = [(beam_search, 4), (greedy_search, 1), (fixed_search, 4), (fixed_search, 1)]
+LOOPS = [(beam_search, 4), (greedy_search, 1), (recorded_search, 4), (recorded_search, 1)]
 
 
 @pytest.fixture(scope="module", params=DEVICES)
@@ -60,7 +60,7 @@ def steps_of(engine: TransformerEngine, monkeypatch: pytest.MonkeyPatch) -> list
 def test_a_sentence_that_overflows_has_no_hypothesis_and_harms_no_other(
     overflowing: TransformerEngine, retrieval: Retrieval, loop: Callable[..., Any], beam: int, memory: str
 ) -> None:
-    if memory == "recorded" and loop is fixed_search:
+    if memory == "recorded" and loop is recorded_search:
         pytest.skip("nothing is recorded in steps of fixed shape")
     config = replace(overflowing.generation, beam=beam, n_best=beam, max_tokens=24)
     sources = overflowing.tokenizer.encode_sources(LETTERS)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from family_checkpoints import make_family, some_sources
 from knnmt import native
-from knnmt.engine import compiled_decoder, half_product, int8_product
+from knnmt.engine import compiled_decoder, product
 from knnmt.engine.compiled_decoder import CompiledDecoder
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
@@ -31,7 +31,7 @@ WIDTH = 3
 def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
     found = native.load(request.param)
     assert found is not None
-    for module in (compiled_decoder, half_product, int8_product):
+    for module in (compiled_decoder, product):
         monkeypatch.setattr(module, "library", lambda: found)
     return found
 

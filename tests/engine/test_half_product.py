@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from knnmt.engine.half_product import MOST_ROWS, half_product
 from knnmt.engine.layers import Projection
+from knnmt.engine.product import MAX_HALF_ROWS, half_product
 from knnmt.native import library
 from native_builds import assert_rows_are_alone
 
@@ -29,7 +29,7 @@ def test_it_is_the_product(inputs: int, outputs: int, with_bias: bool) -> None:
     bias = torch.randn(outputs) if with_bias else None
     product = half_product(w, bias)
     assert product is not None
-    for rows in (1, 2, 5, 6, 7, 13, MOST_ROWS):
+    for rows in (1, 2, 5, 6, 7, 13, MAX_HALF_ROWS):
         x = torch.randn(rows, inputs)
         expected = x.double().numpy() @ w.double().numpy() + (0 if bias is None else bias.double().numpy())
         scale = np.abs(x.double().numpy()) @ np.abs(w.double().numpy()) + 1
@@ -57,6 +57,6 @@ def test_projections_of_many_rows_are_pytorchs() -> None:
     bias = torch.randn(16)
     projection = Projection.of(weight(32, 16).T, bias)
     assert projection.compiled is not None
-    for rows in (MOST_ROWS, MOST_ROWS + 1):
+    for rows in (MAX_HALF_ROWS, MAX_HALF_ROWS + 1):
         x = torch.randn(rows, 32)
         torch.testing.assert_close(projection(x), torch.addmm(bias, x, projection.weight), rtol=1e-4, atol=1e-2)

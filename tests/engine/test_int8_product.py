@@ -17,10 +17,10 @@ from knnmt import Translator, native
 from knnmt.datastore.building import build as build_store
 from knnmt.datastore.store import Datastore
 from knnmt.decoding.beam import beam_search
-from knnmt.engine import int8_product
+from knnmt.engine import product
 from knnmt.engine.forced import force
-from knnmt.engine.int8_product import Int8Projection
 from knnmt.engine.loading import load_engine
+from knnmt.engine.product import Int8Projection
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
 from native_builds import assert_rows_are_alone, builds_that_run
@@ -31,7 +31,7 @@ Array = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 @pytest.fixture(params=[*builds_that_run(), "PyTorch"])
 def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL | None:
     found = None if request.param == "PyTorch" else native.load(request.param)
-    monkeypatch.setattr(int8_product, "library", lambda: found)
+    monkeypatch.setattr(product, "library", lambda: found)
     return found
 
 
@@ -134,7 +134,7 @@ def test_a_translation_depends_neither_on_its_batch_nor_on_compiled_code(
     config = replace(in_int8.generation, beam=3, max_tokens=20)
     found = [each[0].tokens for each in beam_search(in_int8, sources, config)]
     assert found == [beam_search(in_int8, [source], config)[0][0].tokens for source in sources]
-    monkeypatch.setattr(int8_product, "library", lambda: None)
+    monkeypatch.setattr(product, "library", lambda: None)
     plain = load_engine("de-en", device="cpu", dtype="int8")
     assert found == [each[0].tokens for each in beam_search(plain, sources, config)]
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from knnmt.engine import precision
-from knnmt.engine.int8_product import Int8Projection
 from knnmt.engine.precision import choose_device, choose_dtype, cpu_name, cpu_speedups
+from knnmt.engine.product import Int8Projection
 from knnmt.errors import SettingError
 from knnmt.native import library
 

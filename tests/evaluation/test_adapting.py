@@ -27,12 +27,12 @@ from knnmt.evaluation import adapting
 from knnmt.evaluation.adapting import adapt
 from knnmt.evaluation.gain import measure_gain
 from knnmt.evaluation.holding_out import plan
+from knnmt.fitting.development import develop
+from knnmt.fitting.likelihood import Positions
+from knnmt.fitting.tuning import Tuned, tune
 from knnmt.index.saved import build_index, read_saved
-from knnmt.retrieval.development import develop
-from knnmt.retrieval.likelihood import Positions
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.profiles import default_profile, read_profiles
-from knnmt.retrieval.tuning import Tuned, tune
 from knnmt.translator.memories import resolve
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")

@@ -23,10 +23,10 @@ from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError, SystemStoppedError
 from knnmt.evaluation import running
-from knnmt.evaluation.bench import REST, STAGES, BenchConfig, Job, Turn, bench, summarise, take_turns
-from knnmt.evaluation.bench_process import Answer, SystemProcess, start
-from knnmt.evaluation.bench_text import BenchText, describe_text
-from knnmt.evaluation.bench_worker import load_translator
+from knnmt.evaluation.bench.process import Answer, SystemProcess, start
+from knnmt.evaluation.bench.running import REST, STAGES, BenchConfig, Job, Turn, bench, summarise, take_turns
+from knnmt.evaluation.bench.text import BenchText, describe_text
+from knnmt.evaluation.bench.worker import load_translator
 from knnmt.evaluation.systems import System
 from knnmt.index import store_index
 from processes import end_soon
@@ -185,12 +185,12 @@ def test_a_process_is_gone_when_its_block_ends(tiny_checkpoint: Path) -> None:
 
 WORKS_FOREVER = """
 import time
-from knnmt.evaluation.bench_worker import serve
+from knnmt.evaluation.bench.worker import serve
 serve(lambda: (lambda texts, size: time.sleep(1000), {}))
 """
 ASKS = """
 import sys
-from knnmt.evaluation.bench_process import SystemProcess
+from knnmt.evaluation.bench.process import SystemProcess
 with SystemProcess("x", [sys.executable, "-c", sys.argv[1]], threads=1) as process:
     process.about()
     print(process._process.pid, flush=True)
@@ -212,7 +212,7 @@ def test_no_process_works_on_when_the_one_that_asks_has_gone(how: signal.Signals
 
 def test_what_a_system_prints_and_how_it_fails_do_not_stand_among_its_answers() -> None:
     fails = (
-        "from knnmt.evaluation.bench_worker import serve\n"
+        "from knnmt.evaluation.bench.worker import serve\n"
         "serve(lambda: (lambda texts, size: print('aside') or 1 / 0, {'is': 'x'}))"
     )
     with SystemProcess("x", [sys.executable, "-c", fails], threads=1) as process:

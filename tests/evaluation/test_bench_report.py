@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from knnmt.evaluation.bench import REST, STAGES, BenchConfig, BenchReport, Measurement
-from knnmt.evaluation.bench_plots import ablation_figure, save_plots, speed_figure
-from knnmt.evaluation.bench_report import as_json, as_markdown, as_text
-from knnmt.evaluation.bench_text import BenchText
+from knnmt.evaluation.bench.plots import ablation_figure, save_plots, speed_figure
+from knnmt.evaluation.bench.report import as_json, as_markdown, as_text
+from knnmt.evaluation.bench.running import REST, STAGES, BenchConfig, BenchReport, Measurement
+from knnmt.evaluation.bench.text import BenchText
 
 TEXT = """\
 A fine CPU, 1 thread, beam 5, 64 sentences of fragen.txt (sha256 0123456789ab), 3 rounds, load before 0.3

@@ -14,12 +14,12 @@ from knnmt.config import CacheConfig, Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.evaluation.tuning import Scored, beam_states, confirmed_cache, paper_grid, score
 from knnmt.evaluation.tuning_figures import draw_tuning
+from knnmt.fitting.cache_tuning import CacheTradeOff, cache_trade_offs
+from knnmt.fitting.fidelity import Fidelity
+from knnmt.fitting.store_tuning import DimensionTradeOff, SearchTradeOff
+from knnmt.fitting.tuning import Tuned
 from knnmt.index.kinds import SearchSettings
-from knnmt.retrieval.cache_tuning import CacheTradeOff, cache_trade_offs
-from knnmt.retrieval.fidelity import Fidelity
 from knnmt.retrieval.statistics import Statistics
-from knnmt.retrieval.store_tuning import DimensionTradeOff, SearchTradeOff
-from knnmt.retrieval.tuning import Tuned
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 CONFIG = RetrievalConfig(4, 0.7, 20.0, Fading(8.0, 1.0, 9.0, 1.0))

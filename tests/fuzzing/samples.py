@@ -16,11 +16,11 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.base import Engine, State
+from knnmt.fitting.calibration import Calibration
+from knnmt.fitting.index_preparation import prepare
 from knnmt.index.saved import build_index
-from knnmt.retrieval.calibration import Calibration
 from knnmt.retrieval.gate import GateNetwork, GateRecord, TrainedGate
 from knnmt.retrieval.ngrams import NgramCounts
-from knnmt.retrieval.preparation import prepare
 from knnmt.retrieval.profiles import Profile, write_profiles
 
 _INLINE = 'Der <bpt i="1">&lt;b&gt;</bpt>Satz<ept i="1">&lt;/b&gt;</ept> <ph x="2"><sub>innen</sub></ph>'

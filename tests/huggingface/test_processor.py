@@ -28,9 +28,9 @@ from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.shipped import MODELS_DIRECTORY
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
+from knnmt.fitting.index_preparation import prepare
 from knnmt.retrieval.gate import GateNetwork, GateRecord, TrainedGate
 from knnmt.retrieval.ngrams import NgramCounts
-from knnmt.retrieval.preparation import prepare
 from knnmt.retrieval.profiles import Profile, write_profiles
 
 pytestmark = pytest.mark.filterwarnings("ignore:a translation reached the limit")

@@ -16,13 +16,13 @@ from made_stores import made_store, random_keys, random_values
 
 from knnmt import native
 from knnmt.config import Fading, RetrievalConfig
-from knnmt.index import clusters, measuring, selecting
+from knnmt.index import clusters, reranking, selecting
 from knnmt.index.clusters import Clusters
-from knnmt.index.measuring import Places, nearest_among
+from knnmt.index.reranking import Places, nearest_among
 from knnmt.index.resident import ResidentKeys
-from knnmt.retrieval import plain
+from knnmt.retrieval import recorded
 from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.plain import PlainSteps
+from knnmt.retrieval.recorded import RecordedSteps
 
 HERE = Path(__file__).parent
 KERNELS = Path(native.__file__).parent / "gpu"
@@ -52,7 +52,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, torch.dev
 
 @pytest.fixture
 def compiled(kernel: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (clusters, measuring, plain, selecting):
+    for module in (clusters, reranking, recorded, selecting):
         monkeypatch.setattr(module, "kernel", kernel)
 
 
@@ -85,7 +85,7 @@ def test_candidates_are_measured_and_ordered(
     found = nearest_among(keys, queries, ids, k)
     assert found[0][1].isinf().all()
     assert (found[1][1] < 0).all()
-    monkeypatch.setattr(measuring, "kernel", lambda *_: None)
+    monkeypatch.setattr(reranking, "kernel", lambda *_: None)
     expected = nearest_among(keys, queries, ids, k)
     torch.testing.assert_close(found[0][0], expected[0][0])
     assert found[1][0].tolist() == expected[1][0].tolist()
@@ -130,9 +130,9 @@ def test_a_mixture_is_what_the_equations_say(
     if counted:
         store = replace(store, merged_counts=torch.randint(1, 9, (90,)).float())
     config = RetrievalConfig(k=k, interpolation_weight=weight, temperature=2.0, fading=fading, use_counts=True)
-    of_kernel = PlainSteps(store, config, 3)
-    monkeypatch.setattr(plain, "kernel", lambda *_: None)
-    of_pytorch = PlainSteps(store, config, 3)
+    of_kernel = RecordedSteps(store, config, 3)
+    monkeypatch.setattr(recorded, "kernel", lambda *_: None)
+    of_pytorch = RecordedSteps(store, config, 3)
     generator = torch.Generator().manual_seed(k)
     for _ in range(3):
         states = torch.randn((3, width, 6), generator=generator)

@@ -8,9 +8,9 @@ import torch
 
 from knnmt.config import FastConfig
 from knnmt.datastore.arrays import Array
+from knnmt.fitting.likelihood import Positions
 from knnmt.reproduction.plan import KS, WEIGHTS
 from knnmt.reproduction.tuning import as_published
-from knnmt.retrieval.likelihood import Positions
 
 
 def made(rows: int = 300, width: int = 64, seed: int = 0) -> Positions:

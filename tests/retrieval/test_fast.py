@@ -23,8 +23,8 @@ from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
+from knnmt.fitting.development import develop
 from knnmt.index.entries import Entries
-from knnmt.retrieval.development import develop
 from knnmt.retrieval.fast import SentenceStores
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval

@@ -18,8 +18,8 @@ from knnmt.config import CacheConfig, FastConfig, RetrievalConfig
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.store import Datastore
 from knnmt.decoding.beam import beam_search
-from knnmt.decoding.fixed import fixed_search
 from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.recorded import recorded_search
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.kinds import SearchSettings
 from knnmt.index.saved import build_index, revise_index
@@ -75,7 +75,7 @@ def decoded(
 @pytest.mark.parametrize("change", [grow, shrink])
 @pytest.mark.parametrize(
     ("how", "loop", "record"),
-    [*((how, beam_search, record) for how in CONFIGS for record in (False, True)), ("plain", fixed_search, False)],
+    [*((how, beam_search, record) for how in CONFIGS for record in (False, True)), ("plain", recorded_search, False)],
 )
 def test_a_batch_goes_on_with_the_store_that_it_began_with(
     opened: OpenStore,

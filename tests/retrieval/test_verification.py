@@ -20,8 +20,8 @@ from knnmt.datastore.settings import SETTINGS, read_settings, settings_signed, w
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, DatastoreError, KnnmtError
+from knnmt.fitting.calibration import Calibration
 from knnmt.index.saved import build_index
-from knnmt.retrieval.calibration import Calibration
 from knnmt.retrieval.gate import FILE, GateNetwork, GateRecord, TrainedGate, gate_signed
 from knnmt.retrieval.profiles import Profile, Profiles, read_profiles, write_profiles
 from knnmt.retrieval.verification import notes_beside, problems_beside

@@ -27,9 +27,9 @@ from knnmt.errors import (
     SettingError,
     SlowSearchWarning,
 )
+from knnmt.fitting.calibration import Calibration
+from knnmt.fitting.index_preparation import prepare
 from knnmt.index import store_index
-from knnmt.retrieval.calibration import Calibration
-from knnmt.retrieval.preparation import prepare
 from knnmt.retrieval.profiles import Profile, write_profiles
 from knnmt.translator import memories
 from knnmt.translator.memories import Memories, resolve

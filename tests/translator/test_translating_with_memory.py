@@ -22,9 +22,9 @@ from knnmt.datastore.store import Datastore
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreMismatchError, ModelNotFoundError, NotADatastoreError, SettingError
+from knnmt.fitting.index_preparation import prepare
 from knnmt.index.saved import build_index
 from knnmt.index.store_index import StoreIndex
-from knnmt.retrieval.preparation import prepare
 from knnmt.translator.memories import RetrievalSettings
 
 MEMORY = german_memory(30)

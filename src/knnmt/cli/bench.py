@@ -18,9 +18,9 @@ from knnmt.cli.streams import unguarded
 from knnmt.corpus.lines import read_lines
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError, MissingDependencyError, SettingError, StorageError
-from knnmt.evaluation.bench import BenchConfig, BenchReport, Turn, load_average, usable_threads
-from knnmt.evaluation.bench import bench as measure
-from knnmt.evaluation.bench_report import as_json, as_markdown, as_text
+from knnmt.evaluation.bench.report import as_json, as_markdown, as_text
+from knnmt.evaluation.bench.running import BenchConfig, BenchReport, Turn, load_average, usable_threads
+from knnmt.evaluation.bench.running import bench as measure
 from knnmt.evaluation.systems import BASE, DESCRIPTION, gather_systems
 
 
@@ -161,7 +161,7 @@ def _progress(systems: int, config: BenchConfig) -> Callable[[Turn], None]:
 
 
 def _write(report: BenchReport, output: Path) -> None:
-    from knnmt.evaluation.bench_plots import save_plots
+    from knnmt.evaluation.bench.plots import save_plots
 
     try:
         (output / "report.md").write_text(as_markdown(report), encoding="utf-8")

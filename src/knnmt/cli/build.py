@@ -86,7 +86,7 @@ def build(
     )
     if make_index:
         from knnmt.datastore.store import Datastore
-        from knnmt.retrieval.chooser import Target
+        from knnmt.fitting.index_choice import Target
 
         with ends_with(f"the store is built; {command('index', output)} makes its index"):
             prepare_store(Datastore.open(output), engine, Target(), None, None, first_good=True, table=lambda _: None)

@@ -24,7 +24,7 @@ from knnmt.errors import SettingError
 if TYPE_CHECKING:
     from knnmt.datastore.store import Datastore
     from knnmt.engine.base import Engine
-    from knnmt.retrieval.chooser import Candidate, Target
+    from knnmt.fitting.index_choice import Candidate, Target
 
 _DEVELOPMENT_PAIRS = 500
 
@@ -75,8 +75,8 @@ def index(
     languages = (manifest.source_language, manifest.target_language)
     engine = load_quickly(model or NamedByStore(manifest.model_name), "cpu", threads, None, *languages)
     opened.require_engine(engine)
+    from knnmt.fitting.index_choice import Target
     from knnmt.index.kinds import EXACT, KINDS
-    from knnmt.retrieval.chooser import Target
 
     kinds = [EXACT, *KINDS] if kind == ["all"] else kind
     for name in kinds or []:
@@ -97,9 +97,9 @@ def prepare_store(
     table: Callable[[str], None],
 ) -> None:
     """Estimate settings, choose an index, and tell about both."""
-    from knnmt.retrieval.calibration import Calibration
-    from knnmt.retrieval.fidelity import BATCHES
-    from knnmt.retrieval.preparation import prepare
+    from knnmt.fitting.calibration import Calibration
+    from knnmt.fitting.fidelity import BATCHES
+    from knnmt.fitting.index_preparation import prepare
 
     pairs = []
     if development is not None:

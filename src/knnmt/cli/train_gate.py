@@ -19,8 +19,8 @@ from knnmt.corpus.splitting import divide
 from knnmt.errors import InputError
 
 if TYPE_CHECKING:
+    from knnmt.fitting.gate_training import Epoch, GateText, Training
     from knnmt.retrieval.gate import TrainedGate
-    from knnmt.retrieval.gate_training import Epoch, GateText, Training
 
 _TRAINING = 0.8  # the other part of what does not report says when to stop
 _ALPHAS = (0.25, 0.5, 0.75)
@@ -93,9 +93,9 @@ def train_gate(
     with heavy_imports():
         from dataclasses import replace
 
+        from knnmt.fitting.gate_training import GateConfig, gate_text
+        from knnmt.fitting.gate_training import train_gate as train
         from knnmt.retrieval.gate import FILE, earlier_like
-        from knnmt.retrieval.gate_training import GateConfig, gate_text
-        from knnmt.retrieval.gate_training import train_gate as train
         from knnmt.retrieval.ngrams import NgramCounts
         from knnmt.translator.memories import resolve, warn_if_slow
     named = tuple(filter(None, map(str.strip, features.split(","))))
@@ -141,7 +141,7 @@ def _report(trained: Training, text: GateText, before: TrainedGate | None) -> bo
     """Losses of the reported text, and what thresholds do to it, by both readings of α; True where an earlier gate of
     the same kind loses less.
     """
-    from knnmt.retrieval.gate_training import judge_thresholds
+    from knnmt.fitting.gate_training import judge_thresholds
 
     names = {
         "alone": "the model alone",

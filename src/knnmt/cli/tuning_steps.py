@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from knnmt.config import FastConfig, RetrievalConfig
     from knnmt.datastore.store import Datastore
     from knnmt.evaluation.tuning import Scored
-    from knnmt.retrieval.cache_tuning import CacheTradeOff
-    from knnmt.retrieval.development import Development
-    from knnmt.retrieval.likelihood import Positions
-    from knnmt.retrieval.store_tuning import DimensionTradeOff, SearchTradeOff
-    from knnmt.retrieval.tuning import Tuned
+    from knnmt.fitting.cache_tuning import CacheTradeOff
+    from knnmt.fitting.development import Development
+    from knnmt.fitting.likelihood import Positions
+    from knnmt.fitting.store_tuning import DimensionTradeOff, SearchTradeOff
+    from knnmt.fitting.tuning import Tuned
     from knnmt.translator.memories import Memory
     from knnmt.translator.translator import Translator
 
@@ -118,7 +118,7 @@ class TuningSteps:
         self._reported: Positions | None = None
 
     def _develop(self, pairs: Sequence[SegmentPair], name: str) -> Development:
-        from knnmt.retrieval.development import develop
+        from knnmt.fitting.development import develop
 
         with counter(name, lambda: 2 * len(pairs), "pairs passed") as progress:
             found = develop(self._translator.engine, self._memory.opened, pairs, progress=progress, fast=self._fast)
@@ -131,7 +131,7 @@ class TuningSteps:
 
     def by_likelihood(self) -> Tuned:
         """Print the best of each k."""
-        from knnmt.retrieval.tuning import tune as tune_settings
+        from knnmt.fitting.tuning import tune as tune_settings
 
         positions = self._development.positions()
         how = f"by {self._memory.opened.index.description}"
@@ -154,7 +154,7 @@ class TuningSteps:
 
     def unless_worse(self, tuned: RetrievalConfig) -> RetrievalConfig:
         """Tuned settings, or those that were there if these lose no more; says what both lose."""
-        from knnmt.retrieval.tuning import Compared
+        from knnmt.fitting.tuning import Compared
 
         if self._before is None:
             return tuned
@@ -215,7 +215,7 @@ class TuningSteps:
         """Print what ever larger τ do, and choose one."""
         from knnmt.config import CacheConfig
         from knnmt.evaluation.tuning import CACHE_PAIRS, beam_states, confirmed_cache
-        from knnmt.retrieval.cache_tuning import cache_trade_offs, largest_threshold
+        from knnmt.fitting.cache_tuning import cache_trade_offs, largest_threshold
 
         opened, engine = self._memory.opened, self._translator.engine
         some = spread(self._text.tuning, CACHE_PAIRS)
@@ -242,7 +242,7 @@ class TuningSteps:
 
     def dims(self, config: RetrievalConfig, most_lost: float) -> list[DimensionTradeOff]:
         """Print what shorter keys lose, and propose a number of dimensions."""
-        from knnmt.retrieval.store_tuning import SAMPLED_ENTRIES, SAMPLED_POSITIONS, dimension_trade_offs
+        from knnmt.fitting.store_tuning import SAMPLED_ENTRIES, SAMPLED_POSITIONS, dimension_trade_offs
 
         entries = self._memory.opened.index.entries
         typer.echo(f"{'dims':>8} {'variance kept':>15} {'nats lost':>10}")
@@ -259,7 +259,7 @@ class TuningSteps:
 
     def search(self, config: RetrievalConfig, most_lost: float) -> list[SearchTradeOff]:
         """Print what the index loses at several settings, and propose a target."""
-        from knnmt.retrieval.store_tuning import search_trade_offs
+        from knnmt.fitting.store_tuning import search_trade_offs
 
         offs: list[SearchTradeOff] = []
         for each in search_trade_offs(self._memory.opened, self._development, config):

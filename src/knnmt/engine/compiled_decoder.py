@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from knnmt.engine.architecture import Architecture
-from knnmt.engine.compiled_product import Matrix
 from knnmt.engine.layers import Norm
+from knnmt.engine.product import Matrix
 from knnmt.engine.state import TransformerState
 from knnmt.errors import InputError
 from knnmt.native import library

@@ -5,13 +5,53 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from knnmt.engine.architecture import Architecture
-from knnmt.engine.bart import bart_architecture, mbart_architecture
-from knnmt.engine.fsmt import fsmt_architecture
-from knnmt.engine.m2m100 import m2m100_architecture
-from knnmt.engine.marian import marian_architecture
-from knnmt.engine.pegasus import pegasus_architecture
+from knnmt.engine.architecture import Architecture, read_architecture, read_size
 from knnmt.engine.transformer import TIED
+
+_BART_OFFSET = 2  # two rows of the position table were kept for padding
+
+
+def marian_architecture(config: Mapping[str, Any]) -> Architecture:
+    """Read Marian's `config.json` (OPUS-MT and the shipped model): post-norm, sinusoidal positions."""
+    return read_architecture(config, "marian", "sinusoidal")
+
+
+def fsmt_architecture(config: Mapping[str, Any]) -> Architecture:
+    """Read FSMT's `config.json` (the paper's model): post-norm, fairseq's positions, a vocabulary a side.
+
+    Old files leave out the output projection, which then is the target embedding, whatever the config says of ties.
+    """
+    return read_architecture(
+        config,
+        "fsmt",
+        "fairseq",
+        position_offset=read_size(config, "pad_token_id", least=0) + 1,
+        output=("model.decoder.output_projection.weight", "model.decoder.embed_tokens.weight"),
+    )
+
+
+def bart_architecture(config: Mapping[str, Any]) -> Architecture:
+    """Read BART's `config.json`: learned positions and a normalised embedding."""
+    return read_architecture(config, "bart", "learned", position_offset=_BART_OFFSET, embedding_norm=True)
+
+
+def mbart_architecture(config: Mapping[str, Any]) -> Architecture:
+    """Read the `config.json` of mBART and mBART-50: as BART's, with norms before each block."""
+    return read_architecture(
+        config, "mbart", "learned", position_offset=_BART_OFFSET, embedding_norm=True, norm_first=True, final_norm=True
+    )
+
+
+def m2m100_architecture(config: Mapping[str, Any]) -> Architecture:
+    """Read the `config.json` of M2M100 and NLLB: pre-norm, fairseq's positions."""
+    offset = read_size(config, "pad_token_id", least=0) + 1
+    return read_architecture(config, "m2m_100", "fairseq", position_offset=offset, norm_first=True, final_norm=True)
+
+
+def pegasus_architecture(config: Mapping[str, Any]) -> Architecture:
+    """Read Pegasus's `config.json`: pre-norm, Marian's positions."""
+    return read_architecture(config, "pegasus", "sinusoidal", norm_first=True, final_norm=True)
+
 
 FAMILIES: dict[str, Callable[[Mapping[str, Any]], Architecture]] = {
     "marian": marian_architecture,

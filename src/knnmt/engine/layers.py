@@ -11,9 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from knnmt.engine.architecture import Activation
-from knnmt.engine.compiled_product import CompiledProduct
-from knnmt.engine.half_product import MOST_ROWS, half_product
-from knnmt.engine.int8_product import Int8Projection
+from knnmt.engine.product import MAX_HALF_ROWS, CompiledProduct, Int8Projection, half_product
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu_,
@@ -42,7 +40,7 @@ class Projection:
         return cls(transposed, bias, half_product(transposed, bias))
 
     def __call__(self, x: Tensor) -> Tensor:
-        if self.compiled is not None and len(x) <= MOST_ROWS:
+        if self.compiled is not None and len(x) <= MAX_HALF_ROWS:
             return self.compiled(x)
         return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import torch
 
-from knnmt.engine.int8_product import Int8Projection
 from knnmt.engine.layers import Projection
+from knnmt.engine.product import Int8Projection
 from knnmt.errors import SettingError
 from knnmt.native import library
 

@@ -235,7 +235,7 @@ class TransformerEngine:
         self.device = output.device
         self.dtype = output.dtype
         self.computes_in = str(weights.dtype).removeprefix("torch.")
-        self.rooms: list[Any] = []  # what decoding keeps with the engine on a GPU; see knnmt.decoding.room
+        self.arenas: list[Any] = []  # what decoding keeps with the engine on a GPU; see knnmt.decoding.arena
         self._require_fit()
         told.require_tokens(name, self.vocabulary_size)
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from knnmt.engine.int8_product import Int8Projection
 from knnmt.engine.layers import AnyProjection, Norm, Projection
+from knnmt.engine.product import Int8Projection
 from knnmt.errors import CheckpointError
 
 

@@ -28,15 +28,15 @@ from knnmt.evaluation.gain import Gain, measure_gain
 from knnmt.evaluation.holding_out import FEWEST, Plan
 from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.tuning import CACHE_PAIRS, beam_states, save_tuned
+from knnmt.fitting.cache_tuning import cache_trade_offs, largest_threshold
+from knnmt.fitting.development import develop
+from knnmt.fitting.index_preparation import prepare
+from knnmt.fitting.likelihood import Positions
+from knnmt.fitting.tuning import Compared, tune
 from knnmt.index.progress import Bars, no_bars
 from knnmt.index.saved import lags, read_saved, update_index
 from knnmt.records import as_record
-from knnmt.retrieval.cache_tuning import cache_trade_offs, largest_threshold
-from knnmt.retrieval.development import develop
-from knnmt.retrieval.likelihood import Positions
-from knnmt.retrieval.preparation import prepare
 from knnmt.retrieval.profiles import default_profile, read_profiles
-from knnmt.retrieval.tuning import Compared, tune
 from knnmt.translator.memories import resolve, warn_if_slow
 from knnmt.translator.translator import Translator
 

@@ -13,8 +13,8 @@ from knnmt.corpus.splitting import spread
 from knnmt.datastore.overlap import unseen
 from knnmt.errors import KnnmtWarning
 from knnmt.evaluation.scoring import Scores, score
-from knnmt.retrieval.development import develop
-from knnmt.retrieval.likelihood import Positions
+from knnmt.fitting.development import develop
+from knnmt.fitting.likelihood import Positions
 from knnmt.translator.memories import resolve
 from knnmt.translator.translator import Translator
 

@@ -15,8 +15,8 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.decoding.beam import beam_search
 from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.scoring import score as corpus_scores
-from knnmt.retrieval.cache_tuning import CacheTradeOff, DecodedStates
-from knnmt.retrieval.development import Development
+from knnmt.fitting.cache_tuning import CacheTradeOff, DecodedStates
+from knnmt.fitting.development import Development
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.profiles import Profile, write_profiles
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval

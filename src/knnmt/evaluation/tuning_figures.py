@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from knnmt.evaluation.plotting import new_figure, save_figure
-from knnmt.retrieval.cache_tuning import CacheTradeOff
-from knnmt.retrieval.store_tuning import DimensionTradeOff, SearchTradeOff
-from knnmt.retrieval.tuning import Tuned
+from knnmt.fitting.cache_tuning import CacheTradeOff
+from knnmt.fitting.store_tuning import DimensionTradeOff, SearchTradeOff
+from knnmt.fitting.tuning import Tuned
 
 
 def draw_tuning(

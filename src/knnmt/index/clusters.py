@@ -15,7 +15,7 @@ from torch import Tensor
 
 from knnmt.index.base import Found, nearest_first, nothing
 from knnmt.index.kinds import SearchSettings
-from knnmt.index.measuring import Places, nearest_among
+from knnmt.index.reranking import Places, nearest_among
 from knnmt.index.resident import LARGEST, ResidentKeys, Scan, product
 from knnmt.index.selecting import columns_of_smallest
 from knnmt.index.tiles import TILE, principal_axes, shortened, tile_centres, tiled

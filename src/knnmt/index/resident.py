@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from knnmt.index.base import Found, nearest_first, nothing
-from knnmt.index.measuring import nearest_among
+from knnmt.index.reranking import nearest_among
 from knnmt.index.selecting import columns_of_smallest
 
 MORE = 8  # candidates beyond k that the scan hands on, against its rounding errors

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from knnmt.evaluation.bench import load_average
+from knnmt.evaluation.bench.running import load_average
 from knnmt.reproduction.translating import System
 from knnmt.translator.translator import Translator
 

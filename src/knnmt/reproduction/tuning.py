@@ -16,15 +16,15 @@ from knnmt.config import FastConfig, RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import divide, spread
 from knnmt.engine.base import Engine, State
+from knnmt.fitting.calibration import DEFAULT_K
+from knnmt.fitting.development import develop
+from knnmt.fitting.gate_training import GateConfig, gate_text, judge_thresholds, train_gate
+from knnmt.fitting.likelihood import Positions, best_fixed
+from knnmt.fitting.likelihood import spread as spread_of
+from knnmt.fitting.tuning import tune
 from knnmt.reproduction.plan import ALPHAS, KS, WEIGHTS
 from knnmt.reproduction.records import settings_of
-from knnmt.retrieval.calibration import DEFAULT_K
-from knnmt.retrieval.development import develop
-from knnmt.retrieval.gate_training import GateConfig, gate_text, judge_thresholds, train_gate
-from knnmt.retrieval.likelihood import Positions, best_fixed
-from knnmt.retrieval.likelihood import spread as spread_of
 from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.tuning import tune
 
 TUNING_PAIRS = 300  # enough for three numbers; a gate is trained on all there are
 _MOST_OF_IT = 0.95  # of the gain on the model alone, as `tune` has it: likelihood always asks for a little more

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import count
 from threading import Lock
 
@@ -17,15 +17,14 @@ from knnmt.config import FastConfig
 from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
+from knnmt.fitting.calibration import Calibration
+from knnmt.fitting.probes import settle
 from knnmt.index.base import Found
 from knnmt.index.entries import Entries
 from knnmt.index.store_index import IndexSnapshot, StoreIndex
-from knnmt.retrieval.calibration import Calibration
-from knnmt.retrieval.duplicates import distinct_rows
 from knnmt.retrieval.fast import SentenceStores
 from knnmt.retrieval.neighbours import LogCounts, Neighbours
 from knnmt.retrieval.occurrences import SourceOccurrences
-from knnmt.retrieval.settling import settle
 
 UNIT_SAME_DISTANCE = 0.04  # between keys of length 1
 _SAMPLED = 256  # keys whose lengths are looked at
@@ -223,3 +222,33 @@ def require_for_fast(store: Datastore) -> None:
             f"{store.path}: Fast kNN-MT needs the source side of its sentences, which this store was built without. "
             "Build it again with --for-fast, or translate without --fast"
         )
+
+
+@lru_cache(maxsize=8)
+def _direction(dim: int, device: torch.device) -> Tensor:
+    return torch.randn(dim, generator=torch.Generator().manual_seed(0)).to(device)
+
+
+def distinct_rows(queries: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Which rows to search, and for each row which of those it equals; None where no two rows are equal.
+
+    All beams of a sentence are equal at its first step, and so are equal sentences of a batch.
+
+    queries (rows, dim). Equal rows have equal products with a random direction, which are cheap to compare; rows that
+    only happen to have equal products are searched each for itself.
+    """
+    if len(queries) < 2:
+        return None
+    if len(set(queries[:, 0].tolist())) == len(queries):
+        return None  # mostly the first numbers are different already
+    # Not `@`: that adds up the rows of one call in different orders, and equal rows would differ in the last bit.
+    products = (queries * _direction(queries.shape[1], queries.device)).sum(1)
+    ordered, order = products.sort(stable=True)
+    new = torch.ones_like(order, dtype=torch.bool)
+    new[1:] = ordered[1:] != ordered[:-1]
+    if bool(new.all()):
+        return None
+    new[1:] |= (queries[order[1:]] != queries[order[:-1]]).any(1)
+    which = torch.empty_like(order)
+    which[order] = new.cumsum(0) - 1
+    return order[new], which

@@ -31,7 +31,7 @@ class Datastore(store.Datastore):
         """
         made = super().build(path, pairs, engine, config, progress)
         if make_index:
-            from knnmt.retrieval.preparation import prepare  # which brings PyTorch
+            from knnmt.fitting.index_preparation import prepare  # which brings PyTorch
 
             prepare(made, engine, first_good=True)
         return made

@@ -167,7 +167,7 @@ class BatchRetrieval:
         return CompiledSteps.of(self._groups[0].store, retrieval.config, self._sentences)
 
     @property
-    def plain(self) -> Retrieval | None:
+    def recordable(self) -> Retrieval | None:
         """How all sentences retrieve, where they do so alike, with a search at every step and nothing recorded."""
         if len(self._groups) != 1 or len(self._groups[0].sentences) != self._sentences or self.steps is not None:
             return None

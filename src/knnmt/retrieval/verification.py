@@ -10,8 +10,8 @@ from knnmt.datastore.manifest import INDEXES, StoredFile
 from knnmt.datastore.settings import SETTINGS, read_settings, settings_signed
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreError, SettingError
+from knnmt.fitting.calibration import Calibration
 from knnmt.index.saved import check_saved
-from knnmt.retrieval.calibration import Calibration
 from knnmt.retrieval.gate import FILE, TrainedGate, gate_signed
 from knnmt.retrieval.profiles import Profiles
 

@@ -20,10 +20,10 @@ from knnmt.engine.base import Engine, State
 from knnmt.engine.checkpoint import NamedByStore, find_checkpoint, fingerprint
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import ModelNotFoundError, SettingError, SlowSearchWarning
-from knnmt.retrieval.calibration import DEFAULT_K, Calibration, calibrate
+from knnmt.fitting.calibration import DEFAULT_K, Calibration, calibrate
+from knnmt.fitting.held_out import sample
 from knnmt.retrieval.fast import UNTUNED
 from knnmt.retrieval.gate import ThresholdGate, TrainedGate, gate_changed
-from knnmt.retrieval.held_out import sample
 from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.open_store import OpenStore, require_for_fast
 from knnmt.retrieval.profiles import FAST, Profiles

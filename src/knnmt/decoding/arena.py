@@ -1,0 +1,211 @@
+"""Where batches are decoded on a GPU: memory that stays, and the steps recorded over it.
+
+A step of a small model is some hundred small operations, which a GPU finishes faster than a host can ask for them one
+by one. Shapes and addresses are the same for many steps, so the operations are recorded once as a CUDA graph and
+replayed as one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from knnmt.engine.transformer import TransformerEngine
+
+_USES_BEFORE_RECORDING = 2  # by then everything has been loaded that a recording must not load
+_MOST_RECORDINGS = 256
+_SOURCE_STEP = 128  # arenas grow by so many source positions, so that they seldom have to
+_recording = threading.Lock()  # one at a time: recordings share the state of PyTorch's random numbers
+
+
+def size_for(sentences: int) -> int:
+    """The sentences of a step that decodes so many: few different sizes, at most half as many again as needed."""
+    size = 1
+    while size < sentences:
+        if size % 2 == 0 and 3 * size // 2 >= sentences:
+            return 3 * size // 2
+        size *= 2
+    return size
+
+
+class Recorded:
+    """Work in a arena that is replayed once it has been done a few times. It must always be the same work.
+
+    work: is given the engine and the arena; if it held them, an engine that nobody uses any more would keep its memory
+    """
+
+    def __init__(self, work: Callable[[TransformerEngine, Arena], None]) -> None:
+        self._work = work
+        self._uses = 0
+        self.replays = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, engine: TransformerEngine, arena: Arena) -> None:
+        self._uses += 1
+        if self._graph is None and arena.cuda and self._uses > _USES_BEFORE_RECORDING:
+            graph = torch.cuda.CUDAGraph()
+            with _recording:
+                # Not torch.cuda.graph, which collects garbage first; and other threads may go on using the device.
+                graph.capture_begin(pool=arena.pool, capture_error_mode="thread_local")
+                try:
+                    self._work(engine, arena)
+                finally:
+                    graph.capture_end()
+            self._graph = graph
+        if self._graph is None:
+            self._work(engine, arena)
+        else:
+            self._graph.replay()
+            self.replays += 1
+
+
+class Arena:
+    """Memory for the decoding of one batch after another, with the steps recorded over it.
+
+    sources, lengths: (sentences, source) and (sentences,), token ids of what is translated, and how many are real
+    tokens, scores: (sentences, width), the newest token and the score of each running hypothesis
+    chosen: (sentences, 7 * width), what a step found, for the host: see `knnmt.decoding.recorded`
+    """
+
+    def __init__(self, engine: TransformerEngine, sentences: int, width: int, capacity: int, source: int) -> None:
+        self.memory = engine.fixed_memory(sentences, width, capacity, source)
+        self.sources = torch.zeros((sentences, source), dtype=torch.long, device=engine.device)
+        self.lengths = torch.ones(sentences, dtype=torch.long, device=engine.device)
+        self.tokens = torch.zeros((sentences, width), dtype=torch.long, device=engine.device)
+        self.scores = torch.zeros((sentences, width), device=engine.device)
+        self.chosen = torch.zeros((sentences, 7 * width), dtype=torch.int32, device=engine.device)
+        self.cuda = engine.device.type == "cuda"
+        self._on_host = [torch.empty(self.chosen.shape, dtype=torch.int32, pin_memory=self.cuda) for _ in range(2)]
+        self._kept: dict[Hashable, Any] = {}
+        self.stream = torch.cuda.Stream(engine.device) if self.cuda else None  # type: ignore[no-untyped-call]
+        self.beside = torch.cuda.Stream(engine.device) if self.cuda else None  # type: ignore[no-untyped-call]
+        self.pool = torch.cuda.graph_pool_handle() if self.cuda else None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """For how many sentences of how many tokens there is arena."""
+        return self.memory.sentences, self.memory.source
+
+    def grow(self, capacity: int) -> None:
+        """Room for more slots. What was recorded is of other memory, and goes, and with it its pool."""
+        larger = self.memory.larger(capacity)
+        if self.stream is not None:
+            self.stream.synchronize()  # or others could be given the old memory while it is still read
+        self.memory = larger
+        self._kept.clear()
+        self.pool = torch.cuda.graph_pool_handle() if self.cuda else None
+
+    def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What was made for a key; the one longest unused makes arena for a new one."""
+        if key in self._kept:
+            self._kept[key] = self._kept.pop(key)
+        else:
+            if len(self._kept) >= _MOST_RECORDINGS:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = make()
+        return self._kept[key]
+
+    def keep(self, rows: Tensor, source: int, used: int) -> None:
+        """Sentence i goes on as rows[i] was."""
+        self.memory.keep(rows, source, used)
+        self.tokens[: len(rows)], self.scores[: len(rows)] = self.tokens[rows], self.scores[rows]
+
+    def send(self, sentences: int, step: int) -> Sent:
+        """Begin to copy what a step chose to the host; two may be under way."""
+        place = self._on_host[step % 2][:sentences]
+        place.copy_(self.chosen[:sentences], non_blocking=True)
+        arrived = torch.cuda.Event() if self.cuda else None  # type: ignore[no-untyped-call]
+        if arrived is not None:
+            arrived.record()
+        return Sent(place, arrived)
+
+    @contextmanager
+    def on_stream(self) -> Iterator[None]:
+        """All work within goes to the arena's own stream, after what was asked for before."""
+        if self.stream is None:
+            yield
+            return
+        self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
+        try:
+            with torch.cuda.stream(self.stream):
+                yield
+        finally:  # after an error the arena goes, and others could be given its memory while it is still in use
+            torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Work within may go on beside what comes after it, until `join`."""
+        if self.beside is None:
+            yield
+            return
+        self.beside.wait_stream(torch.cuda.current_stream(self.beside.device))
+        with torch.cuda.stream(self.beside):
+            yield
+
+    def join(self) -> None:
+        """Wait on the device for what went on aside."""
+        if self.beside is not None:
+            torch.cuda.current_stream(self.beside.device).wait_stream(self.beside)
+
+
+class Sent:
+    """Numbers on their way to the host."""
+
+    def __init__(self, place: Tensor, arrived: torch.cuda.Event | None) -> None:
+        self._place = place
+        self._arrived = arrived
+
+    def wait(self) -> npt.NDArray[np.int32]:
+        """Them, once they are there."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._place.numpy()
+
+
+def _holds(shape: tuple[int, int], other: tuple[int, int]) -> bool:
+    return shape[0] >= other[0] and shape[1] >= other[1]
+
+
+def _joined(shape: tuple[int, int], others: list[tuple[int, int]]) -> tuple[int, int]:
+    """A shape that holds those of other arenas as well, but for what would be much larger than either: few long
+    sentences and many short ones have arenas of their own.
+    """
+    for other in others:
+        both = max(shape[0], other[0]), max(shape[1], other[1])
+        if prod(both) <= 2 * max(prod(shape), prod(other)):
+            shape = both
+    return shape
+
+
+_lock = threading.Lock()
+
+
+@contextmanager
+def arena_for(engine: TransformerEngine, sentences: int, width: int, capacity: int, source: int) -> Iterator[Arena]:
+    """A arena that nobody else is in, kept with the engine for the next batch. A larger one replaces smaller ones."""
+    arenas: list[Arena] = engine.arenas
+    shape = size_for(sentences), -(-source // _SOURCE_STEP) * _SOURCE_STEP
+    with _lock:
+        alike = [arena for arena in arenas if arena.memory.width == width]
+        arena = min(
+            (arena for arena in alike if _holds(arena.shape, shape)), key=lambda arena: prod(arena.shape), default=None
+        )
+        if arena is None:
+            shape = _joined(shape, [other.shape for other in alike])
+        for gone in alike:
+            if gone is arena or (arena is None and _holds(shape, gone.shape)):
+                arenas.remove(gone)
+    if arena is None:
+        arena = Arena(engine, shape[0], width, capacity, shape[1])
+    with arena.on_stream():
+        yield arena
+    with _lock:  # not after an error: what was being recorded then is lost, and its memory with it
+        arenas.append(arena)

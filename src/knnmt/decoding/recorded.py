@@ -1,0 +1,252 @@
+"""Beam search on a GPU: the same search as `knnmt.decoding.beam`, in steps of fixed shape that can be replayed.
+
+All sentences keep their beams from the first step on; where only one hypothesis is possible, the others have a score of
+-inf. A sentence that is done goes on as a blank until enough are done to go on with fewer. The host looks at what a
+step chose while the device is at the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from knnmt import timing
+from knnmt.config import DecodingConfig
+from knnmt.decoding.arena import Arena, Recorded, arena_for, size_for
+from knnmt.decoding.beam import Finished
+from knnmt.decoding.constraints import Constraints
+from knnmt.decoding.continuations import best_continuations
+from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.engine.fixed_state import FixedState
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.retrieval.recorded import RecordedSteps
+from knnmt.retrieval.retriever import BatchRetrieval
+
+_NEVER = float("-inf")
+_LEAST_SLOTS = 128
+_SOURCE_STEP = 32
+_SHRINKING = 4  # a step becomes smaller by this factor once so many sentences are done: few sizes, recorded soon
+
+
+def recorded_search(
+    engine: TransformerEngine,
+    sources: Sequence[Sequence[int]],
+    config: DecodingConfig,
+    retrieval: BatchRetrieval | None = None,
+) -> list[list[Hypothesis]]:
+    """The `config.n_best` best hypotheses for each source, best first. A beam of 1 is greedy search."""
+    if config.beam == 1:
+        config = replace(config, early_stopping=True)
+    longest = max(len(source) for source in sources)
+    with torch.inference_mode(), arena_for(engine, len(sources), config.beam, _LEAST_SLOTS, longest) as arena:
+        batch = _FixedBatch(engine, arena, sources, config, retrieval)
+        return [each.hypotheses[: config.n_best] for each in batch.search()]
+
+
+class _FixedBatch:
+    """A batch in an arena.
+
+    size: sentences of a step, blanks counted; extent: slots that a step looks at; source: source positions
+    used: slots taken
+    source_of: (size,), which source each sentence is, -1 where it is done or there never was one
+    history: (size, width, chosen so far), on the host
+    """
+
+    def __init__(
+        self,
+        engine: TransformerEngine,
+        arena: Arena,
+        sources: Sequence[Sequence[int]],
+        config: DecodingConfig,
+        retrieval: BatchRetrieval | None,
+    ) -> None:
+        self._engine, self._arena, self._config, self._retrieval = engine, arena, config, retrieval
+        self._constraints = Constraints(config, engine.special_tokens.end, engine.device)
+        self._size = size_for(len(sources))
+        longest = max(len(source) for source in sources)
+        # Few different lengths; but for padding, too, there must be positions.
+        self._source = min(-(-longest // _SOURCE_STEP) * _SOURCE_STEP, max(longest, engine.max_positions))
+        self._extent, self._used = _LEAST_SLOTS, 0
+        self._make_extent(2 * config.beam)
+        self._source_of = np.full(self._size, -1)
+        self._source_of[: len(sources)] = np.arange(len(sources))
+        self._history = np.zeros((self._size, config.beam, 0), dtype=np.int32)
+        self._finished = [Finished(config) for _ in sources]
+        self._plain = retrieval.recordable if retrieval is not None else None
+        self._steps: RecordedSteps | None = None
+        # Held until the batch is done: what is replayed reads it.
+        self._snapshot = retrieval.snapshots[0] if retrieval is not None and self._plain is not None else None
+        self._begin(sources)
+        self._take_up_retrieval()
+
+    def search(self) -> list[Finished]:
+        """Decode to the end."""
+        last = self._config.max_tokens
+        under_way = None
+        for length in range(1, last + 1):
+            with timing.stage("step"):
+                self._step(length - 1)
+                newest = self._arena.send(self._size, length)
+            if under_way is not None:
+                self._look_at(under_way.wait(), length - 1)
+            under_way = newest
+            running = int(np.count_nonzero(self._source_of >= 0))
+            if running and (running <= self._size // _SHRINKING or length == last):
+                self._look_at(under_way.wait(), length)
+                under_way = None
+                running = self._keep_running()
+            if not running:
+                break
+        return self._finished
+
+    def _begin(self, sources: Sequence[Sequence[int]]) -> None:
+        """Run the encoder. Blanks are sources of one token, so that nothing in them is undefined."""
+        arena, size, source = self._arena, self._size, self._source
+        padded = np.full((size, source), self._engine.special_tokens.padding)
+        lengths = np.ones(size, dtype=np.int64)
+        for row, tokens in enumerate(sources):
+            padded[row, : len(tokens)] = tokens
+            lengths[row] = len(tokens)
+        with timing.stage("encoder"):
+            arena.sources[:size, :source] = torch.from_numpy(padded)
+            arena.lengths[:size] = torch.from_numpy(lengths)
+            work = partial(_begin, sentences=size, source=source)
+            arena.kept(("begin", size, source), lambda: Recorded(work))(self._engine, arena)
+
+    def _step(self, generated: int) -> None:
+        """One step for all sentences of the arena."""
+        self._make_extent(self._config.beam)
+        arena, constraints = self._arena, self._constraints
+        forced = constraints.forces(generated)
+        steps = None if forced else self._steps
+        shape = (self._size, self._extent, self._source)
+
+        def recorded() -> Recorded:
+            state = FixedState(arena.memory, *shape)
+            return Recorded(
+                partial(_advance, state=state, constraints=constraints, generated=generated, retrieval=steps)
+            )
+
+        arena.kept((shape, constraints.at(generated), steps), recorded)(self._engine, arena)
+        self._used += self._config.beam
+        if forced and generated == 0:
+            # One hypothesis is possible; the others become like it, so that they say nothing else of the sentence.
+            tokens = arena.tokens[: self._size]
+            tokens.copy_(tokens[:, :1].clone().expand_as(tokens))
+
+    def _make_extent(self, slots: int) -> None:
+        """See to it that so many more slots can be written to."""
+        if self._used + slots <= self._extent <= self._arena.memory.capacity:
+            return
+        if self._used:
+            self._used = self._arena.memory.compact(self._size, self._used)
+        while self._used + 8 * slots > self._extent:  # not too full, or the next time would come soon
+            self._extent *= 2
+        if self._extent > self._arena.memory.capacity:
+            self._arena.grow(self._extent)
+
+    def _look_at(self, chosen: npt.NDArray[np.int32], length: int) -> None:
+        """Take in on the host what a step chose: hypotheses that ended, sentences that are done."""
+        width, last = self._config.beam, length == self._config.max_tokens
+        best = chosen[:, : 2 * width].view(np.float32)
+        parents, tokens = chosen[:, 2 * width : 4 * width], chosen[:, 4 * width : 6 * width]
+        going = chosen[:, 6 * width :].astype(np.int64)
+        running = self._source_of >= 0
+        if self._retrieval is not None and not self._constraints.forces(length - 1):
+            first = length == 1 + self._constraints.forces(0)  # with one hypothesis a sentence
+            rows = int(running.sum()) * (1 if first else width)
+            self._retrieval.statistics.count(rows, rows, 0, first)
+        ends = (tokens[:, :width] == self._engine.special_tokens.end) | last
+        for row, place in np.argwhere(ends & running[:, None]).tolist():
+            prefix = self._history[row, parents[row, place]].tolist()
+            ended = Hypothesis((*prefix, int(tokens[row, place])), float(best[row, place]))
+            self._finished[self._source_of[row]].add(ended)
+        leaders = np.take_along_axis(best, going[:, :1], 1)[:, 0].tolist()
+        for row, source in enumerate(self._source_of.tolist()):
+            if source >= 0 and (last or self._finished[source].closed(leaders[row], length)):
+                self._source_of[row] = -1
+        parents, tokens = np.take_along_axis(parents, going, 1), np.take_along_axis(tokens, going, 1)
+        before = np.take_along_axis(self._history, parents[..., None].astype(np.int64), 1)
+        self._history = np.concatenate([before, tokens[..., None]], axis=2)
+
+    def _keep_running(self) -> int:
+        """Go on with the sentences that are not done, the rest of a smaller step blanks; how many there are."""
+        rows = np.flatnonzero(self._source_of >= 0)
+        size = self._size // _SHRINKING
+        if 0 < len(rows) <= size:
+            self._size = size
+            self._source_of = np.concatenate([self._source_of[rows], np.full(size - len(rows), -1)])
+            kept = np.concatenate([rows, np.repeat(rows[:1], size - len(rows))])
+            self._history = self._history[kept]
+            moved = torch.from_numpy(kept).to(self._engine.device)
+            self._arena.keep(moved, self._source, self._used)
+            self._take_up_retrieval(moved)
+        return len(rows)
+
+    def _take_up_retrieval(self, moved: Tensor | None = None) -> None:
+        """The retrieval of the sentences in the arena: anew, or sentence i going on as moved[i] was."""
+        if self._plain is None or self._snapshot is None:
+            return
+        store, config, size, before = self._snapshot, self._plain.config, self._size, self._steps
+        key = (store.number, config, size)
+        steps: RecordedSteps = self._arena.kept(key, lambda: RecordedSteps(store, config, size))
+        if moved is None or before is None:
+            steps.begin()
+        else:
+            steps.go_on(before, moved)
+        self._steps = steps
+
+
+# What is recorded: work whose shapes do not depend on what comes out -------------------------------------------------
+
+
+def _begin(engine: TransformerEngine, arena: Arena, sentences: int, source: int) -> None:
+    """Run the encoder over the arena's sources, and put one empty hypothesis in front of each."""
+    padded = torch.arange(source, device=engine.device) >= arena.lengths[:sentences, None]
+    mask = torch.zeros(padded.shape, dtype=engine.dtype, device=engine.device).masked_fill_(padded, _NEVER)
+    states = engine.encode_padded(arena.sources[:sentences, :source], mask[:, None, None])
+    arena.memory.begin(engine.source_attention(states), mask)
+    arena.tokens[:sentences].fill_(engine.special_tokens.decoder_start)
+    arena.scores[:sentences].fill_(_NEVER)
+    arena.scores[:sentences, 0] = 0.0
+
+
+def _advance(
+    engine: TransformerEngine,
+    arena: Arena,
+    state: FixedState,
+    constraints: Constraints,
+    generated: int,
+    retrieval: RecordedSteps | None,
+) -> None:
+    """A step of beam search for the first sentences of the arena: the search of `knnmt.decoding.beam`.
+
+    generated: tokens before, as far as `Constraints.at` tells such numbers apart
+    """
+    tokens, scores = arena.tokens[: state.sentences], arena.scores[: state.sentences]
+    beam = state.width
+    representations = engine.step(state, tokens[..., None])[:, :, 0]
+    if retrieval is None:
+        log_probabilities = engine.log_probabilities(representations)
+        before = scores
+    else:
+        with arena.aside():
+            found = retrieval.look(representations)
+        log_probabilities = engine.log_probabilities(representations)
+        arena.join()
+        before = retrieval.mix(found, log_probabilities, scores)
+    constraints.apply(log_probabilities, generated, None)
+    best, parents, candidates = best_continuations(before, log_probabilities, 2 * beam)
+    going = best.masked_fill(candidates == engine.special_tokens.end, _NEVER).topk(beam).indices
+    tokens.copy_(candidates.gather(1, going))
+    scores.copy_(best.gather(1, going))
+    state.reorder(parents.gather(1, going))
+    arena.chosen[: state.sentences] = torch.cat(
+        [best.view(torch.int32), parents.int(), candidates.int(), going.int()], dim=1
+    )

@@ -1,0 +1,120 @@
+"""A measured system's process, seen from outside: started, asked over a pipe, and ended whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Protocol, cast
+
+from knnmt.errors import SystemStoppedError
+from knnmt.evaluation.systems import System
+
+_MOST_SHOWN = 2_000  # characters of what a process said before it ended
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What translating some texts gave and took.
+
+    tokens: of the best hypotheses, end of sentence counted
+    searches: rows, searches, and both of them at first steps; all 0 without a memory
+    """
+
+    texts: list[str]
+    tokens: int
+    seconds: float
+    stage_seconds: dict[str, float]
+    searches: Sequence[int]
+    resident_mib: int | None
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.seconds
+
+
+class Answering(Protocol):
+    """Something that translates when asked to."""
+
+    def ask(self, texts: Sequence[str], batch_size: int) -> Answer: ...
+
+
+class SystemProcess:
+    """A process that `bench_worker.serve` runs in. Used with `with`, at whose end the process is gone.
+
+    command: what starts it
+    threads: CPU threads, of PyTorch and of FAISS, which reads them from the environment
+    """
+
+    def __init__(self, name: str, command: Sequence[str], threads: int) -> None:
+        self.name = name
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 -- closed with the process
+        self._process = subprocess.Popen(  # noqa: S603 -- the command is ours
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            encoding="utf-8",
+            env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+        )
+        self._requests, self._answers = cast("IO[str]", self._process.stdin), cast("IO[str]", self._process.stdout)
+
+    def __enter__(self) -> SystemProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        try:
+            self._process.communicate()  # closes the pipes
+        finally:
+            self._said.close()
+
+    def about(self) -> dict[str, Any]:
+        """What it says of itself when it is ready; to be called once, first."""
+        return self._read()
+
+    def ask(self, texts: Sequence[str], batch_size: int) -> Answer:
+        """Let it translate, and wait."""
+        try:
+            self._requests.write(json.dumps({"texts": list(texts), "batch_size": batch_size}) + "\n")
+            self._requests.flush()
+        except BrokenPipeError:
+            raise self._stopped() from None
+        return Answer(**self._read())
+
+    def _read(self) -> dict[str, Any]:
+        line = self._answers.readline()
+        if not line:
+            raise self._stopped()
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _stopped(self) -> SystemStoppedError:
+        status = self._process.wait()
+        self._said.seek(0)
+        said = self._said.read().decode("utf-8", "replace").strip()[-_MOST_SHOWN:]
+        how = f"ended with status {status}"
+        if status < 0:
+            memory = "; was there enough memory for all systems at once?" if status == -signal.SIGKILL else ""
+            how = f"was ended by {signal.Signals(-status).name}{memory}"
+        return SystemStoppedError(f"system {self.name!r} stopped, its process {how}: {said or 'it said nothing'}")
+
+
+def start(system: System, *, threads: int, beam: int, **options: Any) -> SystemProcess:
+    """The process of a system of this package; `options` are those of `Translator`."""
+    description = {
+        "datastore": None if system.datastore is None else str(system.datastore),
+        "exact": system.exact,
+        "settings": dict(system.settings),
+        "threads": threads,
+        "beam": beam,
+        **options,
+    }
+    # -P: the directory that the command is called in holds no modules of ours
+    command = [sys.executable, "-P", "-m", "knnmt.evaluation.bench.worker", json.dumps(description)]
+    return SystemProcess(system.name, command, threads)

@@ -1,0 +1,300 @@
+"""Training a gate: λ that makes held-out text likely, by -log((1 - λ) p_NMT + λ p_kNN) with an L1 term on λ.
+
+One forced pass over the text gives all inputs, p_NMT and p_kNN; an epoch over these takes a second.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from knnmt.config import RetrievalConfig, check
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.engine.base import Engine, State
+from knnmt.engine.forced import force_text
+from knnmt.errors import InputError
+from knnmt.fitting.likelihood import FadingGrid, Positions, losses
+from knnmt.retrieval.gate import GateNetwork, GateRecord, TrainedGate, check_features, gate_inputs
+from knnmt.retrieval.neighbours import Neighbours
+from knnmt.retrieval.ngrams import ORDERS, NgramCounts
+from knnmt.retrieval.open_store import OpenStore
+
+_ROWS = 512
+_LEAST = 1e-30
+_FIRST_DECAY, _SECOND_DECAY = 0.9, 0.999
+_WEIGHTS = torch.arange(0, 1, 0.05, dtype=torch.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class GateConfig:
+    """How a gate is trained: as the paper does, but that it ends by itself, and that l1 is not 0.
+
+    features: what it looks at beside the decoder state, of `gate.FEATURES`
+    epochs: at most; it ends when the validation loss was no better for `patience` of them
+    l1: added to the loss times λ. Where the model is sure of the right token, λ hardly changes the likelihood, and
+        without this nothing would make it small there; then the steps that a threshold leaves out are not those that
+        do not matter
+    """
+
+    features: tuple[str, ...] = ("confidence",)
+    epochs: int = 100
+    patience: int = 8
+    batch_rows: int = 256
+    learning_rate: float = 1e-4
+    l1: float = 0.1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_features(self.features)
+        check(self.epochs >= 1, f"epochs must be at least 1, got {self.epochs}")
+        check(self.l1 >= 0, f"l1 must be at least 0, got {self.l1}")
+
+
+@dataclass(frozen=True, slots=True)
+class GateText:
+    """Every position of some pairs after one forced pass, on the CPU.
+
+    inputs: (rows, inputs), what a gate looks at
+    positions: what was found for each; knn: (rows,) float64, p_kNN of its token
+    pairs: how many fit the model
+    """
+
+    inputs: Tensor
+    positions: Positions
+    knn: Tensor
+    pairs: int
+
+    @property
+    def base(self) -> Tensor:
+        """(rows,) float64, the model's own probabilities."""
+        return self.positions.base
+
+    def loss(self, weights: Tensor) -> float:
+        """With λ of each row, (rows,) or (1,), in nats a token."""
+        return float(losses(self.knn, self.base, weights[None]))
+
+    def __len__(self) -> int:
+        return len(self.knn)
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The mean loss of training and of validation, the cost of λ counted, after so many."""
+
+    number: int
+    training: float
+    validation: float
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A gate, what it is compared with, and how it came about.
+
+    fixed: the best fixed λ; fading: the settings whose λ fades best; both on the text that trained
+    """
+
+    gate: TrainedGate
+    fixed: float
+    fading: RetrievalConfig
+    epochs: list[Epoch]
+
+    def predicted(self, text: GateText) -> Tensor:
+        """λ of every row, (rows,) float64."""
+        return self.gate.predicted(text.inputs)
+
+    def losses(self, text: GateText) -> dict[str, float]:
+        """Of the model alone, a fixed λ, a fading one, and the gate with all rows searched."""
+        return {
+            "alone": text.loss(torch.zeros(1)),
+            "fixed": text.loss(torch.full((1,), self.fixed)),
+            "fading": text.positions.loss(self.fading),
+            "gate": text.loss(self.predicted(text)),
+        }
+
+
+def gate_text(
+    engine: Engine[State],
+    opened: OpenStore,
+    pairs: Sequence[SegmentPair],
+    config: RetrievalConfig,
+    counts: NgramCounts | None,
+    features: Sequence[str],
+    progress: Callable[[int, int], None] = lambda _pairs, _rows: None,
+) -> GateText:
+    """Force the pairs that fit the model through it and search every position, with these k and T.
+
+    `progress` is called with how many pairs and positions are done; in the end each counts twice: forced, searched.
+    """
+    if not opened.store.manifest.live_entries:
+        raise InputError(f"{opened.store.path}: has no entries left to find neighbours among")
+    check(
+        config.fast is None,
+        "a gate is for the neighbours of the whole store, and these settings are of Fast kNN-MT, whose T is of another "
+        "distance: name another profile ('estimated' is always there)",
+    )
+    forced = force_text(engine, pairs, progress)
+    history = _last_tokens(forced.targets, forced.positions)
+    rows = len(forced.targets)
+    inputs: list[Tensor] = []
+    base: list[Tensor] = []
+    found: list[Neighbours] = []
+    with torch.no_grad():
+        for start in range(0, rows, _ROWS):
+            some = slice(start, start + _ROWS)
+            states = forced.representations[some].to(engine.device)
+            scores = engine.log_probabilities(states.to(engine.dtype))
+            inputs.append(gate_inputs(features, states, scores, history[some].to(engine.device), counts).cpu())
+            base.append(scores.cpu().gather(1, forced.targets[some, None])[:, 0])
+            found.append(opened.search(opened.project(states), config.k))
+            done = min(start + _ROWS, rows)
+            progress(len(pairs) + len(pairs) * done // rows, rows + done)
+    ids = torch.cat([each.ids for each in found])
+    tokens = torch.cat([each.tokens for each in found]).masked_fill(ids < 0, -1).cpu()
+    positions = Positions(
+        torch.cat(base).double().exp(),
+        torch.cat([each.distances_sq for each in found]).cpu(),
+        tokens == forced.targets[:, None],
+        forced.sentences,
+        opened.log_counts(ids),
+    )
+    knn = positions.knn(config.temperature, config.use_counts)
+    return GateText(torch.cat(inputs), positions, knn, int(forced.sentences[-1]) + 1)
+
+
+def train_gate(
+    opened: OpenStore,
+    training: GateText,
+    validation: GateText,
+    retrieval: RetrievalConfig,
+    counts: NgramCounts | None,
+    config: GateConfig | None = None,
+    hear: Callable[[Epoch], None] = lambda _: None,
+) -> Training:
+    """Train on one text until the loss of the other grows no better, and keep the best; `hear` is told of each epoch.
+
+    retrieval: the settings that both were searched with
+    """
+    config = config or GateConfig()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)  # of initial weights, dropout and the order of rows
+        network = GateNetwork(training.inputs.shape[1])
+        network.normalise_by(training.inputs)
+        epochs = _fit(network, training, validation, config, hear)
+    of_weights = losses(training.knn, training.base, _WEIGHTS[:, None])
+    fixed_loss, fixed = float(of_weights.min()), float(_WEIGHTS[of_weights.argmin()])
+    _, most, fading = FadingGrid(training.positions).cautious(training.knn, fixed_loss)
+    faded = RetrievalConfig(retrieval.k, most, retrieval.temperature, fading, retrieval.use_counts)
+    manifest = opened.store.manifest
+    record = GateRecord(
+        features=config.features,
+        k=retrieval.k,
+        temperature=retrieval.temperature,
+        use_counts=retrieval.use_counts,
+        model=manifest.model,
+        tokenizer=manifest.tokenizer,
+        dim=manifest.dim,
+        transforms=manifest.transforms,
+        seed=config.seed,
+        l1=config.l1,
+        pairs=training.pairs,
+        epochs=min(epochs, key=lambda each: each.validation).number,
+        losses={},
+    )
+    found = Training(TrainedGate(network, record, counts), fixed, faded, epochs)
+    found.gate.record = replace(record, losses=found.losses(validation))
+    return found
+
+
+def _fit(
+    network: GateNetwork, training: GateText, validation: GateText, config: GateConfig, hear: Callable[[Epoch], None]
+) -> list[Epoch]:
+    """Train a network, and leave it as it was after the best epoch."""
+    base, knn = (each.clamp(min=_LEAST).log().float() for each in (training.base, training.knn))
+    adam = Adam(list(network.parameters()), config.learning_rate)
+    epochs: list[Epoch] = []
+    best, best_state = Epoch(0, float("inf"), float("inf")), network.state_dict()
+    while len(epochs) < min(config.epochs, best.number + config.patience):
+        network.train()
+        total = 0.0
+        for rows in torch.split(torch.randperm(len(training)), config.batch_rows):
+            loss = gate_loss(network(training.inputs[rows]), base[rows], knn[rows], config.l1)
+            adam.step(loss)
+            total += float(loss.detach()) * len(rows)
+        network.eval()
+        with torch.no_grad():
+            weights = torch.sigmoid(network(validation.inputs).double())
+        judged = validation.loss(weights) + config.l1 * float(weights.mean())
+        epochs.append(Epoch(len(epochs) + 1, total / len(training), judged))
+        hear(epochs[-1])
+        if judged < best.validation:
+            best, best_state = epochs[-1], copy.deepcopy(network.state_dict())
+    network.load_state_dict(best_state)
+    return epochs
+
+
+class Adam:
+    """Adam (Kingma and Ba, 2015). PyTorch's own loads a compiler with it, which takes longer than a few epochs."""
+
+    def __init__(self, parameters: Sequence[Tensor], learning_rate: float) -> None:
+        self._parameters = parameters
+        self._learning_rate = learning_rate
+        self._moments = [(torch.zeros_like(each), torch.zeros_like(each)) for each in parameters]
+        self._steps = 0
+
+    def step(self, loss: Tensor) -> None:
+        """Move the parameters to where this loss, made from them, is smaller."""
+        self._steps += 1
+        first_bias, second_bias = 1 - _FIRST_DECAY**self._steps, 1 - _SECOND_DECAY**self._steps
+        gradients = torch.autograd.grad(loss, self._parameters)
+        with torch.no_grad():
+            for parameter, (first, second), gradient in zip(self._parameters, self._moments, gradients, strict=True):
+                first.lerp_(gradient, 1 - _FIRST_DECAY)
+                second.mul_(_SECOND_DECAY).addcmul_(gradient, gradient, value=1 - _SECOND_DECAY)
+                spread = (second / second_bias).sqrt_().add_(1e-8)
+                parameter.addcdiv_(first, spread, value=-self._learning_rate / first_bias)
+
+
+def gate_loss(logits: Tensor, base: Tensor, knn: Tensor, l1: float = 0.0) -> Tensor:
+    """The mean of -log((1 - λ) p_NMT + λ p_kNN) + l1 · λ; logits of λ, log p_NMT and log p_kNN (rows,)."""
+    mixed = torch.logaddexp(functional.logsigmoid(-logits) + base, functional.logsigmoid(logits) + knn)
+    return (l1 * torch.sigmoid(logits) - mixed).mean()
+
+
+def _last_tokens(targets: Tensor, positions: Tensor) -> Tensor:
+    """The 4 tokens before each position of forced text, (rows, 4), -1 before the beginning."""
+    back = torch.arange(ORDERS[-1], 0, -1)
+    places = torch.arange(len(targets))[:, None] - back
+    return targets[places.clamp(min=0)].masked_fill(positions[:, None] < back, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """What a threshold does to a text: the part of its rows that is searched, and losses in nats a token.
+
+    gate: searched where λ is above it; chance: as many rows, whichever, with the same λ; chance_fading: with fading λ
+    """
+
+    threshold: float
+    searched: float
+    gate: float
+    chance: float
+    chance_fading: float
+
+
+def judge_thresholds(trained: Training, text: GateText, thresholds: Sequence[float]) -> list[Threshold]:
+    """For each threshold; of a random choice the expected loss, which needs no drawing of lots."""
+    weights = trained.predicted(text)
+    known = trained.losses(text)
+    found = []
+    for threshold in thresholds:
+        searched = weights > threshold
+        part = float(searched.double().mean())
+        gate = text.loss(weights * searched)
+        chance, chance_fading = (part * known[name] + (1 - part) * known["alone"] for name in ("gate", "fading"))
+        found.append(Threshold(threshold, part, gate, chance, chance_fading))
+    return found

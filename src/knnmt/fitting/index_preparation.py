@@ -1,0 +1,60 @@
+"""Making a store ready for use: settings that fit it, and an index that is faithful and fast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from knnmt.compression.pca import Projection
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.overlap import overlap
+from knnmt.datastore.store import Datastore
+from knnmt.engine.base import Engine, State
+from knnmt.errors import InputError
+from knnmt.fitting.calibration import DEFAULT_K, Calibration, calibrate
+from knnmt.fitting.held_out import forced_queries, sample
+from knnmt.fitting.index_choice import Candidate, Choice, Chooser, Target
+from knnmt.index.entries import Entries
+from knnmt.index.exact import ExactIndex
+from knnmt.index.progress import Bars, no_bars
+
+
+def prepare(
+    store: Datastore,
+    engine: Engine[State],
+    target: Target | None = None,
+    kinds: Sequence[str] | None = None,
+    development: Sequence[SegmentPair] = (),
+    first_good: bool = False,
+    hear: Callable[[Candidate], None] = lambda _: None,
+    bars: Bars = no_bars,
+) -> Choice:
+    """Estimate a store's settings and choose its index; both are saved with it.
+
+    The queries are the states of development pairs where some are given, those aside whose source the store holds,
+    else the store's own held-out entries. A store that was reduced or pruned keeps the settings of the one it was made
+    from. `bars` shows how far searching, training, adding and measuring are.
+    """
+    if not store.manifest.live_entries:
+        raise InputError(f"{store.path}: has no entries left to prepare a search of")
+    if development and not (development := overlap(store, development).new):
+        raise InputError(
+            f"{store.path}: it holds the source of every development pair; give text that it does not hold"
+        )
+    entries = Entries(store)
+    projection = Projection.of(store)
+    held_out = (
+        forced_queries(engine, entries, development, projection or (lambda states: states.float()))
+        if development
+        else sample(entries)
+    )
+    exact = ExactIndex(entries)
+    with bars("searching exactly", "queries") as progress:
+        true = held_out.search(exact, DEFAULT_K, progress)
+    calibration = Calibration.of(store.path)
+    if not store.manifest.transforms:
+        calibration = calibrate(held_out, true, engine)
+        if calibration is not None:
+            calibration.save(store.path)
+    temperature = calibration.temperature if calibration else max(float(true[0][:, 0].median()), 1e-6)
+    chooser = Chooser(store, held_out, exact, true, temperature)
+    return chooser.choose(target or Target(), kinds, first_good, hear, bars)

@@ -1,0 +1,38 @@
+"""How far a clustered search on a GPU must look in one store to hold the fidelity target; found when it is opened."""
+
+from __future__ import annotations
+
+from knnmt.fitting.calibration import DEFAULT_K
+from knnmt.fitting.fidelity import Fidelity, fidelity
+from knnmt.fitting.held_out import sample
+from knnmt.fitting.index_choice import Target
+from knnmt.index.clusters import usual_settings
+from knnmt.index.entries import Entries
+from knnmt.index.on_device import DeviceIndex
+
+_SENTENCES = 100
+_PARTS = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # of the usual number of probes
+
+
+def settle(
+    index: DeviceIndex, entries: Entries, temperature: float | None = None, target: Target | None = None
+) -> Fidelity | None:
+    """Give a clustered index the fewest probes that hold the target on the store's own held-out entries.
+
+    Returns what these hold; None where nothing tried does, and the index searches exactly from now on.
+    temperature: T of equation 2; the median distance of nearest neighbours where it is not known
+    """
+    target = target or Target()
+    held_out = sample(entries, _SENTENCES)
+    true = held_out.search(index.exactly(), DEFAULT_K)
+    temperature = temperature or max(float(true[0][:, 0].median()), 1e-6)
+    usual = usual_settings(index.last - index.first)
+    for part in _PARTS:
+        index.clusters.settings = usual.times(part)
+        found = held_out.search(index, DEFAULT_K)
+        measured = fidelity(held_out.queries, found, true, entries, temperature)
+        if target.reached_by(measured):
+            index.clusters.settled = True
+            return measured
+    index.give_clusters_up()
+    return None

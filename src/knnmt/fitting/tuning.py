@@ -1,0 +1,141 @@
+"""The best k, T and λ, fixed or fading, for development text, by its likelihood under equation 3."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from knnmt.config import FastConfig, RetrievalConfig
+from knnmt.fitting.calibration import DEFAULT_K
+from knnmt.fitting.likelihood import FadingGrid, Positions, best_fixed, spread
+
+KS = (4, 8, 16, 32, 64)
+WEIGHTS = tuple(round(0.05 * step, 2) for step in range(19))  # 0 to 0.9
+_TEMPERATURES = tuple(np.geomspace(0.1, 10, 21).tolist())  # times the spread of the neighbours' distances
+_FADED = 3  # temperatures of a k that fading λ are tried at: the best with a fixed one
+_MOST_OF_IT = 0.95  # of the gain on the model alone: a larger k makes every step dearer
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """The best settings with one k, fixed λ and fading λ, and their losses in nats a token."""
+
+    k: int
+    fixed: RetrievalConfig
+    fixed_loss: float
+    fading: RetrievalConfig
+    fading_loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What was found.
+
+    alone: loss of the model alone; before: of the settings that were there, infinite where there were none
+    tried: the best for each k; curves: for each k, (T, loss at its best fixed λ) of every temperature
+    """
+
+    alone: float
+    tried: tuple[Tried, ...]
+    curves: dict[int, tuple[tuple[float, float], ...]]
+    before: float = math.inf
+
+    @property
+    def fading(self) -> Tried:
+        """Of those with fading λ, the smallest k that has nearly all of what the best gains, and no more loss than the
+        settings that were there, if any has.
+        """
+        return self._smallest(lambda each: each.fading_loss, self.before)
+
+    @property
+    def fixed(self) -> Tried:
+        """Of those with fixed λ, the smallest k that has nearly all of what the best gains."""
+        return self._smallest(lambda each: each.fixed_loss)
+
+    def _smallest(self, loss: Callable[[Tried], float], most_loss: float = math.inf) -> Tried:
+        best = min(map(loss, self.tried))
+        enough = best + (1 - _MOST_OF_IT) * max(0.0, self.alone - best)
+        if best <= most_loss:
+            enough = min(enough, most_loss)
+        return next(each for each in self.tried if loss(each) <= enough)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Losses of the settings that were there before and of tuned ones, (before, tuned).
+
+    tuning: of the text that they were tuned on; reported: of text that had no part in that, or None
+    """
+
+    tuning: tuple[float, float]
+    reported: tuple[float, float] | None
+
+    @classmethod
+    def of(
+        cls, before: RetrievalConfig, tuned: RetrievalConfig, tuning: Positions, reported: Positions | None
+    ) -> Compared:
+        """By what was found for both texts."""
+
+        def losses(text: Positions) -> tuple[float, float]:
+            return text.loss(before), text.loss(tuned)
+
+        return cls(losses(tuning), None if reported is None else losses(reported))
+
+    @property
+    def improves(self) -> bool:
+        """Whether the tuned settings lose less of the text that tuned, and no more of the other."""
+        return self.tuning[1] < self.tuning[0] and (self.reported is None or self.reported[1] <= self.reported[0])
+
+    @property
+    def in_words(self) -> str:
+        """Both numbers of each text."""
+        of_reported = ""
+        if self.reported is not None:
+            of_reported = f"; on the pairs to report {self.reported[0]:.4f} and {self.reported[1]:.4f}"
+        return f"loss {self.tuning[0]:.4f} before, {self.tuning[1]:.4f} tuned on the pairs that tune{of_reported}"
+
+
+def tune(
+    positions: Positions,
+    ks: Sequence[int] = KS,
+    hear: Callable[[Tried], None] = lambda _: None,
+    fast: FastConfig | None = None,
+    before: RetrievalConfig | None = None,
+) -> Tuned:
+    """Try every k, T and λ; `hear` is told of each k. Where a store has fewer entries than every k, all are taken.
+
+    fast: how the positions' neighbours were found, if by Fast kNN-MT
+    before: the settings that are there; a smaller k and a more cautious λ are not worth more loss than these have
+    """
+    before_loss = math.inf if before is None else positions.loss(before)
+    usual = RetrievalConfig(k=1, interpolation_weight=0.0, temperature=1.0, fast=fast)
+    unit = usual.squared_temperature  # the squared distance that T = 1 stands for
+    width = positions.distances_sq.shape[1]
+    temperatures = _temperatures(positions)
+    grid = FadingGrid(positions)
+    tried, curves = [], {}
+    for k in [k for k in sorted(ks) if k <= width] or [width]:
+        near = positions.first(k)
+        of_temperatures = best_fixed(near, temperatures, WEIGHTS)
+        fixed_loss, temperature, weight = min(of_temperatures)
+        faded = min(sorted(of_temperatures)[:_FADED], key=lambda each: grid.best_loss(near.knn(each[1])))
+        loss, most, fading = grid.cautious(near.knn(faded[1]), fixed_loss, before_loss)
+        fixed = replace(usual, k=k, interpolation_weight=weight, temperature=temperature / unit)
+        faded_most = replace(fixed, interpolation_weight=most, temperature=faded[1] / unit, fading=fading)
+        tried.append(Tried(k, fixed, fixed_loss, faded_most, loss))
+        curves[k] = tuple((each / unit, loss) for loss, each, _ in of_temperatures)
+        hear(tried[-1])
+    return Tuned(positions.loss(None), tuple(tried), curves, before_loss)
+
+
+def best_of_fixed(positions: Positions) -> tuple[float, float, float]:
+    """(loss, T, λ) of the best T and fixed λ with all neighbours that there are."""
+    return min(best_fixed(positions, _temperatures(positions), WEIGHTS))
+
+
+def _temperatures(positions: Positions) -> list[float]:
+    scale = spread(positions.first(DEFAULT_K).distances_sq)
+    return [scale * each for each in _TEMPERATURES]

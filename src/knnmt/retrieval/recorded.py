@@ -1,0 +1,111 @@
+"""Retrieval of sentences that all search one store at every step, in work that never waits for the device.
+
+No gate and no cache say which rows search, so shapes are the same at every step, and a step can be recorded and
+replayed. What it keeps from step to step stands at addresses that stay.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable
+from dataclasses import astuple
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from knnmt import timing
+from knnmt.config import RetrievalConfig
+from knnmt.index.base import Found
+from knnmt.native.gpu import kernel
+from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances
+from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
+from knnmt.retrieval.open_store import Snapshot
+
+_MOST_ROWS = 32  # of a sentence, with a warp for each
+_MOST_NEIGHBOURS = 2048  # of a sentence's rows, as in mix.cu
+
+
+class RecordedSteps:
+    """The retrieval of a number of sentences. It does not keep what it searches: whoever decodes does."""
+
+    def __init__(self, store: Snapshot, config: RetrievalConfig, sentences: int) -> None:
+        self._snapshot = weakref.ref(store)
+        self._config = config
+        self._combiner = DistanceCombiner(config, store.same_distance)
+        self._distances = SentenceDistances(sentences, store.device)
+        self._kernel = kernel("mix", store.device)
+        fading = config.fading
+        of_fading = (1, 1, 1, 1) if fading is None else astuple(fading)
+        log_weight = math.log(config.interpolation_weight) if config.interpolation_weight else -math.inf
+        mixture = [log_weight, float(config.fades), *of_fading, config.squared_temperature, store.same_distance]
+        with torch.inference_mode(False):
+            self._mixture = torch.tensor(mixture, device=store.device)
+
+    @property
+    def _store(self) -> Snapshot:
+        store = self._snapshot()
+        assert store is not None, "the snapshot is held while its sentences are decoded"  # noqa: S101
+        return store
+
+    def begin(self) -> None:
+        """Sentences that have retrieved nothing yet."""
+        self._distances.restart()
+
+    def go_on(self, earlier: RecordedSteps, rows: Tensor) -> None:
+        """Sentence i goes on as sentence rows[i] of others."""
+        self._distances.take(earlier._distances, rows)
+
+    def look(self, representations: Tensor) -> Found:
+        """What the rows find, of a store with entries; representations (sentences, width, dim)."""
+        with timing.stage("retrieval"):
+            store = self._store
+            queries = store.project(representations.flatten(0, 1))
+            return store.nearest(queries, min(self._config.k, len(store.values)))
+
+    def mix(self, found: Found, log_probabilities: Tensor, scores: Tensor) -> Tensor:
+        """Equation 3 in place; returns the scores, (sentences, width), with what is to be added to all of a row.
+
+        log_probabilities (sentences, width, vocabulary)
+        """
+        with timing.stage("interpolation"):
+            width, k = scores.shape[1], found[1].shape[1]
+            if self._kernel is not None and width <= _MOST_ROWS and width * k <= _MOST_NEIGHBOURS:
+                return self._mix_in_one(self._kernel, found, log_probabilities, scores)
+            neighbours = self._store.neighbours(*found)
+            so_far = self._distances.add(neighbours.distances_sq[:, 0])
+            counts = self._store.counts(neighbours.ids, self._config.use_counts)
+            weights, log_lambda = self._combiner(neighbours, counts, so_far)
+            log_p_knn = token_log_probabilities(neighbours.tokens, weights)
+            offset = interpolate_(log_probabilities.flatten(0, 1), neighbours.tokens, log_p_knn, log_lambda)
+            return scores + offset.view(scores.shape)
+
+    def _mix_in_one(self, mix: Callable[..., Any], found: Found, log_probabilities: Tensor, scores: Tensor) -> Tensor:
+        """The same in compiled code."""
+        store, (sentences, width), k = self._store, scores.shape, found[1].shape[1]
+        counts = store.all_counts(self._config.use_counts)
+        after = torch.empty_like(scores)
+        distances_sq, ids = (each.contiguous() for each in found)
+        mix(
+            grid=(sentences, 1, 1),
+            block=(32 * width, 1, 1),
+            args=[
+                self._mixture,
+                width,
+                k,
+                log_probabilities.shape[2],
+                distances_sq,
+                ids,
+                len(store.values),
+                store.values,
+                self._mixture if counts is None else counts,
+                int(counts is not None),
+                self._distances.sums,
+                self._distances.steps,
+                log_probabilities,
+                scores,
+                after,
+            ],
+        )
+        return after

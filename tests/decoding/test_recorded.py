@@ -1,0 +1,243 @@
+"""Steps of fixed shape find what the ordinary loops find: on a CPU done each time, on a GPU recorded and replayed."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datastore_pairs import some_pairs
+
+from conftest import MakeCheckpoint, own_engine
+from devices import DEVICES
+from german import german_sentences
+from knnmt.config import CacheConfig, DecodingConfig, Fading, RetrievalConfig
+from knnmt.datastore.store import Datastore
+from knnmt.decoding.arena import Recorded, arena_for, size_for
+from knnmt.decoding.beam import beam_search
+from knnmt.decoding.greedy import greedy_search
+from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.recorded import recorded_search
+from knnmt.decoding.search import search
+from knnmt.engine.loading import load_engine
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from knnmt.retrieval.statistics import Statistics
+
+SOURCES = [
+    [5, 17, 99, 120, 3, 0],
+    [44, 8, 0],
+    [201, 7, 7, 63, 0],
+    [9, 0],
+    [88, 130, 12, 54, 66, 190, 2, 0],
+    *([3 + i, 50 + 7 * i, 0] for i in range(9)),
+]
+FADING = Fading(scale=8.0, width=2.0, sentence_scale=9.0, sentence_width=1.5)
+
+
+@pytest.fixture(scope="module", params=DEVICES)
+def small(request: pytest.FixtureRequest, tiny_checkpoint: Path) -> TransformerEngine:
+    """The tiny engine on each device, in float32."""
+    engine = load_engine(tiny_checkpoint, device=request.param, dtype="float32")
+    assert isinstance(engine, TransformerEngine)
+    return engine
+
+
+def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    assert [[each.tokens for each in best] for best in found] == [[each.tokens for each in best] for best in expected]
+    for mine, other in zip(found, expected, strict=True):
+        assert [each.score for each in mine] == pytest.approx([each.score for each in other], abs=1e-4)
+
+
+def ordinary(engine: TransformerEngine, config: DecodingConfig, *rest: Any) -> list[list[Hypothesis]]:
+    return (greedy_search if config.beam == 1 else beam_search)(engine, SOURCES, config, *rest)
+
+
+@pytest.mark.parametrize("beam", [1, 3, 5])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"max_tokens": 4},
+        {"max_tokens": 1},
+        {"min_tokens": 9},
+        {"length_penalty": 0.2, "early_stopping": "never"},
+        {"early_stopping": True},
+        {"forced_first_token": 77, "max_tokens": 20},
+        {"suppressed_tokens": (3, 44, 90)},
+    ],
+    ids=str,
+)
+def test_what_is_found_is_what_the_ordinary_loops_find(
+    small: TransformerEngine, beam: int, settings: dict[str, Any]
+) -> None:
+    config = replace(small.generation, beam=beam, n_best=beam, **settings)
+    expected = ordinary(small, config)
+    assert_same(recorded_search(small, SOURCES, config), expected)
+    assert_same([best for source in SOURCES[:3] for best in recorded_search(small, [source], config)], expected[:3])
+
+
+def test_long_texts_need_more_slots_than_a_room_has_at_first(make_checkpoint: MakeCheckpoint) -> None:
+    engine = own_engine(make_checkpoint(max_position_embeddings=160))
+    config = replace(engine.generation, beam=5, n_best=5, min_tokens=110, max_tokens=120)
+    found = recorded_search(engine, SOURCES, config)
+    assert engine.arenas[0].memory.capacity > 128
+    assert_same(found, ordinary(engine, config))
+    assert_same(recorded_search(engine, SOURCES, config), found)  # what was recorded before it grew is not used again
+
+
+def test_sources_may_be_as_long_as_the_model_allows(small: TransformerEngine) -> None:
+    """Which is no round number: what they are filled up with must have positions, too."""
+    sources = [[3 + i % 200 for i in range(small.max_positions - 1)] + [0], *SOURCES[:2]]
+    config = replace(small.generation, beam=3, n_best=3, max_tokens=12)
+    assert_same(recorded_search(small, sources, config), beam_search(small, sources, config))
+
+
+def test_steps_that_are_the_same_work_are_recorded_once(tiny_checkpoint: Path) -> None:
+    engine = own_engine(tiny_checkpoint)
+    config = replace(engine.generation, beam=3)
+    recorded_search(engine, SOURCES, config)
+    before = set(engine.arenas[0]._kept)
+    recorded_search(engine, SOURCES, replace(config, n_best=3))
+    assert set(engine.arenas[0]._kept) == before
+    recorded_search(engine, SOURCES, replace(config, suppressed_tokens=(3,)))
+    assert set(engine.arenas[0]._kept) > before
+
+
+def test_an_engine_that_nobody_uses_any_more_is_gone_with_its_rooms(tiny_checkpoint: Path) -> None:
+    """At once: the memory of a GPU does not call for the garbage collector."""
+    engine = own_engine(tiny_checkpoint)
+    recorded_search(engine, SOURCES, engine.generation)
+    rooms = [weakref.ref(room) for room in engine.arenas]
+    gc.disable()
+    try:
+        del engine
+        assert [room() for room in rooms] == [None]
+    finally:
+        gc.enable()
+
+
+@pytest.fixture(scope="module")
+def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("stores") / "s"
+    made = Datastore.build(place, some_pairs(25), tiny)
+    made.add(some_pairs(10, start=95), tiny)
+    made.remove(lambda pair: pair.source.startswith("Satz 4"))
+    return place
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("settings", [{}, {"fading": FADING}, {"k": 100}], ids=str)
+def test_retrieval_is_the_ordinary_one(
+    small: TransformerEngine, store: Path, beam: int, settings: dict[str, Any]
+) -> None:
+    given: dict[str, Any] = {"k": 4, "interpolation_weight": 0.6, "temperature": 20.0, **settings}
+    retrieval = Retrieval(OpenStore(Datastore.open(store), small.device, exact=True), RetrievalConfig(**given))
+    config = replace(small.generation, beam=beam, n_best=beam, max_tokens=24)
+    for decoding in (config, replace(config, forced_first_token=77)):
+        counted = [Statistics(), Statistics()]
+        batches = [BatchRetrieval([retrieval] * len(SOURCES), each) for each in counted]
+        assert_same(recorded_search(small, SOURCES, decoding, batches[0]), ordinary(small, decoding, batches[1]))
+        assert counted[0].searches == counted[1].searches == counted[0].rows == counted[1].rows
+
+
+def test_a_store_that_is_closed_is_gone_although_steps_with_it_are_kept(small: TransformerEngine, store: Path) -> None:
+    opened = OpenStore(Datastore.open(store), small.device, exact=True)
+    retrieval = Retrieval(opened, RetrievalConfig(k=4, interpolation_weight=0.6, temperature=20))
+    recorded_search(small, SOURCES, small.generation, BatchRetrieval([retrieval] * len(SOURCES)))
+    held = [weakref.ref(each) for each in (opened, opened.values, *opened.snapshot.index.parts)]
+    gc.disable()
+    try:
+        del opened, retrieval
+        assert [each() for each in held] == [None] * len(held)
+    finally:
+        gc.enable()
+
+
+def test_only_plain_retrieval_can_be_fixed(tiny: TransformerEngine, store: Path) -> None:
+    plain = Retrieval(OpenStore(Datastore.open(store)), RetrievalConfig(k=4, interpolation_weight=0.6, temperature=2))
+    cached = replace(plain, config=replace(plain.config, cache=CacheConfig(2.0)))
+    assert BatchRetrieval([plain, plain]).recordable is plain
+    assert BatchRetrieval([plain, None]).recordable is None
+    assert BatchRetrieval([plain, plain], record=True).recordable is None
+    assert BatchRetrieval([cached, cached]).recordable is None
+
+
+def test_a_store_that_changes_is_searched_as_it_is_then(
+    tiny: TransformerEngine, small: TransformerEngine, tmp_path: Path
+) -> None:
+    made = Datastore.build(tmp_path / "s", some_pairs(5), tiny)
+    opened = OpenStore(Datastore.open(made.path), small.device, exact=True)
+    retrieval = Retrieval(opened, RetrievalConfig(k=4, interpolation_weight=0.9, temperature=2))
+    config = replace(small.generation, beam=3, max_tokens=24)
+    before = recorded_search(small, SOURCES, config, BatchRetrieval([retrieval] * len(SOURCES)))
+    made.add(some_pairs(30, start=50), tiny)
+    assert opened.refresh()
+    after = recorded_search(small, SOURCES, config, BatchRetrieval([retrieval] * len(SOURCES)))
+    assert_same(after, ordinary(small, config, BatchRetrieval([retrieval] * len(SOURCES))))
+    assert [best[0].tokens for best in after] != [best[0].tokens for best in before]
+
+
+def test_rooms_are_used_again_and_never_shared(tiny_checkpoint: Path) -> None:
+    engine = own_engine(tiny_checkpoint)
+    with arena_for(engine, 4, 2, 128, 10) as first:
+        with arena_for(engine, 4, 2, 128, 10) as second:
+            assert second is not first
+        assert engine.arenas == [second]
+    with arena_for(engine, 3, 2, 128, 200) as third:
+        assert (third.memory.sentences, third.memory.source) == (4, 256)
+        assert engine.arenas == []  # the smaller ones are gone
+    with arena_for(engine, 1, 2, 128, 3) as again:
+        assert again is third
+
+
+def test_few_long_and_many_short_sentences_have_rooms_of_their_own(tiny_checkpoint: Path) -> None:
+    engine = own_engine(tiny_checkpoint)
+    shapes = []
+    for sentences, source in ((64, 10), (2, 1000), (48, 30), (2, 900), (1, 5), (96, 200)):
+        with arena_for(engine, sentences, 2, 128, source) as room:
+            shapes.append(room.shape)
+    assert shapes == [(64, 128), (2, 1024), (64, 128), (2, 1024), (2, 1024), (96, 256)]
+    assert [room.shape for room in engine.arenas] == [(2, 1024), (96, 256)]  # the smaller one is gone
+
+
+def test_threads_decode_side_by_side(small: TransformerEngine) -> None:
+    config = replace(small.generation, beam=3, n_best=3)
+    expected = ordinary(small, config)
+    found: list[list[list[Hypothesis]]] = []
+    threads = [threading.Thread(target=lambda: found.append(recorded_search(small, SOURCES, config))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    for each in found:
+        assert_same(each, expected)
+
+
+def test_sizes_are_few_and_near() -> None:
+    sizes = [size_for(count) for count in range(1, 300)]
+    assert all(size >= count and size <= 1.5 * count for count, size in enumerate(sizes, 1))
+    assert len(set(sizes)) < 20
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_replayed_steps_of_the_shipped_model(dtype: str) -> None:
+    engine = load_engine(device="cuda", dtype=dtype)
+    sources = engine.tokenizer.encode_sources(german_sentences(96))
+    config = replace(engine.generation, beam=5)
+    expected = beam_search(engine, sources, config)
+    for size in (48, 32, 1):  # two of each, so that the second is replayed from its first step on
+        batches = [sources[i : i + size] for i in range(0, 2 * size, size)]
+        found = [best[0].tokens for batch in batches for best in search(engine, batch, config)]
+        same = [mine == other[0].tokens for mine, other in zip(found, expected, strict=False)]
+        assert sum(same) >= {"float32": 0.97, "float16": 0.9}[dtype] * len(same)
+    assert isinstance(engine, TransformerEngine)
+    kept = [each for room in engine.arenas for each in room._kept.values() if isinstance(each, Recorded)]
+    assert sum(each.replays for each in kept) >= 3
