@@ -32,9 +32,9 @@ from knnmt.errors import DatastoreExistsError
 from knnmt.evaluation import adapting, tuning
 from knnmt.evaluation.holding_out import plan
 from knnmt.fitting.index_preparation import prepare
+from knnmt.fitting.verification import problems_beside
 from knnmt.index.saved import read_saved
 from knnmt.retrieval.profiles import default_profile, read_profiles
-from knnmt.retrieval.verification import problems_beside
 from knnmt.translator.translator import Translator
 
 _CALLS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}

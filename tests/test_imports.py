@@ -13,6 +13,7 @@ FLOW = [
     "index",
     "compression",
     "retrieval",
+    "fitting",
     "decoding",
     "translator",
     "huggingface",

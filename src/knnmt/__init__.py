@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from knnmt.config import DecodingConfig, OpenStores
     from knnmt.corpus.pairs import SegmentPair
     from knnmt.errors import KnnmtError, KnnmtWarning
+    from knnmt.fitting.ready_store import Datastore
     from knnmt.huggingface.processor import KNNLogitsProcessor
     from knnmt.retrieval.matches import Match
-    from knnmt.retrieval.ready_store import Datastore
     from knnmt.translator.evidence import Evidence
     from knnmt.translator.explanation import Explanation, explain
     from knnmt.translator.memories import Request
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from knnmt.translator.translator import Translator
 
 _HOMES = {
-    "Datastore": "knnmt.retrieval.ready_store",
+    "Datastore": "knnmt.fitting.ready_store",
     "DecodingConfig": "knnmt.config",
     "Evidence": "knnmt.translator.evidence",
     "Explanation": "knnmt.translator.explanation",

@@ -45,6 +45,11 @@ def run(*arguments: str | Path, expected: int = 0) -> str:
     return done.output
 
 
+def weights_of(store: Path) -> list[float]:
+    found = TrainedGate.read(Datastore.open(store)).network.state_dict()
+    return [number for each in found.values() for number in each.flatten().tolist()]
+
+
 def test_a_gate_is_trained_reported_and_used(store: Path, dev: Path, tiny_checkpoint: Path) -> None:
     model = ["--model", str(tiny_checkpoint)]
     translate = ["translate", "-d", str(store), *model, "--beam", "1", "--max-tokens", "8", "--gate", "0.25"]
@@ -92,9 +97,11 @@ def test_an_interruption_leaves_the_gate_that_was_there(
     run(*train, "--no-save")
     assert not (store / FILE).exists()
     run(*train, "--all-dev")
-    before = (store / FILE).read_bytes()
+    first = weights_of(store)
+    (store / FILE).unlink()
     run(*train, "--all-dev")
-    assert (store / FILE).read_bytes() == before  # the same seed
+    assert weights_of(store) == pytest.approx(first, abs=1e-4)  # the same seed, up to what the CPU rounds
+    before = (store / FILE).read_bytes()
 
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt

@@ -12,7 +12,7 @@ from devices import DEVICES
 from knnmt.datastore.store import Datastore
 from knnmt.fitting import probes as choosing
 from knnmt.fitting.index_choice import Target
-from knnmt.fitting.probes import settle
+from knnmt.fitting.probes import choose_probes, settle
 from knnmt.index import store_index
 from knnmt.index.entries import Entries
 from knnmt.index.on_device import DeviceIndex
@@ -56,7 +56,7 @@ def test_where_nothing_holds_it_search_is_exact(store: Datastore, device: str, m
 @pytest.mark.cuda
 def test_an_open_store_is_settled_once(store: Datastore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_index, "_CLUSTERED_FROM", 1000)
-    opened = OpenStore(store, "cuda")
+    opened = OpenStore(store, "cuda", choose_probes=choose_probes)
     part = opened.index.clustered
     assert part is not None
     assert part.clusters.settled

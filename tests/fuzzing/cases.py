@@ -22,10 +22,10 @@ from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
 from knnmt.datastore.manifest import checksum
 from knnmt.datastore.store import Datastore, matching
 from knnmt.errors import KnnmtError
+from knnmt.fitting.verification import notes_beside, problems_beside
 from knnmt.index.saved import check_saved, update_index
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.ngrams import NgramCounts
-from knnmt.retrieval.verification import notes_beside, problems_beside
 from knnmt.translator.explanation import explain
 from knnmt.translator.translator import Translator
 

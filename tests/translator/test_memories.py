@@ -195,8 +195,8 @@ def test_settings_are_read_when_they_change_and_not_for_every_request(
         reads.append(path)
         return read_settings(path)
 
-    for module in ("profiles", "calibration"):
-        monkeypatch.setattr(f"knnmt.retrieval.{module}.read_settings", counted)
+    for module in ("retrieval.profiles", "fitting.calibration"):
+        monkeypatch.setattr(f"knnmt.{module}.read_settings", counted)
     translator.memories.open(store)
     opened = len(reads)
     for k in (2, 3, 4):

@@ -94,7 +94,7 @@ def verify(store: Store) -> None:
     problems = list(opened.verify())
     beside = any((store / name).exists() for name in (INDEXES, SETTINGS, GATE))
     if beside:
-        from knnmt.retrieval.verification import notes_beside, problems_beside
+        from knnmt.fitting.verification import notes_beside, problems_beside
 
         problems += problems_beside(opened, files)
     for problem in problems:

@@ -143,7 +143,7 @@ class Datastore:
     ) -> Self:
         """Build a new store from pairs and open it; `knnmt.datastore.building` says how, and counts what it drops.
 
-        Its settings and its index are made by what stands above: `knnmt.retrieval.ready_store` does both.
+        Its settings and its index are made by what stands above: `knnmt.fitting.ready_store` does both.
         """
         build(Path(path), pairs, engine, config, progress)
         return cls.open(path)

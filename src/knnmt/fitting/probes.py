@@ -1,8 +1,9 @@
-"""How far a clustered search on a GPU must look in one store to hold the fidelity target; found when it is opened."""
+"""Choosing probes: how far a clustered search on a GPU must look in one store to hold the fidelity target."""
 
 from __future__ import annotations
 
-from knnmt.fitting.calibration import DEFAULT_K
+from knnmt.datastore.store import Datastore
+from knnmt.fitting.calibration import DEFAULT_K, Calibration
 from knnmt.fitting.fidelity import Fidelity, fidelity
 from knnmt.fitting.held_out import sample
 from knnmt.fitting.index_choice import Target
@@ -12,6 +13,12 @@ from knnmt.index.on_device import DeviceIndex
 
 _SENTENCES = 100
 _PARTS = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # of the usual number of probes
+
+
+def choose_probes(index: DeviceIndex, store: Datastore) -> None:
+    """Before an `OpenStore` shows a clustered search: the target of `knnmt index`, at the store's own T."""
+    known = Calibration.of(store.path)
+    settle(index, index.entries, None if known is None else known.temperature)
 
 
 def settle(

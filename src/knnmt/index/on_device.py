@@ -32,7 +32,7 @@ class DeviceIndex:
         last: int | None = None,
         clustered: bool = False,
     ) -> None:
-        self._entries = entries
+        self.entries = entries
         self._device = torch.device(device)
         self.first = first
         self.last = entries.entries if last is None else last
@@ -47,7 +47,7 @@ class DeviceIndex:
         """
         later = DeviceIndex(entries, self._device, self.first, self.last, self.clustered)
         later._keys, later._clusters = self._keys, self._clusters
-        if entries.live is not None or self._entries.live is not None:
+        if entries.live is not None or self.entries.live is not None:
             for each in (self._keys, self._clusters):
                 if each is not None:
                     later._mask(each)
@@ -58,11 +58,11 @@ class DeviceIndex:
         """The keys on the device, with which search is exact."""
         with _loading:
             if self._keys is None:
-                blocks = (shared_tensor(keys) for _, keys in self._entries.blocks(LOADED, self.first, self.last))
+                blocks = (shared_tensor(keys) for _, keys in self.entries.blocks(LOADED, self.first, self.last))
                 count = max(0, self.last - self.first)
                 with torch.inference_mode(False), torch.no_grad():  # or removed keys could not be masked afterwards
-                    shape = (count, self._entries.dim, self._entries.key_dtype)
-                    keys = ResidentKeys(blocks, *shape, self._device, self._entries.require_sound)
+                    shape = (count, self.entries.dim, self.entries.key_dtype)
+                    keys = ResidentKeys(blocks, *shape, self._device, self.entries.require_sound)
                 self._keys = self._ready(keys)
             return self._keys
 
@@ -78,7 +78,7 @@ class DeviceIndex:
 
     def exactly(self) -> DeviceIndex:
         """The same keys, all of which are looked at."""
-        exact = DeviceIndex(self._entries, self._device, self.first, self.last)
+        exact = DeviceIndex(self.entries, self._device, self.first, self.last)
         exact._keys = self.keys
         return exact
 
@@ -101,5 +101,5 @@ class DeviceIndex:
         return loaded
 
     def _mask(self, each: ResidentKeys | Clusters) -> None:
-        live = self._entries.live
+        live = self.entries.live
         each.mask(torch.ones(each.count, dtype=torch.bool) if live is None else live[self.first : self.last])

@@ -21,6 +21,7 @@ from knnmt.corpus.splitting import spread
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 from knnmt.evaluation.running import machine
+from knnmt.fitting.probes import choose_probes
 from knnmt.index.progress import Bars
 from knnmt.reproduction.config import ReproductionConfig
 from knnmt.reproduction.plan import Row, speed_rows
@@ -116,7 +117,8 @@ class DomainSteps:
         return self._opened[1]
 
     def _load(self, path: Path, block: str) -> OpenStore:
-        return OpenStore(Datastore.open(path, self._engine), self._engine.device, self.stores.is_exact(block))
+        store = Datastore.open(path, self._engine)
+        return OpenStore(store, self._engine.device, self.stores.is_exact(block), choose_probes)
 
     def tune(self, row: Row) -> dict[str, Any]:
         opened = self._open(row.steps, row.block or self.searching)

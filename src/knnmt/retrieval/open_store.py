@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import count
@@ -17,10 +17,9 @@ from knnmt.config import FastConfig
 from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
-from knnmt.fitting.calibration import Calibration
-from knnmt.fitting.probes import settle
 from knnmt.index.base import Found
 from knnmt.index.entries import Entries
+from knnmt.index.on_device import DeviceIndex
 from knnmt.index.store_index import IndexSnapshot, StoreIndex
 from knnmt.retrieval.fast import SentenceStores
 from knnmt.retrieval.neighbours import LogCounts, Neighbours
@@ -29,6 +28,9 @@ from knnmt.retrieval.occurrences import SourceOccurrences
 UNIT_SAME_DISTANCE = 0.04  # between keys of length 1
 _SAMPLED = 256  # keys whose lengths are looked at
 _numbers = count()
+
+ChooseProbes = Callable[[DeviceIndex, Datastore], object]
+"""Gives a clustered search over a store, before its first use, as many probes as it needs to be faithful."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,12 +134,20 @@ def _usual_length(entries: Entries) -> float:
 class OpenStore:
     """A store ready to be searched with a model's decoder states; it shows one state of it until `refresh`.
 
+    choose_probes: for clustered search on a GPU (`fitting.probes`); without it, every key is looked at
     snapshot: that state. It is taken up whole, in one step: a thread that refreshes disturbs no other, and a batch
         goes on with the one that it began with.
     """
 
-    def __init__(self, store: Datastore, device: torch.device | str = "cpu", exact: bool = False) -> None:
+    def __init__(
+        self,
+        store: Datastore,
+        device: torch.device | str = "cpu",
+        exact: bool = False,
+        choose_probes: ChooseProbes = lambda index, _: index.give_clusters_up(),
+    ) -> None:
         self.store = store
+        self._choose_probes = choose_probes
         self.sources = HeldSources(store)
         self.device = torch.device(device)
         self.index = StoreIndex(store, device, exact)
@@ -148,8 +158,7 @@ class OpenStore:
         index = self.index.snapshot
         entries = index.entries
         if (part := index.clustered) is not None and not part.clusters.settled:
-            known = Calibration.of(self.store.path)
-            settle(part, entries, None if known is None else known.temperature)
+            self._choose_probes(part, index.store)
         projection = Projection.of(index.store)
         counts, repeats = (
             None if each is None or not len(each) else each.to(self.device)

@@ -22,6 +22,7 @@ from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import ModelNotFoundError, SettingError, SlowSearchWarning
 from knnmt.fitting.calibration import DEFAULT_K, Calibration, calibrate
 from knnmt.fitting.held_out import sample
+from knnmt.fitting.probes import choose_probes
 from knnmt.retrieval.fast import UNTUNED
 from knnmt.retrieval.gate import ThresholdGate, TrainedGate, gate_changed
 from knnmt.retrieval.matches import SourceMatcher
@@ -159,7 +160,7 @@ class Memories:
             memory = self._open.pop(path, None)
             if memory is None:
                 store = Datastore.open(path, self._engine)
-                opened = OpenStore(store, self._engine.device, self._exact)
+                opened = OpenStore(store, self._engine.device, self._exact, choose_probes)
                 changed = settings_changed(path)
                 calibration = self._calibration(opened)
                 memory = Memory(opened, calibration, Profiles.of(path), SourceMatcher(store), changed)

@@ -21,10 +21,10 @@ from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, DatastoreError, KnnmtError
 from knnmt.fitting.calibration import Calibration
+from knnmt.fitting.verification import notes_beside, problems_beside
 from knnmt.index.saved import build_index
 from knnmt.retrieval.gate import FILE, GateNetwork, GateRecord, TrainedGate, gate_signed
 from knnmt.retrieval.profiles import Profile, Profiles, read_profiles, write_profiles
-from knnmt.retrieval.verification import notes_beside, problems_beside
 
 CONFIG = RetrievalConfig(4, 0.5, 20.0, Fading(3.0, 0.5, 4.0, 0.5), cache=CacheConfig(2.0))
 
