@@ -182,7 +182,7 @@ def test_half_of_a_source_side_is_refused(tmp_path: Path, tiny: TransformerEngin
     path = segment_file(store)
     write_arrays(path, {**read_arrays(path), "source_states": np.zeros((4, 32), np.float16)})
     acknowledge(store, path)
-    with pytest.raises(DatastoreDamagedError, match="arrays are missing: alignment, source_tokens, source_offsets"):
+    with pytest.raises(DatastoreDamagedError, match="arrays are missing: alignment"):
         Datastore.open(store)
 
 

@@ -19,7 +19,7 @@ from knnmt.config import check
 from knnmt.corpus.accelerators import Accelerators
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.lock import writer_lock
-from knnmt.datastore.manifest import KEY_DTYPES, SEGMENTS, Manifest, SegmentRecord, StoredFile
+from knnmt.datastore.manifest import KEY_DTYPES, SEGMENTS, VERSION, Manifest, SegmentRecord, StoredFile
 from knnmt.datastore.publication import (
     SCRATCH,
     clear_files,
@@ -223,7 +223,8 @@ def clear_leftovers(store: Path, manifest: Manifest, published: bool = False) ->
 
 def _prepare(building: Path, manifest: Manifest, restart: bool) -> None:
     """Begin a build, or see that the unfinished one that is there has the same settings."""
-    plan = {name: value for name, value in asdict(manifest).items() if name != "model_name"}
+    plan = {"version": VERSION, **asdict(manifest)}
+    del plan["model_name"]
     plan = json.loads(json.dumps(plan))
     path = building / _PLAN
     done = any((building / SEGMENTS).iterdir())

@@ -18,7 +18,8 @@ from knnmt.records import as_record, parse_json, shown
 from knnmt.regular_files import read_regular
 
 FORMAT = "knnmt datastore"
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)  # 1 has no postings; its sources have tokens only if it is made for Fast kNN-MT
 MANIFEST = "manifest.json"
 SEGMENTS = "segments"
 INDEXES = "indexes"  # what `knnmt.index` keeps beside the segments; no part of the store's state
@@ -197,10 +198,10 @@ def read_manifest(store: Path) -> Manifest:
         ) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise NotADatastoreError(f"{path}: expected the manifest of a datastore, found another kind of file.")
-    if content.get("version") != VERSION:
+    if content.get("version") not in READABLE:
         raise DatastoreVersionError(
-            f"{store}: written in version {shown(content.get('version'))} of the format; this knnmt reads version "
-            f"{VERSION}. Use the knnmt that fits it, or build the store again with this one."
+            f"{store}: written in version {shown(content.get('version'))} of the format; this knnmt reads versions "
+            f"{READABLE[0]} to {READABLE[-1]}. Use the knnmt that fits it, or build the store again with this one."
         )
     if content.pop("checksum", None) != checksum(content):
         raise DatastoreDamagedError(

@@ -10,6 +10,7 @@ import numpy as np
 
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.manifest import SegmentRecord
+from knnmt.datastore.postings import POSTINGS, posting_arrays
 from knnmt.datastore.segment import Segment
 from knnmt.datastore.slices import SLICE_ENTRIES, write_segment
 
@@ -74,6 +75,8 @@ def without_removed(segment: Segment) -> dict[str, Array]:
         if offsets in arrays:
             left[offsets], rows = _choose(arrays[offsets], sentences)
             left |= {name: arrays[name][rows] for name in names if name in arrays}
+    if "source_tokens" in left:
+        left |= posting_arrays(left["source_tokens"], left["source_offsets"])
     left |= {name: arrays[name][sentences] for name in _SENTENCE_ARRAYS if name in arrays}
     texts = (3 * sentences[:, None] + np.arange(3)).ravel()
     left["text_offsets"], rows = _choose(arrays["text_offsets"], texts)
@@ -96,6 +99,8 @@ def join(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
         parts = [{"lines": np.zeros(len(part["target_offsets"]) - 1, np.uint8), **part} for part in parts]
     sentences = np.cumsum([0, *(len(part["target_offsets"]) - 1 for part in parts)])
     for name in parts[0]:
+        if name in POSTINGS:
+            continue
         if name == "sentences":
             shifted = [part[name] + first for part, first in zip(parts, sentences, strict=False)]
             joined[name] = np.concatenate(shifted).astype(np.int32)
@@ -105,4 +110,6 @@ def join(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
             joined[name] = np.concatenate([[0], *moved]).astype(np.int64)
         else:
             joined[name] = np.concatenate([part[name] for part in parts])
+    if "source_tokens" in joined:
+        joined |= posting_arrays(joined["source_tokens"], joined["source_offsets"])
     return joined

@@ -10,13 +10,16 @@
 | target_offsets | int64 (sentences + 1,) | where each target begins in target_tokens |
 | texts | uint8 (bytes,) | source, target and origin of every sentence, UTF-8, one after the other |
 | text_offsets | int64 (3 * sentences + 1,) | where each of those begins in texts |
+| source_tokens | int32 (source tokens,) | every source's token ids as the model saw it, one after the other |
+| source_offsets | int64 (sentences + 1,) | where each source begins in source_tokens |
+| posting_… | | where each source token occurs (`knnmt.datastore.postings`) |
+| source_hashes | int64 (sentences,) | of each source as the model saw it: it is found without reading texts |
 
-Arrays a segment carries besides if the store is made for Fast kNN-MT: source_tokens int32 with source_offsets int64
-(sentences + 1,) as for the target; source_states (source tokens, the model's dim), the encoder's output, in the keys'
-type; alignment int32 (entries,), the place of each entry's source token in its source. After pruning: counts int32
-(entries,), how many entries each stands for. Where units have several lines: lines uint8 (sentences,), 1 for a sentence
-that is a line of the unit before it and no unit itself. Segments of earlier versions lack source_hashes int64
-(sentences,): of each source as the model saw it, so that it is found without reading the texts.
+A segment of a store made for Fast kNN-MT carries besides: source_states (source tokens, the model's dim), the encoder's
+output, in the keys' type; alignment int32 (entries,), the place of each entry's source token in its source.
+After pruning: counts int32 (entries,), how many entries each stands for. Where units have several lines: lines uint8
+(sentences,), 1 for a sentence that is a line of the unit before it and no unit itself. Segments of earlier versions may
+lack source_hashes and, unless they are made for Fast kNN-MT, the source tokens; postings as well.
 """
 
 from __future__ import annotations
@@ -30,12 +33,20 @@ import numpy as np
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array, Buffer, Form, arrays_in, map_stored, require_arrays
 from knnmt.datastore.manifest import Manifest, SegmentRecord, StoredFile
+from knnmt.datastore.postings import POSTINGS, posting_arrays
 from knnmt.errors import DatastoreDamagedError
 
 _ADVICE = "Restore the file, or build the store again; `knnmt verify` lists all that is wrong."
-FOR_FAST = ("source_tokens", "source_offsets", "source_states", "alignment")
+MAX_TOKENS = 1 << 24  # of any vocabulary
+SOURCE = ("source_tokens", "source_offsets")
+FOR_FAST = ("source_states", "alignment")
 # Arrays of offsets, and what they divide.
-_DIVIDED = {"target_offsets": "target_tokens", "text_offsets": "texts", "source_offsets": "source_tokens"}
+_DIVIDED = {
+    "target_offsets": "target_tokens",
+    "text_offsets": "texts",
+    "source_offsets": "source_tokens",
+    "posting_offsets": "posting_sentences",
+}
 
 
 def _forms(record: SegmentRecord, manifest: Manifest) -> dict[str, Form]:
@@ -51,6 +62,8 @@ def _forms(record: SegmentRecord, manifest: Manifest) -> dict[str, Form]:
         "source_states": (manifest.key_dtype, (None, None)),
         "source_hashes": ("int64", (sentences,)),
         "lines": ("uint8", (sentences,)),
+        **dict.fromkeys(("posting_tokens", "posting_sentences"), ("int32", (None,))),
+        "posting_offsets": ("int64", (None,)),
     }
 
 
@@ -65,14 +78,11 @@ def sentence_arrays(pairs: Sequence[SegmentPair], targets: Sequence[Sequence[int
     }
 
 
-def source_arrays(sources: Sequence[Sequence[int]], dim: int, dtype: str) -> dict[str, Array]:
-    """The arrays that hold the source side of a segment, the states yet to be filled in."""
+def source_arrays(sources: Sequence[Sequence[int]]) -> dict[str, Array]:
+    """The arrays that hold the source side of a segment: tokens, and where each of them occurs."""
     tokens = np.array([token for source in sources for token in source], np.int32)
-    return {
-        "source_tokens": tokens,
-        "source_offsets": _offsets([len(source) for source in sources]),
-        "source_states": np.empty((len(tokens), dim), dtype),
-    }
+    offsets = _offsets([len(source) for source in sources])
+    return {"source_tokens": tokens, "source_offsets": offsets, **posting_arrays(tokens, offsets)}
 
 
 def _offsets(lengths: Sequence[int]) -> Array:
@@ -103,12 +113,19 @@ class Segment:
         content = map_stored(directory, record.stored)
         found = arrays_in(content, path)
         whole = manifest.for_fast or any(name in found for name in FOR_FAST)  # all of those, or none
-        absent = {"counts", "lines", "source_hashes"} - found.keys() | set(() if whole else FOR_FAST)
+        with_source = whole or any(name in found for name in (*SOURCE, *POSTINGS))
+        with_postings = any(name in found for name in POSTINGS)
+        absent = {"counts", "lines", "source_hashes"} - found.keys()
+        absent |= {*(() if whole else FOR_FAST), *(() if with_source else SOURCE), *(() if with_postings else POSTINGS)}
         forms = {name: form for name, form in _forms(record, manifest).items() if name not in absent}
         require_arrays(path, found, forms)
         arrays = {name: found[name] for name in forms}
         if whole and len(arrays["source_states"]) != len(arrays["source_tokens"]):
             raise DatastoreDamagedError(f"{path}: its source tokens do not have a state each. {_ADVICE}")
+        if with_postings and len(arrays["posting_offsets"]) != len(arrays["posting_tokens"]) + 1:
+            raise DatastoreDamagedError(f"{path}: its posting_offsets are not those of its tokens. {_ADVICE}")
+        if with_postings and len(arrays["posting_sentences"]) != len(arrays["source_tokens"]):
+            raise DatastoreDamagedError(f"{path}: its source tokens do not have a posting each. {_ADVICE}")
         if record.removed is None:
             nothing = np.empty(0, np.int32)
             return cls(record, arrays, nothing, ((record.stored, content),), path, manifest.vocabulary)

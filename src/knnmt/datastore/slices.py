@@ -133,7 +133,7 @@ def encode_slice(
     """The arrays of a slice's segment: forced passes over batches of similar length, entries in text order.
 
     batch_tokens: most tokens a side of a pass, padding counted; None for what suits the device
-    for_fast: the source side and the word alignment as well
+    for_fast: the encoder's states and the word alignment as well
     """
     # Both bring PyTorch, which looking into a store does not need.
     from knnmt.engine.alignment import align
@@ -142,7 +142,9 @@ def encode_slice(
     lengths = np.array([len(target) for target in part.targets])
     first = np.concatenate([[0], np.cumsum(lengths)[:-1]])
     keys: Array = np.empty((part.entries, engine.dim), key_dtype)
-    source = source_arrays(part.sources, engine.dim, key_dtype) if for_fast else {}
+    source = source_arrays(part.sources)
+    if for_fast:
+        source["source_states"] = np.empty((len(source["source_tokens"]), engine.dim), key_dtype)
     alignment: Array = np.empty(part.entries, np.int32)
     frame = set(engine.tokenizer.encode_sources([""])[0]) if for_fast else set()
     longer = [max(len(source), len(target)) for source, target in zip(part.sources, part.targets, strict=True)]

@@ -9,8 +9,9 @@ import numpy as np
 
 from knnmt.datastore.arrays import Buffer
 from knnmt.datastore.manifest import Manifest, StoredFile
+from knnmt.datastore.postings import POSTINGS, posting_arrays
 from knnmt.datastore.projection import StoredProjection
-from knnmt.datastore.segment import Segment
+from knnmt.datastore.segment import MAX_TOKENS, Segment
 from knnmt.errors import DatastoreDamagedError
 
 
@@ -23,7 +24,7 @@ def problems_of(
             yield from _altered(stored, content)
         for problem in _problems(segment, manifest.vocabulary):
             yield f"{segment.record.stored.file}: {problem}"
-        if manifest.for_fast:
+        if "source_tokens" in segment.arrays:
             for problem in _source_problems(segment):
                 yield f"{segment.record.stored.file}: {problem}"
     if projection is not None:
@@ -85,7 +86,7 @@ def _entry_problems(segment: Segment) -> Iterator[str]:
 
 
 def _source_problems(segment: Segment) -> Iterator[str]:
-    """What Fast kNN-MT needs: a state for each source token, and for each entry a token of its own source."""
+    """Source tokens and their postings; for Fast kNN-MT a state each, and for each entry a token of its own source."""
     arrays = segment.arrays
     try:
         offsets, owner = segment.offsets("source_offsets"), segment.owners()
@@ -94,10 +95,15 @@ def _source_problems(segment: Segment) -> Iterator[str]:
         return
     if (np.diff(offsets) < 1).any():
         yield "a sentence has no source tokens"
+    if ((arrays["source_tokens"] < 0) | (arrays["source_tokens"] >= MAX_TOKENS)).any():
+        yield "a source token is one that no model has"
+    expected = posting_arrays(arrays["source_tokens"], offsets)
+    if any(name in arrays and not np.array_equal(arrays[name], expected[name]) for name in POSTINGS):
+        yield "the postings are not those of its source tokens"
+    if "source_states" not in arrays:
+        return
     if not np.isfinite(arrays["source_states"]).all():
         yield "source_states are not all finite numbers"
-    if (arrays["source_tokens"] < 0).any():
-        yield "a source token is negative"
     if ((arrays["alignment"] < 0) | (arrays["alignment"] >= np.diff(offsets)[owner])).any():
         yield "an entry is aligned outside its source"
 

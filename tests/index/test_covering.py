@@ -1,0 +1,154 @@
+"""Choosing segments that cover a source: beside the plain definition, compiled and in NumPy, as the store changes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from knnmt.datastore.arrays import Array
+from knnmt.datastore.manifest import SegmentRecord, StoredFile
+from knnmt.datastore.segment import Segment, source_arrays
+from knnmt.errors import DatastoreDamagedError
+from knnmt.index import covering
+from knnmt.index.covering import Covering, SourceIndex
+
+Sources = list[list[int]]
+
+
+def segment_of(sources: Sources, removed: list[int] | None = None, name: str = "") -> Segment:
+    """A segment that has a source side and nothing else."""
+    arrays = source_arrays(sources)
+    digest = f"{abs(hash((name, str(sources)))):064x}"[-64:]
+    record = SegmentRecord(StoredFile("s", 0, digest), len(sources), 0)
+    return Segment(record, arrays, np.array(removed or [], np.int32), (), Path("s"), 1000)
+
+
+def grams_of(tokens: list[int]) -> set[tuple[int, ...]]:
+    return {tuple(tokens[i : i + n]) for n in range(1, 5) for i in range(len(tokens) - n + 1)}
+
+
+def assert_as_defined(found: Covering, row: int, sources: Sources, asked: list[int], gone: set[int]) -> None:
+    """What is chosen at each step gains as much as any sentence could, of all that share a token with the source."""
+    held = Counter(token for source in sources for token in source)
+    idf = {token: math.log(1 + (max(len(sources) - held[token], 0) + 0.5) / (held[token] + 0.5)) for token in asked}
+    whole = {gram: sum(idf[token] for token in gram) * len(gram) ** 0.5 for gram in grams_of(asked)}
+    left = dict(whole)
+    share = [number for number, source in enumerate(sources) if set(source) & set(asked) and number not in gone]
+    has = {number: grams_of(sources[number]) & whole.keys() for number in share}
+
+    def gain(number: int) -> float:
+        return sum(left[gram] for gram in has[number]) * (10 + len(sources[number])) ** -0.3
+
+    chosen = [number for number in found.sentences[row].tolist() if number >= 0]
+    assert len(chosen) == len(set(chosen)) == min(found.sentences.shape[1], len(share))
+    for place, number in enumerate(chosen):
+        best = max(gain(other) for other in share if other not in chosen[:place])
+        assert gain(number) == pytest.approx(best, rel=1e-4)
+        for gram in has[number]:
+            left[gram] /= 2
+    total = sum(whole.values())
+    covered = sum(whole[gram] for gram in whole if left[gram] < whole[gram])
+    assert found.covered[row] == pytest.approx(covered / total, abs=1e-4)
+    by_one = max((sum(whole[gram] for gram in has[number]) for number in share), default=0)
+    assert found.by_one[row] == pytest.approx(by_one / total, abs=1e-4)
+
+
+@pytest.fixture(params=["compiled", "numpy"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "numpy":
+        monkeypatch.setattr(covering, "library", lambda: None)
+    return str(request.param)
+
+
+def made_sources(count: int, seed: int, kinds: int = 60) -> Sources:
+    """Of tokens as frequent as words are."""
+    chance = np.random.default_rng(seed)
+    weights = 1 / np.arange(1, kinds + 1)
+    lengths = chance.integers(1, 25, count)
+    return [chance.choice(kinds, size, p=weights / weights.sum()).tolist() for size in lengths]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 40), st.integers(1, 8), st.integers(0, 3))
+@pytest.mark.parametrize("compiled", [True, False])
+def test_it_is_the_choice_of_the_definition(compiled: bool, seed: int, size: int, count: int, parts: int) -> None:
+    sources = made_sources(size, seed)
+    asked = made_sources(5, seed + 1, kinds=70)  # some of whose tokens occur nowhere
+    gone = set(range(0, size, 7)) if seed % 2 else set()
+    bounds = np.linspace(0, size, parts + 2).astype(int)
+    segments = [
+        segment_of(sources[a:b], [number - a for number in sorted(gone) if a <= number < b], str(a))
+        for a, b in pairwise(bounds)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        if not compiled:
+            patch.setattr(covering, "library", lambda: None)
+        found = SourceIndex(segments).choose(asked, count)
+    for row, tokens in enumerate(asked):
+        assert_as_defined(found, row, sources, tokens, gone)
+
+
+def test_what_came_later_is_found_as_if_it_had_been_there(way: str) -> None:
+    sources = made_sources(60, 3)
+    first = [segment_of(sources[:40], name="a"), segment_of(sources[40:50], name="b")]
+    earlier = SourceIndex(first)
+    later = SourceIndex([*first, segment_of(sources[50:], name="c")], earlier)
+    assert later._base is earlier._base  # not put in order again
+    joined = SourceIndex([first[0], segment_of(sources[40:], name="d")], later)
+    asked = made_sources(4, 9)
+    whole = SourceIndex([segment_of(sources)]).choose(asked, 6)
+    for index in (later, joined):
+        found = index.choose(asked, 6)
+        assert np.array_equal(found.sentences, whole.sentences), way
+        assert found.covered == pytest.approx(whole.covered)
+
+
+def test_the_postings_that_are_read_are_bounded(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token that nearly every sentence has proposes nothing, but counts for those that others propose."""
+    sources = [[1, 2, 3] for _ in range(500)]
+    sources[123] = [1, 7, 3]
+    sources[321] = [1, 2, 7]
+    monkeypatch.setattr(covering, "MAX_POSTINGS", 100)
+    found = SourceIndex([segment_of(sources)]).choose([[1, 2, 7]], 4)
+    assert found.sentences.tolist() == [[321, 123, -1, -1]], way
+    assert found.by_one.tolist() == pytest.approx([1.0])
+
+
+def test_nothing_is_chosen_where_nothing_is_shared(way: str) -> None:
+    index = SourceIndex([segment_of([[1, 2], [3]])])
+    found = index.choose([[5, 4_000_000, 6], []], 2)
+    assert found.sentences.tolist() == [[-1, -1], [-1, -1]], way
+    assert found.covered.tolist() == found.by_one.tolist() == [0, 0]
+    assert SourceIndex([]).choose([[1]], 1).sentences.tolist() == [[-1]]
+
+
+def test_sentences_are_located() -> None:
+    index = SourceIndex([segment_of([[1], [2]]), segment_of([[3]])])
+    segments, places = index.located(np.array([0, 1, 2]))
+    assert (segments.tolist(), places.tolist()) == ([0, 0, 1], [0, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [
+        ("posting_sentences", 0, 9),
+        ("posting_sentences", 1, -1),
+        ("posting_tokens", 0, -5),
+        ("posting_tokens", -1, 1 << 30),
+    ],
+)
+def test_postings_that_lead_elsewhere_are_refused(way: str, name: str, place: int, value: int) -> None:
+    whole = segment_of([[1, 2], [2, 3]])
+    arrays: dict[str, Array] = {key: array.copy() for key, array in whole.arrays.items()}
+    arrays[name][place] = value
+    with pytest.raises(DatastoreDamagedError):
+        SourceIndex([replace(whole, arrays=arrays)]).choose([[1, 2, 3]], 2)
+    assert way
