@@ -23,8 +23,7 @@ from knnmt.decoding.beam import Finished
 from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.continuations import best_continuations
 from knnmt.decoding.hypothesis import Hypothesis
-from knnmt.engine.fixed_state import FixedState
-from knnmt.engine.transformer import TransformerEngine
+from knnmt.engine.fixed_state import FixedState, RecordingEngine
 from knnmt.retrieval.recorded import RecordedSteps
 from knnmt.retrieval.retriever import BatchRetrieval
 
@@ -35,7 +34,7 @@ _SHRINKING = 4  # a step becomes smaller by this factor once so many sentences a
 
 
 def recorded_search(
-    engine: TransformerEngine,
+    engine: RecordingEngine,
     sources: Sequence[Sequence[int]],
     config: DecodingConfig,
     retrieval: BatchRetrieval | None = None,
@@ -60,13 +59,14 @@ class _FixedBatch:
 
     def __init__(
         self,
-        engine: TransformerEngine,
+        engine: RecordingEngine,
         arena: Arena,
         sources: Sequence[Sequence[int]],
         config: DecodingConfig,
         retrieval: BatchRetrieval | None,
     ) -> None:
         self._engine, self._arena, self._config, self._retrieval = engine, arena, config, retrieval
+        self._told = engine.special_tokens  # which are part of what is recorded, and differ with the languages
         self._constraints = Constraints(config, engine.special_tokens.end, engine.device)
         self._size = size_for(len(sources))
         longest = max(len(source) for source in sources)
@@ -117,7 +117,7 @@ class _FixedBatch:
             arena.sources[:size, :source] = torch.from_numpy(padded)
             arena.lengths[:size] = torch.from_numpy(lengths)
             work = partial(_begin, sentences=size, source=source)
-            arena.kept(("begin", size, source), lambda: Recorded(work))(self._engine, arena)
+            arena.kept(("begin", self._told, size, source), lambda: Recorded(work))(self._engine, arena)
 
     def _step(self, generated: int) -> None:
         """One step for all sentences of the arena."""
@@ -133,7 +133,7 @@ class _FixedBatch:
                 partial(_advance, state=state, constraints=constraints, generated=generated, retrieval=steps)
             )
 
-        arena.kept((shape, constraints.at(generated), steps), recorded)(self._engine, arena)
+        arena.kept((shape, self._told, constraints.at(generated), steps), recorded)(self._engine, arena)
         self._used += self._config.beam
         if forced and generated == 0:
             # One hypothesis is possible; the others become like it, so that they say nothing else of the sentence.
@@ -206,7 +206,7 @@ class _FixedBatch:
 # What is recorded: work whose shapes do not depend on what comes out -------------------------------------------------
 
 
-def _begin(engine: TransformerEngine, arena: Arena, sentences: int, source: int) -> None:
+def _begin(engine: RecordingEngine, arena: Arena, sentences: int, source: int) -> None:
     """Run the encoder over the arena's sources, and put one empty hypothesis in front of each."""
     padded = torch.arange(source, device=engine.device) >= arena.lengths[:sentences, None]
     mask = torch.zeros(padded.shape, dtype=engine.dtype, device=engine.device).masked_fill_(padded, _NEVER)
@@ -218,7 +218,7 @@ def _begin(engine: TransformerEngine, arena: Arena, sentences: int, source: int)
 
 
 def _advance(
-    engine: TransformerEngine,
+    engine: RecordingEngine,
     arena: Arena,
     state: FixedState,
     constraints: Constraints,
