@@ -30,8 +30,9 @@ from knnmt.engine.batching import batches_by_length
 from knnmt.fitting.gate_training import GateConfig, gate_text, judge_thresholds, train_gate
 from knnmt.retrieval.gate import RandomGate, ThresholdGate, TrainedGate
 from knnmt.retrieval.ngrams import NgramCounts
-from knnmt.retrieval.retriever import BatchRetrieval, Gate, Retrieval
+from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
+from knnmt.retrieval.step import Gate
 from knnmt.translator.translator import Translator
 from quality import reported, run
 

@@ -25,6 +25,8 @@ from knnmt.decoding.recorded import recorded_search
 from knnmt.decoding.search import search
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
+from knnmt.retrieval.combiner import DistanceCombiner
+from knnmt.retrieval.gate import RandomGate
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
@@ -162,10 +164,12 @@ def test_a_store_that_is_closed_is_gone_although_steps_with_it_are_kept(small: T
 def test_only_plain_retrieval_can_be_fixed(tiny: TransformerEngine, store: Path) -> None:
     plain = Retrieval(OpenStore(Datastore.open(store)), RetrievalConfig(k=4, interpolation_weight=0.6, temperature=2))
     cached = replace(plain, config=replace(plain.config, cache=CacheConfig(2.0)))
-    assert BatchRetrieval([plain, plain]).recordable is plain
-    assert BatchRetrieval([plain, None]).recordable is None
-    assert BatchRetrieval([plain, plain], record=True).recordable is None
-    assert BatchRetrieval([cached, cached]).recordable is None
+    gated = replace(plain, gate=RandomGate(1.0))
+    combined = replace(plain, combiner=DistanceCombiner(plain.config, 1.0))
+    assert BatchRetrieval([plain, plain]).recorded() is not None
+    for sentences in ([plain, None], [cached, cached], [gated, gated], [combined, combined]):
+        assert BatchRetrieval(sentences).recorded() is None
+    assert BatchRetrieval([plain, plain], record=True).recorded() is None
 
 
 def test_a_store_that_changes_is_searched_as_it_is_then(

@@ -20,6 +20,7 @@ from knnmt.evaluation.systems import parse_system
 from knnmt.retrieval.gate import FILE, GateNetwork, GateRecord, ThresholdGate, TrainedGate
 from knnmt.retrieval.ngrams import NgramCounts
 from knnmt.retrieval.profiles import Profile, write_profiles
+from knnmt.retrieval.step import SentenceSoFar, Step
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 K, TEMPERATURE = 3, 12.5
@@ -112,7 +113,9 @@ def test_a_gate_that_appears_or_changes_is_used(translator: Translator, store: D
         os.utime(store.path / FILE, ns=(0, 10**9 + number))
         retrieval = translator.memories.retrieval(store, {"gate": 0.5})
         assert isinstance(retrieval.gate, ThresholdGate)
-        searched, log_lambda = retrieval.gate(torch.randn(2, 32), torch.zeros(2, 231), torch.zeros(2, 0).long())
+        states, nothing = torch.randn(2, 32), SentenceSoFar(torch.zeros(2), torch.zeros(2))
+        rows = (states, states, nothing, torch.zeros(2, 231), torch.zeros(2, 0).long())
+        searched, log_lambda = retrieval.gate(Step(retrieval.store.snapshot, retrieval.config, *rows))
         assert log_lambda is not None
         assert log_lambda.exp().tolist() == pytest.approx([weight, weight])
         assert searched.tolist() == [weight > 0.5] * 2

@@ -14,7 +14,6 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from knnmt import timing
 from knnmt.config import DecodingConfig
@@ -78,12 +77,10 @@ class _FixedBatch:
         self._source_of[: len(sources)] = np.arange(len(sources))
         self._history = np.zeros((self._size, config.beam, 0), dtype=np.int32)
         self._finished = [Finished(config) for _ in sources]
-        self._plain = retrieval.recordable if retrieval is not None else None
-        self._steps: RecordedSteps | None = None
-        # Held until the batch is done: what is replayed reads it.
-        self._snapshot = retrieval.snapshots[0] if retrieval is not None and self._plain is not None else None
+        self._recorded = retrieval.recorded() if retrieval is not None else None
         self._begin(sources)
-        self._take_up_retrieval()
+        if self._recorded is not None:
+            self._recorded.begin(self._size, arena.kept)
 
     def search(self) -> list[Finished]:
         """Decode to the end."""
@@ -124,7 +121,7 @@ class _FixedBatch:
         self._make_extent(self._config.beam)
         arena, constraints = self._arena, self._constraints
         forced = constraints.forces(generated)
-        steps = None if forced else self._steps
+        steps = None if forced or self._recorded is None else self._recorded.steps
         shape = (self._size, self._extent, self._source)
 
         def recorded() -> Recorded:
@@ -186,21 +183,9 @@ class _FixedBatch:
             self._history = self._history[kept]
             moved = torch.from_numpy(kept).to(self._engine.device)
             self._arena.keep(moved, self._source, self._used)
-            self._take_up_retrieval(moved)
+            if self._recorded is not None:
+                self._recorded.keep(moved, self._arena.kept)
         return len(rows)
-
-    def _take_up_retrieval(self, moved: Tensor | None = None) -> None:
-        """The retrieval of the sentences in the arena: anew, or sentence i going on as moved[i] was."""
-        if self._plain is None or self._snapshot is None:
-            return
-        store, config, size, before = self._snapshot, self._plain.config, self._size, self._steps
-        key = (store.number, config, size)
-        steps: RecordedSteps = self._arena.kept(key, lambda: RecordedSteps(store, config, size))
-        if moved is None or before is None:
-            steps.begin()
-        else:
-            steps.go_on(before, moved)
-        self._steps = steps
 
 
 # What is recorded: work whose shapes do not depend on what comes out -------------------------------------------------

@@ -15,8 +15,9 @@ from knnmt.errors import KnnmtWarning
 from knnmt.reproduction.plan import Row
 from knnmt.retrieval.gate import RandomGate, ThresholdGate, TrainedGate
 from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.retriever import Gate, Retrieval
+from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.statistics import Statistics
+from knnmt.retrieval.step import Gate
 from knnmt.translator.memories import Memories, Store
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
