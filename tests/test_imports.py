@@ -22,7 +22,7 @@ FLOW = [
     "serve",
     "cli",
 ]
-LEAVES = {"errors", "config", "native", "records", "regular_files", "threads", "timing", "version"}
+LEAVES = {"errors", "config", "extensions", "native", "records", "regular_files", "threads", "timing", "version"}
 DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 
 
