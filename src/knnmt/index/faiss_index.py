@@ -312,7 +312,7 @@ def require_readable(kind: Kind, entries: Entries) -> None:
     if not has_known_parts(faiss, made):
         raise SettingError(
             f"index kind {kind.name!r}: of what FAISS makes from {recipe!r}, not every part can be checked when it is "
-            "read from a file. Take Flat, HNSW, or lists (IVF) of Flat, SQ, PQ or RaBitQ, also behind linear transforms."
+            "read from a file. Take Flat, HNSW, or lists (IVF) of Flat, SQ, PQ or RaBitQ, behind linear transforms."
         )
 
 
