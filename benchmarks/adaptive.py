@@ -30,8 +30,10 @@ from knnmt.engine.batching import batches_by_length
 from knnmt.fitting.gate_training import GateConfig, gate_text, judge_thresholds, train_gate
 from knnmt.retrieval.gate import RandomGate, ThresholdGate, TrainedGate
 from knnmt.retrieval.ngrams import NgramCounts
-from knnmt.retrieval.retriever import BatchRetrieval, Gate, Retrieval
+from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.retrieval.statistics import Statistics
+from knnmt.retrieval.step import Gate
 from knnmt.translator.translator import Translator
 from quality import reported, run
 
@@ -110,7 +112,9 @@ def translate_all(arguments: argparse.Namespace, stores: Path) -> dict[str, Any]
         place = stores / domain / "full"
         if not place.exists():
             build(place, domain, arguments.pairs, translator)
-        fixed, fading = (translator.memories.retrieval(place, {"fading": fades}) for fades in (False, True))
+        fixed, fading = (
+            translator.memories.retrieval(place, RetrievalSettings(fading=fades)) for fades in (False, True)
+        )
         gate = trained(translator, domain, fading, config)
         lines = [pair.source for pair in reported(domain, tuned=True)[: arguments.lines]]
         for name, result in systems(Domain(translator, fixed, fading, lines, arguments.batch_size), gate):

@@ -28,6 +28,7 @@ from knnmt.evaluation.bench.process import SystemProcess, start
 from knnmt.evaluation.bench.running import Job, Turn, summarise, take_turns
 from knnmt.evaluation.bench.worker import NO_SEARCHES, Searches, Translate, serve
 from knnmt.evaluation.systems import System
+from knnmt.retrieval.settings import RetrievalSettings
 from stores import domain_file, read_pairs
 
 BASE, CTRANSLATE2, EXACT = "base", "CTranslate2 float32", "kNN-MT exact"
@@ -35,12 +36,12 @@ BASE, CTRANSLATE2, EXACT = "base", "CTranslate2 float32", "kNN-MT exact"
 
 def all_systems(directory: Path, cache: str) -> list[System]:
     """Every system but CTranslate2, which is none of ours."""
-    cached = {"cache": cache}
+    cached = RetrievalSettings(cache=cache)
     return [
         System(BASE),
         System(EXACT, directory / "full", exact=True),
         System("kNN-MT", directory / "full"),
-        System("kNN-MT fixed λ", directory / "full", settings={"fading": False}),
+        System("kNN-MT fixed λ", directory / "full", settings=RetrievalSettings(fading=False)),
         System("cache", directory / "full", settings=cached),
         System("PCA", directory / "pca"),
         System("pruning", directory / "pruned"),

@@ -33,6 +33,8 @@ from knnmt.retrieval.gate import (
     gate_inputs,
 )
 from knnmt.retrieval.ngrams import NgramCounts
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.step import SentenceSoFar, Step
 
 ALL = ("confidence", "entropy", "ngrams")
 
@@ -72,6 +74,12 @@ def some_rows(rows: int, vocabulary: int = 231) -> tuple[Tensor, Tensor, Tensor]
     return torch.randn(rows, 32, generator=generator), scores, torch.randint(229, (rows, 6), generator=generator)
 
 
+def a_step(store: Datastore, states: Tensor, scores: Tensor, history: Tensor) -> Step:
+    opened, config = OpenStore(store), RetrievalConfig(4, 0.5, 10.0)
+    nothing = SentenceSoFar(torch.zeros(len(states)), torch.zeros(len(states)))
+    return Step(opened.snapshot, config, states, opened.project(states), nothing, scores, history)
+
+
 def test_the_network_is_four_layers_and_one(store: Datastore) -> None:
     gate = made_gate(store, ())
     states, scores, history = some_rows(9)
@@ -100,30 +108,32 @@ def test_a_threshold_lets_through_what_is_above_it(store: Datastore) -> None:
     gate, rows = made_gate(store), some_rows(200)
     weights = torch.sigmoid(gate.logits(*rows))
     alpha = float(weights.sort().values[99:101].mean())
-    searched, log_lambda = ThresholdGate(gate, alpha)(*rows)
+    searched, log_lambda = ThresholdGate(gate, alpha)(a_step(store, *rows))
     assert log_lambda is not None
     assert torch.equal(searched, weights > alpha)
     assert torch.allclose(log_lambda.exp(), weights)
-    assert bool(ThresholdGate(gate, 0.0)(*rows)[0].all())
-    assert ThresholdGate(gate, alpha, own_lambda=True)(*rows)[1] is None
+    assert bool(ThresholdGate(gate, 0.0)(a_step(store, *rows))[0].all())
+    assert ThresholdGate(gate, alpha, own_lambda=True)(a_step(store, *rows))[1] is None
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3, 0.8, 1.0])
 def test_chance_depends_on_the_row_alone(store: Datastore, rate: float) -> None:
     states, scores, history = some_rows(4000)
     chance = RandomGate(rate)
-    searched, log_lambda = chance(states, scores, history)
+    searched, log_lambda = chance(a_step(store, states, scores, history))
     assert log_lambda is None
     assert float(searched.double().mean()) == pytest.approx(rate, abs=0.03)
-    assert torch.equal(chance(states[7:90], scores[7:90], history[7:90])[0], searched[7:90])
+    assert torch.equal(chance(a_step(store, states[7:90], scores[7:90], history[7:90]))[0], searched[7:90])
     if 0 < rate < 1:
-        again = RandomGate(rate, seed=1)(states, scores, history)[0]
+        again = RandomGate(rate, seed=1)(a_step(store, states, scores, history))[0]
         both = float((searched & again).double().mean())
         assert both == pytest.approx(rate * rate, abs=0.03)
         same_scores = scores[:1].expand(4000, -1)
-        assert float(chance(states, same_scores, history)[0].double().mean()) == pytest.approx(rate, abs=0.03)
+        assert float(chance(a_step(store, states, same_scores, history))[0].double().mean()) == pytest.approx(
+            rate, abs=0.03
+        )
     gate = made_gate(store)
-    predicted = RandomGate(rate, 0, gate)(states, scores, history)
+    predicted = RandomGate(rate, 0, gate)(a_step(store, states, scores, history))
     assert torch.equal(predicted[0], searched)
     assert predicted[1] is not None
     assert torch.allclose(predicted[1].exp(), torch.sigmoid(gate.logits(states, scores, history)))

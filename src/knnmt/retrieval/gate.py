@@ -32,6 +32,7 @@ from knnmt.errors import (
 from knnmt.records import as_record, parse_json, shown
 from knnmt.regular_files import read_regular
 from knnmt.retrieval.ngrams import ORDERS, NgramCounts
+from knnmt.retrieval.step import Step
 
 FILE = "gate.safetensors"
 VERSION = 1
@@ -117,7 +118,7 @@ class TrainedGate:
         return f"trained/{hashlib.sha256(self._content()).hexdigest()[:12]}"
 
     def logits(self, representations: Tensor, log_probabilities: Tensor, history: Tensor) -> Tensor:
-        """Of λ, (rows,); arguments as a `Gate` gets them."""
+        """Of λ, (rows,); arguments as in a `Step`."""
         with torch.no_grad():
             inputs = gate_inputs(self.record.features, representations, log_probabilities, history, self._counts)
             logits: Tensor = self.network(inputs)
@@ -291,10 +292,8 @@ class ThresholdGate:
         """The network's, and whether λ is its own; α is in the settings."""
         return f"{self.trained.signature()}{'+own' if self.own_lambda else ''}"
 
-    def __call__(
-        self, representations: Tensor, log_probabilities: Tensor, history: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
-        logits = self.trained.logits(representations, log_probabilities, history)
+    def __call__(self, step: Step) -> tuple[Tensor, Tensor | None]:
+        logits = self.trained.logits(step.states, step.log_probabilities, step.history)
         least = math.log(self.alpha / (1 - self.alpha)) if self.alpha else -math.inf
         return logits > least, None if self.own_lambda else functional.logsigmoid(logits)
 
@@ -319,14 +318,13 @@ class RandomGate:
         predicted = f"+{self.predicted.signature()}" if self.predicted else ""
         return f"chance/{self.rate:.6g}/{self.seed}{predicted}"
 
-    def __call__(
-        self, representations: Tensor, log_probabilities: Tensor, history: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, step: Step) -> tuple[Tensor, Tensor | None]:
+        log_probabilities, history = step.log_probabilities, step.history
         likeliest = log_probabilities[:, :_TELLING].topk(4, dim=1).indices
         searched = _chance(torch.cat([likeliest, history], dim=1), self.seed) < self.rate
         if self.predicted is None:
             return searched, None
-        return searched, functional.logsigmoid(self.predicted.logits(representations, log_probabilities, history))
+        return searched, functional.logsigmoid(self.predicted.logits(step.states, log_probabilities, history))
 
 
 def _chance(tokens: Tensor, seed: int) -> Tensor:
