@@ -8,6 +8,8 @@ from typing import Literal
 from knnmt.errors import SettingError
 
 MOST_NEIGHBOURS = 4096  # of a step: each is compared with every other
+MAX_SEGMENTS = 4096  # that a sentence is searched in
+DEFAULT_SEGMENTS = 64
 _MOST = (1 << 31) - 1  # of anything that is counted
 
 
@@ -181,6 +183,8 @@ class RetrievalConfig:
     use_counts: after merging, let an entry weigh as much as the entries it stands for
     gate: α; the store's gate predicts λ, and steps where that is at most α are not searched; None for no gate
     fast: search each sentence in a small store of its own; None searches the whole store
+    segments: N; search each sentence in the N segments of the memory that cover its source best; None searches the whole
+        store
     forms: give the model the source that the memory holds where a text differs from it in a final mark, capitals or
         white space only
     """
@@ -194,6 +198,7 @@ class RetrievalConfig:
     gate: float | None = None
     fast: FastConfig | None = None
     forms: bool = True
+    segments: int | None = None
 
     def __post_init__(self) -> None:
         check(self.k >= 1, f"k must be at least 1, got {self.k}")
@@ -211,6 +216,17 @@ class RetrievalConfig:
             self.fast is None or self.cache is None,
             "a cache saves searches of the whole store; with fast there are none: give one of the two",
         )
+
+        if self.segments is not None:
+            check(
+                1 <= self.segments <= MAX_SEGMENTS,
+                f"segments must lie between 1 and {MAX_SEGMENTS:,}, got {self.segments}",
+            )
+            check(
+                self.gate is None and self.cache is None and self.fast is None,
+                "gate, cache and fast are for search of the whole store; with segments each sentence has entries of its "
+                "own: leave them out, or search the whole store",
+            )
 
     @property
     def fades(self) -> bool:
@@ -230,5 +246,6 @@ class RetrievalConfig:
         parts += [] if self.use_counts else ["counts:no"]
         parts += [] if self.forms else ["forms:no"]
         parts += [self.fast.signature()] if self.fast else []
+        parts += [] if self.segments is None else [f"segments:{self.segments}"]
         parts += [self.cache.signature() if self.cache else "cache:no"]
         return "|".join([*parts, *([] if self.gate is None else [f"gate:{self.gate:.4g}"])])

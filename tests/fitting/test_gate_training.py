@@ -27,10 +27,10 @@ from knnmt.fitting.gate_training import (
     train_gate,
 )
 from knnmt.fitting.likelihood import Positions
-from knnmt.retrieval.fast import UNTUNED
 from knnmt.retrieval.gate import TrainedGate, gate_inputs
 from knnmt.retrieval.ngrams import NgramCounts
 from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.sentence_stores import UNTUNED
 
 CONFIG = RetrievalConfig(4, 0.5, 10.0)
 QUICK = GateConfig((), epochs=12, learning_rate=1e-3, batch_rows=64, l1=0.0)

@@ -23,11 +23,13 @@ from knnmt.index.covering import Covering, SourceIndex
 Sources = list[list[int]]
 
 
-def segment_of(sources: Sources, removed: list[int] | None = None, name: str = "") -> Segment:
-    """A segment that has a source side and nothing else."""
-    arrays = source_arrays(sources)
+def segment_of(
+    sources: Sources, removed: list[int] | None = None, name: str = "", owners: list[int] | None = None
+) -> Segment:
+    """A segment that has a source side, and nothing else but whose sentence each entry is."""
+    arrays = {**source_arrays(sources), "sentences": np.array(owners or [], np.int32)}
     digest = f"{abs(hash((name, str(sources)))):064x}"[-64:]
-    record = SegmentRecord(StoredFile("s", 0, digest), len(sources), 0)
+    record = SegmentRecord(StoredFile("s", 0, digest), len(sources), len(arrays["sentences"]))
     return Segment(record, arrays, np.array(removed or [], np.int32), (), Path("s"), 1000)
 
 
@@ -130,10 +132,13 @@ def test_nothing_is_chosen_where_nothing_is_shared(way: str) -> None:
     assert SourceIndex([]).choose([[1]], 1).sentences.tolist() == [[-1]]
 
 
-def test_sentences_are_located() -> None:
-    index = SourceIndex([segment_of([[1], [2]]), segment_of([[3]])])
-    segments, places = index.located(np.array([0, 1, 2]))
-    assert (segments.tolist(), places.tolist()) == ([0, 0, 1], [0, 1, 0])
+def test_the_entries_of_sentences(way: str) -> None:
+    """Of which some may have none, after pruning."""
+    first, second = segment_of([[1], [2], [3]], owners=[0, 0, 2]), segment_of([[3], [4]], owners=[0, 1, 1])
+    index = SourceIndex([first, second])
+    assert index.entries_of(np.array([4, 0, -1, 1])).tolist() == [0, 1, 4, 5], way
+    assert index.entries_of(np.array([2, 3])).tolist() == [2, 3]
+    assert index.entries_of(np.array([-1])).tolist() == []
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,9 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
 from knnmt.fitting.development import develop
 from knnmt.index.entries import Entries
-from knnmt.retrieval.fast import SentenceStores
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from knnmt.retrieval.sentence_stores import SentenceStores
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 FOR_FAST = BuildConfig(key_dtype="float32", for_fast=True)
@@ -170,7 +170,7 @@ def test_translations_do_not_depend_on_the_batch_or_on_what_is_held(
     translator = Translator(tiny_checkpoint, device="cpu", datastore=store, fast=4, k=5)
     together = translator.translate(TEXTS, max_tokens=12)
     alone = [translator.translate(text, max_tokens=12) for text in TEXTS]
-    monkeypatch.setattr("knnmt.retrieval.fast._HELD_BYTES", 0)
+    monkeypatch.setattr("knnmt.retrieval.sentence_stores._HELD_BYTES", 0)
     unheld = translator.translate(TEXTS, max_tokens=12, batch_size=2)
     for other in (alone, unheld):
         assert [each.text for each in other] == [each.text for each in together]

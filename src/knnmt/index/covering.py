@@ -44,6 +44,8 @@ class _Part(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("sentences", "first_sentence", "tokens")),
         *((name, ctypes.c_void_p) for name in ("posting_sentences", "source_tokens", "source_offsets", "removed")),
+        *((name, ctypes.c_int64) for name in ("entries", "first_entry")),
+        ("owners", ctypes.c_void_p),
     )
 
 
@@ -129,6 +131,7 @@ class SourceIndex:
         largest = max((int(part["posting_tokens"].max(initial=0)) for part in self._parts), default=0)
         self._vocabulary = -(-(largest + 1) // _TOKENS) * _TOKENS
         self._first_sentence = np.cumsum([0, *(segment.record.sentences for segment in segments)])
+        self._first_entry = np.cumsum([0, *(segment.record.entries for segment in segments)])
         self._removed = [_mask(segment) for segment in segments]
         count = len(self._parts)
         self._base_count, self._base = self._taken_over(earlier) or (count, self._placed(0, count))
@@ -171,10 +174,29 @@ class SourceIndex:
             raise DatastoreDamagedError(_DAMAGED)
         return Covering(sentences, covered[:, 0], covered[:, 1])
 
-    def located(self, sentences: Array) -> tuple[Array, Array]:
-        """The segment of each sentence, and its number in it."""
-        segments = np.searchsorted(self._first_sentence, sentences, side="right") - 1
-        return segments, sentences - self._first_sentence[segments]
+    def entries_of(self, sentences: Array) -> Array:
+        """The ids of all entries of some sentences, (n,) int64, ascending; sentences of -1 are passed over."""
+        sentences = np.sort(sentences[sentences >= 0])
+        if (native := library()) is None:
+            first, sizes = self._stretches(sentences)
+        else:
+            first, sizes = np.empty(len(sentences), np.int64), np.empty(len(sentences), np.int64)
+            places = (ctypes.c_void_p(array.ctypes.data) for array in (sentences, first, sizes))
+            native.knnmt_entries_of(ctypes.byref(self._compiled), ctypes.c_int64(len(sentences)), *places)
+        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        ids: Array = np.repeat(first, sizes) + within
+        return ids
+
+    def _stretches(self, sentences: Array) -> tuple[Array, Array]:
+        """The first entry of each sentence, and how many it has."""
+        parts = np.searchsorted(self._first_sentence, sentences, side="right") - 1
+        first, last = np.empty(len(sentences), np.int64), np.empty(len(sentences), np.int64)
+        for part in np.unique(parts):
+            mine = parts == part
+            owners, own = self._parts[part]["sentences"], sentences[mine] - self._first_sentence[part]
+            first[mine] = np.searchsorted(owners, own) + self._first_entry[part]
+            last[mine] = np.searchsorted(owners, own, side="right") + self._first_entry[part]
+        return first, last - first
 
     @cached_property
     def _compiled(self) -> _Index:
@@ -184,7 +206,8 @@ class SourceIndex:
             arrays = [part[name] for name in ("posting_sentences", "source_tokens", "source_offsets")]
             at = [array.ctypes.data for array in arrays]
             sizes = (len(arrays[2]) - 1, int(self._first_sentence[place]), len(arrays[1]))
-            parts[place] = _Part(*sizes, *at, None if removed is None else removed.ctypes.data)
+            owners = (len(part["sentences"]), int(self._first_entry[place]), part["sentences"].ctypes.data)
+            parts[place] = _Part(*sizes, *at, None if removed is None else removed.ctypes.data, *owners)
         self._compiled_parts = parts
         directories = (_Directory * 2)(
             *(_Directory(each.first.ctypes.data, each.places.ctypes.data) for each in (self._base, self._newer))
@@ -279,9 +302,10 @@ class SourceIndex:
 def _sound_arrays(segment: Segment) -> dict[str, Array]:
     """A segment's source tokens and postings. What would lead compiled code to other memory is refused."""
     offsets = segment.offsets("source_offsets")
-    arrays = {"source_tokens": segment.arrays["source_tokens"], "source_offsets": offsets}
+    tokens = segment.arrays["source_tokens"]
+    arrays = {"source_tokens": tokens, "source_offsets": offsets, "sentences": segment.owners()}
     if "posting_tokens" not in segment.arrays:
-        return {**arrays, **posting_arrays(arrays["source_tokens"], offsets)}
+        return {**arrays, **posting_arrays(tokens, offsets)}
     tokens, postings = segment.arrays["posting_tokens"], segment.offsets("posting_offsets")
     if (len(tokens) and not 0 <= tokens[0] <= tokens[-1] < MAX_TOKENS) or (np.diff(tokens) <= 0).any():
         raise segment.damaged("its postings are not those of tokens in order")

@@ -23,6 +23,9 @@ struct SourcePart {
     const int32_t* source_tokens;      // (tokens,)
     const int64_t* source_offsets;     // (sentences + 1,)
     const uint8_t* removed;            // (sentences,), or null where nothing was removed
+    int64_t entries;
+    int64_t first_entry;               // of all, in the store
+    const int32_t* owners;             // (entries,), the sentence of each, ascending
 };
 
 // Where the postings of a token are: in which part, from where to where.
@@ -353,5 +356,22 @@ bool knnmt_choose(const SourceIndex* index, const Choosing* choosing, int32_t so
         }
     }
     return sound;
+}
+
+// The entries of sentences, (count,), by their numbers in the store: of each its first, and how many it has; -1 for a
+// sentence that is none.
+void knnmt_entries_of(const SourceIndex* index, int64_t count, const int64_t* sentences, int64_t* first, int64_t* sizes) {
+    for (int64_t i = 0; i < count; ++i) {
+        const SourcePart* part = std::upper_bound(
+            index->parts, index->parts + index->part_count, sentences[i],
+            [](int64_t sentence, const SourcePart& other) { return sentence < other.first_sentence; }) - 1;
+        first[i] = -1;
+        sizes[i] = 0;
+        if (sentences[i] < 0 || part < index->parts || sentences[i] - part->first_sentence >= part->sentences) continue;
+        const int32_t own = static_cast<int32_t>(sentences[i] - part->first_sentence);
+        const auto [begin, end] = std::equal_range(part->owners, part->owners + part->entries, own);
+        first[i] = part->first_entry + (begin - part->owners);
+        sizes[i] = end - begin;
+    }
 }
 }

@@ -21,6 +21,7 @@ from knnmt.errors import DatastoreDamagedError
 from knnmt.native import library
 from knnmt.retrieval.cache import FIRST_CAPACITY, grown
 from knnmt.retrieval.open_store import Snapshot
+from knnmt.retrieval.own_entries import CompiledOwnEntries
 from knnmt.retrieval.statistics import Statistics
 
 _MOST_NEIGHBOURS = 256  # as in step.cpp
@@ -70,19 +71,27 @@ class CompiledSteps:
         self._use_counts = config.use_counts
         self._sums, self._steps = torch.zeros(sentences), torch.zeros(sentences)
         self._cache = None if config.cache is None else _CompiledCache(native, config.cache, self._k, sentences)
+        self._segments = config.segments
+        self._own: CompiledOwnEntries | None = None
 
     @classmethod
     def of(
         cls, store: Snapshot, config: RetrievalConfig, sentences: int, statistics: Statistics
     ) -> CompiledSteps | None:
-        """Steps with this store, or None: not built, not on the CPU, or too many neighbours."""
+        """Steps with this store, or None: not built, not on the CPU, too many neighbours, or keys in float32."""
         native = library()
+        if config.segments is not None and store.index.entries.key_dtype != torch.float16:
+            return None
         if native is None or store.device.type != "cpu" or config.k > _MOST_NEIGHBOURS:
             return None
         return cls(native, store, config, sentences, statistics)
 
     def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:
-        """Nothing of the sources is looked at."""
+        """Sentences that are searched in segments of their own get the entries of these."""
+        if self._segments is not None:
+            chosen = self._store.segment_entries(sources, self._segments)
+            with timing.stage("segments"):
+                self._own = CompiledOwnEntries(self._native, self._store.index.entries, chosen)
 
     def mix(self, states: Tensor, scores: Tensor, history: Tensor, told: int) -> Tensor:  # noqa: ARG002 - for gates
         """As `retriever.Steps` says."""
@@ -95,7 +104,10 @@ class CompiledSteps:
         statistics, first = self._statistics, self._first
         rows, sentences = len(states), len(self._sums)
         queries = self._store.project(states).contiguous()
-        if self._cache is None:
+        if self._own is not None:
+            distances_sq, ids = self._own.search(queries, self._k)
+            statistics.count(rows, rows, 0, first)
+        elif self._cache is None:
             distances_sq, ids = self._store.nearest(queries, self._k)
             statistics.count(rows, rows, 0, first)
         else:
@@ -123,6 +135,8 @@ class CompiledSteps:
         """Sentence i goes on as sentences[i] was."""
         rows = torch.tensor(sentences, dtype=torch.long)
         self._sums, self._steps = self._sums[rows], self._steps[rows]
+        if self._own is not None:
+            self._own.keep(sentences)
         if self._cache is not None:
             self._cache.keep(rows)
 

@@ -12,18 +12,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from knnmt import timing
 from knnmt.compression.pca import Projection
 from knnmt.config import FastConfig
+from knnmt.datastore.arrays import Array
 from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 from knnmt.index.base import Found
+from knnmt.index.covering import SourceIndex
 from knnmt.index.entries import Entries
 from knnmt.index.on_device import DeviceIndex
 from knnmt.index.store_index import IndexSnapshot, StoreIndex
-from knnmt.retrieval.fast import SentenceStores
 from knnmt.retrieval.neighbours import LogCounts, Neighbours
 from knnmt.retrieval.occurrences import SourceOccurrences
+from knnmt.retrieval.sentence_stores import SentenceStores
 
 UNIT_SAME_DISTANCE = 0.04  # between keys of length 1
 _SAMPLED = 256  # keys whose lengths are looked at
@@ -47,6 +50,7 @@ class Snapshot:
     projection: how queries are reduced, where the keys were
     same_distance: up to about which Euclidean distance a key is of the very same state: computed in other batches or in
         eight bits, a state of the shipped model lies 0.0003 to 0.03 of its length away from itself
+    earlier_sources: the source side of an earlier state, of which much may be taken over
     """
 
     number: int
@@ -58,6 +62,7 @@ class Snapshot:
     repeats: Tensor | None
     projection: Projection | None
     same_distance: float
+    earlier_sources: SourceIndex | None = None
 
     def signature(self) -> str:
         """What a published score must say of the store."""
@@ -103,7 +108,20 @@ class Snapshot:
     ) -> SentenceStores:
         """A small store for each of some sentences, from its tokens and the encoder's states of them, (tokens, dim)."""
         chosen = self.occurrences.entries_for(sources, states, fast)
-        return SentenceStores(self.index.entries, chosen, self.device)
+        return SentenceStores(self.index.entries, chosen, self.device, cosine=True)
+
+    @cached_property
+    def source_index(self) -> SourceIndex:
+        """The store's source side, for choosing segments; refused unless its segments have their source tokens."""
+        require_for_segments(self.store)
+        return SourceIndex(self.store.segments, self.earlier_sources)
+
+    def segment_entries(self, sources: Sequence[Sequence[int]], segments: int) -> list[Array]:
+        """For each source, by its token ids, the entries of the segments that cover it best: ascending ids, each once."""
+        with timing.stage("segments"):
+            found = self.source_index.choose([source[:-1] for source in sources], segments)  # the end is in all of them
+            entries = self.index.entries
+            return [entries.once(self.source_index.entries_of(mine)) for mine in found.sentences]
 
     def all_counts(self, merged: bool) -> Tensor | None:
         """(entries,), how many entries each stands for that say the same, or None where each is for itself.
@@ -152,9 +170,9 @@ class OpenStore:
         self.device = torch.device(device)
         self.index = StoreIndex(store, device, exact)
         self._refreshing = Lock()
-        self.snapshot = self._taken()
+        self.snapshot = self._taken(None)
 
-    def _taken(self) -> Snapshot:
+    def _taken(self, earlier: Snapshot | None) -> Snapshot:
         index = self.index.snapshot
         entries = index.entries
         if (part := index.clustered) is not None and not part.clusters.settled:
@@ -174,6 +192,7 @@ class OpenStore:
             repeats=repeats,
             projection=None if projection is None else projection.to(self.device),
             same_distance=UNIT_SAME_DISTANCE * _usual_length(entries),
+            earlier_sources=earlier and vars(earlier).get("source_index", earlier.earlier_sources),
         )
 
     def refresh(self) -> bool:
@@ -181,7 +200,7 @@ class OpenStore:
         with self._refreshing:
             changed = self.index.refresh()
             if changed:
-                self.snapshot = self._taken()
+                self.snapshot = self._taken(self.snapshot)
             return changed
 
     # What it shows now ------------------------------------------------------------------------------------------------
@@ -222,6 +241,15 @@ class OpenStore:
     @property
     def same_distance(self) -> float:
         return self.snapshot.same_distance
+
+
+def require_for_segments(store: Datastore) -> None:
+    """Refuse a store that lacks what retrieval by segment needs."""
+    if any("source_tokens" not in segment.arrays for segment in store.segments):
+        raise SettingError(
+            f"{store.path}: retrieval by segment needs the tokens of its sources, which this store was built without. "
+            "Build it again, or search it whole (--search whole)"
+        )
 
 
 def require_for_fast(store: Datastore) -> None:

@@ -18,9 +18,9 @@ from knnmt.engine.base import EncodedSources
 from knnmt.retrieval.cache import RetrievalCache
 from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances
 from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
-from knnmt.retrieval.fast import SentenceStores
 from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.open_store import UNIT_SAME_DISTANCE, Snapshot
+from knnmt.retrieval.sentence_stores import SentenceStores
 from knnmt.retrieval.statistics import Statistics
 from knnmt.retrieval.step import Combiner, Gate, SentenceSoFar, Step, with_step_combiner, with_step_gate
 
@@ -113,9 +113,12 @@ class PlainSteps:
         self._first = True
 
     def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:
-        """Sentences with Fast kNN-MT get their stores."""
+        """Sentences that are searched in entries of their own get these."""
         for group in self._groups:
             fast, store = group.config.fast, group.store
+            if (segments := group.config.segments) is not None:
+                chosen = store.segment_entries([sources[i] for i in group.sentences], segments)
+                group.stores = SentenceStores(store.index.entries, chosen, store.device)
             if fast is not None:
                 with timing.stage("fast"):
                     states = [encoded.states[i, : encoded.lengths[i]] for i in group.sentences]
@@ -188,7 +191,7 @@ class PlainSteps:
         config, store = group.config, group.store
         rows = len(queries)
         hits = torch.zeros(rows, dtype=torch.bool, device=queries.device)
-        if config.fast is not None:
+        if config.fast is not None or config.segments is not None:
             return self._in_own_store(group, queries, wanted), hits
         if wanted is None and config.cache is None:
             self._count(rows, rows, 0)

@@ -81,7 +81,7 @@ def steps_for(
         store, config = groups[0].store, groups[0].config
         of_ones_own = groups[0].gate is not None or groups[0].combiner is not None
         if not of_ones_own and config.fast is None and len(store.values):
-            if fixed and config.cache is None:  # a cache chooses the rows that search
+            if fixed and config.cache is None and config.segments is None:  # a cache chooses the rows that search
                 return RecordedRetrieval(store, config)
             if (compiled := CompiledSteps.of(store, config, sentences, statistics)) is not None:
                 return compiled

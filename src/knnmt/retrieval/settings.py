@@ -14,7 +14,7 @@ from enum import Enum
 from functools import cache
 from typing import Annotated, Any, Literal, TypedDict, Unpack, get_type_hints
 
-from knnmt.config import MOST_NEIGHBOURS, RetrievalConfig, check
+from knnmt.config import DEFAULT_SEGMENTS, MAX_SEGMENTS, MOST_NEIGHBOURS, RetrievalConfig, check
 
 
 class NotGiven(Enum):
@@ -176,6 +176,25 @@ class RetrievalSettings:
             str,
         ),
     ] = None
+    search: Annotated[
+        Literal["whole", "segments"] | None,
+        Description(
+            "whole: all entries of the store, by its index. segments: those of the segments that cover a source best, "
+            "exactly; the cost does not grow with the store.  [default: as the store's profile says, else whole]",
+            str,
+            choices=("whole", "segments"),
+        ),
+    ] = None
+    segments: Annotated[
+        int | None,
+        Description(
+            f"Search so many segments for each sentence.  [default: as the profile says, else {DEFAULT_SEGMENTS}]",
+            int,
+            metavar="N",
+            least=1,
+            most=MAX_SEGMENTS,
+        ),
+    ] = None
     fast: Annotated[
         bool | int | None,
         Description(
@@ -226,6 +245,8 @@ class RetrievalKeywords(TypedDict, total=False):
     gate: float | None
     forms: bool | None
     profile: str | RetrievalConfig | None
+    search: Literal["whole", "segments"] | None
+    segments: int | None
     fast: bool | int | None
     fast_candidates: int | None
     fast_any_token: bool | None

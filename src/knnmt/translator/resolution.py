@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from knnmt.config import CacheConfig, FastConfig, RetrievalConfig, check
+from knnmt.config import DEFAULT_SEGMENTS, CacheConfig, FastConfig, RetrievalConfig, check
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 from knnmt.fitting.calibration import Calibration
-from knnmt.retrieval.fast import UNTUNED
-from knnmt.retrieval.open_store import require_for_fast
+from knnmt.retrieval.open_store import require_for_fast, require_for_segments
 from knnmt.retrieval.profiles import FAST, Profiles
+from knnmt.retrieval.sentence_stores import UNTUNED
 from knnmt.retrieval.settings import RetrievalSettings
 
 _SAME = ("k", "interpolation_weight", "temperature", "use_counts", "forms")  # what whole settings call the same
@@ -57,7 +57,10 @@ def resolve(settings: RetrievalSettings, own: StoresOwn) -> RetrievalConfig:
         )
     same = {each: given[each] for each in _SAME if each in given}
     gate = given.get("gate", config.gate)
-    return replace(config, **same, cache=_cache(own, given, config.cache), gate=gate)
+    segments = _segments(given, config.segments)
+    if segments is not None:
+        require_for_segments(own.datastore)
+    return replace(config, **same, cache=_cache(own, given, config.cache), gate=gate, segments=segments)
 
 
 def named_by(settings: RetrievalSettings) -> set[str]:
@@ -97,6 +100,15 @@ def _fast(datastore: Datastore, given: Mapping[str, Any], start: RetrievalConfig
     fast = FastConfig(candidates, given.get("fast_any_token", start.fast.any_token))
     same = {each: given[each] for each in (*_SAME, "gate") if each in given}
     return replace(start, **same, fading=start.fading if fading else None, fast=fast)
+
+
+def _segments(given: Mapping[str, Any], before: int | None) -> int | None:
+    """How many segments each sentence is searched in, None for the whole store."""
+    search, segments = given.get("search"), given.get("segments")
+    check(search != "whole" or segments is None, f"search whole and segments {segments} do not go together: give one")
+    if search == "whole":
+        return None
+    return segments or before or (DEFAULT_SEGMENTS if search == "segments" else None)
 
 
 def _cache(own: StoresOwn, given: Mapping[str, Any], before: CacheConfig | None) -> CacheConfig | None:

@@ -29,7 +29,7 @@ _HELD_BYTES = 1 << 30
 class _Piece:
     """Some sentences of a batch, padded to the largest of their stores.
 
-    ids: (sentences, entries), -1 for padding; keys: (sentences, entries, dim) unit vectors, None where not held
+    ids: (sentences, entries), -1 for padding; keys: (sentences, entries, dim), None where not held
     asked: (sentences,), where in the batch each sentence is now, 0 for one that has left
     rows, places: of those that have not left, where they are here and in the batch
     """
@@ -60,6 +60,7 @@ class _Piece:
 class SentenceStores:
     """The stores of the sentences of a batch, each searched by the rows of its own sentence.
 
+    cosine: by unit vectors, as Fast kNN-MT has it, whose squared distance is 2 (1 - cosine)
     bytes: most memory that their keys take at a time
     """
 
@@ -68,12 +69,14 @@ class SentenceStores:
         entries: Entries,
         chosen: Sequence[Array],
         device: torch.device | str = "cpu",
+        cosine: bool = False,
         held_bytes: int | None = None,
         piece_bytes: int | None = None,
     ) -> None:
         """chosen: the entry ids of each sentence; held_bytes, piece_bytes: limits of memory, else by the device"""
         self._entries = entries
         self._device = torch.device(device)
+        self._cosine = cosine
         self._row_bytes = 4 * entries.dim
         self._piece_bytes = piece_bytes or _PIECE_BYTES[self._device.type]
         left = _room(self._device) if held_bytes is None else held_bytes
@@ -97,13 +100,14 @@ class SentenceStores:
 
         queries (sentences * width, dim)
         """
-        unit = functional.normalize(queries.float(), dim=-1).view(self._sentences, -1, queries.shape[1])
-        shape = (*unit.shape[:2], k)
+        asked = functional.normalize(queries.float(), dim=-1) if self._cosine else queries.float()
+        asked = asked.view(self._sentences, -1, queries.shape[1])
+        shape = (*asked.shape[:2], k)
         distances_sq = torch.full(shape, float("inf"), device=queries.device)
         ids = torch.full(shape, -1, dtype=torch.long, device=queries.device)
         with timing.stage("search"):
             for piece in self._pieces:
-                best, found = self._search(piece, unit[piece.asked], k)
+                best, found = self._search(piece, asked[piece.asked], k)
                 distances_sq[piece.places], ids[piece.places] = best[piece.rows], found[piece.rows]
         return distances_sq.view(-1, k), ids.view(-1, k)
 
@@ -116,7 +120,8 @@ class SentenceStores:
         for begin in range(0, columns, max(1, step)):
             ids = piece.ids[:, begin : begin + step]
             keys = self._keys_of(ids.cpu()) if piece.keys is None else piece.keys
-            distances_sq = (2 - 2 * torch.bmm(queries, keys.mT)).clamp_(min=0)
+            lengths_sq = queries.square().sum(2)[:, :, None] + keys.square().sum(2)[:, None]
+            distances_sq = torch.baddbmm(lengths_sq, queries, keys.mT, alpha=-2).clamp_(min=0)
             distances_sq = distances_sq.masked_fill_((ids < 0)[:, None], float("inf")).flatten(0, 1)
             near, places = smallest(distances_sq, k)
             near_ids = ids.repeat_interleave(width, 0).gather(1, places)
@@ -125,11 +130,13 @@ class SentenceStores:
         return distances_sq.view(sentences, width, k), ids.view(sentences, width, k)
 
     def _keys_of(self, ids: Tensor) -> Tensor:
-        """Unit keys (sentences, entries, dim) of ids on the host; those of padding hold no meaning."""
+        """Keys (sentences, entries, dim) of ids on the host; those of padding hold no meaning."""
         stored = torch.empty((ids.numel(), self._entries.dim), dtype=self._entries.key_dtype)
         self._entries.gather(ids.clamp(min=0).flatten(), stored)
         keys = stored.to(self._device).float()
-        return functional.normalize(keys, dim=-1, out=keys).view(*ids.shape, self._entries.dim)
+        if self._cosine:
+            functional.normalize(keys, dim=-1, out=keys)
+        return keys.view(*ids.shape, self._entries.dim)
 
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i goes on as sentences[i] was; those not named have left the batch."""
