@@ -183,8 +183,8 @@ class RetrievalConfig:
     use_counts: after merging, let an entry weigh as much as the entries it stands for
     gate: α; the store's gate predicts λ, and steps where that is at most α are not searched; None for no gate
     fast: search each sentence in a small store of its own; None searches the whole store
-    segments: N; search each sentence in the N segments of the memory that cover its source best; None searches the whole
-        store
+    segments: search each sentence in so many segments of the memory, those that cover its source best; None searches
+        the whole store
     forms: give the model the source that the memory holds where a text differs from it in a final mark, capitals or
         white space only
     """
@@ -224,8 +224,8 @@ class RetrievalConfig:
             )
             check(
                 self.gate is None and self.cache is None and self.fast is None,
-                "gate, cache and fast are for search of the whole store; with segments each sentence has entries of its "
-                "own: leave them out, or search the whole store",
+                "gate, cache and fast are for search of the whole store, and with segments each sentence has entries of "
+                "its own: leave them out, or search the whole store",
             )
 
     @property

@@ -91,6 +91,7 @@ def test_it_is_the_choice_of_the_definition(compiled: bool, seed: int, size: int
         for a, b in pairwise(bounds)
     ]
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(covering, "POSTINGS", 10_000)  # whatever holds a token is looked at
         if not compiled:
             patch.setattr(covering, "library", lambda: None)
         found = SourceIndex(segments).choose(asked, count)
@@ -118,7 +119,7 @@ def test_the_postings_that_are_read_are_bounded(way: str, monkeypatch: pytest.Mo
     sources = [[1, 2, 3] for _ in range(500)]
     sources[123] = [1, 7, 3]
     sources[321] = [1, 2, 7]
-    monkeypatch.setattr(covering, "MAX_POSTINGS", 100)
+    monkeypatch.setattr(covering, "POSTINGS", 25)
     found = SourceIndex([segment_of(sources)]).choose([[1, 2, 7]], 4)
     assert found.sentences.tolist() == [[321, 123, -1, -1]], way
     assert found.by_one.tolist() == pytest.approx([1.0])

@@ -1,6 +1,6 @@
 """Choosing the segments of a memory that cover a source: retrieval by segment, before decoding.
 
-1. The source's tokens, rarest first, propose the sentences that hold them, as far as `MAX_POSTINGS` postings go. A
+1. The source's tokens, rarest first, propose the sentences that hold them, as far as the postings go that may be read. A
    sentence counts the idf of each proposing token that it holds. The best are ranked as BM25 does, by length too.
 2. Of the best, one after the other is chosen: the one with the largest sum of the weights of the source's n-grams (n up
    to 4, weight: the sum of its tokens' idf times √n) that it holds, times (10 + length)^-0.3. The weights of what it
@@ -25,7 +25,7 @@ from knnmt.datastore.segment import MAX_TOKENS, Segment
 from knnmt.errors import DatastoreDamagedError
 from knnmt.native import library
 
-MAX_POSTINGS = 25_000  # read for a source; the rarest token's are read in any case
+POSTINGS = 400  # read for each sentence that is chosen; the rarest token's are read in any case
 MAX_PROPOSED = 1024  # sentences that are ranked by length, too
 CANDIDATES = 6  # for each sentence that is chosen
 MIN_CANDIDATES = 384
@@ -165,7 +165,7 @@ class SourceIndex:
         offsets = np.cumsum([0, *map(len, sources)]).astype(np.int64)
         sentences = np.empty((len(sources), count), np.int64)
         covered = np.empty((len(sources), 2), np.float32)
-        choosing = _Choosing(count, candidates, max(MAX_PROPOSED, candidates), MAX_POSTINGS)
+        choosing = _Choosing(count, candidates, max(MAX_PROPOSED, candidates), POSTINGS * count)
         places = (ctypes.c_void_p(array.ctypes.data) for array in (tokens, offsets, sentences, covered))
         sound = native.knnmt_choose(
             ctypes.byref(self._compiled), ctypes.byref(choosing), len(sources), torch.get_num_threads(), *places
@@ -221,7 +221,7 @@ class SourceIndex:
     def _choose(self, source: list[int], count: int, candidates: int) -> tuple[list[int], tuple[float, float]]:
         """The same for one source: numbers of sentences, -1 where there are no more, and what they cover."""
         weights = {token: self._idf(token) for token in source if 0 <= token < self._vocabulary}
-        proposed = self._propose(weights, max(MAX_PROPOSED, candidates))[:candidates]
+        proposed = self._propose(weights, max(MAX_PROPOSED, candidates), POSTINGS * count)[:candidates]
         grams: dict[tuple[int, ...], float] = {}
         for n in range(1, ORDERS + 1):
             for first in range(len(source) - n + 1):
@@ -257,12 +257,12 @@ class SourceIndex:
         held = float(self._postings[token])
         return float(np.log(1 + (max(self.sentences - held, 0.0) + 0.5) / (held + 0.5)))
 
-    def _propose(self, weights: dict[int, float], most: int) -> Array:
+    def _propose(self, weights: dict[int, float], most: int, postings: int) -> Array:
         """About so many sentences with the most of the rare tokens, ranked with their lengths."""
         rarest = sorted(weights, key=lambda token: (self._postings[token], token))
         read, numbers, scores = 0, [np.empty(0, np.int64)], [np.empty(0, np.float32)]
         for token in rarest:
-            if read and read + self._postings[token] > MAX_POSTINGS:
+            if read and read + self._postings[token] > postings:
                 break
             read += int(self._postings[token])
             mine = self._sentences_with(token)

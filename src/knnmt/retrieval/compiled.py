@@ -86,7 +86,7 @@ class CompiledSteps:
             return None
         return cls(native, store, config, sentences, statistics)
 
-    def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:
+    def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:  # noqa: ARG002 - for fast
         """Sentences that are searched in segments of their own get the entries of these."""
         if self._segments is not None:
             chosen = self._store.segment_entries(sources, self._segments)

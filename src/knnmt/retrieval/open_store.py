@@ -117,10 +117,16 @@ class Snapshot:
         return SourceIndex(self.store.segments, self.earlier_sources)
 
     def segment_entries(self, sources: Sequence[Sequence[int]], segments: int) -> list[Array]:
-        """For each source, by its token ids, the entries of the segments that cover it best: ascending ids, each once."""
+        """For each source, by its token ids, the entries of the segments that cover it best: ascending ids, each once.
+
+        Of a store that has no more segments, all.
+        """
+        entries = self.index.entries
+        if segments >= self.store.manifest.live_sentences:
+            every = np.arange(entries.entries) if entries.live is None else np.flatnonzero(entries.live.numpy())
+            return [every] * len(sources)
         with timing.stage("segments"):
-            found = self.source_index.choose([source[:-1] for source in sources], segments)  # the end is in all of them
-            entries = self.index.entries
+            found = self.source_index.choose([source[:-1] for source in sources], segments)  # all have the same end
             return [entries.once(self.source_index.entries_of(mine)) for mine in found.sentences]
 
     def all_counts(self, merged: bool) -> Tensor | None:

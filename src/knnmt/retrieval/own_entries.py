@@ -1,4 +1,4 @@
-"""A sentence's own entries in compiled code: what `sentence_stores.SentenceStores` searches, on a CPU with keys in float16."""
+"""A sentence's own entries in compiled code, for keys in float16: the search of `sentence_stores.SentenceStores`."""
 
 from __future__ import annotations
 
