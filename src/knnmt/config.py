@@ -224,8 +224,8 @@ class RetrievalConfig:
             )
             check(
                 self.gate is None and self.cache is None and self.fast is None,
-                "gate, cache and fast are for search of the whole store, and with segments each sentence has entries of "
-                "its own: leave them out, or search the whole store",
+                "gate, cache and fast are for search of the whole store, and with segments each sentence has entries "
+                "of its own: leave them out, or search the whole store",
             )
 
     @property

@@ -1,6 +1,6 @@
 """Choosing the segments of a memory that cover a source: retrieval by segment, before decoding.
 
-1. The source's tokens, rarest first, propose the sentences that hold them, as far as the postings go that may be read. A
+1. The source's tokens, rarest first, propose the sentences that hold them, as far as a limit of postings goes. A
    sentence counts the idf of each proposing token that it holds. The best are ranked as BM25 does, by length too.
 2. Of the best, one after the other is chosen: the one with the largest sum of the weights of the source's n-grams (n up
    to 4, weight: the sum of its tokens' idf times √n) that it holds, times (10 + length)^-0.3. The weights of what it
