@@ -21,7 +21,7 @@ from datastore_pairs import some_pairs
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore import building, slices
 from knnmt.datastore.arrays import Array
-from knnmt.datastore.building import BuildConfig, Progress, build
+from knnmt.datastore.building import BuildConfig, EntryProgress, build
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreExistsError, InputError, SettingError, StorageError
@@ -97,7 +97,7 @@ def test_pairs_too_long_for_the_model_are_counted(tmp_path: Path, tiny: Transfor
     assert result.manifest.sentences == 3
 
 
-def stop_after(count: int) -> Progress:
+def stop_after(count: int) -> EntryProgress:
     """Ctrl-C, once that many pairs are done."""
 
     def progress(pairs: int, entries: int) -> None:

@@ -8,7 +8,7 @@ from typing import Self
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore import store
-from knnmt.datastore.building import BuildConfig, Progress, no_progress
+from knnmt.datastore.building import BuildConfig, EntryProgress, no_progress
 from knnmt.engine.base import Engine, State
 
 
@@ -22,7 +22,7 @@ class Datastore(store.Datastore):
         pairs: Iterable[SegmentPair],
         engine: Engine[State],
         config: BuildConfig | None = None,
-        progress: Progress = no_progress,
+        progress: EntryProgress = no_progress,
         make_index: bool = True,
     ) -> Self:
         """Build a new store from pairs and open it; `knnmt.datastore.building` says how, and counts what it drops.

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, Literal, TypedDict
 
-from knnmt.compression.pca import Projection
+from knnmt.compression.pca import KeyProjection
 from knnmt.config import CacheConfig, FastConfig, OpenStores, RetrievalConfig, check
 from knnmt.datastore.manifest import Manifest, read_manifest
 from knnmt.datastore.settings import settings_changed
@@ -257,7 +257,7 @@ class Memories:
         known = Calibration.of(opened.store.path)
         if known is not None:
             return known
-        if Projection.of(opened.store) is not None:
+        if KeyProjection.of(opened.store) is not None:
             return Calibration.unknown()  # an estimate needs the model's states, which its keys are not any more
         held_out = sample(opened.index.entries, _FEW_SENTENCES)
         estimated = calibrate(held_out, held_out.search(opened.index, DEFAULT_K), self._engine)
