@@ -11,7 +11,7 @@ import stat
 from io import BufferedReader
 from pathlib import Path
 
-MOST_BYTES = 1 << 28  # of a file that is read whole, unless told otherwise
+MAX_BYTES = 1 << 28  # of a file that is read whole, unless told otherwise
 
 
 def open_regular(path: Path, links: bool = False) -> BufferedReader:
@@ -32,7 +32,7 @@ def open_regular(path: Path, links: bool = False) -> BufferedReader:
     return os.fdopen(descriptor, "rb")
 
 
-def read_regular(path: Path, most_bytes: int = MOST_BYTES, links: bool = False) -> bytes:
+def read_regular(path: Path, most_bytes: int = MAX_BYTES, links: bool = False) -> bytes:
     """A regular file's content; an OSError where something else is there, or more than `most_bytes`."""
     with open_regular(path, links) as file:
         size = os.fstat(file.fileno()).st_size

@@ -73,7 +73,7 @@ def test_so_they_do_with_an_index_of_faiss(
     def milliseconds(index: object, *_: Any) -> dict[int, float]:
         return dict.fromkeys((5, 40, 80), 9.0 if isinstance(index, ExactIndex) else 1.0)
 
-    monkeypatch.setattr(index_choice, "_SMALL", 10)
+    monkeypatch.setattr(index_choice, "_MAX_EXACT_ENTRIES", 10)
     monkeypatch.setattr(index_choice, "milliseconds_per_batch", milliseconds)
     by_command = built_by_command(memory, tiny_checkpoint, tmp_path / "a" / "s")
     made = Datastore.build(tmp_path / "b" / "s", pairs_of(memory), own_engine(str(tiny_checkpoint)))

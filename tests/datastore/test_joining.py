@@ -107,7 +107,7 @@ def test_counts_of_changes_are_those_of_the_change(tiny: TransformerEngine, tmp_
 def test_segments_stay_few_and_each_is_seldom_written_again(
     tiny: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joining, "LARGEST", 1000)
+    monkeypatch.setattr(joining, "MAX_JOINED_ENTRIES", 1000)
     written: list[int] = []
 
     def noted(directory: Path, name: str, arrays: dict[str, Array]) -> Any:

@@ -163,7 +163,7 @@ def test_the_index_learns_what_was_held_out_even_if_interrupted_before(
 ) -> None:
     faiss_or_skip()
     monkeypatch.setattr(adapting, "prepare", lambda store, *_, **__: build_index(store, "ivf-flat"))
-    monkeypatch.setattr("knnmt.index.saved._FELT", 1)
+    monkeypatch.setattr("knnmt.index.saved._MIN_FELT_ENTRIES", 1)
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt

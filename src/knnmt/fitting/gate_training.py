@@ -25,7 +25,7 @@ from knnmt.retrieval.ngrams import ORDERS, NgramCounts
 from knnmt.retrieval.open_store import OpenStore
 
 _ROWS = 512
-_LEAST = 1e-30
+_MIN_PROBABILITY = 1e-30
 _FIRST_DECAY, _SECOND_DECAY = 0.9, 0.999
 _WEIGHTS = torch.arange(0, 1, 0.05, dtype=torch.float64)
 
@@ -214,7 +214,7 @@ def _fit(
     network: GateNetwork, training: GateText, validation: GateText, config: GateConfig, hear: Callable[[Epoch], None]
 ) -> list[Epoch]:
     """Train a network, and leave it as it was after the best epoch."""
-    base, knn = (each.clamp(min=_LEAST).log().float() for each in (training.base, training.knn))
+    base, knn = (each.clamp(min=_MIN_PROBABILITY).log().float() for each in (training.base, training.knn))
     adam = Adam(list(network.parameters()), config.learning_rate)
     epochs: list[Epoch] = []
     best, best_state = Epoch(0, float("inf"), float("inf")), network.state_dict()

@@ -21,7 +21,7 @@ from knnmt.index.progress import Bars, no_bars
 from knnmt.index.saved import MISSING, build_index, revise_index, save_index
 
 CANDIDATES = ("pq4", "rabitq")
-_SMALL = 8_192  # entries that are searched exactly in no time
+_MAX_EXACT_ENTRIES = 8_192  # entries that are searched exactly in no time
 _DECIDING = BATCHES[1]
 _PARTS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 4.0)  # of the kind's own settings
 
@@ -146,7 +146,7 @@ class Chooser:
     def _worth_trying(self, kinds: Sequence[str] | None) -> list[str]:
         if kinds is not None:
             return [kind_named(kind).name for kind in kinds if kind != EXACT]
-        return list(CANDIDATES) if self._entries.entries > _SMALL else []
+        return list(CANDIDATES) if self._entries.entries > _MAX_EXACT_ENTRIES else []
 
     def _exact(self) -> Candidate:
         milliseconds = milliseconds_per_batch(self._exact_index, self._queries.queries, self._k)

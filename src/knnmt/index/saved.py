@@ -39,9 +39,9 @@ MISSING = "missing"  # in the fidelity of exact search that nobody chose: the pa
 _SCRATCH = "written.faiss"
 # Every name that is written below `indexes/`, with what it is called before it is whole; the record and lock aside.
 _FILES = rf"[a-z0-9-]+-g\d+-[0-9a-f]{{12}}\.faiss|written\.faiss|\.(written\.faiss|index\.json){SCRATCH}"
-_FELT = 10_000  # entries newer than an index, from which exact search of them takes its time
-_TURNS = 3  # to save an index of a store that changes meanwhile; the last one is of an earlier state then
-_GROWTH = 0.5  # of the entries it was trained on, how many more it takes before it is better trained anew
+_MIN_FELT_ENTRIES = 10_000  # entries newer than an index, from which exact search of them takes its time
+_MAX_TURNS = 3  # to save an index of a store that changes meanwhile; the last one is of an earlier state then
+_MAX_GROWTH = 0.5  # of the entries it was trained on, how many more it takes before it is better trained anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def lags(store: Datastore) -> bool:
     if saved is None or saved.kind == EXACT:
         return False
     names = [segment.record.stored.sha256 for segment in store.segments]
-    return not saved.fits(names) or store.entries - saved.entries > _FELT
+    return not saved.fits(names) or store.entries - saved.entries > _MIN_FELT_ENTRIES
 
 
 def update_index(store: Datastore, progress: Progress = unheard) -> SavedIndex | None:
@@ -192,7 +192,7 @@ def update_index(store: Datastore, progress: Progress = unheard) -> SavedIndex |
             return saved
         entries = Entries(store)
         names = entries.segment_names()
-        if not saved.fits(names) or entries.entries > (1 + _GROWTH) * saved.trained_entries:
+        if not saved.fits(names) or entries.entries > (1 + _MAX_GROWTH) * saved.trained_entries:
             return _build(store, directory, saved.kind, saved.settings, saved.seed, progress)
         if len(saved.covers) == len(names):
             return saved
@@ -238,7 +238,7 @@ def _save(store: Datastore, directory: Path, index: FaissIndex, saved: SavedInde
     Additions may have joined segments that it was made of. Their entries are the same, but have others in one segment
     with them: those are taken in, too. That is seldom needed twice, for what a record names is not joined.
     """
-    for _ in range(_TURNS):
+    for _ in range(_MAX_TURNS):
         now = Entries(Datastore.open(store.path))
         if _is_joined(index.entries, now):
             index.add(now)

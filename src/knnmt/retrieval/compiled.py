@@ -21,7 +21,7 @@ from knnmt.retrieval.cache import FIRST_CAPACITY, grown
 from knnmt.retrieval.open_store import Snapshot
 from knnmt.retrieval.statistics import Statistics
 
-_MOST_NEIGHBOURS = 256  # as in step.cpp
+_MAX_NEIGHBOURS = 256  # as in step.cpp
 
 
 class _Cache(ctypes.Structure):
@@ -69,7 +69,7 @@ class CompiledSteps:
     def of(cls, store: Snapshot, config: RetrievalConfig, sentences: int) -> CompiledSteps | None:
         """Steps with this store, or None: not built, not on the CPU, too many neighbours, or nothing to find."""
         native = library()
-        if native is None or store.device.type != "cpu" or config.k > _MOST_NEIGHBOURS or not len(store.values):
+        if native is None or store.device.type != "cpu" or config.k > _MAX_NEIGHBOURS or not len(store.values):
             return None
         return cls(native, store, config, sentences)
 

@@ -36,7 +36,7 @@ from knnmt.retrieval.ngrams import ORDERS, NgramCounts
 FILE = "gate.safetensors"
 VERSION = 1
 WIDTH, LAYERS, DROPOUT = 128, 4, 0.2
-_TELLING = 2048  # tokens of the vocabulary whose order tells rows apart; all of them would take ten times as long
+_ORDERED_TOKENS = 2048  # of the vocabulary, whose order tells rows apart; all of them would take ten times as long
 FEATURES = ("confidence", "entropy", "ngrams")  # beside the decoder state, which is always there
 
 
@@ -322,7 +322,7 @@ class RandomGate:
     def __call__(
         self, representations: Tensor, log_probabilities: Tensor, history: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        likeliest = log_probabilities[:, :_TELLING].topk(4, dim=1).indices
+        likeliest = log_probabilities[:, :_ORDERED_TOKENS].topk(4, dim=1).indices
         searched = _chance(torch.cat([likeliest, history], dim=1), self.seed) < self.rate
         if self.predicted is None:
             return searched, None
