@@ -12,7 +12,6 @@ import json
 import math
 import mmap
 import os
-import resource
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -105,6 +104,10 @@ def map_file(path: Path, size: int | None = None) -> Buffer:
 
 @cache
 def _allow_many_files() -> None:
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -148,7 +148,7 @@ def new_store(store: Path, suffix: str) -> Iterator[Path]:
         require_directory(directory)
     with storage_errors(making):
         (making / SEGMENTS).mkdir(parents=True, exist_ok=True)
-    with writer_lock(making):
+    with writer_lock(making, moves=True):
         require_free(store)
         yield making
 

@@ -108,7 +108,7 @@ class Chooser:
         """
         to_try = self._worth_trying(kinds)
         only = kinds[0] if kinds is not None and len(kinds) == 1 else None
-        limit_bytes = _half_of_memory() if target.memory_bytes is None else target.memory_bytes
+        limit_bytes = memory_of_machine() // 2 if target.memory_bytes is None else target.memory_bytes
         exact = self._exact()
         hear(exact)
         measured, notes = [exact], []
@@ -203,5 +203,9 @@ def _reason(chosen: Candidate, exact: Candidate, target: Target, only: str | Non
     return "; ".join([reason, *notes])
 
 
-def _half_of_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+def memory_of_machine() -> int:
+    """In bytes; where the system cannot be asked, what is usual."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 34

@@ -23,7 +23,14 @@ import torch
 from knnmt.config import check
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import INDEX_RECORD, INDEXES, StoredFile, checksum
-from knnmt.datastore.publication import SCRATCH, clear_files, publish_file, require_directory, storage_errors
+from knnmt.datastore.publication import (
+    SCRATCH,
+    clear_files,
+    publish_file,
+    put_in_place,
+    require_directory,
+    storage_errors,
+)
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, DatastoreVersionError, MissingDependencyError, SettingError
 from knnmt.index.entries import Entries, shared_beginning
@@ -261,7 +268,7 @@ def _write(directory: Path, index: FaissIndex, saved: SavedIndex) -> SavedIndex:
     sha256 = index.write(scratch)
     stored = StoredFile(f"{saved.kind}-g{saved.generation}-{sha256[:12]}.faiss", scratch.stat().st_size, sha256)
     with storage_errors(scratch):
-        scratch.replace(directory / stored.file)
+        put_in_place(scratch, directory / stored.file)
     covers = tuple(index.entries.segment_names())
     saved = replace(saved, covers=covers, entries=index.covered, stored=stored)
     _publish(directory, saved)

@@ -83,7 +83,7 @@ class SystemProcess:
         try:
             self._requests.write(json.dumps({"texts": list(texts), "batch_size": batch_size}) + "\n")
             self._requests.flush()
-        except BrokenPipeError:
+        except OSError:  # a broken pipe, which Windows calls an invalid argument
             raise self._stopped() from None
         return Answer(**self._read())
 
