@@ -14,15 +14,17 @@ from conftest import ROOT
 
 LIGHT_CORE = """
 import sys
+from importlib.machinery import PathFinder
 allowed = {"torch", "numpy", "safetensors", "tokenizers", "torchgen", "knnmt",
            # what torch itself brings
            "typing_extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "filelock"}
-class Block:
-    def find_spec(self, name, path=None, target=None):
+class Light(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
         top = name.partition(".")[0]
-        if top not in allowed and top not in sys.stdlib_module_names and not top.startswith("_"):
-            raise ModuleNotFoundError(f"blocked: {name}", name=name)
-sys.meta_path.insert(0, Block())
+        found = top in allowed or top in sys.stdlib_module_names or top.startswith("_")
+        return PathFinder.find_spec(name, path, target) if found else None
+sys.meta_path[:] = [Light if each is PathFinder else each for each in sys.meta_path]
 import knnmt
 print(knnmt.__file__)
 print(knnmt.Translator(device="cpu").translate("Guten Morgen!").text)
@@ -42,8 +44,8 @@ opened = OpenStore(knnmt.Datastore.build(Path(sys.argv[2]) / "own", pairs[:4], t
 config = tune(develop(translator.engine, opened, pairs[4:]).positions()).fading.fading
 print(beam_states(translator, opened, config, ["Das ist Satz 9."]).states.shape[1])
 from knnmt.fitting.gate_training import GateConfig, gate_text, train_gate
-texts = [gate_text(translator.engine, opened, some, config, None, ("confidence",)) for some in (pairs[4:5], pairs[5:])]
-train_gate(opened, *texts, config, None, GateConfig(epochs=1)).gate.write(opened.store.path)
+texts = [gate_text(translator.engine, opened, some, config, ("confidence",)) for some in (pairs[4:5], pairs[5:])]
+train_gate(opened, *texts, config, GateConfig(epochs=1)).gate.write(opened.store.path)
 print(translator.memories.retrieval(opened.store, {"gate": 0.5}).config.signature())
 """
 

@@ -21,7 +21,6 @@ from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, DatastoreError, KnnmtError
 from knnmt.index.store_index import StoreIndex
-from knnmt.retrieval.ngrams import NgramCounts
 from knnmt.translator.explanation import explain
 from knnmt.translator.translator import Translator
 
@@ -58,7 +57,6 @@ def outcomes(store: Path, translator: Translator) -> list[str]:
         for use in (
             lambda: [opened.entry(number) for number in range(opened.entries)],
             lambda: opened.export(store.with_name("exported.tsv")),
-            lambda: NgramCounts(opened),
             lambda: StoreIndex(opened).search(torch.zeros(3, opened.manifest.dim), 4),
             lambda: reduce(opened, store.with_name("reduced"), 4),
         ):

@@ -19,7 +19,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, DatastoreLockedError, DatastoreVersionError, KnnmtError, SettingError
 from knnmt.index.entries import Entries
 from knnmt.index.kinds import KINDS, SearchSettings
-from knnmt.index.saved import SavedIndex, build_index, open_saved, read_saved, revise_index, update_index
+from knnmt.index.saved import SavedIndex, build_index, open_saved, read_saved, update_index
 
 faiss_or_skip()
 QUERIES = torch.from_numpy(clustered(20, seed=9))
@@ -78,16 +78,14 @@ def test_a_kind_that_does_not_exist_changes_nothing(store: Datastore) -> None:
     assert files(store) == {"lock", "index.json", file_of(saved)}
 
 
-def test_settings_and_fidelity_can_be_revised(store: Datastore) -> None:
-    assert revise_index(store, SearchSettings(1, 1)) is None
+def test_other_settings_and_what_is_known_of_them_leave_the_file(store: Datastore) -> None:
     saved = build_index(store, "rabitq")
-    revise_index(store, fidelity={"recall": 0.98, "k": 8})
-    revise_index(store, SearchSettings(probes=3, candidates=40))
-    revised = read_saved(store)
-    assert revised is not None
-    assert revised.fidelity == {"recall": 0.98, "k": 8}
-    assert revised.settings == SearchSettings(probes=3, candidates=40)
-    assert revised.stored == saved.stored
+    known = {"recall": 0.98, "k": 8}
+    build_index(store, "rabitq", SearchSettings(probes=3, candidates=40), fidelity=known)
+    again = read_saved(store)
+    assert again is not None
+    assert (again.fidelity, again.settings) == (known, SearchSettings(probes=3, candidates=40))
+    assert again.stored == saved.stored
 
 
 def test_building_holds_up_no_change_of_the_store_but_another_index(store: Datastore) -> None:
@@ -104,9 +102,8 @@ def test_building_holds_up_no_change_of_the_store_but_another_index(store: Datas
 
 
 def test_a_small_addition_is_added_without_training_again(store: Datastore, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = build_index(store, "ivf-flat", SearchSettings(500, 0))
+    first = build_index(store, "ivf-flat", SearchSettings(500, 0), fidelity={"recall": 1.0})
     assert update_index(store) == first
-    revise_index(store, fidelity={"recall": 1.0})
     append_keys(store.path, clustered(100, seed=2))
     before = open_saved(store, first, Entries(store))._centres
     monkeypatch.setattr("knnmt.index.faiss_index.train_centres", lambda *_: pytest.fail("trained again"))
@@ -133,8 +130,7 @@ def test_many_small_additions_come_to_a_large_one(store: Datastore) -> None:
 
 def test_an_index_of_a_compacted_store_is_stale_and_built_anew(store: Datastore) -> None:
     settings = SearchSettings(500, 0)
-    first = build_index(store, "ivf-flat", settings, seed=4)
-    revise_index(store, fidelity={"recall": 1.0})
+    first = build_index(store, "ivf-flat", settings, seed=4, fidelity={"recall": 1.0})
     store.remove(lambda pair: pair.origin.startswith("part0#1"))
     assert first.fits(Entries(store).segment_names())
     store.compact()

@@ -34,7 +34,7 @@ def train_gate(
     features: Annotated[
         str,
         typer.Option(
-            help="What the gate sees beside the decoder state: confidence, entropy, ngrams, with commas between them; "
+            help="What the gate sees beside the decoder state: confidence, entropy, with a comma between them; "
             "an empty text for the state alone. Entropy makes every step dearer."
         ),
     ] = "confidence",
@@ -79,7 +79,7 @@ def train_gate(
 
         knnmt train-gate projekt.store --dev probe.tsv
 
-        knnmt train-gate projekt.store --dev probe.tsv --features confidence,ngrams --l1 0.2
+        knnmt train-gate projekt.store --dev probe.tsv --features confidence,entropy --l1 0.2
 
         knnmt translate -d projekt.store --gate 0.25 handbuch.de.txt
     """
@@ -96,7 +96,6 @@ def train_gate(
         from knnmt.fitting.gate_training import GateConfig, gate_text
         from knnmt.fitting.gate_training import train_gate as train
         from knnmt.retrieval.gate import FILE, earlier_like
-        from knnmt.retrieval.ngrams import NgramCounts
         from knnmt.translator.memories import resolve, warn_if_slow
     named = tuple(filter(None, map(str.strip, features.split(","))))
     config = GateConfig(named, epochs, l1=l1, seed=seed)
@@ -106,21 +105,18 @@ def train_gate(
         warn_if_slow(memory.opened)
         asked = {"k": k, "temperature": temperature, "profile": profile}
         retrieval = replace(resolve(memory, asked), cache=None, gate=None)
-        counts = NgramCounts(memory.opened.store, translator.engine.device) if "ngrams" in config.features else None
         parts = []
         for some in (teaching, validating, *([] if all_dev else [text.reported])):
             with counter("forcing", lambda some=some: 2 * len(some), "pairs passed") as progress:  # type: ignore[misc]
                 parts.append(
-                    gate_text(
-                        translator.engine, memory.opened, some, retrieval, counts, config.features, progress=progress
-                    )
+                    gate_text(translator.engine, memory.opened, some, retrieval, config.features, progress=progress)
                 )
         training, validation, reported = parts[0], parts[1], parts[-1]
         typer.echo(
             f"positions   {len(training):,} teach, {len(validation):,} validate, {len(reported):,} are reported; "
             f"k {retrieval.k}, T {retrieval.temperature:.4g}\n\nepoch  training  validation"
         )
-        trained = train(memory.opened, training, validation, retrieval, counts, config, _say)
+        trained = train(memory.opened, training, validation, retrieval, config, _say)
         before = earlier_like(trained.gate, opened)
         stays = _report(trained, reported, before)
         if stays:

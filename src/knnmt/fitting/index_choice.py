@@ -18,7 +18,7 @@ from knnmt.index.exact import ExactIndex
 from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.kinds import EXACT, KINDS, SearchSettings, kind_named
 from knnmt.index.progress import Bars, no_bars
-from knnmt.index.saved import MISSING, build_index, revise_index, save_index
+from knnmt.index.saved import MISSING, build_index, save_index
 
 CANDIDATES = ("pq4", "rabitq")
 _MAX_EXACT_ENTRIES = 8_192  # entries that are searched exactly in no time
@@ -173,9 +173,9 @@ class Chooser:
     def _save(self, chosen: Candidate, missing: MissingDependencyError | None) -> None:
         known = {**asdict(chosen.fidelity), "k": self._k}
         if chosen.kind == EXACT:
-            build_index(self._store, EXACT, chosen.settings)
-            if missing is not None:  # nobody chose it, and whoever installs the package can be told of it
-                revise_index(self._store, fidelity={**known, MISSING: missing.package})
+            # Where a package is missing nobody chose it, and whoever installs that can be told of it.
+            said = {} if missing is None else {**known, MISSING: missing.package}
+            build_index(self._store, EXACT, chosen.settings, fidelity=said)
         else:
             index = self._built[chosen.kind]
             index.settings = chosen.settings

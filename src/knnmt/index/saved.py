@@ -153,12 +153,20 @@ def open_saved(store: Datastore, saved: SavedIndex, entries: Entries) -> FaissIn
 
 
 def build_index(
-    store: Datastore, kind: str, settings: SearchSettings | None = None, seed: int = 0, progress: Progress = unheard
+    store: Datastore,
+    kind: str,
+    settings: SearchSettings | None = None,
+    seed: int = 0,
+    progress: Progress = unheard,
+    fidelity: dict[str, Any] | None = None,
 ) -> SavedIndex:
-    """Build an index of the store's newest generation, of a kind in `KINDS` or "exact", and save it beside it."""
+    """Build an index of the store's newest generation, of a kind in `KINDS` or "exact", and save it beside it.
+
+    fidelity: what is known of it already
+    """
     with _writing(store) as directory:
         store.refresh()
-        return _build(store, directory, kind, settings, seed, progress)
+        return _build(store, directory, kind, settings, seed, progress, fidelity or {})
 
 
 def save_index(store: Datastore, index: FaissIndex, kind: str, fidelity: dict[str, Any], seed: int = 0) -> SavedIndex:
@@ -200,7 +208,7 @@ def update_index(store: Datastore, progress: Progress = unheard) -> SavedIndex |
         entries = Entries(store)
         names = entries.segment_names()
         if not saved.fits(names) or entries.entries > (1 + _MAX_GROWTH) * saved.trained_entries:
-            return _build(store, directory, saved.kind, saved.settings, saved.seed, progress)
+            return _build(store, directory, saved.kind, saved.settings, saved.seed, progress, {})
         if len(saved.covers) == len(names):
             return saved
         index = open_saved(store, saved, entries)
@@ -208,33 +216,29 @@ def update_index(store: Datastore, progress: Progress = unheard) -> SavedIndex |
         return _save(store, directory, index, saved)
 
 
-def revise_index(
-    store: Datastore, settings: SearchSettings | None = None, fidelity: dict[str, Any] | None = None
-) -> SavedIndex | None:
-    """Change how a store's index is searched, or what is known of its fidelity. None where there is no index."""
-    if read_saved(store) is None:
-        return None
-    with _writing(store) as directory:
-        saved = read_saved(store)
-        if saved is not None:
-            known = saved.fidelity if fidelity is None else fidelity
-            saved = replace(saved, settings=settings or saved.settings, fidelity=known)
-            _publish(directory, saved)
-        return saved
-
-
 def _build(
-    store: Datastore, directory: Path, kind: str, settings: SearchSettings | None, seed: int, progress: Progress
+    store: Datastore,
+    directory: Path,
+    kind: str,
+    settings: SearchSettings | None,
+    seed: int,
+    progress: Progress,
+    fidelity: dict[str, Any],
 ) -> SavedIndex:
     entries = Entries(store)
     if kind == EXACT:
         plain = settings or SearchSettings(probes=1, candidates=0)
-        saved = SavedIndex(EXACT, plain, entries.generation, entries=entries.entries)
+        saved = SavedIndex(EXACT, plain, entries.generation, entries=entries.entries, fidelity=fidelity)
         _publish(directory, saved)
         return saved
     chosen = kind_named(kind)
     saved = SavedIndex(
-        kind, settings or chosen.settings, entries.generation, trained_entries=entries.entries, seed=seed
+        kind,
+        settings or chosen.settings,
+        entries.generation,
+        trained_entries=entries.entries,
+        seed=seed,
+        fidelity=fidelity,
     )
     return _save(store, directory, FaissIndex.train_and_add(entries, chosen, seed, progress), saved)
 

@@ -78,8 +78,8 @@ def trained_gate(
 ) -> dict[str, Any]:
     """Train the gate of a store for its settings and put it there; what is known of it comes back."""
     features = GateConfig().features
-    texts = [gate_text(engine, opened, some, config, None, features) for some in divide(pairs, 0.8)]
-    found = train_gate(opened, texts[0], texts[1], config, None)
+    texts = [gate_text(engine, opened, some, config, features) for some in divide(pairs, 0.8)]
+    found = train_gate(opened, texts[0], texts[1], config)
     found.gate.write(opened.store.path)
     judged = [
         {"alpha": each.threshold, "searched": each.searched, "gate": each.gate, "chance": each.chance}

@@ -207,8 +207,6 @@ class Memories:
         grown = memory.opened.refresh()
         memory.judged &= not grown
         self._read_settings(memory)
-        if grown and memory.gate is not None:
-            self._take_gate(memory, memory.gate.recounted(memory.opened.store))
         if grown and Calibration.of(path) is None:  # an estimate is as old as the entries it was made from
             memory.calibration = self._calibration(memory.opened)
 
