@@ -11,20 +11,11 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
+from light_core import FOUR_PACKAGES
 
-LIGHT_CORE = """
-import sys
-from importlib.machinery import PathFinder
-allowed = {"torch", "numpy", "safetensors", "tokenizers", "torchgen", "knnmt",
-           # what torch itself brings
-           "typing_extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "filelock"}
-class Light(PathFinder):
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        top = name.partition(".")[0]
-        found = top in allowed or top in sys.stdlib_module_names or top.startswith("_")
-        return PathFinder.find_spec(name, path, target) if found else None
-sys.meta_path[:] = [Light if each is PathFinder else each for each in sys.meta_path]
+LIGHT_CORE = (
+    FOUR_PACKAGES
+    + """
 import knnmt
 print(knnmt.__file__)
 print(knnmt.Translator(device="cpu").translate("Guten Morgen!").text)
@@ -48,6 +39,7 @@ texts = [gate_text(translator.engine, opened, some, config, ("confidence",)) for
 train_gate(opened, *texts, config, GateConfig(epochs=1)).gate.write(opened.store.path)
 print(translator.memories.retrieval(opened.store, {"gate": 0.5}).config.signature())
 """
+)
 
 
 def clean_environment(**extra: str) -> dict[str, str]:

@@ -25,6 +25,7 @@ from knnmt.reproduction.producing import produce
 from knnmt.reproduction.report import write_report
 from knnmt.reproduction.results import read_results
 from knnmt.reproduction.tables import Tables
+from light_core import FOUR_PACKAGES
 
 faiss_or_skip()
 sacrebleu = pytest.importorskip("sacrebleu")
@@ -237,19 +238,13 @@ def test_without_faiss_the_way_out_is_named(
     assert not (tmp_path / "out").exists()
 
 
-LIGHT = """
-import sys
-allowed = {"torch", "numpy", "safetensors", "tokenizers", "torchgen", "knnmt", "typing_extensions", "sympy", "mpmath",
-           "networkx", "jinja2", "markupsafe", "fsspec", "filelock"}
-class Block:
-    def find_spec(self, name, path=None, target=None):
-        top = name.partition(".")[0]
-        if top not in allowed and top not in sys.stdlib_module_names and not top.startswith("_"):
-            raise ModuleNotFoundError(f"blocked: {name}", name=name)
-sys.meta_path.insert(0, Block())
+LIGHT = (
+    FOUR_PACKAGES
+    + """
 from knnmt.reproduction.__main__ import main
 main(sys.argv[1:])
 """
+)
 
 
 def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_been(
