@@ -182,7 +182,7 @@ def test_what_cannot_work_is_refused(tiny: TransformerEngine, tmp_path: Path) ->
             GateConfig(**wrong)
     store = Datastore.build(tmp_path / "s", some_pairs(2), tiny)
     with pytest.raises(SettingError, match="name another profile"):
-        gate_text(tiny, OpenStore(store), some_pairs(2), UNTUNED, None, ())
+        gate_text(tiny, OpenStore(store), some_pairs(2), UNTUNED, ())
     store.remove(lambda _: True)
     with pytest.raises(InputError, match="no entries left"):
         gate_text(tiny, OpenStore(store), some_pairs(2), CONFIG, ())

@@ -93,7 +93,7 @@ def adapt(
         with storage_errors(store):
             making.path.rename(store)
             sync_directory(store.parent)
-        shutil.rmtree(work, ignore_errors=True)
+    shutil.rmtree(work, ignore_errors=True)  # only now: Windows would keep a lock that is open
     return Adapted(Datastore.open(store), gain)
 
 

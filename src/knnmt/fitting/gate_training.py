@@ -219,7 +219,7 @@ def _fit(
         for rows in torch.split(torch.randperm(len(training)), config.batch_rows):
             loss = gate_loss(network(training.inputs[rows]), base[rows], knn[rows], config.l1)
             adam.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             adam.step()
             total += float(loss.detach()) * len(rows)
         network.eval()

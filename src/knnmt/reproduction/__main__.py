@@ -28,17 +28,19 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add(made: argparse.ArgumentParser, field: Field[Any], of_type: Any) -> None:
+    usual: Any = field.default
     spelled = field.name.replace("_language", "_lang").replace("_", "-")
     if of_type is bool:
-        option = f"--no-{spelled}" if field.default else f"--{spelled}"
-        made.add_argument(option, dest=field.name, action="store_false" if field.default else "store_true")
+        option = f"--no-{spelled}" if usual else f"--{spelled}"
+        made.add_argument(option, dest=field.name, action="store_false" if usual else "store_true")
     elif of_type in (tuple[str, ...], tuple[int, ...]):
-        made.add_argument(f"--{spelled}", dest=field.name, nargs="+", default=list(map(str, field.default)))
+        made.add_argument(f"--{spelled}", dest=field.name, nargs="+", default=[str(each) for each in usual])
     else:
         kind = next((each for each in get_args(of_type) if each is not type(None)), of_type)
-        needed = field.default is MISSING
-        default = None if needed else field.default
-        made.add_argument(f"--{spelled}", dest=field.name, type=kind, required=needed, default=default)
+        needed = usual is MISSING
+        made.add_argument(
+            f"--{spelled}", dest=field.name, type=kind, required=needed, default=None if needed else usual
+        )
 
 
 def main(arguments: list[str] | None = None) -> None:

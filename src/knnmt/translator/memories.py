@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import ModelNotFoundError, SettingError, SlowSearchWarning
 from knnmt.fitting.calibration import DEFAULT_K, Calibration, calibrate
 from knnmt.fitting.held_out import sample
+from knnmt.fitting.index_choice import memory_of_machine
 from knnmt.fitting.probes import choose_probes
 from knnmt.retrieval.fast import UNTUNED
 from knnmt.retrieval.gate import ThresholdGate, TrainedGate, gate_changed
@@ -148,7 +148,7 @@ class Memories:
         self._exact = exact
         limits = limits or OpenStores()
         self._most = limits.count
-        self._most_bytes = _memory_of_machine() if limits.size is None else limits.size
+        self._most_bytes = memory_of_machine() if limits.size is None else limits.size
         self._changing = RLock()
         self._open: dict[Path, Memory] = {}
         self._retrievals: dict[tuple[Path, RetrievalConfig], Retrieval] = {}
@@ -260,13 +260,6 @@ class Memories:
         held_out = sample(opened.index.entries, _FEW_SENTENCES)
         estimated = calibrate(held_out, held_out.search(opened.index, DEFAULT_K), self._engine)
         return estimated or Calibration.unknown()
-
-
-def _memory_of_machine() -> int:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not everywhere can that be asked
-        return 1 << 34
 
 
 def warn_if_slow(opened: OpenStore, place: Path | None = None) -> None:
