@@ -25,9 +25,11 @@ from knnmt.fitting.probes import choose_probes
 from knnmt.retrieval.gate import ThresholdGate, TrainedGate, gate_changed
 from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.own_parts import own_combiner, own_gate
 from knnmt.retrieval.profiles import Profiles
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.settings import NOT_GIVEN, NotGiven, RetrievalKeywords, RetrievalSettings, settings_of
+from knnmt.retrieval.step import Gate
 from knnmt.translator.resolution import StoresOwn, named_by, resolve
 
 _RETRIEVALS = 1024  # ways to retrieve that are remembered: texts may each come with settings of their own
@@ -128,7 +130,7 @@ class Memories:
         self._most_bytes = _memory_of_machine() if limits.size is None else limits.size
         self._changing = RLock()
         self._open: dict[Path, Memory] = {}
-        self._retrievals: dict[tuple[Path, RetrievalConfig], Retrieval] = {}
+        self._retrievals: dict[tuple[Path, RetrievalConfig, str | None, str | None], Retrieval] = {}
 
     def open(self, datastore: Store) -> Memory:
         """Open a store, or find it open; its settings are those that stand there now."""
@@ -206,15 +208,22 @@ class Memories:
             if config.fast is None and not memory.judged:
                 memory.judged = True
                 warn_if_slow(memory.opened)
-            path, alpha = memory.opened.store.path, config.gate
-            gate = None
+            opened, alpha = memory.opened, config.gate
+            gate: Gate | None = None
             if alpha is not None:
                 trained = self._gate(memory)
                 config = trained.applied_to(config, named_by(settings))
                 gate = ThresholdGate(trained, alpha)
-            while len(self._retrievals) >= _RETRIEVALS:
-                del self._retrievals[next(iter(self._retrievals))]
-            return self._retrievals.setdefault((path, config), Retrieval(memory.opened, config, gate))
+            names = (settings.gate if isinstance(settings.gate, str) else None, settings.combiner)
+            key = (opened.store.path, config, *names)
+            if key not in self._retrievals:
+                while len(self._retrievals) >= _RETRIEVALS:
+                    del self._retrievals[next(iter(self._retrievals))]
+                of_store = (opened, config, self._engine)
+                gate = gate if names[0] is None else own_gate(names[0], *of_store)
+                combiner = None if names[1] is None else own_combiner(names[1], *of_store)
+                self._retrievals[key] = Retrieval(opened, config, gate, combiner)
+            return self._retrievals[key]
 
     def _gate(self, memory: Memory) -> TrainedGate:
         """The gate of a store, read again if it was trained since."""
