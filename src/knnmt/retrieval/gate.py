@@ -115,7 +115,7 @@ class TrainedGate:
 
     def signature(self) -> str:
         """What a published score must say of it: its weights and what they are for, by a digest."""
-        return f"trained/{hashlib.sha256(self._content()).hexdigest()[:12]}"
+        return f"trained/{_sha256(*self._saved())[:12]}"  # not of the file, whose fields stand in any order
 
     def logits(self, representations: Tensor, log_probabilities: Tensor, history: Tensor) -> Tensor:
         """Of λ, (rows,); arguments as in a `Step`."""
@@ -159,9 +159,13 @@ class TrainedGate:
 
     def _content(self) -> bytes:
         """Of its file."""
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
-        record = json.dumps({"version": VERSION, **asdict(self.record)})
+        record, tensors = self._saved()
         return save(tensors, {"gate": record, "sha256": _sha256(record, tensors)})
+
+    def _saved(self) -> tuple[str, dict[str, Tensor]]:
+        """What of it is saved: its record as JSON, and its weights."""
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
+        return json.dumps({"version": VERSION, **asdict(self.record)}), tensors
 
     @classmethod
     def read(cls, store: Datastore, device: torch.device | str = "cpu") -> TrainedGate:
