@@ -139,7 +139,7 @@ def with_memories(
         print(f"built in {time.perf_counter() - started:.0f} s", flush=True)
         for how in arguments.searches:
             memory = Memories(engine, exact=how == "exact")
-            retrieval = memory.retrieval(store, {})
+            retrieval = memory.retrieval(store)
             entries = f"{len(retrieval.store.values) / 1e6:.2f} M entries"
             print(f"{how}: {retrieval.store.index.description}", flush=True)
             systems[f"kNN-MT, {entries}, {how}"] = ours(engine, retrieval, most)

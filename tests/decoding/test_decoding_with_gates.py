@@ -15,8 +15,9 @@ from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.retrieval.gate import GateNetwork, GateRecord, RandomGate, ThresholdGate, TrainedGate
 from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.retriever import BatchRetrieval, Gate, Retrieval
+from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
+from knnmt.retrieval.step import Gate, Step
 
 TEXTS = ["Satz 3 ja ja", "Satz 12", "Satz 7 nein", "anders", "Satz 100 ja"]
 CONFIG = RetrievalConfig(k=4, interpolation_weight=0.6, temperature=20.0)
@@ -65,9 +66,9 @@ def test_a_forced_code_that_targets_of_the_store_do_not_have_is_no_history_for_a
     forced = 200 if is_code else int(opened.store.segments[0].target_tokens(0)[0])
     seen: list[Tensor] = []
 
-    def gate(states: Tensor, _: Tensor, history: Tensor, /) -> tuple[Tensor, None]:
-        seen.append(history)
-        return torch.ones(len(states), dtype=torch.bool), None
+    def gate(step: Step) -> tuple[Tensor, None]:
+        seen.append(step.history)
+        return torch.ones(len(step), dtype=torch.bool), None
 
     decoding = DecodingConfig(beam=3, max_tokens=5, forced_first_token=forced)
     beam_search(tiny, sources, decoding, BatchRetrieval([Retrieval(opened, CONFIG, gate)] * len(sources)))
@@ -94,8 +95,8 @@ def test_a_gate_that_passes_all_with_the_stores_weight_is_none(
     expected = decoded(tiny, sources, Retrieval(opened, CONFIG))
     assert same(decoded(tiny, sources, Retrieval(opened, CONFIG, RandomGate(1.0))), expected)
 
-    def fixed(rows: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.ones(len(rows), dtype=torch.bool), torch.full((len(rows),), 0.6).log()
+    def fixed(step: Step) -> tuple[Tensor, Tensor]:
+        return torch.ones(len(step), dtype=torch.bool), torch.full((len(step),), 0.6).log()
 
     other = RetrievalConfig(4, 0.1, 20.0)  # whose λ the gate replaces
     assert same(decoded(tiny, sources, Retrieval(opened, other, fixed)), expected)
@@ -108,9 +109,9 @@ def test_a_result_does_not_depend_on_its_batch(
     trained = known_gate()
     predicted: list[Tensor] = []
 
-    def recording(rows: Tensor, scores: Tensor, _history: Tensor) -> tuple[Tensor, None]:
-        predicted.append(trained.logits(rows, scores).sigmoid())
-        return torch.ones(len(rows), dtype=torch.bool), None
+    def recording(step: Step) -> tuple[Tensor, None]:
+        predicted.append(trained.logits(step.states, step.log_probabilities).sigmoid())
+        return torch.ones(len(step), dtype=torch.bool), None
 
     decoded(tiny, sources, Retrieval(opened, CONFIG, recording))
     usual = float(torch.cat(predicted).median())
@@ -132,10 +133,10 @@ def test_a_result_does_not_depend_on_its_batch(
 def test_a_gate_sees_the_tokens_so_far(tiny: TransformerEngine, opened: OpenStore, sources: list[list[int]]) -> None:
     seen: list[Tensor] = []
 
-    def gate(rows: Tensor, scores: Tensor, history: Tensor) -> tuple[Tensor, None]:
-        assert len(rows) == len(scores) == len(history)
-        seen.append(history)
-        return torch.ones(len(rows), dtype=torch.bool), None
+    def gate(step: Step) -> tuple[Tensor, None]:
+        assert len(step) == len(step.log_probabilities) == len(step.history)
+        seen.append(step.history)
+        return torch.ones(len(step), dtype=torch.bool), None
 
     greedy = DecodingConfig(beam=1, max_tokens=16)
     (found,) = greedy_search(tiny, sources[:1], greedy, BatchRetrieval([Retrieval(opened, CONFIG, gate)]))

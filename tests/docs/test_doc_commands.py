@@ -163,7 +163,10 @@ def run_knnmt(arguments: list[str], stdin: str = "") -> str:
 
 
 def run_python(block: Block, place: str, directory: Path, prepared: Path) -> None:
-    """Every example stands by itself; "# →" shows what a line prints."""
+    """Every example stands by itself; "# →" shows what a line prints. One that begins with a file's name is a file."""
+    if file := re.match(r"# (\w+\.py)\n", block.text):
+        (directory / file[1]).write_text(block.text, encoding="utf-8")
+        return
     lay_out(_MADE.findall(block.text), re.findall(r'"([^"]+\.store)"', block.text), directory, prepared)
     with redirect_stdout(StringIO()) as printed:
         exec(compile("\n" * block.line + block.text, place.split(",")[0], "exec"), {"__name__": "example"})

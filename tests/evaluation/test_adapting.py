@@ -33,7 +33,6 @@ from knnmt.fitting.tuning import Tuned, tune
 from knnmt.index.saved import build_index, read_saved
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.profiles import default_profile, read_profiles
-from knnmt.translator.memories import resolve
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 PAIRS = some_pairs(420)
@@ -149,7 +148,7 @@ def test_settings_that_are_no_better_than_the_estimated_ones_are_not_the_default
     heard: list[str] = []
     made = adapt(tmp_path / "own.store", plan(lambda: PAIRS), translator, sample=0, tell=heard.append).store.path
     assert default_profile(made) is None
-    estimated = resolve(translator.memories.open(made), {})
+    estimated = translator.memories.open(made).resolve()
     assert read_profiles(made)["knn"].config == estimated
     (tuned,) = [line for line in heard if line.startswith("tuned")]
     assert tuned.startswith("tuned      not: the settings estimated from the store stay, no worse: k ")

@@ -29,6 +29,7 @@ from knnmt.evaluation.bench.text import BenchText, describe_text
 from knnmt.evaluation.bench.worker import load_translator
 from knnmt.evaluation.systems import System
 from knnmt.index import store_index
+from knnmt.retrieval.settings import RetrievalSettings
 from processes import end_soon
 
 TEXTS = ["Satz 3 ja ja", "anders", "Satz 12"]
@@ -93,8 +94,8 @@ def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 def test_a_report_of_real_processes(store: Path, tiny_checkpoint: Path) -> None:
-    fixed = {"interpolation_weight": 0.5, "temperature": 9.0}
-    systems = [System("base"), System("cached", store, settings={**fixed, "cache": 1000.0})]
+    asked = RetrievalSettings(interpolation_weight=0.5, temperature=9.0, cache=1000.0)
+    systems = [System("base"), System("cached", store, settings=asked)]
     config = BenchConfig((1, 4), rounds=2, beam=2, threads=1, model=str(tiny_checkpoint), device="cpu")
     turns: list[Turn] = []
     told: list[str] = []
@@ -104,7 +105,7 @@ def test_a_report_of_real_processes(store: Path, tiny_checkpoint: Path) -> None:
     order = [("base", 1), ("cached", 1), ("base", 4), ("cached", 4)]
     assert [(turn.job.system, turn.job.batch_size) for turn in turns] == order * 3
     assert [(each.system, each.batch_size) for each in report.measurements] == order
-    translator = Translator(str(tiny_checkpoint), device="cpu", datastore=store, **fixed, cache=1000.0)  # type: ignore[arg-type]
+    translator = Translator(str(tiny_checkpoint), device="cpu", datastore=store, settings=asked)
     expected = translator.translate(TEXTS, beam=2, batch_size=4)
     assert turns[-1].answer.texts == [each.text for each in expected]
     assert turns[-1].answer.tokens == sum(len(each.tokens) for each in expected)

@@ -23,6 +23,7 @@ from knnmt.evaluation.systems import System
 from knnmt.retrieval.combiner import DistanceCombiner
 from knnmt.retrieval.gate import RandomGate
 from knnmt.retrieval.retriever import Retrieval
+from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.translator.memories import Memories
 
 # A random model does not always know when to stop.
@@ -38,6 +39,7 @@ from pathlib import Path
 from knnmt import Translator
 from knnmt.evaluation.running import RunSettings, run_systems
 from knnmt.evaluation.systems import System
+from knnmt.retrieval.settings import RetrievalSettings
 
 def watch(translations, name, total):
     for number, translation in enumerate(translations):
@@ -47,7 +49,7 @@ def watch(translations, name, total):
 
 checkpoint, store, output, *sources = sys.argv[1:]
 fixed = {"k": 4, "interpolation_weight": 0.6, "temperature": 10.0}
-systems = [System("base"), System("own", Path(store), settings=fixed)]
+systems = [System("base"), System("own", Path(store), settings=RetrievalSettings(**fixed))]
 translator = Translator(checkpoint, device="cpu", threads=1)
 run_systems(translator, systems, sources, RunSettings(beam=2, batch_size=4), Path(output), watch)
 """
@@ -65,8 +67,8 @@ def store(translator: Translator, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def systems(store: Path) -> list[System]:
-    cached = System("cached", store, settings={**FIXED, "cache": 50.0})
-    return [System("base"), System("own", store, settings=FIXED), cached]
+    cached = System("cached", store, settings=RetrievalSettings(**FIXED, cache=50.0))
+    return [System("base"), System("own", store, settings=RetrievalSettings(**FIXED)), cached]
 
 
 def texts(translator: Translator, **settings: Any) -> list[str]:
@@ -97,7 +99,9 @@ def test_every_system_translates_and_counts_by_itself(
 
 
 def test_a_system_may_search_every_key(translator: Translator, store: Path) -> None:
-    (exact,) = run_systems(translator, [System("exact", store, exact=True, settings=FIXED)], SOURCES[:1], SETTINGS)
+    (exact,) = run_systems(
+        translator, [System("exact", store, exact=True, settings=RetrievalSettings(**FIXED))], SOURCES[:1], SETTINGS
+    )
     assert "|index:exact|" in exact.signature
 
 
@@ -146,7 +150,7 @@ def test_an_evaluation_that_was_killed_goes_on(tiny_checkpoint: Path, store: Pat
     recorded = json.loads((output / "base.run.json").read_text(encoding="utf-8"))["figures"]["seconds"]
 
     translator = Translator(str(tiny_checkpoint), device="cpu", threads=1)
-    systems = [System("base"), System("own", store, settings=FIXED)]
+    systems = [System("base"), System("own", store, settings=RetrievalSettings(**FIXED))]
     base, own = run_systems(translator, systems, SOURCES, SETTINGS, output)
     assert (base.reused, own.reused) == (True, False)
     assert base.figures.seconds == recorded
@@ -190,7 +194,7 @@ def test_hypotheses_of_which_one_failed_are_written_but_not_taken_over(
 def test_translations_of_another_gate_or_combiner_are_not_taken_over(
     translator: Translator, store: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    system = System("own", store, settings=FIXED)
+    system = System("own", store, settings=RetrievalSettings(**FIXED))
     plain = Memories.retrieval
 
     def run_with(part: Any) -> Run:
@@ -226,8 +230,11 @@ def test_a_signature_says_what_a_store_holds_and_where_batches_matter(
     shared = {**FIXED, "cache": 5.0, "cache_scope": "batch"}
 
     def signatures(batch_size: int) -> list[str]:
-        systems = [System("a", store, settings=FIXED), System("b", copy, settings=FIXED)]
-        systems.append(System("c", store, settings=shared))
+        systems = [
+            System("a", store, settings=RetrievalSettings(**FIXED)),
+            System("b", copy, settings=RetrievalSettings(**FIXED)),
+        ]
+        systems.append(System("c", store, settings=RetrievalSettings(**shared)))
         return [run.signature for run in run_systems(translator, systems, SOURCES[:1], RunSettings(2, batch_size))]
 
     first, same, batched = signatures(4)

@@ -4,6 +4,7 @@ import pytest
 
 from knnmt.errors import SettingError
 from knnmt.evaluation.systems import System, gather_systems, parse_system
+from knnmt.retrieval.settings import RetrievalSettings
 
 
 def test_the_model_alone_a_store_and_a_store_with_settings() -> None:
@@ -11,11 +12,13 @@ def test_the_model_alone_a_store_and_a_store_with_settings() -> None:
     assert parse_system("plain=base") == System("plain")
     assert parse_system("x/it.store") == System("it.store", Path("x/it.store"))
     assert parse_system("fast=it.store,exact,cache=20%,lambda=0.5,fading=no") == System(
-        "fast", Path("it.store"), True, {"cache": "20%", "interpolation_weight": 0.5, "fading": False}
+        "fast", Path("it.store"), True, RetrievalSettings(cache="20%", interpolation_weight=0.5, fading=False)
     )
-    assert parse_system("it.store,fast=64,fast-any-token=yes").settings == {"fast": 64, "fast_any_token": True}
-    assert parse_system("it.store,fast=yes").settings == {"fast": True}
-    assert parse_system("it.store,k=4") == System("it.store", Path("it.store"), False, {"k": 4})
+    assert parse_system("it.store,fast=64,fast-any-token=yes").settings == RetrievalSettings(
+        fast=64, fast_any_token=True
+    )
+    assert parse_system("it.store,fast=yes").settings == RetrievalSettings(fast=True)
+    assert parse_system("it.store,k=4") == System("it.store", Path("it.store"), False, RetrievalSettings(k=4))
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,8 @@ from knnmt.retrieval.gate import (
     TrainedGate,
     gate_inputs,
 )
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.step import SentenceSoFar, Step
 
 ALL = ("confidence", "entropy")
 
@@ -71,6 +73,12 @@ def some_rows(rows: int, vocabulary: int = 231) -> tuple[Tensor, Tensor, Tensor]
     return torch.randn(rows, 32, generator=generator), scores, torch.randint(229, (rows, 6), generator=generator)
 
 
+def a_step(store: Datastore, states: Tensor, scores: Tensor, history: Tensor) -> Step:
+    opened, config = OpenStore(store), RetrievalConfig(4, 0.5, 10.0)
+    nothing = SentenceSoFar(torch.zeros(len(states)), torch.zeros(len(states)))
+    return Step(opened.snapshot, config, states, opened.project(states), nothing, scores, history)
+
+
 def test_the_network_is_four_layers_and_one(store: Datastore) -> None:
     gate = made_gate(store, ())
     states, scores, _ = some_rows(9)
@@ -97,29 +105,31 @@ def test_a_threshold_lets_through_what_is_above_it(store: Datastore) -> None:
     gate, rows = made_gate(store), some_rows(200)
     weights = torch.sigmoid(gate.logits(*rows[:2]))
     alpha = float(weights.sort().values[99:101].mean())
-    searched, log_lambda = ThresholdGate(gate, alpha)(*rows)
+    searched, log_lambda = ThresholdGate(gate, alpha)(a_step(store, *rows))
     assert log_lambda is not None
     assert torch.equal(searched, weights > alpha)
     assert torch.allclose(log_lambda.exp(), weights)
-    assert bool(ThresholdGate(gate, 0.0)(*rows)[0].all())
+    assert bool(ThresholdGate(gate, 0.0)(a_step(store, *rows))[0].all())
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3, 0.8, 1.0])
 def test_chance_depends_on_the_row_alone(store: Datastore, rate: float) -> None:
     states, scores, history = some_rows(4000)
     chance = RandomGate(rate)
-    searched, log_lambda = chance(states, scores, history)
+    searched, log_lambda = chance(a_step(store, states, scores, history))
     assert log_lambda is None
     assert float(searched.double().mean()) == pytest.approx(rate, abs=0.03)
-    assert torch.equal(chance(states[7:90], scores[7:90], history[7:90])[0], searched[7:90])
+    assert torch.equal(chance(a_step(store, states[7:90], scores[7:90], history[7:90]))[0], searched[7:90])
     if 0 < rate < 1:
-        again = RandomGate(rate, seed=1)(states, scores, history)[0]
+        again = RandomGate(rate, seed=1)(a_step(store, states, scores, history))[0]
         both = float((searched & again).double().mean())
         assert both == pytest.approx(rate * rate, abs=0.03)
         same_scores = scores[:1].expand(4000, -1)
-        assert float(chance(states, same_scores, history)[0].double().mean()) == pytest.approx(rate, abs=0.03)
+        assert float(chance(a_step(store, states, same_scores, history))[0].double().mean()) == pytest.approx(
+            rate, abs=0.03
+        )
     gate = made_gate(store)
-    predicted = RandomGate(rate, 0, gate)(states, scores, history)
+    predicted = RandomGate(rate, 0, gate)(a_step(store, states, scores, history))
     assert torch.equal(predicted[0], searched)
     assert predicted[1] is not None
     assert torch.allclose(predicted[1].exp(), torch.sigmoid(gate.logits(states, scores)))
@@ -131,7 +141,7 @@ def test_a_gate_is_read_as_it_was_written(store: Datastore) -> None:
     read = TrainedGate.read(store)
     assert read.record == gate.record
     assert torch.equal(read.logits(*rows[:2]), gate.logits(*rows[:2]))
-    assert read.signature() == gate.signature()
+    assert {each.signature() for each in (read, gate) for _ in range(20)} == {gate.signature()}  # every time
     (store.path / FILE).unlink()
     with pytest.raises(SettingError, match=r"has no gate.*knnmt train-gate"):
         TrainedGate.read(store)

@@ -18,11 +18,11 @@ from knnmt import Datastore, OpenStores, Request, Translator
 from knnmt.datastore import arrays
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
+from knnmt.retrieval.settings import RetrievalKeywords
 from knnmt.translator import memories
-from knnmt.translator.memories import RetrievalSettings
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
-FIXED: RetrievalSettings = {"k": 2, "interpolation_weight": 0.9, "temperature": 1.0}
+FIXED: RetrievalKeywords = {"k": 2, "interpolation_weight": 0.9, "temperature": 1.0}
 TEXT = some_pairs(4)[3].source
 
 

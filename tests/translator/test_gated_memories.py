@@ -19,6 +19,8 @@ from knnmt.evaluation.running import RunSettings, run_systems
 from knnmt.evaluation.systems import parse_system
 from knnmt.retrieval.gate import FILE, GateNetwork, GateRecord, ThresholdGate, TrainedGate
 from knnmt.retrieval.profiles import Profile, write_profiles
+from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.retrieval.step import SentenceSoFar, Step
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 K, TEMPERATURE = 3, 12.5
@@ -85,22 +87,24 @@ def test_what_is_published_says_so(translator: Translator, tiny_checkpoint: Path
 
 def test_a_gate_belongs_to_its_settings(translator: Translator, store: Datastore) -> None:
     write_gate(store, 0.4)
-    retrieval = translator.memories.retrieval(store, {"gate": 0.5})
+    retrieval = translator.memories.retrieval(store, RetrievalSettings(gate=0.5))
     assert (retrieval.config.k, retrieval.config.temperature) == (K, TEMPERATURE)
-    assert translator.memories.retrieval(store, {"gate": 0.5, "k": K}) is retrieval
-    assert translator.memories.retrieval(store, {}).gate is None
+    assert translator.memories.retrieval(store, RetrievalSettings(gate=0.5, k=K)) is retrieval
+    assert translator.memories.retrieval(store, RetrievalSettings()).gate is None
     with pytest.raises(SettingError, match="trained for k 3, and the call asks for 5"):
-        translator.memories.retrieval(store, {"gate": 0.5, "k": 5})
+        translator.memories.retrieval(store, RetrievalSettings(gate=0.5, k=5))
     with pytest.raises(SettingError, match=r"trained for temperature 12\.5"):
         translator.translate(Request("Satz", store, temperature=1.0), gate=0.5)
     other = RetrievalConfig(7, 0.5, TEMPERATURE)
     with pytest.raises(SettingError, match="trained for k 3, and the call asks for 7"):
-        translator.memories.retrieval(store, {"gate": 0.5, "profile": other})
+        translator.memories.retrieval(store, RetrievalSettings(gate=0.5, profile=other))
     write_profiles(store.path, {"knn": Profile(other, "likelihood", 9, None)}, "knn")
-    assert translator.memories.retrieval(store, {"gate": 0.5}).config.k == K  # not asked for, but the default
+    assert (
+        translator.memories.retrieval(store, RetrievalSettings(gate=0.5)).config.k == K
+    )  # not asked for, but the default
     for wrong in (1.0, -0.1, float("nan")):
-        with pytest.raises(SettingError, match="gate is a threshold"):
-            translator.memories.retrieval(store, {"gate": wrong})
+        with pytest.raises(SettingError, match="gate must be at least 0 and below 1"):
+            translator.memories.retrieval(store, RetrievalSettings(gate=wrong))
 
 
 def test_a_gate_that_appears_or_changes_is_used(translator: Translator, store: Datastore) -> None:
@@ -109,13 +113,15 @@ def test_a_gate_that_appears_or_changes_is_used(translator: Translator, store: D
     for number, weight in enumerate((0.4, 0.7)):
         write_gate(store, weight)
         os.utime(store.path / FILE, ns=(0, 10**9 + number))
-        retrieval = translator.memories.retrieval(store, {"gate": 0.5})
+        retrieval = translator.memories.retrieval(store, RetrievalSettings(gate=0.5))
         assert isinstance(retrieval.gate, ThresholdGate)
-        searched, log_lambda = retrieval.gate(torch.randn(2, 32), torch.zeros(2, 231), torch.zeros(2, 0).long())
+        states, nothing = torch.randn(2, 32), SentenceSoFar(torch.zeros(2), torch.zeros(2))
+        rows = (states, states, nothing, torch.zeros(2, 231), torch.zeros(2, 0).long())
+        searched, log_lambda = retrieval.gate(Step(retrieval.store.snapshot, retrieval.config, *rows))
         assert log_lambda is not None
         assert log_lambda.exp().tolist() == pytest.approx([weight, weight])
         assert searched.tolist() == [weight > 0.5] * 2
-        assert translator.memories.retrieval(store, {"gate": 0.5}) is retrieval
+        assert translator.memories.retrieval(store, RetrievalSettings(gate=0.5)) is retrieval
 
 
 def test_a_gate_outlives_additions_and_compaction(

@@ -31,8 +31,9 @@ from knnmt.fitting.calibration import Calibration
 from knnmt.fitting.index_preparation import prepare
 from knnmt.index import store_index
 from knnmt.retrieval.profiles import Profile, write_profiles
+from knnmt.retrieval.settings import RetrievalSettings, settings_of
 from knnmt.translator import memories
-from knnmt.translator.memories import Memories, resolve
+from knnmt.translator.memories import Memories
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 
@@ -55,7 +56,7 @@ def translator(tiny_checkpoint: Path) -> Translator:
 
 
 def config_of(translator: Translator, store: Datastore, **settings: Any) -> RetrievalConfig:
-    return resolve(translator.memories.open(store), settings)
+    return translator.memories.open(store).resolve(settings_of(None, **settings))
 
 
 def test_a_store_without_settings_is_calibrated_when_it_is_opened(translator: Translator, store: Datastore) -> None:
@@ -200,12 +201,14 @@ def test_settings_are_read_when_they_change_and_not_for_every_request(
     translator.memories.open(store)
     opened = len(reads)
     for k in (2, 3, 4):
-        assert translator.memories.retrieval(store, {"k": k}).config == replace(PROFILES["knn"].config, k=k)
+        assert translator.memories.retrieval(store, RetrievalSettings(k=k)).config == replace(
+            PROFILES["knn"].config, k=k
+        )
         translator.memories.refresh([store])
     assert len(reads) == opened
     write_profiles(store.path, {"new": PROFILES["sure"]})
     os.utime(store.path / "settings.json")  # clocks of file systems are coarse
-    assert translator.memories.retrieval(store, {"profile": "new"}).config == PROFILES["sure"].config
+    assert translator.memories.retrieval(store, RetrievalSettings(profile="new")).config == PROFILES["sure"].config
 
 
 def test_a_store_that_has_only_profiles_is_estimated_again_when_it_grows(
@@ -228,7 +231,7 @@ def test_a_store_that_has_only_profiles_is_estimated_again_when_it_grows(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"k": 0}, "k must be at least 1, got 0"),
+        ({"k": 0}, "k must be at least 1 and at most 4,096, got 0"),
         ({"interpolation_weight": 1.0}, "interpolation_weight must be at least 0 and below 1, got 1.0"),
         ({"interpolation_weight": -0.1}, "interpolation_weight must be at least 0 and below 1"),
         ({"temperature": 0.0}, "temperature must be above 0, got 0.0"),
@@ -238,7 +241,7 @@ def test_a_store_that_has_only_profiles_is_estimated_again_when_it_grows(
         ({"cache": "120%"}, "between 0% and 100%, got '120%'"),
         ({"cache": "-5%"}, "between 0% and 100%, got '-5%'"),
         ({"cache": "nan"}, "got 'nan'"),
-        ({"cache": 6, "cache_scope": "world"}, "cache scope must be 'sentence' or 'batch', got 'world'"),
+        ({"cache": 6, "cache_scope": "world"}, "cache_scope must be 'sentence' or 'batch', got 'world'"),
         ({"profile": "fast"}, "no profile 'fast'; it has estimated"),
         ({"interpolation_wieght": 0.5}, "no setting is called 'interpolation_wieght'; those of retrieval are k, "),
     ],
@@ -283,13 +286,13 @@ def test_a_store_is_opened_once_by_whatever_name_and_closed_on_request(
     monkeypatch.chdir(store.path.parent)
     assert translator.memories.open("s") is memory
     assert translator.memories.open(Path("./s/../s")) is memory
-    same = translator.memories.retrieval(store, {"k": 3})
-    assert translator.memories.retrieval("s", {"k": 3}) is same
-    assert translator.memories.retrieval("s", {"k": 4}) is not same
+    same = translator.memories.retrieval(store, RetrievalSettings(k=3))
+    assert translator.memories.retrieval("s", RetrievalSettings(k=3)) is same
+    assert translator.memories.retrieval("s", RetrievalSettings(k=4)) is not same
     before = translator.translate("Satz 3", datastore=store, k=3)
     translator.memories.close(store)
     assert translator.memories.open(store) is not memory
-    assert translator.memories.retrieval(store, {"k": 3}) is not same
+    assert translator.memories.retrieval(store, RetrievalSettings(k=3)) is not same
     assert translator.translate("Satz 3", datastore=store, k=3) == before
     translator.memories.close("never opened")
 

@@ -18,11 +18,11 @@ from knnmt import Translator
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.store_index import StoreIndex
-from knnmt.translator.memories import RetrievalSettings
+from knnmt.retrieval.settings import RetrievalKeywords
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 TEXTS = ["Satz 7 ja", "Ein Satz", "Noch ein Satz 19 ja ja", "Nein"]
-FIXED: RetrievalSettings = {"k": 6, "interpolation_weight": 0.7, "temperature": 4.0}
+FIXED: RetrievalKeywords = {"k": 6, "interpolation_weight": 0.7, "temperature": 4.0}
 READERS = 3
 
 

@@ -10,7 +10,7 @@ from knnmt import Datastore, Request, SegmentPair, Translator, explain
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.sources import HeldSources
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.translator.memories import RetrievalSettings
+from knnmt.retrieval.settings import RetrievalKeywords
 from knnmt.translator.segments import Segment, cut_to_fit, laid_out, segments_of
 
 _TEXTS = [
@@ -23,7 +23,7 @@ _TEXTS = [
     ("Eine Zeile, die\nhier umbricht", "A verse that\nturns here"),
 ]
 MEMORY = [SegmentPair(*sides, f"a.po#{number}") for number, sides in enumerate(_TEXTS)]
-STRICT: RetrievalSettings = {"k": 4, "interpolation_weight": 0.95, "temperature": 5.0}
+STRICT: RetrievalKeywords = {"k": 4, "interpolation_weight": 0.95, "temperature": 5.0}
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,11 @@ import typer
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.memories import typed_parameters
 from knnmt.cli.progress import track
+from knnmt.cli.retrieval_options import takes_retrieval_settings
 from knnmt.cli.streams import noticing_loss, unguarded
 from knnmt.cli.translate import count_lines, lines_of, load, translate
 from knnmt.errors import InputError, KnnmtWarning, SettingError
+from knnmt.retrieval.settings import RetrievalSettings
 
 if TYPE_CHECKING:
     from knnmt.translator.explanation import Explanation
@@ -25,32 +27,22 @@ _OF_LANGUAGES = ["source_language", "target_language"]
 _OF_LOADING = ["model", "device", "dtype", "threads", "exact"]
 _OF_DECODING = ["beam", "split_sentences", "length_penalty", "max_tokens"]
 _WINDOW = 32  # texts: what is explained is looked at as it comes
-_ALWAYS = ["evidence", "match"]  # what an explanation consists of
 
 
 def _with_options_of_translate(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command, as `options`, what `knnmt translate` can be told of the model, the search and the memory."""
+    """Give a command, as `options`, what `knnmt translate` can be told of the model, the search and the text."""
     offered = {each.name: each for each in typed_parameters(translate)}
-    panel = {name for name in offered if _panel(offered[name]) == _panel(offered["exact"])}
-    of_memory = [name for name in offered if name in panel.difference(_OF_LOADING, _ALWAYS)]
-    shared = [offered[name] for name in [*_OF_LANGUAGES, *_OF_LOADING, *_OF_DECODING, "plain", *of_memory]]
-    own = [each for each in typed_parameters(command) if each.kind is not each.VAR_KEYWORD]
+    shared = [offered[name] for name in [*_OF_LANGUAGES, *_OF_LOADING, *_OF_DECODING, "plain"]]
+    own = {each.name: each for each in typed_parameters(command) if each.kind is not each.VAR_KEYWORD}
+    settings = own.pop("settings")
 
-    def with_options(**given: Any) -> None:
-        unsaid = {name for name in of_memory if given[name] == offered[name].default}  # these are as the store has them
-        command(**{name: value for name, value in given.items() if name not in unsaid})
-
-    parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in [*own, *shared]]
-    with_options.__doc__ = command.__doc__
-    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
-    return with_options
+    parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in [*own.values(), *shared, settings]]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command
 
 
-def _panel(parameter: inspect.Parameter) -> str | None:
-    return getattr(parameter.annotation.__metadata__[0], "rich_help_panel", None)
-
-
+@takes_retrieval_settings
 @_with_options_of_translate
 def explain(
     datastore: Annotated[
@@ -77,6 +69,8 @@ def explain(
         ),
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="On the terminal, show every neighbour of every token.")] = False,
+    *,
+    settings: RetrievalSettings,
     **options: Any,
 ) -> None:
     """Show where each word of a translation came from.
@@ -107,10 +101,8 @@ def explain(
         count_lines(files, plain)  # what cannot be read shows before the model is loaded
     loading = {name: options.pop(name) for name in _OF_LOADING}
     decoding = {name: options.pop(name) for name in _OF_DECODING}
-    if candidates := options.pop("fast_candidates", None):
-        options["fast"] = candidates
     languages = (options.pop("source_language"), options.pop("target_language"))
-    translator = load(datastore=datastore, languages=languages, retrieval=options, **loading)
+    translator = load(datastore=datastore, languages=languages, settings=settings, **loading)
 
     from knnmt.translator.explanation import explain as explaining
 

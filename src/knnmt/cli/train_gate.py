@@ -96,15 +96,16 @@ def train_gate(
         from knnmt.fitting.gate_training import GateConfig, gate_text
         from knnmt.fitting.gate_training import train_gate as train
         from knnmt.retrieval.gate import FILE, earlier_like
-        from knnmt.translator.memories import resolve, warn_if_slow
+        from knnmt.retrieval.settings import RetrievalSettings
+        from knnmt.translator.memories import warn_if_slow
     named = tuple(filter(None, map(str.strip, features.split(","))))
     config = GateConfig(named, epochs, l1=l1, seed=seed)
     with ends_with("the store keeps the gate it had, if any", store / FILE, f"the gate is saved: {store / FILE}"):
         translator = load_for(opened, model, device, threads, exact)
         memory = translator.memories.open(opened)
         warn_if_slow(memory.opened)
-        asked = {"k": k, "temperature": temperature, "profile": profile}
-        retrieval = replace(resolve(memory, asked), cache=None, gate=None)
+        asked = RetrievalSettings(k=k, temperature=temperature, profile=profile)
+        retrieval = replace(memory.resolve(asked), cache=None, gate=None)
         parts = []
         for some in (teaching, validating, *([] if all_dev else [text.reported])):
             with counter("forcing", lambda some=some: 2 * len(some), "pairs passed") as progress:  # type: ignore[misc]

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,19 +19,20 @@ from knnmt import timing
 from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.cli.output import open_output, require_other_output, write_all
 from knnmt.cli.progress import tally
+from knnmt.cli.retrieval_options import PANEL, options_of, takes_retrieval_settings
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.lines import decode_lines, read_lines
 from knnmt.corpus.plain_text import require_plain_text
 from knnmt.corpus.sides import watched
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError, KnnmtWarning, NoTranslationWarning, SettingError
+from knnmt.retrieval.settings import RetrievalSettings
 
 if TYPE_CHECKING:
     from knnmt.translator.translator import Translator
 
-_MEMORY = "With a datastore"
 
-
+@takes_retrieval_settings
 def translate(
     files: Annotated[
         list[Path] | None,
@@ -129,121 +130,18 @@ def translate(
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]", show_default=False)
     ] = None,
-    k: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Neighbours a step.  [default: the store's]", show_default=False, rich_help_panel=_MEMORY
-        ),
-    ] = None,
-    interpolation_weight: Annotated[
-        float | None,
-        typer.Option(
-            "--lambda",
-            help="A fixed weight of the memory, at least 0 and below 1.  [default: as much as its nearest entries "
-            "deserve, fading where it has nothing alike]",
-            show_default=False,
-            rich_help_panel=_MEMORY,
-        ),
-    ] = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option(help="Of equation 2.  [default: the store's]", show_default=False, rich_help_panel=_MEMORY),
-    ] = None,
-    fading: Annotated[
-        bool | None,
-        typer.Option("--fading/--no-fading", help="Let the weight fade.", show_default=False, rich_help_panel=_MEMORY),
-    ] = None,
-    cache: Annotated[
-        str | None,
-        typer.Option(
-            metavar="T",
-            help="Take over an earlier step's retrieval where the state is within this distance: a number, or a "
-            "quantile of the distances between new text and the store (20%).",
-            show_default=False,
-            rich_help_panel=_MEMORY,
-        ),
-    ] = None,
-    cache_scope: Annotated[
-        str | None,
-        typer.Option(
-            help="sentence, or batch as in the paper's code.  [default: sentence]",
-            show_default=False,
-            rich_help_panel=_MEMORY,
-        ),
-    ] = None,
-    cache_hits: Annotated[
-        bool | None,
-        typer.Option(
-            "--cache-hits/--no-cache-hits",
-            help="Keep hits too, as the paper's code does.",
-            show_default=False,
-            rich_help_panel=_MEMORY,
-        ),
-    ] = None,
-    gate: Annotated[
-        float | None,
-        typer.Option(
-            metavar="ALPHA",
-            help="Search only the steps where the store's gate (see knnmt train-gate) predicts a weight of the memory "
-            "above this, and give the memory that weight: 0 searches all, 0.5 some.",
-            show_default=False,
-            rich_help_panel=_MEMORY,
-        ),
-    ] = None,
-    forms: Annotated[
-        bool | None,
-        typer.Option(
-            "--forms/--no-forms",
-            help="Give the model a line as the memory holds it, where it differs in a final mark, capitals, white "
-            "space or an accelerator only.  [default: forms]",
-            show_default=False,
-            rich_help_panel=_MEMORY,
-        ),
-    ] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            help="Settings saved with the store under a name (see knnmt tune); estimated: from the store alone.  "
-            "[default: the store's]",
-            show_default=False,
-            rich_help_panel=_MEMORY,
-        ),
-    ] = None,
-    fast: Annotated[
-        bool,
-        typer.Option(
-            "--fast",
-            help="Fast kNN-MT: search each sentence in a small store of its own (of a store built --for-fast).",
-            rich_help_panel=_MEMORY,
-        ),
-    ] = False,
-    fast_candidates: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="C",
-            help="Fast kNN-MT with so many occurrences of each source token in that store.  [default: as tuned, else "
-            "512]",
-            show_default=False,
-            rich_help_panel=_MEMORY,
-        ),
-    ] = None,
-    fast_any_token: Annotated[
-        bool,
-        typer.Option(
-            "--fast-any-token", help="With --fast: the nearest of all tokens' occurrences.", rich_help_panel=_MEMORY
-        ),
-    ] = False,
+    *,
+    settings: RetrievalSettings,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Search every key, whatever index there is.", rich_help_panel=_MEMORY)
+        bool, typer.Option("--exact", help="Search every key, whatever index there is.", rich_help_panel=PANEL)
     ] = False,
     evidence: Annotated[
         bool,
-        typer.Option("--evidence", help="With --jsonl: why each token was chosen.", rich_help_panel=_MEMORY),
+        typer.Option("--evidence", help="With --jsonl: why each token was chosen.", rich_help_panel=PANEL),
     ] = False,
     match: Annotated[
         bool,
-        typer.Option("--match", help="With --jsonl: the memory's closest source segment.", rich_help_panel=_MEMORY),
+        typer.Option("--match", help="With --jsonl: the memory's closest source segment.", rich_help_panel=PANEL),
     ] = False,
     plain: Annotated[
         bool,
@@ -273,25 +171,8 @@ def translate(
         raise SettingError(f"--n-best {n_best} needs a beam at least as large: add --beam {n_best}")
     if (evidence or match) and not (jsonl and datastore):
         raise SettingError("--evidence and --match are printed with --jsonl, of a --datastore: add both")
-    retrieval = {
-        "k": k,
-        "interpolation_weight": interpolation_weight,
-        "temperature": temperature,
-        "fading": fading,
-        "cache": cache,
-        "cache_scope": cache_scope,
-        "cache_hits": cache_hits,
-        "gate": gate,
-        "forms": forms,
-        "profile": profile,
-        "fast": fast_candidates or fast or None,
-        "fast_any_token": fast_any_token or None,
-    }
-    retrieval = {name: value for name, value in retrieval.items() if value is not None}
-    if datastore is None and (retrieval or exact):
-        names = [f"--{name.replace('_', '-')}" for name in [*retrieval, *["exact"] * exact]]
-        names = ["--lambda" if name == "--interpolation-weight" else name for name in names]
-        raise SettingError(f"{', '.join(names)}: only used with a memory; name it with --datastore STORE")
+    if datastore is None and (unused := [*options_of(settings), *["--exact"] * exact]):
+        raise SettingError(f"{', '.join(unused)}: only used with a memory; name it with --datastore STORE")
     _check_input(files, texts, output)
     keyboard = not files and not texts and sys.stdin.isatty()
     if keyboard:
@@ -302,7 +183,7 @@ def translate(
 
     with timing.record() if timings else nullcontext() as record:
         languages = (source_language, target_language)
-        translator = load(model, languages, device, dtype, threads, datastore, exact, retrieval)
+        translator = load(model, languages, device, dtype, threads, datastore, exact, settings)
         from knnmt.translator.memories import languages_of
 
         if timings:
@@ -353,7 +234,7 @@ def load(
     threads: int | None,
     datastore: Path | None,
     exact: bool,
-    retrieval: dict[str, Any],
+    settings: RetrievalSettings,
 ) -> Translator:
     """A translator for a command."""
     with heavy_imports():
@@ -367,7 +248,7 @@ def load(
         exact=exact,
         source_lang=languages[0],
         target_lang=languages[1],
-        **retrieval,
+        settings=settings,
     )
 
 

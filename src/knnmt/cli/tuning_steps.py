@@ -94,7 +94,8 @@ class TuningSteps:
     def __init__(
         self, translator: Translator, memory: Memory, text: Text, sample: int, fast: FastConfig | None = None
     ) -> None:
-        from knnmt.translator.memories import resolve, warn_if_slow
+        from knnmt.retrieval.settings import RetrievalSettings
+        from knnmt.translator.memories import warn_if_slow
 
         self._fast = fast
         self._translator, self._memory, self._text, self._sample = translator, memory, text, sample
@@ -103,16 +104,16 @@ class TuningSteps:
         if fast is None:
             warn_if_slow(memory.opened)
 
-        def known(settings: dict[str, int]) -> RetrievalConfig | None:
+        def known(settings: RetrievalSettings) -> RetrievalConfig | None:
             try:
-                config = resolve(memory, settings)
+                config = memory.resolve(settings)
             except (SettingError, DatastoreDamagedError):  # a reduced store that nothing is known of, a damaged profile
                 return None
             # Of a gate's λ, and of distances of the other kind, there are no losses here.
             return config if config.gate is None and bool(config.fast) == bool(fast) else None
 
-        self._before = known({"fast": fast.candidates} if fast else {})
-        self._replaces_default = known({}) is None  # whatever it is, it has no loss to compare with
+        self._before = known(RetrievalSettings(fast=fast.candidates if fast else None))
+        self._replaces_default = known(RetrievalSettings()) is None  # whatever it is, it has no loss to compare with
         self._stays = False  # whether what was there is no worse than what was found
         self._development = self._develop(text.tuning, "tuning")
         self._reported: Positions | None = None

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from knnmt.config import DecodingConfig
 from knnmt.engine.base import SpecialTokens
-from knnmt.engine.language_codes import best_code, require_code, same_language
+from knnmt.engine.language_codes import Languages, best_code, require_code, same_language
 from knnmt.engine.shipped import MODELS_DIRECTORY
 from knnmt.engine.tokenizer import Tokenizer, VocabularyTokenizer
 from knnmt.errors import CheckpointError, IgnoredSettingWarning, SettingError
@@ -40,32 +40,6 @@ _FORMS_OF_MODEL = {
 }
 _FOR_MANY = ("m2m_100", "nllb-moe", "mbart")  # which hardly exist for two languages only
 _NAMES_TARGET_ONLY = ("madlad", "opus")
-
-
-@dataclass(frozen=True, slots=True)
-class Languages:
-    """Between which languages an engine translates, in the model's own spelling; None where it does not say.
-
-    codes: all languages that the model could be told instead; empty for a model of two languages
-    """
-
-    source: str | None = None
-    target: str | None = None
-    codes: tuple[str, ...] = ()
-
-    def contradict(self, source: str, target: str) -> bool:
-        """Whether text of these languages is not what the engine was loaded for."""
-        return self._differ(self.source, source) or self._differ(self.target, target)
-
-    def _differ(self, own: str | None, asked: str) -> bool:
-        if own is None:
-            return False
-        if own in self.codes:
-            return best_code(asked, self.codes) != own
-        return same_language(own, asked) is False
-
-    def __str__(self) -> str:
-        return f"{self.source or '?'} to {self.target or '?'}"
 
 
 def stated_languages(directory: Path, config: Mapping[str, Any], tokenizer_config: Mapping[str, Any]) -> Languages:
@@ -145,6 +119,10 @@ class Told:
     def room(self, positions: int) -> int:
         """How many of a model's positions are left for text."""
         return positions - len(self.special_tokens.beginning) + 1
+
+
+Tell = Callable[[str | None, str | None], Told]
+"""What a model has beside its weights, told a source and a target language."""
 
 
 def tell_languages(

@@ -37,7 +37,7 @@ from knnmt.index.progress import Bars, no_bars
 from knnmt.index.saved import lags, read_saved, update_index
 from knnmt.records import as_record
 from knnmt.retrieval.profiles import default_profile, read_profiles
-from knnmt.translator.memories import resolve, warn_if_slow
+from knnmt.translator.memories import warn_if_slow
 from knnmt.translator.translator import Translator
 
 _PROFILES = ("knn", "knn-fixed", "cache")
@@ -181,7 +181,7 @@ class _Making:
     def _choose(self, pairs: Sequence[SegmentPair]) -> None:
         translator, engine = self._translator, self._translator.engine
         memory = translator.memories.open(self.path)
-        opened, before = memory.opened, resolve(memory, {})
+        opened, before = memory.opened, memory.resolve()
         new = unseen(opened.store, self._plan.reported)
         total = 2 * (len(pairs) + len(new))
         with self._bars("tuning", "pairs passed") as progress:

@@ -15,7 +15,6 @@ from knnmt.errors import KnnmtWarning
 from knnmt.evaluation.scoring import Scores, score
 from knnmt.fitting.development import develop
 from knnmt.fitting.likelihood import Positions
-from knnmt.translator.memories import resolve
 from knnmt.translator.translator import Translator
 
 
@@ -76,7 +75,7 @@ def measure_gain(
         positions = develop(
             translator.engine, memory.opened, new, progress=lambda done, _rows: progress(done, total)
         ).positions()
-    losses = positions.loss(None), positions.loss(resolve(memory, {}))
+    losses = positions.loss(None), positions.loss(memory.resolve())
     known = len(pairs) - len(new)
     if not some:
         return Gain(len(new), known, *losses)

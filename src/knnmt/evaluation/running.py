@@ -12,7 +12,6 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.memories import Memories
 from knnmt.translator.translation import Translation
-from knnmt.translator.translator import Translator
+from knnmt.translator.translator import DatastoreSettings, Settings, Translator
 
 Watch = Callable[[Iterator[Translation], str, int], Iterable[Translation]]
 
@@ -109,28 +108,32 @@ def _run(
     directory: Path | None,
     watch: Watch,
 ) -> Run:
-    with _by_itself(translator, system.exact):
-        retrieval: dict[str, Any] = {"datastore": system.datastore, **system.settings}
-        memory = translator.retrieval(**retrieval)
-        signature = translator.signature(translator.decoding(beam=settings.beam), **retrieval)
-        if settings.split_sentences:
-            signature += "|split:sentences"
-        if memory and memory.config.cache and memory.config.cache.scope == "batch":
-            signature += f"|batch:{settings.batch_size}"  # sentences share what they find, so that it matters
-        made_from = {
-            "signature": signature,
-            "batch_size": settings.batch_size,
-            "machine": machine(translator),
-            "torch": torch.__version__,
-            "model": asdict(translator.engine.fingerprint),
-            "decoding": _digest(repr(translator.decoding(beam=settings.beam))),
-            "memory": memory and _content(memory),
-            "sources": _digest(json.dumps(list(sources))),
-        }
-        reusable = memory is None or memory.signed
-        if directory is not None and reusable and (done := _earlier(directory, system.name, made_from)):
-            return Run(system.name, signature, *done, reused=True)
-        found, figures = _translate(translator, system.name, sources, settings, retrieval, watch)
+    memory: Retrieval | None = None
+    how: DatastoreSettings = {"datastore": None}
+    if system.datastore is not None:  # opened for this system alone, and closed with it
+        memories = Memories(translator.engine, system.exact)
+        memory = memories.retrieval(system.datastore, system.settings.over(translator.settings))
+        how = {"retrieval": memory}
+    decoding = translator.decoding(beam=settings.beam)
+    signature = translator.signature(decoding, **how)
+    if settings.split_sentences:
+        signature += "|split:sentences"
+    if memory and memory.config.cache and memory.config.cache.scope == "batch":
+        signature += f"|batch:{settings.batch_size}"  # sentences share what they find, so that it matters
+    made_from = {
+        "signature": signature,
+        "batch_size": settings.batch_size,
+        "machine": machine(translator),
+        "torch": torch.__version__,
+        "model": asdict(translator.engine.fingerprint),
+        "decoding": _digest(repr(decoding)),
+        "memory": memory and _content(memory),
+        "sources": _digest(json.dumps(list(sources))),
+    }
+    reusable = memory is None or memory.signed
+    if directory is not None and reusable and (done := _earlier(directory, system.name, made_from)):
+        return Run(system.name, signature, *done, reused=True)
+    found, figures = _translate(translator, system.name, sources, settings, how, watch)
     hypotheses = [each.text.replace("\r", " ").replace("\n", " ") for each in found]
     if directory is not None:
         reusable = reusable and all(each.error is None for each in found)
@@ -138,28 +141,18 @@ def _run(
     return Run(system.name, signature, hypotheses, figures)
 
 
-@contextmanager
-def _by_itself(translator: Translator, exact: bool) -> Iterator[None]:
-    """Let a system have counters and open stores of its own; the stores are closed with it."""
-    before = translator.memories, translator.statistics
-    translator.memories, translator.statistics = Memories(translator.engine, exact), Statistics()
-    try:
-        yield
-    finally:
-        translator.memories, translator.statistics = before
-
-
 def _translate(
     translator: Translator,
     name: str,
     sources: Sequence[str],
     settings: RunSettings,
-    retrieval: dict[str, Any],
+    how: DatastoreSettings,
     watch: Watch,
 ) -> tuple[list[Translation], Figures]:
-    call: dict[str, Any] = {**asdict(settings), **retrieval}
-    translator.translate(sources[:1], **call)  # the first search and the first products are slower than others
-    translator.statistics = statistics = Statistics()
+    statistics = Statistics()
+    call: Settings = {**how, **asdict(settings), "statistics": statistics}  # type: ignore[typeddict-item]
+    warming: Settings = {**call, "statistics": Statistics()}
+    translator.translate(sources[:1], **warming)  # the first search and the first products are slower than others
     started = time.perf_counter()
     found = list(watch(translator.stream(sources, **call), name, len(sources)))
     seconds = time.perf_counter() - started

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from knnmt.errors import SettingError
+from knnmt.retrieval.settings import RetrievalSettings, parsed, spelled
 
 BASE = "base"
 DESCRIPTION = "[NAME=]STORE[,SETTING=VALUE]..."  # how the command line asks for a system
 _LONGEST_NAME = 200  # bytes; file systems take 255, and what a file is called ends in more than the name
-_SETTINGS: dict[str, tuple[str, Any]] = {
-    "k": ("k", int),
-    "lambda": ("interpolation_weight", float),
-    "temperature": ("temperature", float),
-    "fading": ("fading", lambda text: _yes_or_no(text)),
-    "cache": ("cache", str),
-    "cache-scope": ("cache_scope", str),
-    "cache-hits": ("cache_hits", lambda text: _yes_or_no(text)),
-    "forms": ("forms", lambda text: _yes_or_no(text)),
-    "gate": ("gate", float),
-    "profile": ("profile", str),
-    "fast": ("fast", lambda text: int(text) if text.isdecimal() else _yes_or_no(text)),
-    "fast-any-token": ("fast_any_token", lambda text: _yes_or_no(text)),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +22,12 @@ class System:
 
     datastore: None for the model alone
     exact: search every key, whatever index there is
-    settings: as `RetrievalSettings` of the translator has them
     """
 
     name: str
     datastore: Path | None = None
     exact: bool = False
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: RetrievalSettings = field(default_factory=RetrievalSettings)
 
 
 def with_store(datastore: Path) -> System:
@@ -69,15 +55,14 @@ def parse_system(text: str) -> System:
         key, _, value = other.partition("=")
         if key == "exact" and not value:
             continue
-        if key not in _SETTINGS:
-            raise SettingError(f"{text}: no setting {key!r}; there are exact, {', '.join(_SETTINGS)}")
-        setting, convert = _SETTINGS[key]
         try:
-            settings[setting] = convert(value)
+            setting, settings[setting] = parsed(key, value)
+        except LookupError:
+            raise SettingError(f"{text}: no setting {key!r}; there are exact, {', '.join(spelled())}") from None
         except ValueError:
             raise SettingError(f"{text}: {value!r} is no value for {key}") from None
     place = Path(first)
-    return System(name or with_store(place).name, place, "exact" in others, settings)
+    return System(name or with_store(place).name, place, "exact" in others, RetrievalSettings(**settings))
 
 
 def gather_systems(datastores: Sequence[Path], described: Sequence[str], base: bool = True) -> list[System]:
@@ -102,9 +87,3 @@ def check_names(systems: Sequence[System]) -> None:
                 f"a system cannot be called {name!r}, for it cannot have a file of that name; give it another: "
                 "--system NAME=STORE,…"
             )
-
-
-def _yes_or_no(text: str) -> bool:
-    if text not in ("yes", "no"):
-        raise ValueError(text)
-    return text == "yes"

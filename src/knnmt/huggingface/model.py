@@ -13,7 +13,7 @@ from knnmt.compression.pca import KeyProjection
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Fingerprint
 from knnmt.engine.checkpoint import find_checkpoint, fingerprint
-from knnmt.engine.languages import Languages
+from knnmt.engine.language_codes import Languages
 from knnmt.errors import DatastoreMismatchError, ModelNotFoundError, UnsupportedModelError
 
 

@@ -22,8 +22,9 @@ from knnmt.errors import SettingError
 from knnmt.huggingface.model import LoadedModel
 from knnmt.huggingface.watching import Step, Watch
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings, settings_of
 from knnmt.retrieval.statistics import Statistics
-from knnmt.translator.memories import Memories, RetrievalSettings, Store, check_names
+from knnmt.translator.memories import Memories, Store
 
 
 class KNNLogitsProcessor:
@@ -38,7 +39,7 @@ class KNNLogitsProcessor:
     exact: search every key, whatever index the store has
     check_model: False takes the caller's word that the store was built with these weights, where the files they came
         from cannot be found or are others; width and vocabulary are compared in any case
-    settings: as for `Translator`
+    settings: of retrieval, whole or as keywords, as for `Translator`
 
     Its hooks stay on the model until `remove`, the end of a `with` block, or the end of the processor itself.
     statistics: searches and cache hits of all steps, also of sentences that have ended: `generate` goes on with them
@@ -51,15 +52,16 @@ class KNNLogitsProcessor:
         *,
         exact: bool = False,
         check_model: bool = True,
-        **settings: Unpack[RetrievalSettings],
+        settings: RetrievalSettings | None = None,
+        **keywords: Unpack[RetrievalKeywords],
     ) -> None:
-        check_names(settings)
+        asked = settings_of(settings, **keywords)
         store = datastore if isinstance(datastore, Datastore) else Datastore.open(datastore)
         self._loaded = LoadedModel(model, None if check_model else store.manifest.fingerprint)
         self._loaded.require_shape_of(store)
         self._device = self._loaded.device
         self._memories = Memories(cast("Engine[Any]", self._loaded), exact)
-        self._datastore, self._settings = store.path, settings
+        self._datastore, self._settings = store.path, asked
         self._retrieval()  # what is wrong with the settings shows at once
         self.statistics = Statistics()
         self._batch = BatchRetrieval([])

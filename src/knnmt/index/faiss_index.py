@@ -20,12 +20,12 @@ from torch import Tensor
 from knnmt import timing
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.publication import publish_file
-from knnmt.errors import DatastoreDamagedError, MissingDependencyError
+from knnmt.errors import DatastoreDamagedError, MissingDependencyError, SettingError
 from knnmt.index.base import Found, nearest_first, nothing
 from knnmt.index.centres import nearest_centres, train_centres
 from knnmt.index.entries import Entries
 from knnmt.index.exact import rerank
-from knnmt.index.faiss_checks import require_sound
+from knnmt.index.faiss_checks import has_known_parts, require_sound
 from knnmt.index.four_bit import FourBitSearch
 from knnmt.index.kinds import Kind, SearchSettings
 from knnmt.index.progress import Progress, unheard
@@ -275,15 +275,21 @@ class FaissIndex:
         return digest.hexdigest()
 
     @classmethod
-    def read(cls, path: Path, entries: Entries, kind: Kind, settings: SearchSettings, covered: int) -> FaissIndex:
-        """An index of the first `covered` entries from its file; `knnmt.index.saved` sees that it is the right file."""
+    def read(
+        cls, path: Path, entries: Entries, kind: Kind | None, settings: SearchSettings, covered: int
+    ) -> FaissIndex:
+        """An index of the first `covered` entries from its file; `knnmt.index.saved` sees that it is the right file.
+
+        kind: None where it is not known here
+        """
         faiss = load_faiss()
         advice = "`knnmt index` builds it again."
         try:
             # Nothing that is in the file takes more than all of it.
             faiss.set_deserialization_vector_byte_limit(path.stat().st_size + _BYTES_BESIDES)
             index = faiss.read_index(str(path))
-            require_sound(faiss, index, entries.dim, covered, kind.factory(covered, entries.dim))
+            recipe = None if kind is None else kind.factory(covered, entries.dim)
+            require_sound(faiss, index, entries.dim, covered, recipe)
         except (RuntimeError, MemoryError, OSError) as error:
             reason = str(error).rpartition("Error: ")[2]
             raise DatastoreDamagedError(
@@ -292,6 +298,22 @@ class FaissIndex:
         except ValueError as error:
             raise DatastoreDamagedError(f"{path}: not an index of this store: {error}. {advice}") from error
         return cls(index, entries, settings)
+
+
+def require_readable(kind: Kind, entries: Entries) -> None:
+    """Refuse a kind of one's own of which a process that does not know it could not read an index."""
+    faiss = load_faiss()
+    recipe = kind.factory(entries.entries, entries.dim)
+    try:
+        made = faiss.index_factory(entries.dim, recipe)
+    except RuntimeError as error:
+        reason = str(error).rpartition("Error: ")[2] or str(error)
+        raise SettingError(f"index kind {kind.name!r}: FAISS makes nothing from {recipe!r} ({reason})") from error
+    if not has_known_parts(faiss, made):
+        raise SettingError(
+            f"index kind {kind.name!r}: of what FAISS makes from {recipe!r}, not every part can be checked when it is "
+            "read from a file. Take Flat, HNSW, or lists (IVF) of Flat, SQ, PQ or RaBitQ, behind linear transforms."
+        )
 
 
 def _in_torch(transform: Any) -> Callable[[Tensor], Tensor]:

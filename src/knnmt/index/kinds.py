@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from knnmt.config import check
+from knnmt.errors import SettingError
+from knnmt.extensions import INDEX_KINDS, named
 
 EXACT = "exact"
 _MAX_LISTS = 4096
@@ -166,6 +169,36 @@ KINDS = {
         ),
     )
 }
+
+
+BUILT_IN = tuple(KINDS)
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+
+
+def could_be_a_kind(name: str) -> bool:
+    """Whether a kind of one's own could be called so; its name is part of file names."""
+    return _NAME.fullmatch(name) is not None and name != EXACT
+
+
+def register_kind(kind: Kind) -> None:
+    """Let a kind of one's own be named in this process, as those of `KINDS` are."""
+    check(could_be_a_kind(kind.name), f"an index kind needs a name of small letters, digits and -, got {kind.name!r}")
+    check(kind.name not in BUILT_IN, f"{kind.name!r} is the name of a kind of knnmt's own; give yours another")
+    KINDS[kind.name] = kind
+
+
+def typed_kind(text: str) -> str:
+    """The name of a kind as somebody typed it: of one there is, or `package.module:NAME` of one's own."""
+    if text == EXACT or text in KINDS:
+        return text
+    try:
+        kind = named(text, INDEX_KINDS, "index kind")
+    except SettingError as error:
+        there = ", ".join([EXACT, *KINDS])
+        raise SettingError(f"--kind must be one of {there} or all, or name one of one's own: {error}") from error
+    check(isinstance(kind, Kind), f"--kind {text}: expected a knnmt.index.kinds.Kind, found {type(kind).__name__}")
+    register_kind(kind)
+    return str(kind.name)
 
 
 def kind_named(name: str) -> Kind:

@@ -35,7 +35,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, DatastoreVersionError, MissingDependencyError, SettingError
 from knnmt.index.entries import Entries, shared_beginning
 from knnmt.index.faiss_index import FaissIndex
-from knnmt.index.kinds import EXACT, KINDS, SearchSettings, kind_named
+from knnmt.index.kinds import EXACT, KINDS, SearchSettings, could_be_a_kind, kind_named
 from knnmt.index.progress import Progress, unheard
 from knnmt.records import as_record, parse_json, shown
 from knnmt.regular_files import open_regular, read_regular
@@ -72,7 +72,8 @@ class SavedIndex:
     fidelity: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check(self.kind == EXACT or self.kind in KINDS, f"no index is called {shown(self.kind)}")
+        sound = self.kind == EXACT or could_be_a_kind(self.kind)
+        check(sound, f"no index is called {shown(self.kind)}")
         check(self.generation >= 1, f"generation must be at least 1, got {self.generation}")
         counts = (self.entries, self.trained_entries, self.seed)
         check(min(counts) >= 0, f"entries, trained_entries and seed cannot be negative, got {counts}")
@@ -148,7 +149,8 @@ def open_saved(store: Datastore, saved: SavedIndex, entries: Entries) -> FaissIn
     advice = f"`knnmt index {store.path}` builds it again."
     if not saved.fits(entries.segment_names()) or saved.entries != entries.first_entry(len(saved.covers)):
         raise DatastoreDamagedError(f"{store.path}: its index is not of the entries that its record says. {advice}")
-    file, kind = store.path / INDEXES / saved.stored.file, kind_named(saved.kind)
+    # Of a kind of one's own nothing is known here but its file: a store names no code that is imported.
+    file, kind = store.path / INDEXES / saved.stored.file, KINDS.get(saved.kind)
     return FaissIndex.read(file, entries, kind, saved.settings, saved.entries)
 
 
@@ -207,7 +209,13 @@ def update_index(store: Datastore, progress: Progress = unheard) -> SavedIndex |
             return saved
         entries = Entries(store)
         names = entries.segment_names()
-        if not saved.fits(names) or entries.entries > (1 + _MAX_GROWTH) * saved.trained_entries:
+        grown = entries.entries > (1 + _MAX_GROWTH) * saved.trained_entries and saved.kind in KINDS
+        if not saved.fits(names) or grown:
+            if saved.kind not in KINDS:
+                raise SettingError(
+                    f"{store.path}: its index is of the kind {saved.kind!r}, which is none of knnmt's own. Name yours "
+                    f"again: `knnmt index {store.path} --kind package.module:NAME`"
+                )
             return _build(store, directory, saved.kind, saved.settings, saved.seed, progress, {})
         if len(saved.covers) == len(names):
             return saved

@@ -19,6 +19,7 @@ from knnmt.index.base import Found, Index, merge_top_k, nothing
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.index.faiss_index import FaissIndex
+from knnmt.index.kinds import BUILT_IN
 from knnmt.index.on_device import DeviceIndex
 from knnmt.index.saved import MISSING, SavedIndex, open_saved, read_saved
 
@@ -94,7 +95,10 @@ class IndexSnapshot:
             return f"clusters/{part.clusters.settings.signature}"
         if self.approximate is None or self.saved is None:
             return "exact"
-        return f"{self.saved.kind}/{self.approximate.settings.signature}"
+        kind = self.saved.kind
+        if kind not in BUILT_IN and self.saved.stored is not None:  # others may call theirs the same
+            kind = f"{kind}@{self.saved.stored.sha256[:8]}"
+        return f"{kind}/{self.approximate.settings.signature}"
 
     @property
     def hint(self) -> str | None:

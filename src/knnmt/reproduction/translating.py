@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from knnmt import timing
@@ -15,28 +14,13 @@ from knnmt.errors import KnnmtWarning
 from knnmt.reproduction.plan import Row
 from knnmt.retrieval.gate import RandomGate, ThresholdGate, TrainedGate
 from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.retriever import Gate, Retrieval
+from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.statistics import Statistics
-from knnmt.translator.memories import Memories, Store
+from knnmt.retrieval.step import Gate
 from knnmt.translator.translation import Translation
-from knnmt.translator.translator import Translator
+from knnmt.translator.translator import DatastoreSettings, Translator
 
 _MOST_TOKENS = 200  # a system that breaks down would go on to the model's last position
-_STORE = Path("the row's")
-
-
-class _OneRetrieval(Memories):
-    """Memories that retrieve in one way, whatever is asked for: gates of chance are none that a call can name."""
-
-    def __init__(self, translator: Translator, retrieval: Retrieval) -> None:
-        super().__init__(translator.engine)
-        self._only = retrieval
-
-    def retrieval(self, datastore: Store, settings: Mapping[str, Any]) -> Retrieval:  # noqa: ARG002
-        return self._only
-
-    def refresh(self, datastores: Iterable[Store]) -> None:
-        """The stores of a reproduction do not change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +56,20 @@ class ReadyRow:
     ) -> tuple[list[Translation], dict[str, Any]]:
         """Translations and figures: seconds, where they went, tokens, and searches as `Statistics` counts them."""
         longest = min(_MOST_TOKENS, translator.engine.max_positions - 1)
-        before = translator.memories, translator.statistics
-        statistics = translator.statistics = Statistics()
-        if self.retrieval is not None:
-            translator.memories = _OneRetrieval(translator, self.retrieval)
-        try:
-            with warnings.catch_warnings(), timing.record() as timings:
-                warnings.simplefilter("ignore", KnnmtWarning)  # cut translations are counted
-                started = time.perf_counter()
-                found = []
-                for each in translator.stream(
-                    sources, batch_size=batch_size, max_tokens=longest, datastore=self._store
-                ):
-                    found.append(each)
-                    progress(len(found), len(sources))
-                seconds = time.perf_counter() - started
-            signature = translator.signature(translator.decoding(max_tokens=longest), datastore=self._store)
-        finally:
-            translator.memories, translator.statistics = before
+        # Handed over ready: gates of chance are none that a call can name.
+        how: DatastoreSettings = {"datastore": None} if self.retrieval is None else {"retrieval": self.retrieval}
+        statistics = Statistics()
+        with warnings.catch_warnings(), timing.record() as timings:
+            warnings.simplefilter("ignore", KnnmtWarning)  # cut translations are counted
+            started = time.perf_counter()
+            found = []
+            for each in translator.stream(
+                sources, batch_size=batch_size, max_tokens=longest, statistics=statistics, **how
+            ):
+                found.append(each)
+                progress(len(found), len(sources))
+            seconds = time.perf_counter() - started
+        signature = translator.signature(translator.decoding(max_tokens=longest), **how)
         counted = {name: value for name, value in asdict(statistics).items() if isinstance(value, int)}
         return found, {
             "seconds": seconds,
@@ -100,7 +80,3 @@ class ReadyRow:
             "searches": counted,
             "signature": signature if self.rate is None else f"{signature}|chance:{self.rate:.4f}",
         }
-
-    @property
-    def _store(self) -> Path | None:
-        return None if self.retrieval is None else _STORE

@@ -31,6 +31,7 @@ from knnmt.errors import (
 )
 from knnmt.records import as_record, parse_json, shown
 from knnmt.regular_files import read_regular
+from knnmt.retrieval.step import Step
 
 FILE = "gate.safetensors"
 VERSION = 1
@@ -113,10 +114,10 @@ class TrainedGate:
 
     def signature(self) -> str:
         """What a published score must say of it: its weights and what they are for, by a digest."""
-        return f"trained/{hashlib.sha256(self._content()).hexdigest()[:12]}"
+        return f"trained/{_sha256(*self._saved())[:12]}"  # not of the file, whose fields stand in any order
 
     def logits(self, representations: Tensor, log_probabilities: Tensor) -> Tensor:
-        """Of λ, (rows,); arguments as a `Gate` gets them."""
+        """Of λ, (rows,); arguments as in a `Step`."""
         with torch.no_grad():
             inputs = gate_inputs(self.record.features, representations, log_probabilities)
             logits: Tensor = self.network(inputs)
@@ -151,9 +152,13 @@ class TrainedGate:
 
     def _content(self) -> bytes:
         """Of its file."""
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
-        record = json.dumps({"version": VERSION, **asdict(self.record)})
+        record, tensors = self._saved()
         return save(tensors, {"gate": record, "sha256": _sha256(record, tensors)})
+
+    def _saved(self) -> tuple[str, dict[str, Tensor]]:
+        """What of it is saved: its record as JSON, and its weights."""
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
+        return json.dumps({"version": VERSION, **asdict(self.record)}), tensors
 
     @classmethod
     def read(cls, store: Datastore, device: torch.device | str = "cpu") -> TrainedGate:
@@ -275,10 +280,8 @@ class ThresholdGate:
         """The network's; α is in the settings."""
         return self.trained.signature()
 
-    def __call__(
-        self, representations: Tensor, log_probabilities: Tensor, _history: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
-        logits = self.trained.logits(representations, log_probabilities)
+    def __call__(self, step: Step) -> tuple[Tensor, Tensor | None]:
+        logits = self.trained.logits(step.states, step.log_probabilities)
         least = math.log(self.alpha / (1 - self.alpha)) if self.alpha else -math.inf
         return logits > least, functional.logsigmoid(logits)
 
@@ -303,14 +306,13 @@ class RandomGate:
         predicted = f"+{self.predicted.signature()}" if self.predicted else ""
         return f"chance/{self.rate:.6g}/{self.seed}{predicted}"
 
-    def __call__(
-        self, representations: Tensor, log_probabilities: Tensor, history: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
+    def __call__(self, step: Step) -> tuple[Tensor, Tensor | None]:
+        log_probabilities, history = step.log_probabilities, step.history
         likeliest = log_probabilities[:, :_ORDERED_TOKENS].topk(4, dim=1).indices
         searched = _chance(torch.cat([likeliest, history], dim=1), self.seed) < self.rate
         if self.predicted is None:
             return searched, None
-        return searched, functional.logsigmoid(self.predicted.logits(representations, log_probabilities))
+        return searched, functional.logsigmoid(self.predicted.logits(step.states, log_probabilities))
 
 
 def _chance(tokens: Tensor, seed: int) -> Tensor:

@@ -102,18 +102,22 @@ class Explanation:
 def explain(translator: Translator, texts: Iterable[str], **settings: Unpack[Settings]) -> Iterator[Explanation]:
     """Translate texts with a memory and without, and say where each word came from; in order, as they are asked for.
 
-    settings: as of `Translator.stream`; a datastore, there or the translator's own, is needed
+    settings: as of `Translator.stream`; a datastore, there or the translator's own, is needed, or a retrieval
     """
-    datastore = settings.get("datastore", translator.datastore)
-    if datastore is None:
+    datastore, ready = settings.get("datastore", translator.datastore), settings.get("retrieval")
+    if ready is not None:
+        manifest = ready.store.store.manifest
+    elif datastore is not None:
+        manifest = translator.memories.open(datastore).opened.store.manifest
+    else:
         raise SettingError("expected a memory to explain translations with, found none: name a datastore")
-    store = translator.memories.open(datastore).opened.store.manifest
     with_memory: Settings = {"match": True, **settings, "evidence": True}
-    without: Settings = {**settings, "datastore": None, "evidence": False, "match": False}
+    without: Settings = {**settings, "datastore": None, "retrieval": None}
+    without |= {"evidence": False, "steps": False, "match": False}
     here, there = tee(texts)
     both = zip(translator.stream(here, **with_memory), translator.stream(there, **without), strict=True)
     return (
-        Explanation(made, tuple(words_of(made)), alone.text, store.source_language, store.target_language)
+        Explanation(made, tuple(words_of(made)), alone.text, manifest.source_language, manifest.target_language)
         for made, alone in both
     )
 

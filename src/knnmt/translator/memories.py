@@ -1,39 +1,39 @@
-"""The stores that a translator has open, and the settings that a call retrieves with."""
+"""The stores that a translator has open, with what is known of them, and how calls retrieve from them."""
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
-from typing import Any, Literal, TypedDict
+from typing import Any, Unpack
 
 from knnmt.compression.pca import KeyProjection
-from knnmt.config import CacheConfig, FastConfig, OpenStores, RetrievalConfig, check
+from knnmt.config import OpenStores, RetrievalConfig
 from knnmt.datastore.manifest import Manifest, read_manifest
 from knnmt.datastore.settings import settings_changed
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
 from knnmt.engine.checkpoint import NamedByStore, find_checkpoint, fingerprint
 from knnmt.engine.shipped import DEFAULT_MODEL
-from knnmt.errors import ModelNotFoundError, SettingError, SlowSearchWarning
+from knnmt.errors import ModelNotFoundError, SlowSearchWarning
 from knnmt.fitting.calibration import DEFAULT_K, Calibration, calibrate
 from knnmt.fitting.held_out import sample
 from knnmt.fitting.index_choice import memory_of_machine
 from knnmt.fitting.probes import choose_probes
-from knnmt.retrieval.fast import UNTUNED
 from knnmt.retrieval.gate import ThresholdGate, TrainedGate, gate_changed
 from knnmt.retrieval.matches import SourceMatcher
-from knnmt.retrieval.open_store import OpenStore, require_for_fast
-from knnmt.retrieval.profiles import FAST, Profiles
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.own_parts import own_combiner, own_gate
+from knnmt.retrieval.profiles import Profiles
 from knnmt.retrieval.retriever import Retrieval
+from knnmt.retrieval.settings import NOT_GIVEN, NotGiven, RetrievalKeywords, RetrievalSettings, settings_of
+from knnmt.retrieval.step import Gate
+from knnmt.translator.resolution import StoresOwn, named_by, resolve
 
-THE_CALLS_STORE = "\0"  # no path can be that, so that a store may have any name
 _RETRIEVALS = 1024  # ways to retrieve that are remembered: texts may each come with settings of their own
 _FEW_SENTENCES = 50  # asked by a store that nothing was estimated for, whenever it is opened
-_PLAIN = ("k", "interpolation_weight", "temperature", "use_counts", "forms")  # what configurations call the same
 Store = str | Path | Datastore
 _said: set[object] = set()  # what was warned of in this process
 
@@ -63,54 +63,28 @@ def _manifest_of(store: Store) -> Manifest:
     return store.manifest if isinstance(store, Datastore) else read_manifest(Path(store))
 
 
-class RetrievalSettings(TypedDict, total=False):
-    """How a call retrieves. What is not given is as the store's profile says, and else as estimated for it.
-
-    k: neighbours a step
-    interpolation_weight: a fixed λ; not given, λ fades where the memory has nothing alike
-    temperature: T of equation 2
-    fading: False keeps λ fixed without saying at what
-    cache: τ as a number, or as a quantile of the distances between new states and the store ("20%"); None for no cache
-    cache_scope: "sentence", or "batch" as in the paper's code
-    cache_hits: keep hits in the cache too, as the paper's code does
-    use_counts: after pruning, let an entry weigh as much as those it stands for
-    gate: α; the store's gate (`knnmt train-gate`) predicts λ, and steps where that is at most α are not searched; it
-        brings the k and T that it was trained for; None for no gate
-    profile: the name of settings saved with the store, or whole settings; "estimated" passes over what was tuned
-    fast: Fast kNN-MT with the c nearest occurrences of each source token; True for as many as its settings say. What is
-        not given is as in the store's profile "fast", else what usually serves Fast kNN-MT; λ is fixed unless tuned
-    fast_any_token: with that, the nearest of all tokens' occurrences
-    forms: False gives the model every text as it is, also where the memory holds it with another final mark or other
-        capitals
-    """
-
-    k: int | None
-    interpolation_weight: float | None
-    temperature: float | None
-    fading: bool | None
-    cache: float | str | None
-    cache_scope: Literal["sentence", "batch"]
-    cache_hits: bool
-    use_counts: bool
-    gate: float | None
-    profile: str | RetrievalConfig | None
-    fast: bool | int | None
-    fast_any_token: bool
-    forms: bool
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Request:
     """A text to translate with a memory, or settings, of its own.
 
     datastore: None for the model alone; by default what the call or the translator says
+    settings: of retrieval, whole or as keywords; what is not given is as the call or the translator says
     """
 
     text: str
-    datastore: Store | None = THE_CALLS_STORE
-    k: int | None = None
-    interpolation_weight: float | None = None
-    temperature: float | None = None
+    datastore: Store | NotGiven | None
+    settings: RetrievalSettings
+
+    def __init__(
+        self,
+        text: str,
+        datastore: Store | NotGiven | None = NOT_GIVEN,
+        settings: RetrievalSettings | None = None,
+        **keywords: Unpack[RetrievalKeywords],
+    ) -> None:
+        object.__setattr__(self, "text", text)
+        object.__setattr__(self, "datastore", datastore)
+        object.__setattr__(self, "settings", settings_of(settings, **keywords))
 
 
 @dataclass(slots=True, eq=False)
@@ -136,6 +110,11 @@ class Memory:
         """Bytes of the store's files, which is about what it takes in memory when all of it is used."""
         return sum(stored.bytes for stored in self.opened.store.manifest.files())
 
+    def resolve(self, settings: RetrievalSettings | None = None) -> RetrievalConfig:
+        """The whole settings of a call that asks for these, or for nothing."""
+        own = StoresOwn(self.opened.store, self.calibration, self.profiles)
+        return resolve(settings or RetrievalSettings(), own)
+
 
 class Memories:
     """The open stores of one model, by their places, those used last at the end. Threads may share them.
@@ -151,7 +130,7 @@ class Memories:
         self._most_bytes = memory_of_machine() if limits.size is None else limits.size
         self._changing = RLock()
         self._open: dict[Path, Memory] = {}
-        self._retrievals: dict[tuple[Path, RetrievalConfig], Retrieval] = {}
+        self._retrievals: dict[tuple[Path, RetrievalConfig, str | None, str | None], Retrieval] = {}
 
     def open(self, datastore: Store) -> Memory:
         """Open a store, or find it open; its settings are those that stand there now."""
@@ -218,23 +197,31 @@ class Memories:
             memory.calibration, memory.profiles = self._calibration(memory.opened), Profiles.of(path)
             memory.settings_changed = changed
 
-    def retrieval(self, datastore: Store, settings: Mapping[str, Any]) -> Retrieval:
+    def retrieval(self, datastore: Store, settings: RetrievalSettings | None = None) -> Retrieval:
         """How a call with these settings retrieves. Calls with equal settings get the same one."""
         with self._changing:
             memory = self.open(datastore)
-            config = resolve(memory, settings)
+            settings = settings or RetrievalSettings()
+            config = memory.resolve(settings)
             if config.fast is None and not memory.judged:
                 memory.judged = True
                 warn_if_slow(memory.opened)
-            path, alpha = memory.opened.store.path, config.gate
-            gate = None
+            opened, alpha = memory.opened, config.gate
+            gate: Gate | None = None
             if alpha is not None:
                 trained = self._gate(memory)
-                config = trained.applied_to(config, _asked(settings))
+                config = trained.applied_to(config, named_by(settings))
                 gate = ThresholdGate(trained, alpha)
-            while len(self._retrievals) >= _RETRIEVALS:
-                del self._retrievals[next(iter(self._retrievals))]
-            return self._retrievals.setdefault((path, config), Retrieval(memory.opened, config, gate))
+            names = (settings.gate if isinstance(settings.gate, str) else None, settings.combiner)
+            key = (opened.store.path, config, *names)
+            if key not in self._retrievals:
+                while len(self._retrievals) >= _RETRIEVALS:
+                    del self._retrievals[next(iter(self._retrievals))]
+                of_store = (opened, config, self._engine)
+                gate = gate if names[0] is None else own_gate(names[0], *of_store)
+                combiner = None if names[1] is None else own_combiner(names[1], *of_store)
+                self._retrievals[key] = Retrieval(opened, config, gate, combiner)
+            return self._retrievals[key]
 
     def _gate(self, memory: Memory) -> TrainedGate:
         """The gate of a store, read again if it was trained since."""
@@ -277,97 +264,3 @@ def warn_if_slow(opened: OpenStore, place: Path | None = None) -> None:
 
 def _place(datastore: Store) -> Path:
     return (datastore.path if isinstance(datastore, Datastore) else Path(datastore)).resolve()
-
-
-def check_names(settings: Iterable[str]) -> None:
-    """Refuse settings that there are not: a misspelt one would be passed over in silence."""
-    known = RetrievalSettings.__annotations__
-    for name in settings:
-        check(name in known, f"no setting is called {name!r}; those of retrieval are {', '.join(known)}")
-
-
-def resolve(memory: Memory, settings: Mapping[str, Any]) -> RetrievalConfig:
-    """The settings of a call: those given, else the profile's, else those estimated for the store."""
-    given = {name: value for name, value in settings.items() if value is not None or name in ("cache", "gate")}
-    store = memory.opened.store
-    profile = given.pop("profile", None)
-    if profile is None and given.get("fast"):
-        profile = FAST if FAST in memory.profiles.names() else UNTUNED
-    start = profile if isinstance(profile, RetrievalConfig) else memory.profiles.chosen(profile)
-    if (start is not None and start.fast is not None) or given.get("fast"):
-        return _fast(memory, given, start)
-    check("fast_any_token" not in given, "fast_any_token is for Fast kNN-MT: give fast, too")
-    fades = start is None or start.fading is not None
-    fading = given.get("fading", fades and "interpolation_weight" not in given)
-    estimated = memory.calibration.config(fading)
-    if start is None:
-        config = estimated
-        needed = fading or not {"interpolation_weight", "temperature"} <= given.keys()
-    elif fading == fades:
-        config, needed = start, False
-    else:  # λ of the other kind
-        config = replace(start, interpolation_weight=estimated.interpolation_weight, fading=estimated.fading)
-        needed = fading or "interpolation_weight" not in given
-    if needed and memory.calibration.queries == 0 and store.manifest.transforms:
-        raise SettingError(
-            f"{store.path}: it was made from a store whose settings were not estimated. Tune it (`knnmt tune`), or "
-            "index that one (`knnmt index`) and make this one from it again, or give λ and the temperature yourself."
-        )
-    plain = {each: given[each] for each in _PLAIN if each in given}
-    gate = given.get("gate", config.gate)
-    return replace(config, **plain, cache=_cache(memory, given, config.cache), gate=gate)
-
-
-def _asked(settings: Mapping[str, Any]) -> set[str]:
-    """The settings that a call names itself; a profile names all of them."""
-    named = {name for name, value in settings.items() if value is not None}
-    return named | set(RetrievalConfig.__dataclass_fields__) if "profile" in named else named
-
-
-def _fast(memory: Memory, given: Mapping[str, Any], start: RetrievalConfig | None) -> RetrievalConfig:
-    """The settings of a call with Fast kNN-MT: its distances are others, so that nothing estimated fits them."""
-    store = memory.opened.store
-    require_for_fast(store)
-    wanted = given.get("fast", True)
-    if start is None or start.fast is None or not wanted:
-        raise SettingError(
-            f"{store.path}: the profile and fast={wanted} do not go together, for λ and T of Fast kNN-MT are of "
-            "another distance; name another profile, or none"
-        )
-    fading = given.get("fading", start.fading is not None and "interpolation_weight" not in given)
-    check(not fading or start.fading is not None, "how λ fades with fast is to be tuned: `knnmt tune STORE --fast`")
-    check(
-        fading or start.fading is None or "interpolation_weight" in given,
-        "fast without fading needs an interpolation_weight, or the profile of a fixed one (fast-fixed)",
-    )
-    check(given.get("cache") is None, "fast searches a small store of each sentence, which no cache is for; give one")
-    candidates = start.fast.candidates if wanted is True else wanted
-    fast = FastConfig(candidates, given.get("fast_any_token", start.fast.any_token))
-    plain = {each: given[each] for each in (*_PLAIN, "gate") if each in given}
-    return replace(start, **plain, fading=start.fading if fading else None, fast=fast)
-
-
-def _cache(memory: Memory, given: Mapping[str, Any], before: CacheConfig | None) -> CacheConfig | None:
-    threshold = given.get("cache", before and before.threshold)
-    if threshold is None:
-        return None
-    if isinstance(threshold, str):
-        try:
-            number = float(threshold.removesuffix("%"))
-        except ValueError:
-            number = -1.0
-        quantile = threshold.endswith("%")
-        check(
-            0 <= number <= (100 if quantile else math.inf),
-            f"cache must be a distance like 6, or a quantile like '20%' between 0% and 100%, got {threshold!r}",
-        )
-        if quantile and memory.calibration.queries == 0:
-            raise SettingError(
-                f"{memory.opened.store.path}: cache {threshold!r} is a part of distances that were not estimated for "
-                "this store. Give a distance like 6, let `knnmt tune` find one, or estimate them (`knnmt index`; of a "
-                "store made from another, index that one and make this one again)."
-            )
-        threshold = memory.calibration.nearest_distance(number / 100) if quantile else number
-    names = {"cache_scope": "scope", "cache_hits": "store_hits"}
-    changed = {names[each]: given[each] for each in names if each in given}
-    return replace(before or CacheConfig(threshold), threshold=threshold, **changed)

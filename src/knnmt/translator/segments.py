@@ -5,6 +5,7 @@ What a memory holds as one segment is one, whatever it consists of. It comes out
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +13,8 @@ from knnmt.corpus.accelerators import accelerators_in, accelerators_of, with_acc
 from knnmt.corpus.sameness import in_the_form_of, plain
 from knnmt.corpus.sentences import split_lines, split_long, split_sentences
 from knnmt.datastore.sources import HeldSources
+from knnmt.errors import LongSegmentWarning
+from knnmt.translator.translation import Caution
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,42 @@ def cut_to_fit(segment: Segment, fits: Callable[[str], bool]) -> list[Segment]:
     last = parts[-1]
     parts[-1] = replace(last, after=last.after + before + segment.after)
     return parts
+
+
+def fitted(
+    segmented: Sequence[Sequence[Segment]], encode: Callable[[list[str]], list[list[int]]], limit: int
+) -> tuple[list[list[Segment]], list[list[int]], list[tuple[Caution, ...]]]:
+    """The segments of some texts, those longer than the model's positions cut, with their token ids in a row.
+
+    With each text comes what was cut of it; that is warned of as well.
+    """
+
+    def fits(text: str) -> bool:
+        return len(encode([text])[0]) <= limit
+
+    sources = encode([segment.text for segments in segmented for segment in segments])
+    if all(len(source) <= limit for source in sources):
+        return [list(segments) for segments in segmented], sources, [()] * len(segmented)
+    lengths = iter([len(source) for source in sources])
+    cut: list[list[Segment]] = []
+    cautions: list[tuple[Caution, ...]] = []
+    for segments in segmented:
+        fitting: list[Segment] = []
+        said: list[Caution] = []
+        for segment in segments:
+            length = next(lengths)
+            parts = [segment] if length <= limit else cut_to_fit(segment, fits)
+            if len(parts) > 1:
+                words = (
+                    f"a segment of {length} tokens, more than the model's {limit}, was translated in {len(parts)} "
+                    f"parts: {segment.text[:60]!r}"
+                )
+                said.append(Caution(LongSegmentWarning, words))
+                warnings.warn(words, LongSegmentWarning, stacklevel=2)
+            fitting.extend(parts)
+        cut.append(fitting)
+        cautions.append(tuple(said))
+    return cut, encode([segment.text for segments in cut for segment in segments]), cautions
 
 
 def join(segments: Sequence[Segment], translations: Sequence[str]) -> str:

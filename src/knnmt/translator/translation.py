@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from knnmt.errors import KnnmtWarning
 from knnmt.retrieval.matches import Match
 from knnmt.translator.evidence import Evidence
 from knnmt.translator.spans import Span
+from knnmt.translator.steps import Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,14 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
+class Caution:
+    """What whoever uses a translation should know of it. kind: the class of the warning that said so"""
+
+    kind: type[KnnmtWarning]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Translation:
     """A translated segment.
 
@@ -33,6 +43,8 @@ class Translation:
     match: on request, the memory's source segment that is most like the text
     stored_source: the memory's source that the text is a form of, if it was translated in the text's place
     error: where no translation was found, why; the text is empty then, and the score -inf
+    warnings: what was warned of on its account: that it was cut, or translated in parts, or not at all
+    steps: on request, what each of its tokens was chosen from, as tensors
     """
 
     source: str
@@ -44,3 +56,5 @@ class Translation:
     match: Match | None = None
     stored_source: str | None = None
     error: str | None = None
+    warnings: tuple[Caution, ...] = ()
+    steps: Steps | None = field(default=None, compare=False)  # tensors are not equal or unequal as a whole

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self, Unpack, cast, overload
 
@@ -18,36 +18,23 @@ import torch
 from knnmt import timing
 from knnmt.config import BatchingConfig, DecodingConfig, OpenStores, check
 from knnmt.datastore.sources import HeldSources
-from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.search import search
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.loading import load_engine
 from knnmt.engine.shipped import shipped_models
-from knnmt.errors import (
-    CutTranslationWarning,
-    InputError,
-    LongSegmentWarning,
-    NoTranslationError,
-    NoTranslationWarning,
-    SettingError,
-)
+from knnmt.errors import NoTranslationError, NoTranslationWarning, SettingError
+from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings, settings_of
 from knnmt.retrieval.statistics import Statistics
 from knnmt.threads import require_threads
-from knnmt.translator.evidence import Evidence, evidence_of
-from knnmt.translator.memories import (
-    THE_CALLS_STORE,
-    Memories,
-    Request,
-    RetrievalSettings,
-    Store,
-    check_names,
-    languages_of,
-    model_of,
-)
-from knnmt.translator.segments import Segment, cut_to_fit, join, laid_out, loses_lines, segments_of
-from knnmt.translator.spans import Span, moved_spans, spans_of
-from knnmt.translator.translation import Token, Translation
+from knnmt.translator.asking import AskedText, Asking, OnError, TextMemory
+from knnmt.translator.assembly import Part, assemble, untranslated
+from knnmt.translator.evidence import evidence_of
+from knnmt.translator.memories import Memories, Request, Store, languages_of, model_of
+from knnmt.translator.segments import Segment, fitted, loses_lines, segments_of
+from knnmt.translator.steps import steps_of
+from knnmt.translator.translation import Translation
 from knnmt.translator.turns import Turns
 from knnmt.version import __version__
 
@@ -58,17 +45,26 @@ def _unheard(_texts: int) -> None:
     """Tell nobody."""
 
 
-class DatastoreSettings(RetrievalSettings, total=False):
-    """The settings of one call that concern its memory."""
+class DatastoreSettings(RetrievalKeywords, total=False):
+    """The settings of one call that concern its memory.
+
+    settings: of retrieval, as a whole; keywords count before it
+    retrieval: ready made, instead of all others
+    """
 
     datastore: Store | None
+    settings: RetrievalSettings | None
+    retrieval: Retrieval | None
 
 
 class Settings(DatastoreSettings, total=False):
     """The settings of one call; `Translator.stream` says what each does."""
 
     evidence: bool
+    steps: bool
     match: bool
+    statistics: Statistics | None
+    on_error: OnError
 
     beam: int
     n_best: int
@@ -89,8 +85,8 @@ class _Call:
     batching: BatchingConfig
     by_sentence: bool
     evidence: bool
-    match: bool
-    retrieval: dict[str, Any]
+    steps: bool
+    statistics: Statistics
     progress: Callable[[int], None]
 
 
@@ -113,7 +109,7 @@ class Translator:
     datastore: the memory that calls use unless they name another
     exact: search every key of a store, whatever index it has
     open_stores: how many stores stay open for later calls
-    retrieval: settings of retrieval for calls that do not say otherwise (`RetrievalSettings`)
+    settings: of retrieval, for calls that do not say otherwise; each may be given as a keyword, too
     """
 
     def __init__(
@@ -128,7 +124,8 @@ class Translator:
         datastore: Store | None = None,
         exact: bool = False,
         open_stores: OpenStores | None = None,
-        **retrieval: Unpack[RetrievalSettings],
+        settings: RetrievalSettings | None = None,
+        **keywords: Unpack[RetrievalKeywords],
     ) -> None:
         # For __reduce__: paths that hold wherever the process that unpickles it works.
         self._asked: dict[str, Any] = {
@@ -141,7 +138,7 @@ class Translator:
             "datastore": Path(datastore).absolute() if isinstance(datastore, str | Path) else datastore,
             "exact": exact,
             "open_stores": open_stores,
-            **retrieval,
+            "settings": settings_of(settings, **keywords),
         }
         if threads is not None:
             check(threads >= 1, f"threads must be at least 1, got {threads}")
@@ -153,11 +150,22 @@ class Translator:
         self.engine = load_engine(model or model_of(datastore), device, dtype, source_lang, target_lang)
         self.memories = Memories(self.engine, exact, open_stores)
         self.statistics = Statistics()
-        check_names(retrieval)
         self._datastore = datastore
-        self._settings = retrieval
+        self._settings: RetrievalSettings = self._asked["settings"]
         if datastore is not None:
-            self.memories.retrieval(datastore, retrieval)  # what is wrong with them shows at once
+            self.memories.retrieval(datastore, self._settings)  # what is wrong with them shows at once
+
+    def for_languages(self, source_lang: str | None, target_lang: str | None) -> Translator:
+        """A translator between other languages by the same loaded model, which is not copied.
+
+        It has this one's settings, no default datastore, and opens stores for itself; closing it closes no other.
+        """
+        asked = {**self._asked, "source_lang": source_lang, "target_lang": target_lang, "datastore": None}
+        other = copy(self)
+        other._asked, other._datastore, other.statistics = asked, None, Statistics()
+        other.engine = self.engine.for_languages(source_lang, target_lang)
+        other.memories = Memories(other.engine, asked["exact"], asked["open_stores"])
+        return other
 
     def close(self) -> None:
         """Give back the model and the stores. Calls under way may still end, or be refused as later ones are."""
@@ -187,12 +195,13 @@ class Translator:
     ) -> Translation | list[Translation]:
         """Translate one text, or any number of them in order. The settings are those of `stream`.
 
-        One text that has no translation raises `NoTranslationError`; among others it is as in `stream`.
+        One text that has no translation raises `NoTranslationError`, unless `on_error` is "continue"; among others it
+        is as in `stream`.
         """
         if not isinstance(texts, str | Request):
             return list(self.stream(texts, **settings))
         found = next(self.stream([texts], **settings))
-        if found.error is not None:
+        if found.error is not None and settings.get("on_error") != "continue":
             raise NoTranslationError(found.error)
         return found
 
@@ -210,15 +219,20 @@ class Translator:
         early_stopping: bool | Literal["never"] | None = None,
         max_tokens: int | None = None,
         evidence: bool = False,
+        steps: bool = False,
         match: bool = False,
+        on_error: OnError = "raise",
         progress: Callable[[int], None] = _unheard,
-        **retrieval: Unpack[DatastoreSettings],
+        statistics: Statistics | None = None,
+        **of_memory: Unpack[DatastoreSettings],
     ) -> Iterator[Translation]:
         """Translations in the order of `texts`, which may be endless: memory is bounded by `window` texts.
 
         A translation is handed on as soon as it and those before it are done.
         A text may be a `Request` that names a datastore of its own; requests for different ones are decoded together.
         A text that has no translation says so in `Translation.error`, with a `NoTranslationWarning`; the others follow.
+        What is no text (not a str, or with half a surrogate pair), or asks for a store or settings that it cannot have,
+        ends the stream with an error after those before it, or has a `Translation.error` too: `on_error` says which.
 
         beam: hypotheses kept at each step, 5 whatever the checkpoint says; 1 is greedy search
         n_best: how many translations to give for each text
@@ -228,10 +242,15 @@ class Translator:
         split_sentences: translate a text of several sentences one by one, unless the memory holds them as one segment
         length_penalty, early_stopping, max_tokens: as the checkpoint says unless given
         evidence: let every token say what it was made of
+        steps: give what every token was chosen from as tensors, `Translation.steps`
         match: name the memory's closest source segment
+        on_error: "raise" or "continue"
         progress: told how many more texts are done, which may have to wait for others before them
+        statistics: count the searches of this call there, and not in those of the translator
         datastore: the memory to use, None for the model alone; by default the translator's own
-        The other settings are those of `RetrievalSettings`, by default the translator's own.
+        settings: of retrieval, as a whole or as keywords (`RetrievalSettings`); by default the translator's own
+        retrieval: instead of both, how to retrieve, ready made: a store that is open, whole settings, a gate or a
+            combiner of one's own. Its store stays at the state it is in until somebody refreshes it
         """
         config = self.decoding(
             beam=beam,
@@ -241,13 +260,17 @@ class Translator:
             max_tokens=max_tokens,
         )
         check(not isinstance(texts, str), "stream takes many texts; for one, use translate, or give a list")
+        check(on_error in ("raise", "continue"), f"on_error must be 'raise' or 'continue', got {on_error!r}")
         batching = _batching(self.engine.device, batch_size, batch_tokens, window)
-        datastore, settings = self._memory_settings(retrieval)
-        call = _Call(config, batching, split_sentences, evidence, match, settings, progress)
-        if datastore is not None:
-            self.memories.retrieval(datastore, settings)
-        requests = (_with_store(text, datastore) for text in texts)
-        return self._stream(requests, call)
+        counted = self.statistics if statistics is None else statistics
+        call = _Call(config, batching, split_sentences, evidence, steps, counted, progress)
+        memory, settings = self._memory_settings(of_memory)
+        if isinstance(memory, Retrieval):
+            ready = TextMemory(memory, SourceMatcher(memory.store.store) if match else None)
+            return self._stream(iter(texts), Asking(ready, settings, match, on_error), call)
+        if memory is not None:
+            self.memories.retrieval(memory, settings)  # what is wrong with them shows at once
+        return self._stream(iter(texts), Asking(memory, settings, match, on_error), call)
 
     def decoding(self, **settings: object) -> DecodingConfig:
         """The search settings of a call: the checkpoint's, but for those that are given and not None."""
@@ -269,202 +292,113 @@ class Translator:
         """The memory that calls use unless they name another."""
         return self._datastore
 
-    def signature(self, config: DecodingConfig, **retrieval: Unpack[DatastoreSettings]) -> str:
+    @property
+    def settings(self) -> RetrievalSettings:
+        """The settings of retrieval that calls use unless they say otherwise."""
+        return self._settings
+
+    def signature(self, config: DecodingConfig, **of_memory: Unpack[DatastoreSettings]) -> str:
         """What a published score must say of a call with these settings; what is not given is as in `stream`."""
         told = self.engine.languages
         languages = f"|langs:{told.source}-{told.target}" if told.codes else ""
         weights = f"dtype:{self.engine.computes_in}|weights:{self.engine.fingerprint.model[:8]}"
         parts = [f"model:{self.engine.name}{languages}|{weights}|{config.signature()}"]
-        if (found := self.retrieval(**retrieval)) is not None:
+        if (found := self.retrieval(**of_memory)) is not None:
             parts.append(found.signature())
         return "|".join([*parts, f"v:{__version__}"])
 
-    def retrieval(self, **settings: Unpack[DatastoreSettings]) -> Retrieval | None:
+    def retrieval(self, **of_memory: Unpack[DatastoreSettings]) -> Retrieval | None:
         """How a call with these settings retrieves, None for the model alone; what is not given is as in `stream`."""
-        datastore, whole = self._memory_settings(settings)
-        return None if datastore is None else self.memories.retrieval(datastore, whole)
+        memory, settings = self._memory_settings(of_memory)
+        return memory if memory is None or isinstance(memory, Retrieval) else self.memories.retrieval(memory, settings)
 
-    def _memory_settings(self, given: DatastoreSettings) -> tuple[Store | None, dict[str, Any]]:
+    def _memory_settings(self, given: DatastoreSettings) -> tuple[Retrieval | Store | None, RetrievalSettings]:
         """The memory of a call and how it retrieves, the translator's own where the call says nothing."""
-        settings = {name: value for name, value in given.items() if name != "datastore"}
-        check_names(settings)
-        return given.get("datastore", self._datastore), {**self._settings, **settings}
+        keywords: dict[str, Any] = {**given}
+        ready = keywords.pop("retrieval", None)
+        told = ", ".join(keywords)
+        check(ready is None or not told, f"a retrieval is a store with all settings: leave {told} out")
+        datastore = keywords.pop("datastore", self._datastore)
+        settings = settings_of(keywords.pop("settings", None), **keywords).over(self._settings)
+        return datastore if ready is None else ready, settings
 
-    def _stream(self, requests: Iterator[Request], call: _Call) -> Iterator[Translation]:
+    def _stream(self, texts: Iterator[str | Request], asking: Asking, call: _Call) -> Iterator[Translation]:
         failure: Exception | None = None
         while failure is None:
-            window: list[Request] = []
-            try:
-                window.extend(_checked(request) for request in islice(requests, call.batching.window))
-            except Exception as error:  # what came before it is still translated
-                failure = error
+            window, failure = asking.window(texts, call.batching.window, self.memories)
             if not window and failure is None:
                 return
-            self.memories.refresh({request.datastore for request in window if request.datastore is not None})
             for translation in self._translate_window(window, call):
                 yield translation
                 if translation.error is not None:  # afterwards, for `translate` raises it if there is one text
                     warnings.warn(translation.error, NoTranslationWarning, stacklevel=2)
         raise failure
 
-    def _translate_window(self, requests: Sequence[Request], call: _Call, whole: bool = True) -> Iterator[Translation]:
-        """Translations of some requests. With `whole`, what a memory holds as one segment is translated as one."""
-        retrievals = [self._retrieval(request, call) for request in requests]
+    def _translate_window(self, texts: Sequence[AskedText], call: _Call, whole: bool = True) -> Iterator[Translation]:
+        """Translations of some texts. With `whole`, what a memory holds as one segment is translated as one."""
         with timing.stage("text"):
-            segmented = [
-                segments_of(each.text, call.by_sentence, _held(retrieval), whole)
-                for each, retrieval in zip(requests, retrievals, strict=True)
-            ]
-            segmented, sources = self._encode_to_fit(segmented)
-        of_source = [retrieval for retrieval, segments in zip(retrievals, segmented, strict=True) for _ in segments]
-        found: list[list[Hypothesis]] = [[] for _ in sources]
-        evidence: list[list[list[Evidence]]] = [[] for _ in sources]
+            segmented, sources, cautions = fitted(
+                [
+                    [] if each.error else segments_of(each.text, call.by_sentence, _held(each.retrieval), whole)
+                    for each in texts
+                ],
+                self.engine.tokenizer.encode_sources,
+                self.engine.max_positions,
+            )
+        of_source = [each.retrieval for each, segments in zip(texts, segmented, strict=True) for _ in segments]
+        found: list[list[Part]] = [[] for _ in sources]
         turns = Turns([len(segments) for segments in segmented])
         batches = batches_by_length([len(source) for source in sources], call.batching)
         # The batch with the first segment that waits comes next, so that some texts can be handed on early.
         for batch in [[], *sorted(batches, key=min)]:  # texts without words need none
             if batch:
-                hypotheses, recorded = self._search([sources[i] for i in batch], [of_source[i] for i in batch], call)
-                for index, each, why in zip(batch, hypotheses, recorded, strict=True):
-                    found[index], evidence[index] = each, why
+                parts = self._search([sources[i] for i in batch], [of_source[i] for i in batch], call)
+                for index, each in zip(batch, parts, strict=True):
+                    found[index] = each
             call.progress(turns.decoded(batch))
-            for text, mine in turns.come():
-                if whole and self._loses_lines(segmented[text], found[mine], call):
-                    yield from self._translate_window([requests[text]], replace(call, progress=_unheard), whole=False)
+            for number, mine in turns.come():
+                if whole and self._loses_lines(segmented[number], found[mine], call):
+                    yield from self._translate_window([texts[number]], replace(call, progress=_unheard), whole=False)
                 else:
-                    yield self._translation(requests[text], segmented[text], found[mine], evidence[mine], call)
+                    made = self._translation(texts[number], segmented[number], found[mine], call)
+                    yield replace(made, warnings=(*cautions[number], *made.warnings))
 
-    def _loses_lines(self, segments: Sequence[Segment], found: Sequence[Sequence[Hypothesis]], call: _Call) -> bool:
+    def _loses_lines(self, segments: Sequence[Segment], found: Sequence[Sequence[Part]], call: _Call) -> bool:
         """Whether a segment of several lines, uncut because a memory holds it, came out as something else."""
         decode = self.engine.tokenizer.decode
-        best = ((segment, each[0]) for segment, each in zip(segments, found, strict=True) if each)
+        best = ((segment, each[0].hypothesis) for segment, each in zip(segments, found, strict=True) if each)
         return any(
             "\n" in segment.text and loses_lines(segment, decode(hypothesis.tokens), call.by_sentence)
             for segment, hypothesis in best
         )
 
     def _translation(
-        self,
-        request: Request,
-        segments: Sequence[Segment],
-        hypotheses: Sequence[Sequence[Hypothesis]],
-        evidence: Sequence[Sequence[Sequence[Evidence]]],
-        call: _Call,
+        self, text: AskedText, segments: Sequence[Segment], parts: Sequence[Sequence[Part]], call: _Call
     ) -> Translation:
+        if text.error is not None:
+            return untranslated(text.text, text.error)
         with timing.stage("text"):
-            translation = self._assemble(request.text, segments, hypotheses, evidence, call.decoding)
-            if call.match and request.datastore is not None:
-                matcher = self.memories.open(request.datastore).matcher
-                translation = replace(translation, match=matcher.closest(request.text))
+            translation = assemble(text.text, segments, parts, self.engine.tokenizer, call.decoding)
+            if text.memory is not None and text.memory.matcher is not None:
+                translation = replace(translation, match=text.memory.matcher.closest(text.text))
             return translation
 
-    def _retrieval(self, request: Request, call: _Call) -> Retrieval | None:
-        if request.datastore is None:
-            return None
-        own = {name: getattr(request, name) for name in ("k", "interpolation_weight", "temperature")}
-        given = {name: value for name, value in own.items() if value is not None}
-        return self.memories.retrieval(request.datastore, {**call.retrieval, **given})
-
-    def _search(
-        self, sources: list[list[int]], retrievals: list[Retrieval | None], call: _Call
-    ) -> tuple[list[list[Hypothesis]], list[list[list[Evidence]]]]:
-        """Hypotheses of a batch, and where it was asked for the evidence of each."""
+    def _search(self, sources: list[list[int]], retrievals: list[Retrieval | None], call: _Call) -> list[list[Part]]:
+        """Hypotheses of a batch, and where it was asked for what each was made of."""
         if all(retrieval is None for retrieval in retrievals):
-            return search(self.engine, sources, call.decoding), [[] for _ in sources]
-        batch = BatchRetrieval(retrievals, self.statistics, record=call.evidence)
-        found = search(self.engine, sources, call.decoding, batch)
-        if batch.steps is None:
-            return found, [[] for _ in sources]
-        steps, tokenizer = batch.steps, self.engine.tokenizer
-        return found, [
-            [] if store is None else [evidence_of(each, steps, store, tokenizer) for each in hypotheses]
-            for store, hypotheses in zip(batch.snapshots, found, strict=True)
-        ]
-
-    def _encode_to_fit(self, segmented: list[list[Segment]]) -> tuple[list[list[Segment]], list[list[int]]]:
-        """Token ids of all segments in a row; segments longer than the model's positions are cut first."""
-        limit = self.engine.max_positions
-        encode = self.engine.tokenizer.encode_sources
-
-        def fits(text: str) -> bool:
-            return len(encode([text])[0]) <= limit
-
-        sources = encode([segment.text for segments in segmented for segment in segments])
-        if all(len(source) <= limit for source in sources):
-            return segmented, sources
-        lengths = iter([len(source) for source in sources])
-        cut = []
-        for segments in segmented:
-            fitting: list[Segment] = []
-            for segment in segments:
-                length = next(lengths)
-                parts = [segment] if length <= limit else cut_to_fit(segment, fits)
-                if len(parts) > 1:
-                    warnings.warn(
-                        f"a segment of {length} tokens, more than the model's {limit}, was translated in {len(parts)} "
-                        f"parts: {segment.text[:60]!r}",
-                        LongSegmentWarning,
-                        stacklevel=2,
-                    )
-                fitting.extend(parts)
-            cut.append(fitting)
-        return cut, encode([segment.text for segments in cut for segment in segments])
-
-    def _assemble(
-        self,
-        text: str,
-        segments: Sequence[Segment],
-        hypotheses: Sequence[Sequence[Hypothesis]],
-        evidence: Sequence[Sequence[Sequence[Evidence]]],
-        config: DecodingConfig,
-    ) -> Translation:
-        if not segments:
-            return Translation(source=text, text=text, tokens=(), score=0.0)
-        for segment, found in zip(segments, hypotheses, strict=True):
-            if not found:
-                return Translation(text, "", (), float("-inf"), complete=False, error=_without_translation(segment))
-        ranked = []
-        for rank in range(min(map(len, hypotheses))):
-            parts = [found[rank] for found in hypotheses]
-            why = [recorded[rank] if recorded else () for recorded in evidence]
-            ranked.append(self._join_parts(text, segments, parts, why, config))
-        best, *others = ranked
-        if not best.complete:
-            warnings.warn(
-                f"a translation reached the limit of {config.max_tokens} tokens and may be cut: {text[:60]!r}",
-                CutTranslationWarning,
-                stacklevel=2,
-            )
-        return replace(best, alternatives=tuple(others))
-
-    def _join_parts(
-        self,
-        text: str,
-        segments: Sequence[Segment],
-        parts: Sequence[Hypothesis],
-        evidence: Sequence[Sequence[Evidence]],
-        config: DecodingConfig,
-    ) -> Translation:
-        tokenizer = self.engine.tokenizer
-        decoded = [tokenizer.decode(part.tokens) for part in parts]
-        texts = [laid_out(*each) for each in zip(segments, decoded, strict=True)]
-        tokens: list[Token] = []
-        for number, (part, recorded) in enumerate(zip(parts, evidence, strict=True)):
-            spans: list[Span] = []
-            if recorded:
-                before = len(join(segments[:number], texts[:number])) + len(segments[number].before)
-                spans = moved_spans(spans_of(tokenizer, part.tokens), decoded[number], texts[number])
-                spans = [(before + start, before + end) for start, end in spans]
-            for token, why, span in zip_longest(part.tokens, recorded, spans):
-                tokens.append(Token(token, tokenizer.piece(token), why, span))
-        return Translation(
-            source=text,
-            text=join(segments, texts),
-            tokens=tuple(tokens),
-            score=sum(part.score * len(part.tokens) for part in parts) / len(tokens),
-            complete=all(len(part.tokens) < config.max_tokens for part in parts),
-            stored_source=segments[0].text if len(segments) == 1 and segments[0].form else None,
-        )
+            return [[Part(each) for each in found] for found in search(self.engine, sources, call.decoding)]
+        batch = BatchRetrieval(retrievals, call.statistics, record=call.evidence or call.steps)
+        hypotheses = search(self.engine, sources, call.decoding, batch)
+        parts: list[list[Part]] = []
+        for retrieval, snapshot, found in zip(retrievals, batch.snapshots, hypotheses, strict=True):
+            if retrieval is None or snapshot is None or batch.steps is None:
+                parts.append([Part(each) for each in found])
+                continue
+            recorded, tokenizer = batch.steps, self.engine.tokenizer
+            evidence = [evidence_of(each, recorded, snapshot, tokenizer) if call.evidence else [] for each in found]
+            steps = [steps_of(each, recorded, retrieval.config.k) if call.steps else None for each in found]
+            parts.append([Part(*each) for each in zip(found, evidence, steps, strict=True)])
+        return parts
 
 
 def _held(retrieval: Retrieval | None) -> HeldSources | None:
@@ -487,30 +421,6 @@ def _wherever(model: str | Path | None) -> str | Path | None:
     if model is None or model in shipped_models() or not (path := Path(model).expanduser()).is_dir():
         return model
     return str(path.absolute()) if isinstance(model, str) else path.absolute()
-
-
-def _with_store(text: str | Request, datastore: Store | None) -> Request:
-    if not isinstance(text, Request):
-        return Request(text, datastore)
-    return replace(text, datastore=datastore) if text.datastore == THE_CALLS_STORE else text
-
-
-def _checked(request: Request) -> Request:
-    text = request.text
-    if not isinstance(text, str):
-        raise InputError(f"expected a text to translate, found {type(text).__name__}: {text!r}")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise InputError(f"expected a text to translate, found half of a surrogate pair in {text[:60]!r}") from error
-    return request
-
-
-def _without_translation(segment: Segment) -> str:
-    return (
-        f"no translation of {segment.text[:60]!r}: no hypothesis of it has a probability. Numbers may have "
-        "overflowed (dtype float32 helps), the memory may be damaged (`knnmt verify`), or settings forbid every token"
-    )
 
 
 def _batching(

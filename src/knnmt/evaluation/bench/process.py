@@ -110,7 +110,7 @@ def start(system: System, *, threads: int, beam: int, **options: Any) -> SystemP
     description = {
         "datastore": None if system.datastore is None else str(system.datastore),
         "exact": system.exact,
-        "settings": dict(system.settings),
+        "settings": system.settings.given(),
         "threads": threads,
         "beam": beam,
         **options,

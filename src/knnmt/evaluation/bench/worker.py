@@ -93,8 +93,8 @@ def load_translator(
         translator = Translator(datastore=datastore, **options, **settings)
 
     def translate(texts: list[str], batch_size: int) -> tuple[list[str], int, Searches]:
-        translator.statistics = counted = Statistics()
-        found = translator.translate(texts, batch_size=batch_size, beam=beam)
+        counted = Statistics()
+        found = translator.translate(texts, batch_size=batch_size, beam=beam, statistics=counted)
         tokens = sum(len(each.tokens) for each in found)
         searches = (counted.rows, counted.searches, counted.first_rows, counted.first_searches)
         return [each.text for each in found], tokens, searches

@@ -1,0 +1,279 @@
+"""The vocabulary of retrieval: everything that a call can ask for, each setting described once.
+
+The command line's options, the settings of `--system`, the keywords of `Translator` and the checks of names are all
+made from the fields of `RetrievalSettings`. What a store's profile keeps is the whole that they are resolved into,
+`RetrievalConfig`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from functools import cache
+from typing import Annotated, Any, Literal, TypedDict, Unpack, get_type_hints
+
+from knnmt.config import MOST_NEIGHBOURS, RetrievalConfig, check
+
+
+class NotGiven(Enum):
+    """What stands for something that was left open, where None says something else."""
+
+    NOT_GIVEN = "not given"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+NOT_GIVEN = NotGiven.NOT_GIVEN
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A setting, as every place describes it where one can be given.
+
+    help: for people, with what holds where it is not given
+    kind: what its text is read as; a bool is two flags on the command line, and yes or no elsewhere
+    option: how the command line spells it, without dashes; where it is empty, as Python does
+    metavar: what stands for the value in the help
+    least, most: what a number may be; above, below: what it must be beyond, and within
+    choices: all texts that it may be
+    read: reads a text, where `kind` does not say how
+    """
+
+    help: str
+    kind: type
+    option: str = ""
+    metavar: str | None = None
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+    choices: tuple[str, ...] = ()
+    read: Callable[[str], Any] | None = None
+
+    def parse(self, text: str) -> Any:
+        """The value that a text stands for; ValueError where it stands for none."""
+        if self.read is not None:
+            return self.read(text)
+        return _yes_or_no(text) if self.kind is bool else self.kind(text)
+
+    def check(self, name: str, value: Any) -> None:
+        """Refuse a value that is out of bounds."""
+        if self.choices:
+            choices = " or ".join(map(repr, self.choices))
+            check(value in self.choices, f"{name} must be {choices}, got {value!r}")
+        if isinstance(value, str):  # a name, or of a form that others read
+            return
+        bounds = [
+            (f"{words} {bound:,}", holds(value, bound))
+            for words, bound, holds in (
+                ("at least", self.least, operator.ge),
+                ("above", self.above, operator.gt),
+                ("at most", self.most, operator.le),
+                ("below", self.below, operator.lt),
+            )
+            if bound is not None
+        ]
+        words = " and ".join(each for each, _ in bounds)
+        check(all(holds for _, holds in bounds), f"{name} must be {words}, got {value}")
+
+
+def _yes_or_no(text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise ValueError(text)
+    return text == "yes"
+
+
+def _number_or_yes(text: str) -> bool | int:
+    return int(text) if text.isdecimal() else _yes_or_no(text)
+
+
+def _number_or_name(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrievalSettings:
+    """How a call retrieves. What is not given is as the store's profile says, and else as estimated for it.
+
+    A setting is not given where it has its default: None, but for `cache` and `gate`, of which None says: none.
+
+    k: neighbours a step
+    interpolation_weight: a fixed λ; not given, λ fades where the memory has nothing alike
+    temperature: T of equation 2
+    fading: False keeps λ fixed without saying at what
+    cache: τ as a number, or as a quantile of the distances between new states and the store ("20%"); None for no cache
+    cache_scope: "sentence", or "batch" as in the paper's code
+    cache_hits: keep hits in the cache too, as the paper's code does
+    use_counts: after pruning, let an entry weigh as much as those it stands for
+    gate: α; the store's gate (`knnmt train-gate`) predicts λ, and steps where that is at most α are not searched; it
+        brings the k and T that it was trained for; or the name of one's own, "package.module:Name"; None for no gate
+    combiner: the name of one's own, "package.module:Name"
+    forms: False gives the model every text as it is, also where the memory holds it with another final mark or other
+        capitals
+    profile: the name of settings saved with the store, or whole settings; "estimated" passes over what was tuned
+    fast: Fast kNN-MT; a number is short for `fast_candidates`. What is not given is as in the store's profile "fast",
+        else what usually serves Fast kNN-MT; λ is fixed unless tuned
+    fast_candidates: Fast kNN-MT with the c nearest occurrences of each source token
+    fast_any_token: with that, the nearest of all tokens' occurrences
+    """
+
+    k: Annotated[
+        int | None, Description("Neighbours a step.  [default: the store's]", int, least=1, most=MOST_NEIGHBOURS)
+    ] = None
+    interpolation_weight: Annotated[
+        float | None,
+        Description(
+            "A fixed weight of the memory, at least 0 and below 1.  [default: as much as its nearest entries deserve, "
+            "fading where it has nothing alike]",
+            float,
+            option="lambda",
+            least=0,
+            below=1,
+        ),
+    ] = None
+    temperature: Annotated[float | None, Description("Of equation 2.  [default: the store's]", float, above=0)] = None
+    fading: Annotated[bool | None, Description("Let the weight fade.", bool)] = None
+    cache: Annotated[
+        float | str | NotGiven | None,
+        Description(
+            "Take over an earlier step's retrieval where the state is within this distance: a number, or a quantile of "
+            "the distances between new text and the store (20%).",
+            str,
+            metavar="T",
+        ),
+    ] = NOT_GIVEN
+    cache_scope: Annotated[
+        Literal["sentence", "batch"] | None,
+        Description(
+            "sentence, or batch as in the paper's code.  [default: sentence]", str, choices=("sentence", "batch")
+        ),
+    ] = None
+    cache_hits: Annotated[bool | None, Description("Keep hits too, as the paper's code does.", bool)] = None
+    use_counts: Annotated[
+        bool | None,
+        Description("After pruning, let an entry weigh as much as those it stands for.  [default: use-counts]", bool),
+    ] = None
+    gate: Annotated[
+        float | str | NotGiven | None,
+        Description(
+            "Search only the steps where the store's gate (see knnmt train-gate) predicts a weight of the memory above "
+            "this, and give the memory that weight: 0 searches all, 0.5 some. Or a gate of one's own: "
+            "package.module:Name.",
+            str,
+            metavar="ALPHA",
+            least=0,
+            below=1,
+            read=_number_or_name,
+        ),
+    ] = NOT_GIVEN
+    combiner: Annotated[
+        str | None,
+        Description("Weigh neighbours by a combiner of one's own: package.module:Name.", str, metavar="NAME"),
+    ] = None
+    forms: Annotated[
+        bool | None,
+        Description(
+            "Give the model a line as the memory holds it, where it differs in a final mark, capitals, white space or "
+            "an accelerator only.  [default: forms]",
+            bool,
+        ),
+    ] = None
+    profile: Annotated[
+        str | RetrievalConfig | None,
+        Description(
+            "Settings saved with the store under a name (see knnmt tune); estimated: from the store alone.  "
+            "[default: the store's]",
+            str,
+        ),
+    ] = None
+    fast: Annotated[
+        bool | int | None,
+        Description(
+            "Fast kNN-MT: search each sentence in a small store of its own (of a store built --for-fast).",
+            bool,
+            read=_number_or_yes,
+        ),
+    ] = None
+    fast_candidates: Annotated[
+        int | None,
+        Description(
+            "Fast kNN-MT with so many occurrences of each source token in that store.  [default: as tuned, else 512]",
+            int,
+            metavar="C",
+            least=1,
+        ),
+    ] = None
+    fast_any_token: Annotated[
+        bool | None, Description("With --fast: the nearest of all tokens' occurrences.", bool)
+    ] = None
+
+    def __post_init__(self) -> None:
+        for name, value in self.given().items():
+            if value is not None:
+                described()[name].check(name, value)
+
+    def given(self) -> dict[str, Any]:
+        """What was given, by name."""
+        values = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
+        return {name: value for name, (value, default) in values.items() if value is not default}
+
+    def over(self, others: RetrievalSettings) -> RetrievalSettings:
+        """These settings, and where one is not given that of the others."""
+        return RetrievalSettings(**{**others.given(), **self.given()})
+
+
+class RetrievalKeywords(TypedDict, total=False):
+    """The fields of `RetrievalSettings`, for calls that take them as keywords."""
+
+    k: int | None
+    interpolation_weight: float | None
+    temperature: float | None
+    fading: bool | None
+    cache: float | str | None
+    cache_scope: Literal["sentence", "batch"] | None
+    cache_hits: bool | None
+    use_counts: bool | None
+    gate: float | str | None
+    combiner: str | None
+    forms: bool | None
+    profile: str | RetrievalConfig | None
+    fast: bool | int | None
+    fast_candidates: int | None
+    fast_any_token: bool | None
+
+
+@cache
+def described() -> Mapping[str, Description]:
+    """Every setting by its name in Python."""
+    hints = get_type_hints(RetrievalSettings, include_extras=True)
+    return {name: hint.__metadata__[0] for name, hint in hints.items()}
+
+
+@cache
+def spelled() -> Mapping[str, str]:
+    """The name in Python of every setting, by how the command line spells it, without dashes."""
+    return {each.option or name.replace("_", "-"): name for name, each in described().items()}
+
+
+def parsed(option: str, text: str) -> tuple[str, Any]:
+    """The name and the value of a setting that is written as `option=text`; LookupError, ValueError if it is none."""
+    name = spelled()[option]
+    return name, described()[name].parse(text)
+
+
+def settings_of(given: RetrievalSettings | None, **keywords: Unpack[RetrievalKeywords]) -> RetrievalSettings:
+    """Settings as a call has them: a whole, keywords, or both, of which the keywords count first.
+
+    A misspelt keyword is refused: it would be passed over in silence.
+    """
+    known = described()
+    for name in keywords:
+        check(name in known, f"no setting is called {name!r}; those of retrieval are {', '.join(known)}")
+    asked = RetrievalSettings(**keywords)
+    return asked if given is None else asked.over(given)

@@ -1,0 +1,122 @@
+"""From what a call is handed to texts with how each of them retrieves, and what is wrong with some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+from knnmt.errors import InputError, KnnmtError, SettingError
+from knnmt.retrieval.matches import SourceMatcher
+from knnmt.retrieval.retriever import Retrieval
+from knnmt.retrieval.settings import NOT_GIVEN, RetrievalSettings
+from knnmt.translator.memories import Memories, Request, Store
+
+OnError = Literal["raise", "continue"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextMemory:
+    """How a text retrieves, and what finds its match where that was asked for."""
+
+    retrieval: Retrieval
+    matcher: SourceMatcher | None
+
+
+@dataclass(frozen=True, slots=True)
+class AskedText:
+    """A text on its way. memory: None for the model alone; error: why it cannot be translated"""
+
+    text: str
+    memory: TextMemory | None = None
+    error: str | None = None
+
+    @property
+    def retrieval(self) -> Retrieval | None:
+        return None if self.memory is None else self.memory.retrieval
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What texts of a call are asked with.
+
+    memory, settings: of those that do not say otherwise
+    match: whether matches are asked for
+    """
+
+    memory: TextMemory | Store | None
+    settings: RetrievalSettings
+    match: bool
+    on_error: OnError
+
+    def window(
+        self, texts: Iterator[str | Request], most: int, memories: Memories
+    ) -> tuple[list[AskedText], Exception | None]:
+        """The next texts, at most so many, and the error that ends them, if one does: those before it are there."""
+        requests: list[Request] = []
+        failure: Exception | None = None
+        try:
+            for text in islice(texts, most):
+                request = text if isinstance(text, Request) else Request(text)
+                if self.on_error == "raise":
+                    _require_text(request.text)
+                requests.append(request)
+        except Exception as error:  # of whatever gives the texts, too
+            failure = error
+        ready: list[AskedText] = []
+        try:
+            ready.extend(self._with_memories(requests, memories))
+        except KnnmtError as error:  # it stands before the other, if there is one
+            failure = error
+        return ready, failure
+
+    def _with_memories(self, requests: Sequence[Request], memories: Memories) -> Iterator[AskedText]:
+        """Requests with how each retrieves. Those that ask for the same are looked up once."""
+        own = [self.memory if each.datastore is NOT_GIVEN else each.datastore for each in requests]
+        memories.refresh({each for each in own if each is not None and not isinstance(each, TextMemory)})
+        known: dict[object, TextMemory | KnnmtError | None] = {}
+        for request, memory in zip(requests, own, strict=True):
+            asked = memory, request.settings
+            if asked not in known:
+                known[asked] = self._opened(memory, request.settings, memories)
+            found = known[asked]
+            try:
+                _require_text(request.text)
+                if isinstance(found, KnnmtError):
+                    raise found
+            except KnnmtError as error:
+                if self.on_error == "raise":
+                    raise
+                shown = request.text if isinstance(request.text, str) else repr(request.text)
+                yield AskedText(shown, error=str(error))
+            else:
+                yield AskedText(request.text, found)
+
+    def _opened(
+        self, memory: TextMemory | Store | None, own: RetrievalSettings, memories: Memories
+    ) -> TextMemory | KnnmtError | None:
+        """How requests for this retrieve, or why they cannot."""
+        if memory is None:
+            return None
+        told = ", ".join(own.given())
+        if isinstance(memory, TextMemory) and told:
+            return SettingError(
+                f"a request cannot say {told}, for its call was given a retrieval: name a datastore, too"
+            )
+        if isinstance(memory, TextMemory):
+            return memory
+        try:
+            retrieval = memories.retrieval(memory, own.over(self.settings))
+            return TextMemory(retrieval, memories.open(memory).matcher if self.match else None)
+        except KnnmtError as error:
+            return error
+
+
+def _require_text(text: object) -> None:
+    if not isinstance(text, str):
+        raise InputError(f"expected a text to translate, found {type(text).__name__}: {text!r}")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(f"expected a text to translate, found half of a surrogate pair in {text[:60]!r}") from error

@@ -1,0 +1,93 @@
+"""From the hypotheses of a text's segments to its translation."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+from knnmt.config import DecodingConfig
+from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.engine.tokenizer import Tokenizer
+from knnmt.errors import CutTranslationWarning, NoTranslationWarning
+from knnmt.translator.evidence import Evidence
+from knnmt.translator.segments import Segment, join, laid_out
+from knnmt.translator.spans import Span, moved_spans, spans_of
+from knnmt.translator.steps import Steps, joined
+from knnmt.translator.translation import Caution, Token, Translation
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A hypothesis of a segment, and where it was asked for what its tokens were made of."""
+
+    hypothesis: Hypothesis
+    evidence: Sequence[Evidence] = ()
+    steps: Steps | None = None
+
+
+def assemble(
+    text: str,
+    segments: Sequence[Segment],
+    parts: Sequence[Sequence[Part]],
+    tokenizer: Tokenizer,
+    config: DecodingConfig,
+) -> Translation:
+    """The translation of a text. parts: of each segment, best first"""
+    if not segments:
+        return Translation(source=text, text=text, tokens=(), score=0.0)
+    for segment, found in zip(segments, parts, strict=True):
+        if not found:
+            return untranslated(text, _without_translation(segment))
+    ranked = [
+        _joined_parts(text, segments, [found[rank] for found in parts], tokenizer, config)
+        for rank in range(min(map(len, parts)))
+    ]
+    best, *others = ranked
+    cautions: list[Caution] = []
+    if not best.complete:
+        words = f"a translation reached the limit of {config.max_tokens} tokens and may be cut: {text[:60]!r}"
+        cautions.append(Caution(CutTranslationWarning, words))
+        warnings.warn(words, CutTranslationWarning, stacklevel=2)
+    return replace(best, alternatives=tuple(others), warnings=tuple(cautions))
+
+
+def untranslated(text: str, error: str) -> Translation:
+    """What stands for a text that has no translation."""
+    caution = Caution(NoTranslationWarning, error)
+    return Translation(text, "", (), float("-inf"), complete=False, error=error, warnings=(caution,))
+
+
+def _without_translation(segment: Segment) -> str:
+    return (
+        f"no translation of {segment.text[:60]!r}: no hypothesis of it has a probability. Numbers may have "
+        "overflowed (dtype float32 helps), the memory may be damaged (`knnmt verify`), or settings forbid every token"
+    )
+
+
+def _joined_parts(
+    text: str, segments: Sequence[Segment], parts: Sequence[Part], tokenizer: Tokenizer, config: DecodingConfig
+) -> Translation:
+    hypotheses = [part.hypothesis for part in parts]
+    decoded = [tokenizer.decode(each.tokens) for each in hypotheses]
+    texts = [laid_out(*each) for each in zip(segments, decoded, strict=True)]
+    tokens: list[Token] = []
+    for number, part in enumerate(parts):
+        spans: list[Span] = []
+        if part.evidence:
+            before = len(join(segments[:number], texts[:number])) + len(segments[number].before)
+            spans = moved_spans(spans_of(tokenizer, part.hypothesis.tokens), decoded[number], texts[number])
+            spans = [(before + start, before + end) for start, end in spans]
+        for token, why, span in zip_longest(part.hypothesis.tokens, part.evidence, spans):
+            tokens.append(Token(token, tokenizer.piece(token), why, span))
+    steps = [part.steps for part in parts if part.steps is not None]
+    return Translation(
+        source=text,
+        text=join(segments, texts),
+        tokens=tuple(tokens),
+        score=sum(each.score * len(each.tokens) for each in hypotheses) / len(tokens),
+        complete=all(len(each.tokens) < config.max_tokens for each in hypotheses),
+        stored_source=segments[0].text if len(segments) == 1 and segments[0].form else None,
+        steps=joined(steps) if steps else None,
+    )

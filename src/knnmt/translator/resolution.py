@@ -1,0 +1,130 @@
+"""From what a call asks for to whole settings: those given, else the profile's, else those estimated for the store."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from knnmt.config import CacheConfig, FastConfig, RetrievalConfig, check
+from knnmt.datastore.store import Datastore
+from knnmt.errors import SettingError
+from knnmt.fitting.calibration import Calibration
+from knnmt.retrieval.fast import UNTUNED
+from knnmt.retrieval.open_store import require_for_fast
+from knnmt.retrieval.profiles import FAST, Profiles
+from knnmt.retrieval.settings import RetrievalSettings
+
+_SAME = ("k", "interpolation_weight", "temperature", "use_counts", "forms")  # what whole settings call the same
+
+
+@dataclass(frozen=True, slots=True)
+class StoresOwn:
+    """What is known of a store's settings: estimated, and saved with it."""
+
+    datastore: Datastore
+    calibration: Calibration
+    profiles: Profiles
+
+
+def resolve(settings: RetrievalSettings, own: StoresOwn) -> RetrievalConfig:
+    """The whole settings of a call."""
+    given = _given(settings)
+    profile = given.pop("profile", None)
+    if profile is None and given.get("fast"):
+        profile = FAST if FAST in own.profiles.names() else UNTUNED
+    start = profile if isinstance(profile, RetrievalConfig) else own.profiles.chosen(profile)
+    if (start is not None and start.fast is not None) or given.get("fast"):
+        return _fast(own.datastore, given, start)
+    check("fast_any_token" not in given, "fast_any_token is for Fast kNN-MT: give fast, too")
+    fades = start is None or start.fading is not None
+    fading = given.get("fading", fades and "interpolation_weight" not in given)
+    estimated = own.calibration.config(fading)
+    if start is None:
+        config = estimated
+        needed = fading or not {"interpolation_weight", "temperature"} <= given.keys()
+    elif fading == fades:
+        config, needed = start, False
+    else:  # λ of the other kind
+        config = replace(start, interpolation_weight=estimated.interpolation_weight, fading=estimated.fading)
+        needed = fading or "interpolation_weight" not in given
+    if needed and own.calibration.queries == 0 and own.datastore.manifest.transforms:
+        raise SettingError(
+            f"{own.datastore.path}: it was made from a store whose settings were not estimated. Tune it "
+            "(`knnmt tune`), or index that one (`knnmt index`) and make this one from it again, or give λ and the "
+            "temperature yourself."
+        )
+    same = {each: given[each] for each in _SAME if each in given}
+    gate = given.get("gate", config.gate)
+    return replace(config, **same, cache=_cache(own, given, config.cache), gate=gate)
+
+
+def named_by(settings: RetrievalSettings) -> set[str]:
+    """The settings that a call names itself; a profile names all of them."""
+    named = {name for name, value in settings.given().items() if value is not None}
+    return named | set(RetrievalConfig.__dataclass_fields__) if "profile" in named else named
+
+
+def _given(settings: RetrievalSettings) -> dict[str, Any]:
+    """What was given of whole settings, with the number of candidates, where there is one, as `fast`.
+
+    Parts of one's own are none: a profile never names code.
+    """
+    given = {name: value for name, value in settings.given().items() if name != "combiner"}
+    if isinstance(given.get("gate"), str):
+        given["gate"] = None
+    candidates, fast = given.pop("fast_candidates", None), given.get("fast", True)
+    if candidates is None:
+        return given
+    agrees = fast is True or (fast == candidates and fast is not False)
+    check(agrees, f"fast={fast} and fast_candidates={candidates} do not go together: give one of them")
+    return {**given, "fast": candidates}
+
+
+def _fast(datastore: Datastore, given: Mapping[str, Any], start: RetrievalConfig | None) -> RetrievalConfig:
+    """The settings of a call with Fast kNN-MT: its distances are others, so that nothing estimated fits them."""
+    require_for_fast(datastore)
+    wanted = given.get("fast", True)
+    if start is None or start.fast is None or not wanted:
+        raise SettingError(
+            f"{datastore.path}: the profile and fast={wanted} do not go together, for λ and T of Fast kNN-MT are of "
+            "another distance; name another profile, or none"
+        )
+    fading = given.get("fading", start.fading is not None and "interpolation_weight" not in given)
+    check(not fading or start.fading is not None, "how λ fades with fast is to be tuned: `knnmt tune STORE --fast`")
+    check(
+        fading or start.fading is None or "interpolation_weight" in given,
+        "fast without fading needs an interpolation_weight, or the profile of a fixed one (fast-fixed)",
+    )
+    check(given.get("cache") is None, "fast searches a small store of each sentence, which no cache is for; give one")
+    candidates = start.fast.candidates if wanted is True else wanted
+    fast = FastConfig(candidates, given.get("fast_any_token", start.fast.any_token))
+    same = {each: given[each] for each in (*_SAME, "gate") if each in given}
+    return replace(start, **same, fading=start.fading if fading else None, fast=fast)
+
+
+def _cache(own: StoresOwn, given: Mapping[str, Any], before: CacheConfig | None) -> CacheConfig | None:
+    threshold = given.get("cache", before and before.threshold)
+    if threshold is None:
+        return None
+    if isinstance(threshold, str):
+        try:
+            number = float(threshold.removesuffix("%"))
+        except ValueError:
+            number = -1.0
+        quantile = threshold.endswith("%")
+        check(
+            0 <= number <= (100 if quantile else math.inf),
+            f"cache must be a distance like 6, or a quantile like '20%' between 0% and 100%, got {threshold!r}",
+        )
+        if quantile and own.calibration.queries == 0:
+            raise SettingError(
+                f"{own.datastore.path}: cache {threshold!r} is a part of distances that were not estimated for "
+                "this store. Give a distance like 6, let `knnmt tune` find one, or estimate them (`knnmt index`; of a "
+                "store made from another, index that one and make this one again)."
+            )
+        threshold = own.calibration.nearest_distance(number / 100) if quantile else number
+    names = {"cache_scope": "scope", "cache_hits": "store_hits"}
+    changed = {names[each]: given[each] for each in names if each in given}
+    return replace(before or CacheConfig(threshold), threshold=threshold, **changed)

@@ -1,0 +1,73 @@
+"""What each step of a translation retrieved, as tensors: for plots and for sums, where `Evidence` is for reading."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.retrieval.plain import Retrieved
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """What the tokens of a translation were chosen from: row i is of token i, column j of the j-th nearest neighbour.
+
+    All are on the CPU. Where there is no such neighbour, id and token are -1, the distance is inf and the weight 0.
+
+    ids: (tokens, k), entry ids of the store
+    tokens: (tokens, k), the target tokens that the neighbours stand for
+    distances: (tokens, k), Euclidean
+    weights: (tokens, k), their shares of p_kNN, which sum to 1 where there is a neighbour
+    interpolation_weights: (tokens,), λ
+    model_probabilities: (tokens,), what the model alone gave to the token that was chosen
+    cached: (tokens,), whether the neighbours were taken over from an earlier step
+    forced: (tokens,), whether there was nothing to choose, and nothing retrieved
+    """
+
+    ids: Tensor
+    tokens: Tensor
+    distances: Tensor
+    weights: Tensor
+    interpolation_weights: Tensor
+    model_probabilities: Tensor
+    cached: Tensor
+    forced: Tensor
+
+
+def steps_of(hypothesis: Hypothesis, recorded: Sequence[Retrieved | None], k: int) -> Steps:
+    """The steps of a hypothesis, from those of its search, where a batch may have more neighbours than its k."""
+    count = len(hypothesis.tokens)
+    steps = Steps(
+        ids=torch.full((count, k), -1),
+        tokens=torch.full((count, k), -1),
+        distances=torch.full((count, k), float("inf")),
+        weights=torch.zeros(count, k),
+        interpolation_weights=torch.zeros(count),
+        model_probabilities=torch.tensor(hypothesis.base).exp(),
+        cached=torch.zeros(count, dtype=torch.bool),
+        forced=torch.tensor([step is None for step in recorded[:count]]),
+    )
+    for place, (row, step) in enumerate(zip(hypothesis.rows, recorded, strict=False)):
+        if step is None:
+            continue
+        found = step.neighbours.ids[row, :k].cpu()
+        there = (found >= 0).nonzero()[:, 0]
+        steps.ids[place, there] = found[there]
+        for mine, theirs in (
+            (steps.tokens, step.neighbours.tokens[row]),
+            (steps.distances, step.neighbours.distances_sq[row].sqrt()),
+            (steps.weights, step.weights[row].exp()),
+        ):
+            mine[place, there] = theirs[:k].cpu()[there].to(mine.dtype)
+        steps.interpolation_weights[place] = float(step.log_lambda[row].exp())
+        steps.cached[place] = bool(step.hits[row])
+    return steps
+
+
+def joined(parts: Sequence[Steps]) -> Steps:
+    """The steps of several segments in a row, all with the same k."""
+    return Steps(*(torch.cat([getattr(part, each.name) for part in parts]) for each in fields(Steps)))
