@@ -158,15 +158,20 @@ def test_an_index_that_is_built_or_brought_up_to_date_is_taken_up(store: Datasto
     assert not index.refresh()
 
 
-def test_a_compacted_store_makes_the_index_stale_until_it_is_built_again(store: Datastore) -> None:
+def test_a_compacted_store_makes_the_index_stale_until_it_is_built_again(
+    store: Datastore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     index = indexed(store)
     store.remove(even)
     store.compact()
     assert index.refresh()
     assert index.description == "exact, 996 entries"
+    assert index.hint is None  # where every key is looked at in no time, nobody need know
+    monkeypatch.setattr(store_index, "_MIN_FELT_ENTRIES", 995)
     hint = str(index.hint)
     assert "earlier state of the store" in hint
     assert f"`knnmt index {store.path}` builds it again" in hint
+    assert "`knnmt index 'two words'` builds" in str(index.snapshot.hint_for(Path("two words")))
     assert_exact(index.search(QUERIES, 8), store, QUERIES, 8)
     update_index(store)
     assert index.refresh()

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from knnmt.datastore.store import Datastore
-from knnmt.errors import DatastoreDamagedError, DatastoreError, DatastoreVersionError, MissingDependencyError
+from knnmt.errors import DatastoreDamagedError, DatastoreError, DatastoreVersionError, MissingDependencyError, quoted
 from knnmt.index.base import Found, Index, merge_top_k, nothing
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
@@ -115,12 +115,12 @@ class IndexSnapshot:
         """The same for a store that will be in another place."""
         if not self.advises:
             return None
-        command = f"`knnmt index {path}`"
+        command = f"`knnmt index {quoted(path)}`"
         if self.damaged is not None:
             return f"searched exactly, for its index cannot be used: {self.damaged}"
         if self.missing is not None:
             return f"searched exactly, for {self.missing}"
-        if self.stale:
+        if self.stale and self.entries.entries > _MIN_FELT_ENTRIES:
             return f"searched exactly, for the index is of an earlier state of the store; {command} builds it again"
         if self.lacks_faiss:
             return (
