@@ -217,7 +217,6 @@ def main(name: str, checkpoint: str, place: str, kills: str, seed: str) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     slices.SLICE_ENTRIES = 400  # several slices of few pairs
-    setattr(adapting, "CACHE_PAIRS", 1)  # noqa: B010
     tuning.CACHE_PAIRS = 1  # a random model ends no sentence early
     command = Command(name, Path(checkpoint), Path(place))
     started = time.monotonic()

@@ -23,7 +23,7 @@ from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import KnnmtError
-from knnmt.evaluation.tuning import Scored
+from knnmt.evaluation.tuning_by_search import Scored
 from knnmt.fitting.tuning import Compared
 from knnmt.index.saved import build_index
 from knnmt.retrieval.profiles import Profile, default_profile, read_profiles, write_profiles
@@ -272,7 +272,7 @@ def test_what_was_there_stays_if_bleu_likes_it_best(
 
 
 def test_the_papers_search(store: Path, dev: Path, model: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("knnmt.evaluation.tuning.PAPER_KS", (8,))
+    monkeypatch.setattr("knnmt.fitting.tuning.PAPER_KS", (8,))
     before = Profile(RetrievalConfig(8, 0.5, 20.0), "likelihood", 40, 2.5)
     write_profiles(store, {"knn": before}, default="knn")
     said = succeeds("tune", store, "--dev", dev, "--method", "bleu", "--temperature", "20", "--sample", "3", *model)

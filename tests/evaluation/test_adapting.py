@@ -23,7 +23,7 @@ from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.settings import read_settings
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreExistsError, DatastoreLockedError, InputError, MissingDependencyError
-from knnmt.evaluation import adapting
+from knnmt.evaluation import adapting, tuning
 from knnmt.evaluation.adapting import adapt
 from knnmt.evaluation.gain import measure_gain
 from knnmt.evaluation.holding_out import plan
@@ -42,7 +42,7 @@ PAIRS = some_pairs(420)
 @pytest.fixture(autouse=True)
 def few_beams(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random model ends no sentence early, so that its beams take long."""
-    monkeypatch.setattr(adapting, "CACHE_PAIRS", 2)
+    monkeypatch.setattr(tuning, "CACHE_PAIRS", 2)
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +118,8 @@ def test_interrupted_after_any_step_the_same_call_goes_on(
 ) -> None:
     planned = plan(lambda: PAIRS)
     done: Counter[str] = Counter()
-    for name in ("build", "prepare", "develop", "measure_gain"):
-        monkeypatch.setattr(adapting, name, counting(getattr(adapting, name), done))
+    for module, name in ((adapting, "build"), (adapting, "prepare"), (tuning, "develop"), (adapting, "measure_gain")):
+        monkeypatch.setattr(module, name, counting(getattr(module, name), done))
     heard: list[str] = []
     whole = adapt(tmp_path / "whole", planned, translator, sample=1, tell=heard.append)
     done.clear()
@@ -140,12 +140,12 @@ def test_interrupted_after_any_step_the_same_call_goes_on(
 def test_settings_that_are_no_better_than_the_estimated_ones_are_not_the_default(
     translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def badly(positions: Positions, before: RetrievalConfig) -> Tuned:
+    def badly(positions: Positions, before: RetrievalConfig, **_: object) -> Tuned:
         found = tune(positions, before=before)
         bad = replace(found.fading.fading, interpolation_weight=0.01)
         return replace(found, tried=tuple(replace(each, fading=bad) for each in found.tried))
 
-    monkeypatch.setattr(adapting, "tune", badly)
+    monkeypatch.setattr(tuning, "tune_by_likelihood", badly)
     heard: list[str] = []
     made = adapt(tmp_path / "own.store", plan(lambda: PAIRS), translator, sample=0, tell=heard.append).store.path
     assert default_profile(made) is None
@@ -256,10 +256,10 @@ sys.path.insert(0, sys.argv[3])
 from datastore_pairs import some_pairs
 from knnmt import Translator
 from knnmt.datastore import slices
-from knnmt.evaluation import adapting
+from knnmt.evaluation import adapting, tuning
 from knnmt.evaluation.holding_out import plan
 slices.SLICE_ENTRIES = 600
-adapting.CACHE_PAIRS = 1
+tuning.CACHE_PAIRS = 1
 translator = Translator(sys.argv[1], device="cpu")
 adapting.adapt(
     Path(sys.argv[2]), plan(lambda: some_pairs(420)), translator, sample=1, tell=lambda line: print(line, flush=True)

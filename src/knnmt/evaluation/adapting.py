@@ -10,12 +10,10 @@ import glob
 import hashlib
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from knnmt.config import CacheConfig
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.splitting import spread
 from knnmt.datastore.building import BuildConfig, build, require_free
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import MANIFEST
@@ -27,21 +25,18 @@ from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.evaluation.gain import Gain, measure_gain
 from knnmt.evaluation.holding_out import FEWEST, Plan
 from knnmt.evaluation.scoring import require_sacrebleu
-from knnmt.evaluation.tuning import CACHE_PAIRS, beam_states, save_tuned
-from knnmt.fitting.cache_tuning import cache_trade_offs, largest_threshold
-from knnmt.fitting.development import develop
+from knnmt.evaluation.tuning import StoreTuning
+from knnmt.fitting.development_text import DevelopmentText
 from knnmt.fitting.index_preparation import prepare
 from knnmt.fitting.likelihood import Positions
-from knnmt.fitting.tuning import Compared, tune
+from knnmt.fitting.tuning import Compared
 from knnmt.index.progress import Bars, no_bars
 from knnmt.index.saved import lags, read_saved, update_index
 from knnmt.records import as_record
-from knnmt.retrieval.profiles import default_profile, read_profiles
-from knnmt.translator.memories import resolve, warn_if_slow
+from knnmt.retrieval.profiles import TUNED, default_profile, read_profiles
+from knnmt.translator.memories import warn_if_slow
 from knnmt.translator.translator import Translator
 
-_PROFILES = ("knn", "knn-fixed", "cache")
-_CACHE_LOSS = 0.01  # most nats a token that the cache may lose
 _GAIN, _COMPARED = "gain", "compared"  # the sections of a store's settings that keep what was measured
 
 
@@ -157,7 +152,7 @@ class _Making:
     def tune(self) -> bool:
         """Choose profiles by likelihood and τ over beams; False where there is too little text for that."""
         plan = self._plan
-        if "knn" not in read_profiles(self.path):
+        if TUNED not in read_profiles(self.path):
             pairs = overlap(self._open(), plan.tuning).new if plan.tuning else ()
             if len(pairs) < FEWEST // 4:
                 self._tell(
@@ -167,7 +162,7 @@ class _Making:
                 return False
             self._choose(pairs)
         profiles = read_profiles(self.path)
-        chosen = profiles["knn"].config
+        chosen = profiles[TUNED].config
         fate = "" if default_profile(self.path) else "not: the settings estimated from the store stay, no worse: "
         self._tell(
             f"tuned      {fate}k {chosen.k}, temperature {chosen.temperature:.3g}, λ at most "
@@ -179,26 +174,14 @@ class _Making:
         return True
 
     def _choose(self, pairs: Sequence[SegmentPair]) -> None:
-        translator, engine = self._translator, self._translator.engine
-        memory = translator.memories.open(self.path)
-        opened, before = memory.opened, resolve(memory, {})
-        new = unseen(opened.store, self._plan.reported)
-        total = 2 * (len(pairs) + len(new))
-        with self._bars("tuning", "pairs passed") as progress:
-            development = develop(engine, opened, pairs, progress=lambda done, _rows: progress(done, total))
-            if new:
-                self._reported = develop(
-                    engine, opened, new, progress=lambda done, _rows: progress(2 * len(pairs) + done, total)
-                ).positions()
-        tuned = tune(development.positions(), before=before)
-        compared = Compared.of(before, tuned.fading.fading, development.positions(), self._reported)
-        main = tuned.fading.fading if compared.improves else before
-        found = {"knn": main, "knn-fixed": tuned.fixed.fixed}
-        decoded = beam_states(translator, opened, main, [pair.source for pair in spread(pairs, CACHE_PAIRS)])
-        if cache := largest_threshold(cache_trade_offs(engine, opened, decoded, main), _CACHE_LOSS):
-            found["cache"] = replace(main, cache=CacheConfig(cache.threshold))
-        write_settings(self.path, **{_COMPARED: asdict(compared)})  # first: what has profiles is compared
-        save_tuned(self.path, development, found, _PROFILES, "likelihood", compared.improves)
+        memory = self._translator.memories.open(self.path)
+        text = DevelopmentText("what is held out", pairs, unseen(memory.opened.store, self._plan.reported))
+        tuning = StoreTuning(self._translator, memory, text, bars=self._bars)
+        found = tuning.choose()
+        self._reported = tuning.reported
+        if found.compared is not None:  # first: what has profiles is compared
+            write_settings(self.path, **{_COMPARED: asdict(found.compared)})
+        tuning.save(found)
 
     def measure(self, sample: int) -> Gain | None:
         """On the half that nothing was tuned on; kept with the store, for it cannot be measured again."""
