@@ -96,7 +96,7 @@ class Command:
 
     def _adapt(self, store: Path) -> None:
         with suppress(DatastoreExistsError):
-            adapting.adapt(store, plan(lambda: some_pairs(420)), self._translator, sample=1)
+            adapting.adapt(plan(lambda: some_pairs(420)), store, model=self._translator, sample=1)
 
     def _tune(self, store: Path) -> None:
         text = self._place / "development.tsv"

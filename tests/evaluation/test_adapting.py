@@ -68,7 +68,7 @@ def test_every_step_gives_what_it_gives_by_itself(translator: Translator, tmp_pa
     pairs = [*PAIRS, SegmentPair("etwas anderes", copied, "own.tsv#copied")]
     planned = plan(lambda: pairs)
     heard: list[str] = []
-    made = adapt(tmp_path / "own.store", planned, translator, sample=3, tell=heard.append)
+    made = adapt(planned, tmp_path / "own.store", model=translator, sample=3, tell=heard.append)
     said = "\n".join(heard)
 
     first = Datastore.build(tmp_path / "first", planned.built_first(), translator.engine)
@@ -121,15 +121,15 @@ def test_interrupted_after_any_step_the_same_call_goes_on(
     for module, name in ((adapting, "build"), (adapting, "prepare"), (tuning, "develop"), (adapting, "measure_gain")):
         monkeypatch.setattr(module, name, counting(getattr(module, name), done))
     heard: list[str] = []
-    whole = adapt(tmp_path / "whole", planned, translator, sample=1, tell=heard.append)
+    whole = adapt(planned, tmp_path / "whole", model=translator, sample=1, tell=heard.append)
     done.clear()
     for line in range(1, len(heard) + 1):
         before, tell = stop_at(line + (line > 1))  # from the second run on, the first line says that it goes on
         with pytest.raises(KeyboardInterrupt):
-            adapt(tmp_path / "s", planned, translator, sample=1, tell=tell)
+            adapt(planned, tmp_path / "s", model=translator, sample=1, tell=tell)
         assert not (tmp_path / "s").exists()
         assert before[line > 1 :] == heard[:line]
-    made = adapt(tmp_path / "s", planned, translator, sample=1)
+    made = adapt(planned, tmp_path / "s", model=translator, sample=1)
     assert done == {"build": 1, "prepare": 1, "develop": 2, "measure_gain": 1}  # both halves
     assert list(made.store.pairs()) == list(whole.store.pairs())
     assert read_profiles(made.store.path) == read_profiles(whole.store.path)
@@ -147,7 +147,7 @@ def test_settings_that_are_no_better_than_the_estimated_ones_are_not_the_default
 
     monkeypatch.setattr(tuning, "tune_by_likelihood", badly)
     heard: list[str] = []
-    made = adapt(tmp_path / "own.store", plan(lambda: PAIRS), translator, sample=0, tell=heard.append).store.path
+    made = adapt(plan(lambda: PAIRS), tmp_path / "own.store", model=translator, sample=0, tell=heard.append).store.path
     assert default_profile(made) is None
     estimated = resolve(translator.memories.open(made), {})
     assert read_profiles(made)["knn"].config == estimated
@@ -171,8 +171,8 @@ def test_the_index_learns_what_was_held_out_even_if_interrupted_before(
     with monkeypatch.context() as patched:
         patched.setattr(adapting, "update_index", killed)
         with pytest.raises(KeyboardInterrupt):
-            adapt(tmp_path / "s", plan(lambda: PAIRS), translator, sample=0)
-    store = adapt(tmp_path / "s", plan(lambda: PAIRS), translator, sample=0).store
+            adapt(plan(lambda: PAIRS), tmp_path / "s", model=translator, sample=0)
+    store = adapt(plan(lambda: PAIRS), tmp_path / "s", model=translator, sample=0).store
     assert Counter(store.pairs()) == Counter(PAIRS)
     saved = read_saved(store)
     assert saved is not None
@@ -183,7 +183,7 @@ def test_with_development_text_all_of_the_memory_is_built_at_once(translator: Tr
     pairs = some_pairs(60)
     planned = plan(lambda: pairs, [*some_pairs(60, start=300), *some_pairs(8)])
     heard: list[str] = []
-    made = adapt(tmp_path / "s", planned, translator, sample=0, tell=heard.append)
+    made = adapt(planned, tmp_path / "s", model=translator, sample=0, tell=heard.append)
     assert list(made.store.pairs()) == pairs
     assert made.gain is not None
     assert made.gain.pairs + made.gain.known == len(planned.reported)
@@ -198,7 +198,7 @@ def test_too_little_text_is_said_and_the_store_made(translator: Translator, tmp_
         "known": plan(lambda: some_pairs(50), some_pairs(50)),
     }.items():
         heard: list[str] = []
-        made = adapt(tmp_path / name, planned, translator, tell=heard.append)
+        made = adapt(planned, tmp_path / name, model=translator, tell=heard.append)
         assert made.gain is None
         assert list(made.store.pairs()) == some_pairs(50)
         assert not read_profiles(made.store.path)
@@ -213,7 +213,7 @@ def test_without_sacrebleu_there_is_perplexity_and_advice(
 
     monkeypatch.setattr(adapting, "require_sacrebleu", missing)
     heard: list[str] = []
-    made = adapt(tmp_path / "s", plan(lambda: PAIRS), translator, tell=heard.append)
+    made = adapt(plan(lambda: PAIRS), tmp_path / "s", model=translator, tell=heard.append)
     assert made.gain is not None
     assert made.gain.translated == 0
     assert [line for line in heard if line.startswith("BLEU")] == [
@@ -225,20 +225,20 @@ def test_without_sacrebleu_there_is_perplexity_and_advice(
 def test_what_is_in_the_way_and_who_else_is_at_it(translator: Translator, tmp_path: Path) -> None:
     store = tmp_path / "s[1]"
     with pytest.raises(InputError, match="no usable pair was read"):
-        adapt(store, plan(list), translator)
+        adapt(plan(list), store, model=translator)
     assert not list(tmp_path.iterdir())
     planned = plan(lambda: some_pairs(30))
     with pytest.raises(KeyboardInterrupt):
-        adapt(store, planned, translator, tell=stop_at(1)[1])
+        adapt(planned, store, model=translator, tell=stop_at(1)[1])
     (work,) = tmp_path.iterdir()
     with writer_lock(work), pytest.raises(DatastoreLockedError, match="another process is writing"):
-        adapt(store, planned, translator)
+        adapt(planned, store, model=translator)
     heard: list[str] = []
-    adapt(store, plan(lambda: some_pairs(31)), translator, tell=heard.append)
+    adapt(plan(lambda: some_pairs(31)), store, model=translator, tell=heard.append)
     assert heard[0].startswith(f"noted      {work} is left from other text")
     assert work.exists()
     with pytest.raises(DatastoreExistsError, match="already there"):
-        adapt(store, planned, translator)
+        adapt(planned, store, model=translator)
 
 
 def test_nothing_is_gained_on_text_that_a_store_holds(translator: Translator, tmp_path: Path) -> None:
@@ -261,9 +261,8 @@ from knnmt.evaluation.holding_out import plan
 slices.SLICE_ENTRIES = 600
 tuning.CACHE_PAIRS = 1
 translator = Translator(sys.argv[1], device="cpu")
-adapting.adapt(
-    Path(sys.argv[2]), plan(lambda: some_pairs(420)), translator, sample=1, tell=lambda line: print(line, flush=True)
-)
+planned, tell = plan(lambda: some_pairs(420)), lambda line: print(line, flush=True)
+adapting.adapt(planned, Path(sys.argv[2]), model=translator, sample=1, tell=tell)
 """
 
 
@@ -307,12 +306,12 @@ def test_what_a_kill_at_the_very_end_left_is_cleared(
     pairs = plan(lambda: some_pairs(12))
     with monkeypatch.context() as patched:
         patched.setattr("shutil.rmtree", lambda *_, **__: None)
-        adapt(tmp_path / "s", pairs, translator)
+        adapt(pairs, tmp_path / "s", model=translator)
     (left,) = tmp_path.glob("s.adapting-*")
     (left / "store.building").mkdir()  # somebody's work
     for there in (True, False):
         with pytest.raises(DatastoreExistsError):
-            adapt(tmp_path / "s", pairs, translator)
+            adapt(pairs, tmp_path / "s", model=translator)
         assert left.exists() == there
         if there:
             (left / "store.building").rmdir()
@@ -325,10 +324,10 @@ def test_segments_that_a_kill_left_after_the_addition_do_not_stay(
     with monkeypatch.context() as patched:
         patched.setattr(adapting, "lags", stop_at(1)[1])  # after the addition
         with pytest.raises(KeyboardInterrupt):
-            adapt(tmp_path / "s", planned, translator, sample=1)
+            adapt(planned, tmp_path / "s", model=translator, sample=1)
     (unfinished,) = tmp_path.glob("s.adapting-*/store")
     (unfinished / "segments" / "00099-left.safetensors").touch()
-    made = adapt(tmp_path / "s", planned, translator, sample=1).store
+    made = adapt(planned, tmp_path / "s", model=translator, sample=1).store
     named = {stored.file for stored in made.manifest.files()}
     assert {path.name for path in (made.path / "segments").iterdir()} == named
 

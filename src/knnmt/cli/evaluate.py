@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from knnmt.cli.interrupt import ends_with
-from knnmt.cli.languages import SourceLanguage, TargetLanguage, languages_of_text
+from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.cli.options import StoresAsSystems
 from knnmt.cli.progress import track
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.options import ReadingConfig
+from knnmt.engine.languages import languages_of_text
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import KnnmtWarning, SettingError
 from knnmt.evaluation.comet import ADVICE, Comet

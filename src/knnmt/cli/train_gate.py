@@ -93,7 +93,7 @@ def train_gate(
     with heavy_imports():
         from dataclasses import replace
 
-        from knnmt.evaluation.tuning import translator_of
+        from knnmt.evaluation.loading import translator_of_store
         from knnmt.fitting.gate_training import GateConfig, gate_text
         from knnmt.fitting.gate_training import train_gate as train
         from knnmt.retrieval.gate import FILE, earlier_like
@@ -102,7 +102,7 @@ def train_gate(
     named = tuple(filter(None, map(str.strip, features.split(","))))
     config = GateConfig(named, epochs, l1=l1, seed=seed)
     with ends_with("the store keeps the gate it had, if any", store / FILE, f"the gate is saved: {store / FILE}"):
-        translator = translator_of(opened, model, device, threads, exact)
+        translator = translator_of_store(opened, model, device, threads, exact)
         memory = translator.memories.open(opened)
         warn_if_slow(memory.opened)
         asked = {"k": k, "temperature": temperature, "profile": profile}

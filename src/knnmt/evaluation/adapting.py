@@ -9,11 +9,15 @@ from __future__ import annotations
 import glob
 import hashlib
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from knnmt.config import check
+from knnmt.corpus.memory_reading import MemoryReading
+from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.reading import read_memories
 from knnmt.datastore.building import BuildConfig, build, require_free
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import MANIFEST
@@ -21,15 +25,18 @@ from knnmt.datastore.overlap import overlap, unseen
 from knnmt.datastore.publication import storage_errors, sync_directory
 from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.datastore.store import Datastore
+from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.evaluation.gain import Gain, measure_gain
-from knnmt.evaluation.holding_out import FEWEST, Plan
+from knnmt.evaluation.holding_out import FEWEST, Plan, plan
+from knnmt.evaluation.loading import Model, text_languages, translator_of
 from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.tuning import StoreTuning
 from knnmt.fitting.development_text import DevelopmentText
 from knnmt.fitting.index_preparation import prepare
 from knnmt.fitting.likelihood import Positions
 from knnmt.fitting.tuning import Compared
+from knnmt.fitting.tuning_config import SAMPLE
 from knnmt.index.progress import Bars, no_bars
 from knnmt.index.saved import lags, read_saved, update_index
 from knnmt.records import as_record
@@ -47,28 +54,91 @@ class Adapted:
     store: Datastore
     gain: Gain | None
 
+    def __str__(self) -> str:
+        manifest = self.store.manifest
+        made = f"adapted    {self.store.path}: {manifest.sentences:,} sentences, {manifest.entries:,} entries"
+        return "\n".join([made, *(self.gain.in_words() if self.gain else ["gain       not measured"])])
+
 
 def adapt(
-    store: Path,
-    plan: Plan,
-    translator: Translator,
+    memories: str | Path | Sequence[str | Path] | Iterable[SegmentPair] | Plan,
+    store: str | Path,
     config: BuildConfig | None = None,
-    sample: int = 200,
+    *,
+    dev: str | Path | Iterable[SegmentPair] | None = None,
+    sample: int = SAMPLE,
+    model: Model = DEFAULT_MODEL,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    device: str | None = None,
+    threads: int | None = None,
     tell: Callable[[str], None] = lambda _: None,
     bars: Bars = no_bars,
 ) -> Adapted:
-    """Make a store of a whole memory, with settings that were tuned on text it did not hold then.
+    """Make a store of whole memories, as `knnmt adapt` does: built, indexed, tuned and judged on text it did not hold
+    then, which goes in at the end. Killed at any moment, the same call goes on.
 
-    sample: most pairs that are translated to score them
-    tell: hears of each step when it is done, a line at a time
+    memories: files in any memory format, pairs (`read_memories` reads with settings of your own), or a plan of what to
+        hold out, which has its development text
+    store: a directory that does not exist yet
+    config: how it is built
+    dev: pairs to tune on and report, a file or pairs, so that nothing is held out; they do not go into the store
+    sample: most pairs that are translated to score them; 0 for none
+    model: a shipped model, a checkpoint directory, a Hugging Face name, or a `Translator` that is loaded
+    source_lang, target_lang: of the memories; by default the model's
+    tell: hears of each step when it is done, a line at a time; `print` shows what the command shows
     bars: gives, for a description and a unit, a function to call with how much is done, of how much
     """
+    store = Path(store)
+    languages = text_languages(model, source_lang, target_lang)
+    if not isinstance(memories, Plan):
+        require_free(store)  # before anything is read
+        memories = _planned(memories, dev, ReadingConfig(*languages), tell)
     config = config or BuildConfig()
-    work = store.with_name(f"{store.name}.adapting-{_digest(plan, translator, config, sample)}")
+    config = replace(
+        config,
+        source_language=config.source_language or languages[0],
+        target_language=config.target_language or languages[1],
+    )
+    translator = translator_of(model, device=device, threads=threads, source_lang=source_lang, target_lang=target_lang)
+    return _adapt(memories, store, translator, config, sample, tell, bars)
+
+
+def _planned(
+    memories: str | Path | Sequence[str | Path] | Iterable[SegmentPair],
+    dev: str | Path | Iterable[SegmentPair] | None,
+    reading: ReadingConfig,
+    tell: Callable[[str], None],
+) -> Plan:
+    development = read_memories(dev, reading) if isinstance(dev, str | Path) else dev
+    given = [memories] if isinstance(memories, str | Path) else list(memories)
+    paths = [Path(each) for each in given if isinstance(each, str | Path)]
+    pairs = [each for each in given if isinstance(each, SegmentPair)]
+    if not paths:
+        return plan(lambda: pairs, development)
+    check(not pairs, "memories must be files or pairs, not both")
+    files = MemoryReading(paths, reading)
+    files.require_files()
+    planned = plan(files.pairs, development)
+    for line in files.summary():
+        tell(line)
+    return planned
+
+
+def _adapt(
+    planned: Plan,
+    store: Path,
+    translator: Translator,
+    config: BuildConfig,
+    sample: int,
+    tell: Callable[[str], None],
+    bars: Bars,
+) -> Adapted:
+    work = store.with_name(f"{store.name}.adapting-{_digest(planned, translator, config, sample)}")
     if store.exists() and work.is_dir() and {path.name for path in work.iterdir()} <= {"lock"}:
         shutil.rmtree(work, ignore_errors=True)  # of a run that was killed when its store was in its place
     require_free(store)
-    if not plan.count:
+    if not planned.count:
         raise InputError(f"{store}: not made, for no usable pair was read")
     for other in sorted(store.parent.glob(f"{glob.escape(store.name)}.adapting-*")):
         abandoned = f"noted      {other} is left from other text or settings; remove it unless you go on with those"
@@ -77,7 +147,7 @@ def adapt(
         work.mkdir(parents=True, exist_ok=True)
     with writer_lock(work):
         require_free(store)
-        making = _Making(work / "store", store, plan, translator, tell, bars)
+        making = _Making(work / "store", store, planned, translator, tell, bars)
         try:
             making.build(config)
             making.index()
@@ -92,10 +162,10 @@ def adapt(
     return Adapted(Datastore.open(store), gain)
 
 
-def _digest(plan: Plan, translator: Translator, config: BuildConfig, sample: int) -> str:
+def _digest(planned: Plan, translator: Translator, config: BuildConfig, sample: int) -> str:
     """Names the work of one call: another text, model or setting is another work."""
     engine = translator.engine
-    parts = [plan.digest, engine.fingerprint.model, engine.fingerprint.tokenizer, engine.computes_in, config, sample]
+    parts = [planned.digest, engine.fingerprint.model, engine.fingerprint.tokenizer, engine.computes_in, config, sample]
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:8]
 
 
@@ -103,11 +173,11 @@ class _Making:
     """An unfinished store, and the steps to finish it, each of which sees whether it is done already."""
 
     def __init__(
-        self, path: Path, place: Path, plan: Plan, translator: Translator, tell: Callable[[str], None], bars: Bars
+        self, path: Path, place: Path, planned: Plan, translator: Translator, tell: Callable[[str], None], bars: Bars
     ) -> None:
         """place: where it will be"""
         self.path, self._place = path, place
-        self._plan, self._translator, self._tell, self._bars = plan, translator, tell, bars
+        self._plan, self._translator, self._tell, self._bars = planned, translator, tell, bars
         self._reported: Positions | None = None
 
     def _open(self) -> Datastore:

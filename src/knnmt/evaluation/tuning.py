@@ -15,8 +15,8 @@ from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import spread
 from knnmt.datastore.store import Datastore
-from knnmt.engine.checkpoint import NamedByStore
 from knnmt.errors import DatastoreDamagedError, KnnmtWarning, SettingError
+from knnmt.evaluation.loading import Model, translator_of_store
 from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.tuning_by_search import Scored, beam_states, confirmed_cache, score
 from knnmt.fitting.cache_tuning import CacheTradeOff, cache_trade_offs, largest_threshold
@@ -80,7 +80,7 @@ def tune(
     all_dev: bool = False,
     keep_known: bool = False,
     save: bool = True,
-    model: str | Path | Translator | None = None,
+    model: Model | None = None,
     device: str | None = None,
     threads: int | None = None,
     exact: bool = False,
@@ -108,7 +108,7 @@ def tune(
         require_for_fast(opened)
     if config.scores:
         require_sacrebleu(opened.manifest.target_language)
-    translator = model if isinstance(model, Translator) else translator_of(opened, model, device, threads, exact)
+    translator = translator_of_store(opened, model, device, threads, exact)
     memory = translator.memories.open(opened)
     if config.fast is None:
         warn_if_slow(memory.opened)
@@ -118,21 +118,6 @@ def tune(
     if save:
         tuning.save(found)
     return found
-
-
-def translator_of(
-    store: Datastore, model: str | Path | None, device: str | None, threads: int | None, exact: bool
-) -> Translator:
-    """The model that a store was built with, where it was or in another place, told the store's languages."""
-    manifest = store.manifest
-    return Translator(
-        model or NamedByStore(manifest.model_name),
-        device=device,
-        threads=threads,
-        exact=exact,
-        source_lang=manifest.source_language,
-        target_lang=manifest.target_language,
-    )
 
 
 class StoreTuning:
