@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
+from knnmt.config import check
 from knnmt.corpus.filters import FilterConfig
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
@@ -14,6 +16,8 @@ from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.visible import visible
 from knnmt.errors import InputError
+
+Memories = str | Path | Sequence[str | Path] | Iterable[SegmentPair]
 
 
 @dataclass(slots=True)
@@ -58,3 +62,15 @@ class MemoryReading:
             lines.append(f"malformed  {report.malformed:,} units, left out; the first:")
             lines += [f"           {visible(problem)}" for problem in report.problems[:5]]
         return lines
+
+
+def files_or_pairs(memories: Memories, reading: ReadingConfig) -> MemoryReading | Iterable[SegmentPair]:
+    """Files as memories to read, pairs as they are."""
+    if isinstance(memories, str | Path):
+        return MemoryReading([Path(memories)], reading)
+    if isinstance(memories, Sequence):
+        paths = [Path(each) for each in memories if isinstance(each, str | Path)]
+        check(len(paths) in (0, len(memories)), "memories must be files, or pairs: some are files and some are not")
+        if paths:
+            return MemoryReading(paths, reading)
+    return cast("Iterable[SegmentPair]", memories)

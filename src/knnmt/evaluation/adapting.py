@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from knnmt.config import check
-from knnmt.corpus.memory_reading import MemoryReading
+from knnmt.corpus.memory_reading import Memories, MemoryReading, files_or_pairs
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_memories
@@ -24,7 +24,6 @@ from knnmt.datastore.manifest import MANIFEST
 from knnmt.datastore.overlap import overlap, unseen
 from knnmt.datastore.publication import storage_errors, sync_directory
 from knnmt.datastore.settings import read_settings, write_settings
-from knnmt.datastore.store import Datastore
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.evaluation.gain import Gain, measure_gain
@@ -35,6 +34,7 @@ from knnmt.evaluation.tuning import StoreTuning
 from knnmt.fitting.development_text import DevelopmentText
 from knnmt.fitting.index_preparation import prepare
 from knnmt.fitting.likelihood import Positions
+from knnmt.fitting.ready_store import Datastore
 from knnmt.fitting.tuning import Compared
 from knnmt.fitting.tuning_config import SAMPLE
 from knnmt.index.progress import Bars, no_bars
@@ -61,7 +61,7 @@ class Adapted:
 
 
 def adapt(
-    memories: str | Path | Sequence[str | Path] | Iterable[SegmentPair] | Plan,
+    memories: Memories | Plan,
     store: str | Path,
     config: BuildConfig | None = None,
     *,
@@ -91,7 +91,9 @@ def adapt(
     """
     store = Path(store)
     languages = text_languages(model, source_lang, target_lang)
-    if not isinstance(memories, Plan):
+    if isinstance(memories, Plan):
+        check(dev is None, "a plan has its development text: give dev to the plan")
+    else:
         require_free(store)  # before anything is read
         memories = _planned(memories, dev, ReadingConfig(*languages), tell)
     config = config or BuildConfig()
@@ -105,22 +107,19 @@ def adapt(
 
 
 def _planned(
-    memories: str | Path | Sequence[str | Path] | Iterable[SegmentPair],
+    memories: Memories,
     dev: str | Path | Iterable[SegmentPair] | None,
     reading: ReadingConfig,
     tell: Callable[[str], None],
 ) -> Plan:
     development = read_memories(dev, reading) if isinstance(dev, str | Path) else dev
-    given = [memories] if isinstance(memories, str | Path) else list(memories)
-    paths = [Path(each) for each in given if isinstance(each, str | Path)]
-    pairs = [each for each in given if isinstance(each, SegmentPair)]
-    if not paths:
+    given = files_or_pairs(memories, reading)
+    if not isinstance(given, MemoryReading):
+        pairs = list(given)  # which are gone through several times
         return plan(lambda: pairs, development)
-    check(not pairs, "memories must be files or pairs, not both")
-    files = MemoryReading(paths, reading)
-    files.require_files()
-    planned = plan(files.pairs, development)
-    for line in files.summary():
+    given.require_files()
+    planned = plan(given.pairs, development)
+    for line in given.summary():
         tell(line)
     return planned
 
