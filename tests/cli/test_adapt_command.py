@@ -82,6 +82,6 @@ def test_mistakes_of_adapting_are_explained(tmp_path: Path, tiny_checkpoint: Pat
     assert "no usable pair" in refused("adapt", tmp_path / "empty.tsv", "-o", store, *model)
     assert not list(tmp_path.glob("own.store*"))
     with pytest.raises(SettingError, match="some are files and some are not"):
-        knnmt.adapt([tmp_path / "empty.tsv", some_pairs(1)[0]], store)  # type: ignore[list-item]
+        knnmt.adapt([tmp_path / "empty.tsv", some_pairs(1)[0]], store)  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="a plan has its development text"):
         knnmt.adapt(plan(list), store, dev=[], model=tiny_checkpoint)

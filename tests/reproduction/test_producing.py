@@ -19,7 +19,8 @@ from made_domains import ROWS, asked, write_domains
 from conftest import ROOT
 from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.evaluation.scoring import Score
-from knnmt.fitting.tuning import PAPER_WEIGHTS, all_rows
+from knnmt.fitting.tuning import PAPER_WEIGHTS
+from knnmt.reproduction.plan import all_rows
 from knnmt.reproduction.plots import save_plots
 from knnmt.reproduction.producing import produce
 from knnmt.reproduction.report import write_report
