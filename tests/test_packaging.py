@@ -25,7 +25,7 @@ from knnmt.compression.pruning import prune
 from knnmt.index.store_index import StoreIndex
 reduced, _ = reduce(knnmt.Datastore.open(sys.argv[1]), Path(sys.argv[2]) / "reduced", 8)
 print(prune(reduced, Path(sys.argv[2]) / "pruned", StoreIndex(reduced).search).manifest.transforms)
-from knnmt.evaluation.tuning import beam_states
+from knnmt.evaluation.tuning_by_search import beam_states
 from knnmt.fitting.development import develop
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.fitting.tuning import tune

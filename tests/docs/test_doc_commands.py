@@ -63,7 +63,7 @@ ELSEWHERE = {  # tests of their own run these, in shapes that take seconds
     "python -m knnmt.reproduction": "tests/reproduction",
 }
 VERBS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-_MADE = re.compile(r'(?:Datastore\.build|adapt)\((?:Path\()?"([^"]+\.store)"')
+_MADE = re.compile(r'\b(?:build|adapt)\((?:[^()]+, )?"([^"]+\.store)"')
 
 
 def name_of(page: Path) -> str:

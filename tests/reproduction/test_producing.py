@@ -19,7 +19,8 @@ from made_domains import ROWS, asked, write_domains
 from conftest import ROOT
 from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.evaluation.scoring import Score
-from knnmt.reproduction.plan import WEIGHTS, all_rows
+from knnmt.fitting.tuning import PAPER_WEIGHTS
+from knnmt.reproduction.plan import all_rows
 from knnmt.reproduction.plots import save_plots
 from knnmt.reproduction.producing import produce
 from knnmt.reproduction.report import write_report
@@ -67,7 +68,7 @@ def test_every_row_has_what_a_report_needs(made: tuple[Path, Path, list[str]]) -
         assert combined["entries"] < ours["entries"]
         fixed = read(output / domain / "B/knn-fixed.json")
         assert fixed["settings"]["fading"] is None
-        assert fixed["settings"]["interpolation_weight"] in WEIGHTS
+        assert fixed["settings"]["interpolation_weight"] in PAPER_WEIGHTS
         assert "|index:pq4/" in fixed["signature"]
         by_chance = read(output / domain / "A/random-0.5.json")
         counted = read(output / domain / "A/adaptive-0.5.json")["searches"]

@@ -11,10 +11,11 @@ import typer
 
 from knnmt.cli.advice import command
 from knnmt.cli.interrupt import ends_with
-from knnmt.cli.memories import MemoriesIn, MemoryReading, in_words, reads_memories
+from knnmt.cli.memories import MemoriesIn, in_words, reads_memories
 from knnmt.cli.options import Device, Threads
 from knnmt.cli.progress import counter, passing_bars
 from knnmt.cli.start import load_quickly
+from knnmt.corpus.memory_reading import MemoryReading
 from knnmt.corpus.sameness import plain
 from knnmt.corpus.visible import visible
 from knnmt.datastore.manifest import INDEXES, MANIFEST

@@ -14,9 +14,9 @@ from knnmt.cli.interrupt import ends_with
 from knnmt.cli.options import Device, Exact, KeepKnown, ModelOfStore, Threads
 from knnmt.cli.progress import counter
 from knnmt.cli.start import heavy_imports
-from knnmt.cli.tuning_steps import load_for, read_text
 from knnmt.corpus.splitting import divide
 from knnmt.errors import InputError
+from knnmt.fitting.development_text import read_development
 
 if TYPE_CHECKING:
     from knnmt.fitting.gate_training import Epoch, GateText, Training
@@ -86,13 +86,14 @@ def train_gate(
     from knnmt.datastore.store import Datastore
 
     opened = Datastore.open(store)
-    text = read_text(opened, development, pairs, all_dev, keep_known)
+    text = read_development(opened, development, pairs, all_dev, keep_known, typer.echo)
     teaching, validating = divide(text.tuning, _TRAINING)
     if not teaching or not validating:
         raise InputError(f"{development}: {len(text.tuning)} pairs are too few to learn from; give more")
     with heavy_imports():
         from dataclasses import replace
 
+        from knnmt.evaluation.loading import translator_of_store
         from knnmt.fitting.gate_training import GateConfig, gate_text
         from knnmt.fitting.gate_training import train_gate as train
         from knnmt.retrieval.gate import FILE, earlier_like
@@ -101,7 +102,7 @@ def train_gate(
     named = tuple(filter(None, map(str.strip, features.split(","))))
     config = GateConfig(named, epochs, l1=l1, seed=seed)
     with ends_with("the store keeps the gate it had, if any", store / FILE, f"the gate is saved: {store / FILE}"):
-        translator = load_for(opened, model, device, threads, exact)
+        translator = translator_of_store(opened, model, device, threads, exact)
         memory = translator.memories.open(opened)
         warn_if_slow(memory.opened)
         asked = RetrievalSettings(k=k, temperature=temperature, profile=profile)
