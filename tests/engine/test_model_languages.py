@@ -35,8 +35,7 @@ from knnmt.engine.language_codes import Languages
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreMismatchError, IgnoredSettingWarning, SettingError
-from knnmt.translator.asking import Settings
-from knnmt.translator.translator import Translator
+from knnmt.translator.translator import Settings, Translator
 
 TEXTS = german_sentences(6)
 

@@ -81,7 +81,7 @@ def test_a_named_combiner_and_gate_are_used(translator: Translator, store: Datas
     texts = [pair.source for pair in some_pairs(4)]
 
     def found(**settings: str) -> list[str]:
-        return [each.text for each in translator.translate(texts, datastore=store, max_tokens=9, **settings)]  # type: ignore[arg-type]
+        return [each.text for each in translator.translate(texts, datastore=store, max_tokens=9, **settings)]  # type: ignore[call-overload]
 
     usual, alone = found(), [each.text for each in translator.translate(texts, datastore=None, max_tokens=9)]
     assert usual != alone

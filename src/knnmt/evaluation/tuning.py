@@ -149,7 +149,7 @@ class StoreTuning:
         self._before = known(RetrievalSettings(fast=fast.candidates) if fast else RetrievalSettings())
         self._default_compares = (
             known(RetrievalSettings()) is not None
-        )  # or, whatever it is, it has no loss to compare with
+        )  # else it has no loss to compare with
         self._development = self._develop(text.tuning, "tuning")
         self._positions = self._development.positions()
         self._reported: Positions | None = None
