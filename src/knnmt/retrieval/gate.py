@@ -113,7 +113,7 @@ class TrainedGate:
 
     def signature(self) -> str:
         """What a published score must say of it: its weights and what they are for, by a digest."""
-        return f"trained/{hashlib.sha256(self._content()).hexdigest()[:12]}"
+        return f"trained/{_sha256(*self._parts())[:12]}"
 
     def logits(self, representations: Tensor, log_probabilities: Tensor) -> Tensor:
         """Of λ, (rows,); arguments as a `Gate` gets them."""
@@ -145,15 +145,15 @@ class TrainedGate:
 
     def write(self, store: Path) -> None:
         """Put it beside the store in the place of an earlier one, in one step."""
-        content = self._content()
+        record, tensors = self._parts()
+        content = save(tensors, {"gate": record, "sha256": _sha256(record, tensors)})
         clear_scratch(store / FILE)
         publish_file(store / FILE, lambda file: file.write(content))
 
-    def _content(self) -> bytes:
-        """Of its file."""
+    def _parts(self) -> tuple[str, dict[str, Tensor]]:
+        """What its file holds: the record, and the network. The bytes may differ from one writing to the next."""
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
-        record = json.dumps({"version": VERSION, **asdict(self.record)})
-        return save(tensors, {"gate": record, "sha256": _sha256(record, tensors)})
+        return json.dumps({"version": VERSION, **asdict(self.record)}), tensors
 
     @classmethod
     def read(cls, store: Datastore, device: torch.device | str = "cpu") -> TrainedGate:
