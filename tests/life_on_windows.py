@@ -21,9 +21,12 @@ from knnmt.datastore.settings import read_settings, write_settings  # noqa: E402
 from knnmt.datastore.store import Datastore  # noqa: E402
 from knnmt.engine.loading import load_engine  # noqa: E402
 from knnmt.errors import DatastoreLockedError, StorageError  # noqa: E402
+from knnmt.evaluation.adapting import adapt  # noqa: E402
+from knnmt.evaluation.holding_out import plan  # noqa: E402
 from knnmt.index.saved import build_index  # noqa: E402
 from knnmt.index.store_index import StoreIndex  # noqa: E402
 from knnmt.regular_files import read_regular  # noqa: E402
+from knnmt.translator.translator import Translator  # noqa: E402
 
 
 def live() -> None:
@@ -35,6 +38,7 @@ def live() -> None:
     index(store)
     transform(store, directory)
     files(directory)
+    adapted(Path(sys.argv[1]), directory / "adapted")
 
 
 def build_and_change(checkpoint: Path, directory: Path) -> Datastore:
@@ -112,6 +116,14 @@ def files(directory: Path) -> None:
     publication.publish_file(target, lambda file: file.write(b"after"))
     assert target.read_bytes() == b"after"
     assert names_in(directory) == {*before, "x.json"}
+
+
+def adapted(checkpoint: Path, directory: Path) -> None:
+    """The store in the making is closed before it is put in its place, and nothing stays beside it."""
+    directory.mkdir()
+    translator, pairs = Translator(checkpoint, device="cpu"), some_pairs(400)
+    adapt(directory / "store", plan(lambda: pairs), translator, sample=1)
+    assert names_in(directory) == {"store"}
 
 
 def names_in(directory: Path) -> set[str]:
