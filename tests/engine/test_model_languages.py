@@ -287,7 +287,8 @@ def test_a_tag_on_the_source_names_the_target(
 @pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 def test_one_model_translates_between_several_languages(checkpoint: Any, tmp_path: Path) -> None:
     directory, _, _ = checkpoint
-    texts, settings = ["Satz", "Haus"], {"max_tokens": 9, "beam": 2}
+    texts = ["Satz", "Haus"]
+    settings: dict[str, Any] = {"max_tokens": 9, "beam": 2}
     first = Translator(directory, device="cpu", source_lang="de", target_lang="en", k=3)
     pairs = [SegmentPair(f"Tag {number}", f"day {number}", "own") for number in range(5)]
     store = Datastore.build(tmp_path / "s", pairs, first.engine)
