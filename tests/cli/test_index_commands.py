@@ -241,7 +241,7 @@ def test_mistakes_of_translating_with_a_store_are_explained(store: Path, model: 
 def test_a_large_store_without_index_gives_a_hint(
     store: Path, model: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_index, "_MANY", 10)
+    monkeypatch.setattr(store_index, "_MIN_FELT_ENTRIES", 10)
     monkeypatch.setattr(memories, "_said", set())
     _, said = succeeds("translate", "-d", store, *model, stdin=LINES)
     assert said.count(f"knnmt: warning: {store}: searched exactly; `knnmt index {store}` makes it faster\n") == 1
@@ -267,7 +267,7 @@ def test_a_large_store_without_index_gives_a_hint(
 def test_that_faiss_is_missing_is_said_once_where_it_is_felt(
     store: Path, model: list[str], tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_index, "_MANY", 10)
+    monkeypatch.setattr(store_index, "_MIN_FELT_ENTRIES", 10)
     monkeypatch.setattr("knnmt.fitting.index_choice._SMALL", 10)
     monkeypatch.setattr(memories, "_said", set())
     monkeypatch.setattr("knnmt.evaluation.tuning.CACHE_PAIRS", 1)

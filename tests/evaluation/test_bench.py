@@ -136,7 +136,7 @@ def test_a_text_is_known_by_its_sentences_and_looked_for_once_in_every_store(sto
 def test_a_system_tells_what_would_make_its_search_faster(
     store: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_index, "_MANY", 10)
+    monkeypatch.setattr(store_index, "_MIN_FELT_ENTRIES", 10)
     options = {"model": str(tiny_checkpoint), "device": "cpu", "settings": {}, "beam": 2}
     _, about = load_translator(datastore=str(store), **options)  # type: ignore[arg-type]
     assert about["hint"] == f"searched exactly; `knnmt index {store}` makes it faster"

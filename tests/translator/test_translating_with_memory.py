@@ -203,7 +203,6 @@ def test_a_store_that_is_gone_disturbs_only_those_who_name_it(
 # Stores that change -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore::knnmt.errors.SlowSearchWarning")  # compacted, its index is of an earlier state
 @pytest.mark.parametrize("kind", [None, "exact", "ivfpq"])
 def test_changes_by_others_count_in_the_next_call(
     engine: TransformerEngine, store: Datastore, tmp_path: Path, kind: str | None

@@ -9,7 +9,7 @@ from itertools import product
 
 from knnmt.config import check
 from knnmt.datastore.store import Datastore
-from knnmt.errors import MissingDependencyError
+from knnmt.errors import MissingDependencyError, quoted
 from knnmt.fitting.fidelity import BATCHES, Fidelity, fidelity, milliseconds_per_batch
 from knnmt.fitting.held_out import HeldOutQueries
 from knnmt.index.base import Found
@@ -139,7 +139,7 @@ class Chooser:
         )
         self._save(chosen, missing)
         if missing is not None:
-            reason = f"every key is looked at, for {missing}; then `knnmt index {self._store.path}`"
+            reason = f"every key is looked at, for {missing}; then `knnmt index {quoted(self._store.path)}`"
             return Choice(chosen, tuple(measured), reason)
         return Choice(chosen, tuple(measured), _reason(chosen, exact, target, only, notes))
 

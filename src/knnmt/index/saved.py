@@ -25,7 +25,7 @@ from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import INDEX_RECORD, INDEXES, StoredFile, checksum
 from knnmt.datastore.publication import SCRATCH, clear_files, publish_file, require_directory, storage_errors
 from knnmt.datastore.store import Datastore
-from knnmt.errors import DatastoreDamagedError, DatastoreVersionError, MissingDependencyError, SettingError
+from knnmt.errors import DatastoreDamagedError, DatastoreVersionError, MissingDependencyError, SettingError, quoted
 from knnmt.index.entries import Entries, shared_beginning
 from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.kinds import EXACT, KINDS, SearchSettings, could_be_a_kind, kind_named
@@ -79,7 +79,7 @@ class SavedIndex:
 def read_saved(store: Datastore) -> SavedIndex | None:
     """The record of a store's index, or None where there is none."""
     path = store.path / INDEXES / INDEX_RECORD
-    advice = f"`knnmt index {store.path}` builds it again."
+    advice = f"`knnmt index {quoted(store.path)}` builds it again."
     require_directory(path.parent)
     try:
         content = parse_json(read_regular(path))
@@ -120,7 +120,7 @@ def check_saved(store: Datastore) -> list[StoredFile]:
 
 def _require_unaltered(store: Datastore, stored: StoredFile) -> None:
     path = store.path / INDEXES / stored.file
-    advice = f"`knnmt index {store.path}` builds it again."
+    advice = f"`knnmt index {quoted(store.path)}` builds it again."
     try:
         with open_regular(path) as file:
             if (size := os.fstat(file.fileno()).st_size) != stored.bytes:
@@ -139,7 +139,7 @@ def open_saved(store: Datastore, saved: SavedIndex, entries: Entries) -> FaissIn
     if saved.stored is None:
         raise SettingError(f"{store.path}: its index is {saved.kind}, which has no file to open")
     _require_unaltered(store, saved.stored)
-    advice = f"`knnmt index {store.path}` builds it again."
+    advice = f"`knnmt index {quoted(store.path)}` builds it again."
     if not saved.fits(entries.segment_names()) or saved.entries != entries.first_entry(len(saved.covers)):
         raise DatastoreDamagedError(f"{store.path}: its index is not of the entries that its record says. {advice}")
     # Of a kind of one's own nothing is known here but its file: a store names no code that is imported.

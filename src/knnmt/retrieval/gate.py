@@ -28,6 +28,7 @@ from knnmt.errors import (
     DatastoreMismatchError,
     DatastoreVersionError,
     SettingError,
+    quoted,
 )
 from knnmt.records import as_record, parse_json, shown
 from knnmt.regular_files import read_regular
@@ -171,7 +172,7 @@ class TrainedGate:
     def read(cls, store: Datastore, device: torch.device | str = "cpu") -> TrainedGate:
         """The gate of a store; one that was trained for another is refused."""
         path = store.path / FILE
-        advice = f"Train one: `knnmt train-gate {store.path} --dev DEV`."
+        advice = f"Train one: `knnmt train-gate {quoted(store.path)} --dev DEV`."
         try:
             stored = read_regular(path)
             tensors = load(stored)
