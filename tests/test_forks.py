@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import warm
+
 BEGIN = """
 import os, sys
 import knnmt.threads
@@ -32,7 +34,7 @@ def forked(work):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-assert torch.get_num_threads() == 2
+torch.set_num_threads(2)
 place = sys.argv[1]
 text = "Das Gerät wird mit dem Hauptschalter eingeschaltet."
 """
@@ -92,9 +94,9 @@ Translator(device="cpu", threads=2)
 
 
 def lines(script: str, tmp_path: Path) -> list[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "2", "TOKENIZERS_PARALLELISM": "false"}
+    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false"}
     command = [sys.executable, "-c", BEGIN + script, str(tmp_path)]
-    with subprocess.Popen(
+    with warm.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as running:
         try:

@@ -15,12 +15,14 @@ from pathlib import Path
 
 import pytest
 
+import warm
 from german import german_sentences
 from knnmt import Translator, __version__
 
 
 def knnmt(*arguments: str | Path, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
+    start = subprocess.run if environment else warm.run  # variables are read while Python starts
+    return start(
         [sys.executable, "-m", "knnmt", *map(str, arguments)],
         input=stdin,
         capture_output=True,
@@ -206,9 +208,7 @@ def test_a_bar_is_drawn_on_a_terminal_and_only_there(tmp_path: Path) -> None:
     source.write_text("Ja.\nNein.\n", encoding="utf-8")
     screen, terminal = pty.openpty()
     command = [sys.executable, "-m", "knnmt", "translate", str(source)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=terminal, env={**os.environ, "TERM": "xterm"}
-    ) as process:
+    with warm.Popen(command, stdout=subprocess.PIPE, stderr=terminal, env={**os.environ, "TERM": "xterm"}) as process:
         os.close(terminal)
         drawn = ""
         with contextlib.suppress(OSError):  # a terminal that nobody writes to any more says so by an error
@@ -226,7 +226,7 @@ def test_control_c_ends_cleanly_with_what_is_done_written(tmp_path: Path) -> Non
     source, out = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("Das ist ein Satz.\n" * 30_000, encoding="utf-8")
     command = [sys.executable, "-m", "knnmt", "translate", str(source), "--output", str(out)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+    with warm.Popen(command, stderr=subprocess.PIPE) as process:
         deadline = time.monotonic() + 90
         while (not out.exists() or out.stat().st_size == 0) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -248,7 +248,7 @@ def test_lines_of_all_lengths_are_counted_as_they_are_done_and_written_in_their_
     source.write_text("\n".join(texts), encoding="utf-8")
     screen, terminal = pty.openpty()
     command = [sys.executable, "-m", "knnmt", "translate", str(source), "--output", str(out)]
-    with subprocess.Popen(command, stderr=terminal, env={**os.environ, "TERM": "xterm"}) as process:
+    with warm.Popen(command, stderr=terminal, env={**os.environ, "TERM": "xterm"}) as process:
         os.close(terminal)
         drawn, asked = "", False
         with contextlib.suppress(OSError):

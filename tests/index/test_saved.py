@@ -14,6 +14,7 @@ import pytest
 import torch
 from index_stores import append_keys, assert_exact, clustered, faiss_or_skip, write_store
 
+import warm
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, DatastoreLockedError, DatastoreVersionError, KnnmtError, SettingError
@@ -173,9 +174,7 @@ saved.build_index(store, "rabitq", progress=say)
 @pytest.mark.parametrize(("moment", "said"), [("adding", "2000"), ("publishing", "written")])
 def test_a_killed_build_leaves_the_index_before_it(store: Datastore, moment: str, said: str) -> None:
     before = build_index(store, "ivf-flat", SearchSettings(500, 0))
-    process = subprocess.Popen(
-        [sys.executable, "-c", _BUILD, str(store.path), moment], stdout=subprocess.PIPE, text=True
-    )
+    process = warm.Popen([sys.executable, "-c", _BUILD, str(store.path), moment], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     with process.stdout:
         while process.stdout.readline().strip() != said:
@@ -199,7 +198,7 @@ def test_a_full_disk_leaves_the_index_before_it(store: Datastore) -> None:
         "try: build_index(store, 'flat')\n"
         "except StorageError as error: print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", script, str(store.path)], capture_output=True, text=True, check=True)
+    done = warm.run([sys.executable, "-c", script, str(store.path)], capture_output=True, text=True, check=True)
     assert "Nothing published is touched" in done.stdout
     assert read_saved(store) == before
     assert files(store) == {"lock", "index.json", file_of(before)}
@@ -251,7 +250,7 @@ def test_readers_that_read_while_writers_write(store: Datastore) -> None:
         "store = Datastore.open(sys.argv[1])\n"
         "for turn in range(8): build_index(store, ('rabitq', 'ivf-sq8')[turn % 2], seed=turn)"
     )
-    process = subprocess.Popen([sys.executable, "-c", script, str(store.path)])
+    process = warm.Popen([sys.executable, "-c", script, str(store.path)])
     opened = set()
     until = time.monotonic() + 30
     while process.poll() is None and time.monotonic() < until:
