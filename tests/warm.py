@@ -1,9 +1,9 @@
 """Processes that need not import PyTorch first, which takes seconds: forked from one that has.
 
-`Popen` and `run` are those of `subprocess`, for commands `[sys.executable, ("-W", filter), "-c" or "-m", ...]`. What
-they start is a process of its own: streams, environment, directory, arguments and exit are as if Python had begun it,
-and whoever asked for it is its parent, who can interrupt, kill and wait for it. Tests of what is imported, of memory,
-and of variables that are read while Python or a library starts need a fresh interpreter: `subprocess`.
+`Popen` and `run` are those of `subprocess`, for commands `[sys.executable, "-c" or "-m", ...]`, with `-W FILTER` or `-P`
+before. What they start is a process of its own: streams, environment, directory, arguments and exit are as if Python
+had begun it, and whoever asked for it is its parent, who can interrupt, kill and wait for it. Tests of what is
+imported, of memory, and of variables that are read while Python or a library starts need a fresh interpreter.
 """
 
 from __future__ import annotations
@@ -170,16 +170,19 @@ def _begin(request: dict[str, Any]) -> None:
 
 
 def _run(arguments: list[str]) -> None:
+    sys.path[0] = ""
     if arguments[0] == "-W":
         warnings.simplefilter(arguments[1])  # type: ignore[arg-type]
         arguments = arguments[2:]
+    elif arguments[0] == "-P":
+        del sys.path[0], arguments[0]
     kind, what, *rest = arguments
     sys.argv = [kind, *rest]
     if kind == "-m":
-        sys.path[0] = str(Path.cwd())
+        if not hasattr(sys.modules.get(what), "__path__"):
+            sys.modules.pop(what, None)  # or `runpy` warns
         runpy.run_module(what, run_name="__main__", alter_sys=True)
     else:
-        sys.path[0] = ""
         main = types.ModuleType("__main__")
         sys.modules["__main__"] = main
         exec(compile(what, "<string>", "exec"), vars(main))

@@ -22,6 +22,8 @@ from knnmt.errors import InputError, KnnmtError, SettingError
 from knnmt.evaluation.systems import System
 from processes import end_soon
 
+pytestmark = pytest.mark.usefixtures("warm_systems")
+
 
 def run(*arguments: str | Path) -> tuple[str, str]:
     done = CliRunner().invoke(app, ["bench", *map(str, arguments)], catch_exceptions=False)

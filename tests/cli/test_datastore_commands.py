@@ -135,13 +135,16 @@ def test_mistakes_are_explained(store: Path, memory: Path, tmp_path: Path) -> No
     assert "its bytes were altered" in fails("verify", store)
 
 
-def test_control_c_and_the_same_command_again(tmp_path: Path, tiny_checkpoint: Path) -> None:
+def test_control_c_and_the_same_command_again(
+    tmp_path: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     memory = tmp_path / "large.tsv"
-    memory.write_text("".join(f"Satz {n}\tsentence number {n}\n" for n in range(9_000)), encoding="utf-8")
+    memory.write_text("".join(f"Satz {n}\tsentence number {n}\n" for n in range(1_500)), encoding="utf-8")
     store = tmp_path / "large.store"
     command = ["build", str(memory), "-o", str(store), "--model", str(tiny_checkpoint)]
-    python = [sys.executable, "-m", "knnmt"]
-    with warm.Popen(python + command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    monkeypatch.setattr("knnmt.datastore.slices.SLICE_ENTRIES", 3_000)
+    code = "from knnmt.datastore import slices; from knnmt.cli import main; slices.SLICE_ENTRIES = 3_000; main()"
+    with warm.Popen([sys.executable, "-c", code, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         deadline = time.monotonic() + 200
         segments = store.with_name("large.store.building") / "segments"
         while time.monotonic() < deadline and not (segments.is_dir() and list(segments.glob("*.sha256"))):
@@ -154,7 +157,7 @@ def test_control_c_and_the_same_command_again(tmp_path: Path, tiny_checkpoint: P
     assert not store.exists()
     said = succeeds(*command)
     assert "continued  " in said
-    assert "9,000 sentences" in said
+    assert "1,500 sentences" in said
 
 
 @pytest.mark.parametrize("command", [["inspect"], ["verify"], ["compact"], ["remove", "--origin", "*", "--dry-run"]])

@@ -121,8 +121,7 @@ def reported(said: str) -> dict[str, float]:
     return {row.split()[0]: float(row.split()[1]) for row in rows}
 
 
-@pytest.mark.parametrize("options", [["--all-dev"], []], ids=str)
-@pytest.mark.parametrize("name", ["own", "knn"])
+@pytest.mark.parametrize(("name", "options"), [("own", []), ("knn", []), ("knn", ["--all-dev"])], ids=str)
 def test_what_was_there_stays_the_default_unless_something_is_better(
     store: Path, dev: Path, model: list[str], name: str, options: list[str]
 ) -> None:

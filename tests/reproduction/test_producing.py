@@ -16,6 +16,7 @@ import pytest
 from index_stores import faiss_or_skip
 from made_domains import ROWS, asked, write_domains
 
+import warm
 from conftest import ROOT
 from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.evaluation.scoring import Score
@@ -262,16 +263,16 @@ def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_been(
     command += ["--domains", "plain", "--blocks", "B", "--exact", "--sentences", "3", "--no-speed", "--device", "cpu"]
     command += ["--systems", "base", "B/knn", "B/pruning-[12]", "B/random-0.5"]
 
-    def start(*more: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [str(each) for each in [*command, *more]],
+    def start(popen: type[subprocess.Popen[Any]]) -> subprocess.Popen[Any]:
+        return popen(
+            [str(each) for each in command],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env={"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"},
         )
 
-    first = start()
+    first = start(warm.Popen)
     deadline = time.monotonic() + 60
     while not (output / "plain/B/knn.json").exists() and first.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -279,7 +280,7 @@ def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_been(
     first.communicate()
     assert first.returncode == -signal.SIGKILL
     assert not (output / "plain/B/random-0.5.json").exists()
-    second = start()
+    second = start(subprocess.Popen)
     said, complaints = second.communicate(timeout=60)
     assert (second.returncode, complaints) == (0, "")
     assert " stages were done before" in said.splitlines()[0]
