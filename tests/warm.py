@@ -1,8 +1,8 @@
 """Processes that need not import PyTorch first, which takes seconds: forked from one that has.
 
-`Popen` and `run` are those of `subprocess`, for commands `[sys.executable, "-c" or "-m", ...]`, with `-W FILTER` or `-P`
-before. What they start is a process of its own: streams, environment, directory, arguments and exit are as if Python
-had begun it, and whoever asked for it is its parent, who can interrupt, kill and wait for it. Tests of what is
+`Popen` and `run` are those of `subprocess`, for commands `[sys.executable, "-c" or "-m", ...]`, with `-W FILTER` or
+`-P` first. What they start is a process of its own: streams, environment, directory, arguments and exit are as if
+Python had begun it, and whoever asked for it is its parent, who can interrupt, kill and wait for it. Tests of what is
 imported, of memory, and of variables that are read while Python or a library starts need a fresh interpreter.
 """
 
