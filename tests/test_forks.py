@@ -105,7 +105,7 @@ def lines(script: str, tmp_path: Path) -> list[str]:
             os.killpg(running.pid, signal.SIGKILL)  # the forked ones, too
             raise
     assert running.returncode == 0, errors
-    return found.splitlines()
+    return str(found).splitlines()
 
 
 @pytest.mark.parametrize("script", [LOADED, NEVER_USED, WITH_A_STORE], ids=["loaded", "torch", "store"])

@@ -24,12 +24,12 @@ from knnmt.errors import DatastoreDamagedError, DatastoreError, KnnmtError
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.ngrams import NgramCounts
 from knnmt.translator.explanation import explain
-from knnmt.translator.translator import Settings, Translator
+from knnmt.translator.translator import Translator
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 
 SENTENCES = ["Satz 3 ja ja ja", "Satz 7"]
-SHORT: Settings = {"beam": 2, "max_tokens": 8}  # a random model ends no sentence early
+SHORT: dict[str, Any] = {"beam": 2, "max_tokens": 8}  # a random model ends no sentence early
 
 
 @pytest.fixture(scope="module")

@@ -240,22 +240,27 @@ def test_a_damaged_record_is_refused_and_building_mends_it(store: Datastore, cha
     assert files(store) == {"lock", "index.json", file_of(saved)}
 
 
-def test_readers_that_read_while_writers_write(store: Datastore) -> None:
+def test_readers_that_read_while_writers_write(store: Datastore, tmp_path: Path) -> None:
     """A store index that opens at any moment opens a whole one."""
     from knnmt.index.store_index import StoreIndex
 
     build_index(store, "rabitq", SearchSettings(500, 500))
     script = (
-        "import sys; from knnmt.datastore.store import Datastore; from knnmt.index.saved import build_index\n"
+        "import itertools, os, sys; from knnmt.datastore.store import Datastore\n"
+        "from knnmt.index.saved import build_index\n"
         "store = Datastore.open(sys.argv[1])\n"
-        "for turn in range(8): build_index(store, ('rabitq', 'ivf-sq8')[turn % 2], seed=turn)"
+        "for turn in itertools.count():\n"
+        "    if os.path.exists(sys.argv[2]): break\n"
+        "    build_index(store, ('rabitq', 'ivf-sq8')[turn % 2], seed=turn)"
     )
-    process = warm.Popen([sys.executable, "-c", script, str(store.path)])
+    enough = tmp_path / "enough"
+    process = warm.Popen([sys.executable, "-c", script, str(store.path), str(enough)])
     opened = set()
-    until = time.monotonic() + 30
-    while process.poll() is None and time.monotonic() < until:
+    until = time.monotonic() + 60
+    while len(opened) < 6 and process.poll() is None and time.monotonic() < until:
         index = StoreIndex(store)
         opened.add(file_of(index.saved))
         assert index.search(QUERIES, 1)[1].shape == (20, 1)
+    enough.touch()
     assert process.wait() == 0
-    assert len(opened) > 1
+    assert len(opened) == 6
