@@ -255,7 +255,7 @@ def test_readers_that_read_while_writers_write(store: Datastore, tmp_path: Path)
     )
     enough = tmp_path / "enough"
     process = warm.Popen([sys.executable, "-c", script, str(store.path), str(enough)])
-    opened = set()
+    opened: set[str] = set()
     until = time.monotonic() + 60
     while len(opened) < 6 and process.poll() is None and time.monotonic() < until:
         index = StoreIndex(store)
