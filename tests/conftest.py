@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 
@@ -23,6 +24,8 @@ from knnmt.engine.transformer import TransformerEngine
 
 ROOT = Path(__file__).parent.parent
 MakeCheckpoint = Callable[..., Path]
+hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one is no failure
+hypothesis.settings.load_profile("any machine")
 _NEEDING_A_GPU = pytest.StashKey[int]()
 
 
