@@ -22,11 +22,9 @@ from knnmt.datastore.store import Datastore  # noqa: E402
 from knnmt.engine.loading import load_engine  # noqa: E402
 from knnmt.errors import DatastoreLockedError, StorageError  # noqa: E402
 from knnmt.evaluation.adapting import adapt  # noqa: E402
-from knnmt.evaluation.holding_out import plan  # noqa: E402
 from knnmt.index.saved import build_index  # noqa: E402
 from knnmt.index.store_index import StoreIndex  # noqa: E402
 from knnmt.regular_files import read_regular  # noqa: E402
-from knnmt.translator.translator import Translator  # noqa: E402
 
 
 def live() -> None:
@@ -121,8 +119,7 @@ def files(directory: Path) -> None:
 def adapted(checkpoint: Path, directory: Path) -> None:
     """The store in the making is closed before it is put in its place, and nothing stays beside it."""
     directory.mkdir()
-    translator, pairs = Translator(checkpoint, device="cpu"), some_pairs(400)
-    adapt(directory / "store", plan(lambda: pairs), translator, sample=1)
+    adapt(some_pairs(400), directory / "store", model=checkpoint, device="cpu", sample=1)
     assert names_in(directory) == {"store"}
 
 
