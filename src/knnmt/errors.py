@@ -34,6 +34,9 @@ A message says what was expected, what came, where, and what can be done.
 
 from __future__ import annotations
 
+import os
+import shlex
+
 
 class KnnmtError(Exception):
     """Root of all errors a caller may want to catch."""
@@ -153,3 +156,11 @@ class SlowSearchWarning(KnnmtWarning):
 
 class IgnoredSettingWarning(KnnmtWarning):
     """A checkpoint asks for something that decoding here does not do."""
+
+
+def quoted(path: str | os.PathLike[str]) -> str:
+    """A path as a shell takes it, for commands that a message advises."""
+    text = os.fspath(path)
+    if os.name == "nt":
+        return f'"{text}"' if " " in text else text
+    return shlex.quote(text)

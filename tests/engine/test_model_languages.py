@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from family_checkpoints import (
     write_tokenizer,
 )
 from german import german_memory, german_sentences
+from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
 from knnmt.decoding.arena import Arenas
 from knnmt.decoding.beam import beam_search
@@ -280,3 +282,25 @@ def test_a_tag_on_the_source_names_the_target(
         load_engine(directory, device="cpu")
     with pytest.raises(SettingError, match="--source-lang 'de': the model translates en to"):
         load_engine(directory, device="cpu", source_lang="de", target_lang="fr")
+
+
+@pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
+def test_one_model_translates_between_several_languages(checkpoint: Any, tmp_path: Path) -> None:
+    directory, _, _ = checkpoint
+    texts = ["Satz", "Haus"]
+    settings: dict[str, Any] = {"max_tokens": 9, "beam": 2}
+    first = Translator(directory, device="cpu", source_lang="de", target_lang="en", k=3)
+    pairs = [SegmentPair(f"Tag {number}", f"day {number}", "own") for number in range(5)]
+    store = Datastore.build(tmp_path / "s", pairs, first.engine)
+    before = first.translate(texts, datastore=store, **settings)
+    other = first.for_languages("en", "de")
+    expected = Translator(directory, device="cpu", source_lang="en", target_lang="de")
+    assert [each.text for each in other.translate(texts, **settings)] == [
+        each.text for each in expected.translate(texts, **settings)
+    ]
+    assert other.settings == first.settings
+    assert pickle.loads(pickle.dumps(other)).engine.languages == expected.engine.languages
+    with pytest.raises(DatastoreMismatchError, match="to"):
+        other.translate(texts, datastore=store)
+    other.close()
+    assert first.translate(texts, datastore=store, **settings) == before

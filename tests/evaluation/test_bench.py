@@ -18,6 +18,7 @@ from datastore_pairs import some_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
+import warm
 from knnmt import Translator
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
@@ -29,7 +30,7 @@ from knnmt.evaluation.bench.text import BenchText, describe_text
 from knnmt.evaluation.bench.worker import load_translator
 from knnmt.evaluation.systems import System
 from knnmt.index import store_index
-from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings
+from knnmt.retrieval.settings import RetrievalSettings
 from processes import end_soon
 
 TEXTS = ["Satz 3 ja ja", "anders", "Satz 12"]
@@ -93,9 +94,10 @@ def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
+@pytest.mark.usefixtures("warm_systems")
 def test_a_report_of_real_processes(store: Path, tiny_checkpoint: Path) -> None:
-    fixed: RetrievalKeywords = {"interpolation_weight": 0.5, "temperature": 9.0}
-    systems = [System("base"), System("cached", store, settings=RetrievalSettings(**fixed, cache=1000.0))]
+    asked = RetrievalSettings(interpolation_weight=0.5, temperature=9.0, cache=1000.0)
+    systems = [System("base"), System("cached", store, settings=asked)]
     config = BenchConfig((1, 4), rounds=2, beam=2, threads=1, model=str(tiny_checkpoint), device="cpu")
     turns: list[Turn] = []
     told: list[str] = []
@@ -105,7 +107,7 @@ def test_a_report_of_real_processes(store: Path, tiny_checkpoint: Path) -> None:
     order = [("base", 1), ("cached", 1), ("base", 4), ("cached", 4)]
     assert [(turn.job.system, turn.job.batch_size) for turn in turns] == order * 3
     assert [(each.system, each.batch_size) for each in report.measurements] == order
-    translator = Translator(str(tiny_checkpoint), device="cpu", datastore=store, **fixed, cache=1000.0)
+    translator = Translator(str(tiny_checkpoint), device="cpu", datastore=store, settings=asked)
     expected = translator.translate(TEXTS, beam=2, batch_size=4)
     assert turns[-1].answer.texts == [each.text for each in expected]
     assert turns[-1].answer.tokens == sum(len(each.tokens) for each in expected)
@@ -136,7 +138,7 @@ def test_a_text_is_known_by_its_sentences_and_looked_for_once_in_every_store(sto
 def test_a_system_tells_what_would_make_its_search_faster(
     store: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_index, "_MANY", 10)
+    monkeypatch.setattr(store_index, "_MIN_FELT_ENTRIES", 10)
     options = {"model": str(tiny_checkpoint), "device": "cpu", "settings": {}, "beam": 2}
     _, about = load_translator(datastore=str(store), **options)  # type: ignore[arg-type]
     assert about["hint"] == f"searched exactly; `knnmt index {store}` makes it faster"
@@ -150,6 +152,7 @@ def test_a_system_tells_what_it_computes_on(tiny_checkpoint: Path, monkeypatch: 
     assert about["machine"].startswith("a GPU for ")
 
 
+@pytest.mark.usefixtures("warm_systems")
 def test_a_system_that_cannot_start_says_why(tmp_path: Path) -> None:
     config = BenchConfig((1,), rounds=1, threads=1)
     with pytest.raises(SystemStoppedError, match=r"system 'x' stopped, .* status 1: .*no datastore there"):
@@ -174,6 +177,7 @@ def test_a_system_that_dies_at_work_says_its_last_words() -> None:
         process.about()
 
 
+@pytest.mark.usefixtures("warm_systems")
 def test_a_process_is_gone_when_its_block_ends(tiny_checkpoint: Path) -> None:
     with start(System("base"), threads=1, beam=1, model=str(tiny_checkpoint), device="cpu") as process:
         number = process._process.pid
@@ -202,7 +206,7 @@ with SystemProcess("x", [sys.executable, "-c", sys.argv[1]], threads=1) as proce
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_process_works_on_when_the_one_that_asks_has_gone(how: signal.Signals) -> None:
     command = [sys.executable, "-c", ASKS, WORKS_FOREVER]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asking:
+    with warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asking:
         assert asking.stdout is not None
         number = int(asking.stdout.readline())
         time.sleep(0.2)
@@ -211,6 +215,7 @@ def test_no_process_works_on_when_the_one_that_asks_has_gone(how: signal.Signals
     assert end_soon(number)
 
 
+@pytest.mark.usefixtures("warm_systems")
 def test_what_a_system_prints_and_how_it_fails_do_not_stand_among_its_answers() -> None:
     fails = (
         "from knnmt.evaluation.bench.worker import serve\n"

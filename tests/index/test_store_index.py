@@ -21,7 +21,7 @@ from knnmt.index import store_index
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.index.kinds import SearchSettings
-from knnmt.index.saved import MISSING, build_index, revise_index, update_index
+from knnmt.index.saved import MISSING, build_index, update_index
 from knnmt.index.store_index import Part, StoreIndex, extended
 
 QUERIES = torch.from_numpy(clustered(20, seed=9))
@@ -138,7 +138,7 @@ def test_settings_that_change_are_taken_up_without_reading_the_index_again(
 ) -> None:
     index = indexed(store)
     monkeypatch.setattr(store_index, "open_saved", lambda *_: pytest.fail("index read again"))
-    revise_index(store, SearchSettings(probes=2, candidates=50))
+    build_index(store, "ivf-flat", SearchSettings(probes=2, candidates=50))
     assert index.refresh()
     assert index.description == "ivf-flat, 2 probes, 50 re-ranked, 2,000 entries"
 
@@ -158,15 +158,20 @@ def test_an_index_that_is_built_or_brought_up_to_date_is_taken_up(store: Datasto
     assert not index.refresh()
 
 
-def test_a_compacted_store_makes_the_index_stale_until_it_is_built_again(store: Datastore) -> None:
+def test_a_compacted_store_makes_the_index_stale_until_it_is_built_again(
+    store: Datastore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     index = indexed(store)
     store.remove(even)
     store.compact()
     assert index.refresh()
     assert index.description == "exact, 996 entries"
+    assert index.hint is None  # where every key is looked at in no time, nobody need know
+    monkeypatch.setattr(store_index, "_MIN_FELT_ENTRIES", 995)
     hint = str(index.hint)
     assert "earlier state of the store" in hint
     assert f"`knnmt index {store.path}` builds it again" in hint
+    assert "`knnmt index 'two words'` builds" in str(index.snapshot.hint_for(Path("two words")))
     assert_exact(index.search(QUERIES, 8), store, QUERIES, 8)
     update_index(store)
     assert index.refresh()
@@ -203,7 +208,7 @@ def test_without_faiss_an_index_cannot_be_built(store: Datastore) -> None:
 
 
 def test_hints_where_exact_search_is_felt(store: Datastore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_index, "_MANY", 1000)
+    monkeypatch.setattr(store_index, "_MIN_FELT_ENTRIES", 1000)
     index = StoreIndex(store)
     assert str(index.hint) == f"searched exactly; `knnmt index {store.path}` makes it faster"
     build_index(store, "exact")
@@ -224,15 +229,15 @@ def test_a_missing_faiss_is_said_of_stores_where_it_is_felt(
     assert not StoreIndex(store).snapshot.lacks_faiss
     request.getfixturevalue("no_faiss")
     assert StoreIndex(store).hint is None  # so few are searched in no time
-    monkeypatch.setattr(store_index, "_MANY", 1000)
+    monkeypatch.setattr(store_index, "_MIN_FELT_ENTRIES", 1000)
     assert str(StoreIndex(store).hint).startswith(f"{without}`knnmt index {store.path}` make")
     build_index(store, "exact")  # which is all that there is to choose
     assert str(StoreIndex(store).hint).startswith(without)
     assert "`knnmt index /later`" in str(StoreIndex(store).snapshot.hint_for(Path("/later")))
     assert StoreIndex(store, exact=True).hint is None
-    revise_index(store, fidelity={MISSING: "faiss-cpu"})
+    build_index(store, "exact", fidelity={MISSING: "faiss-cpu"})
     monkeypatch.undo()  # it is installed
-    monkeypatch.setattr(store_index, "_MANY", 1000)
+    monkeypatch.setattr(store_index, "_MIN_FELT_ENTRIES", 1000)
     assert str(StoreIndex(store).hint) == f"searched exactly; `knnmt index {store.path}` makes it faster"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +138,13 @@ def test_the_advice_for_a_damaged_profile_can_be_followed(tmp_path: Path) -> Non
         for name in names_of_tuning(tuning):
             with pytest.raises(DatastoreDamagedError, match=f"--profile {tuning}`"):
                 Profiles.of(tmp_path).profile(name)
+
+
+def test_commands_that_errors_advise_can_be_pasted(tmp_path: Path) -> None:
+    place = tmp_path / "it's a store"
+    place.mkdir()
+    write_settings(place, profiles={"my own": {"config": 1}})
+    with pytest.raises(DatastoreDamagedError) as caught:
+        Profiles.of(place).profile("my own")
+    (advice,) = re.findall("`(.*)`", str(caught.value))
+    assert shlex.split(advice) == ["knnmt", "tune", str(place), "--dev", "DEV", "--profile", "my own"]

@@ -351,7 +351,7 @@ def test_a_slow_search_is_warned_of_once_a_process(
 ) -> None:
     other = Datastore.open(shutil.copytree(store.path, tmp_path / "other"))
     monkeypatch.setattr(memories, "_said", set())
-    monkeypatch.setattr(store_index, "_MANY", 10)
+    monkeypatch.setattr(store_index, "_MIN_FELT_ENTRIES", 10)
     monkeypatch.setitem(sys.modules, "faiss", None)
     with warnings.catch_warnings():  # none where nobody asked for anything faster
         warnings.simplefilter("error")

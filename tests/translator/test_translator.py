@@ -20,6 +20,7 @@ from knnmt.errors import (
     NoTranslationWarning,
     SettingError,
 )
+from knnmt.translator.translation import Caution
 from knnmt.translator.translator import Settings
 
 
@@ -43,7 +44,7 @@ def test_one_text_gives_one_translation_and_many_give_a_list(translator: Transla
 
 @pytest.mark.parametrize("options", [{"batch_size": 1}, {"batch_size": 7}, {"batch_tokens": 60}, {"window": 5}])
 def test_output_order_is_input_order_however_it_is_batched(translator: Translator, options: Settings) -> None:
-    texts = german_sentences(20)
+    texts = german_sentences(10)
     expected = translator.translate(texts)
     assert [each.source for each in expected] == texts
     assert [each.text for each in translator.translate(texts, **options)] == [each.text for each in expected]
@@ -87,6 +88,7 @@ def test_a_text_longer_than_the_model_is_cut_at_clause_ends_with_a_warning(trans
         r"a segment of \d+ tokens, more than the model's 512, was translated in (\d+) parts: 'Ge.*'", said
     )
     assert parts is not None
+    assert long.warnings[0] == Caution(LongSegmentWarning, said)
     assert sum(token.id == 0 for token in long.tokens) == int(parts.group(1)) >= 3
 
 
@@ -111,7 +113,8 @@ def test_a_text_without_a_translation_is_named_and_the_others_come(overflowing: 
     said = [str(each.message) for each in caught if each.category is NoTranslationWarning]
     assert [each.partition(":")[0] for each in said] == ["no translation of 'aßc'", "no translation of 'ß'"]
     assert [each.error for each in found] == [None, said[0], None, None, said[1]]
-    assert found[1] == Translation("aßc", "", (), float("-inf"), complete=False, error=said[0])
+    warned = (Caution(NoTranslationWarning, said[0]),)
+    assert found[1] == Translation("aßc", "", (), float("-inf"), complete=False, error=said[0], warnings=warned)
     for each in (found[0], found[2]):
         alone = overflowing.translate(each.source, **settings)
         assert (each.text, each.tokens) == (alone.text, alone.tokens)

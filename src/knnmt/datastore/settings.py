@@ -12,7 +12,7 @@ from typing import Any
 
 from knnmt.datastore.manifest import checksum
 from knnmt.datastore.publication import clear_scratch, publish_file
-from knnmt.errors import DatastoreDamagedError
+from knnmt.errors import DatastoreDamagedError, quoted
 from knnmt.records import parse_json
 from knnmt.regular_files import read_regular
 
@@ -27,7 +27,7 @@ def read_settings(store: Path) -> dict[str, Any]:
         raise DatastoreDamagedError(
             f"{store / SETTINGS}: its checksum does not fit its content: something other than knnmt has altered it. "
             f'Restore it. If you altered it yourself, take the line "{_CHECKSUM}" out of it. Or remove the file: '
-            f"`knnmt index {store}` estimates the settings again, and `knnmt tune` finds better ones."
+            f"`knnmt index {quoted(store)}` estimates the settings again, and `knnmt tune` finds better ones."
         )
     return content
 

@@ -15,7 +15,7 @@ import torch
 from knnmt.config import Fading, RetrievalConfig
 from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.engine.base import Engine, State
-from knnmt.errors import DatastoreDamagedError, SettingError
+from knnmt.errors import DatastoreDamagedError, SettingError, quoted
 from knnmt.fitting.held_out import HeldOutQueries
 from knnmt.fitting.likelihood import FadingGrid, Positions, best_fixed, model_probabilities, spread
 from knnmt.index.base import Found
@@ -81,7 +81,7 @@ class Calibration:
         except (ValueError, SettingError) as error:
             raise DatastoreDamagedError(
                 f"{store}: its estimated settings lack a field, have an unknown one or a wrong value ({error}); "
-                f"`knnmt index {store}` estimates them again."
+                f"`knnmt index {quoted(store)}` estimates them again."
             ) from error
         return known
 

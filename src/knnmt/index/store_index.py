@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from knnmt.datastore.store import Datastore
-from knnmt.errors import DatastoreDamagedError, DatastoreError, DatastoreVersionError, MissingDependencyError
+from knnmt.errors import DatastoreDamagedError, DatastoreError, DatastoreVersionError, MissingDependencyError, quoted
 from knnmt.index.base import Found, Index, merge_top_k, nothing
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
@@ -24,8 +24,8 @@ from knnmt.index.on_device import DeviceIndex
 from knnmt.index.saved import MISSING, SavedIndex, open_saved, read_saved
 
 Part = ExactIndex | DeviceIndex
-_MANY = 20_000  # entries from which exact search is felt
-_CLUSTERED_FROM = 500_000  # entries from which clustered search on a GPU is faster than exact search
+_MIN_FELT_ENTRIES = 20_000  # entries from which exact search is felt
+_MIN_CLUSTERED_ENTRIES = 500_000  # entries from which clustered search on a GPU is faster than exact search
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,19 +108,19 @@ class IndexSnapshot:
     @property
     def lacks_faiss(self) -> bool:
         """Whether FAISS would make the search better, and is not installed."""
-        many = self.approximate is None and self.entries.entries > _MANY
+        many = self.approximate is None and self.entries.entries > _MIN_FELT_ENTRIES
         return self.missing is not None or (many and find_spec("faiss") is None)
 
     def hint_for(self, path: Path) -> str | None:
         """The same for a store that will be in another place."""
         if not self.advises:
             return None
-        command = f"`knnmt index {path}`"
+        command = f"`knnmt index {quoted(path)}`"
         if self.damaged is not None:
             return f"searched exactly, for its index cannot be used: {self.damaged}"
         if self.missing is not None:
             return f"searched exactly, for {self.missing}"
-        if self.stale:
+        if self.stale and self.entries.entries > _MIN_FELT_ENTRIES:
             return f"searched exactly, for the index is of an earlier state of the store; {command} builds it again"
         if self.lacks_faiss:
             return (
@@ -129,7 +129,7 @@ class IndexSnapshot:
             )
         chosen = self.saved is not None and self.saved.stored is None and MISSING not in self.saved.fidelity
         known = self.saved.entries if self.saved and chosen else self.covered
-        if self.entries.entries <= max(known + _MANY, 2 * known if self.approximate is None else 0):
+        if self.entries.entries <= max(known + _MIN_FELT_ENTRIES, 2 * known if self.approximate is None else 0):
             return None
         if self.approximate is None:
             return f"searched exactly; {command} makes it faster"
@@ -265,7 +265,7 @@ def extended(
 def _part(entries: Entries, device: torch.device, first: int, last: int, may_cluster: bool) -> Part:
     if device.type == "cpu":
         return ExactIndex(entries, first, last)
-    return DeviceIndex(entries, device, first, last, clustered=may_cluster and last - first >= _CLUSTERED_FROM)
+    return DeviceIndex(entries, device, first, last, clustered=may_cluster and last - first >= _MIN_CLUSTERED_ENTRIES)
 
 
 def _size(part: Part) -> int:

@@ -24,7 +24,7 @@ from knnmt.retrieval.open_store import Snapshot
 from knnmt.retrieval.own_entries import CompiledOwnEntries
 from knnmt.retrieval.statistics import Statistics
 
-_MOST_NEIGHBOURS = 256  # as in step.cpp
+_MAX_NEIGHBOURS = 256  # as in step.cpp
 
 
 class _Cache(ctypes.Structure):
@@ -82,7 +82,7 @@ class CompiledSteps:
         native = library()
         if config.segments is not None and store.index.entries.key_dtype != torch.float16:
             return None
-        if native is None or store.device.type != "cpu" or config.k > _MOST_NEIGHBOURS:
+        if native is None or store.device.type != "cpu" or config.k > _MAX_NEIGHBOURS:
             return None
         return cls(native, store, config, sentences, statistics)
 

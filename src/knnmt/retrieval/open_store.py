@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from knnmt import timing
-from knnmt.compression.pca import Projection
+from knnmt.compression.pca import KeyProjection
 from knnmt.config import FastConfig
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.sources import HeldSources
@@ -60,7 +60,7 @@ class Snapshot:
     values: Tensor
     merged_counts: Tensor | None
     repeats: Tensor | None
-    projection: Projection | None
+    projection: KeyProjection | None
     same_distance: float
     earlier_sources: SourceIndex | None = None
 
@@ -183,7 +183,7 @@ class OpenStore:
         entries = index.entries
         if (part := index.clustered) is not None and not part.clusters.settled:
             self._choose_probes(part, index.store)
-        projection = Projection.of(index.store)
+        projection = KeyProjection.of(index.store)
         counts, repeats = (
             None if each is None or not len(each) else each.to(self.device)
             for each in (entries.counts, entries.repeats)

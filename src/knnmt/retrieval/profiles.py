@@ -13,7 +13,7 @@ from typing import Any
 
 from knnmt.config import RetrievalConfig, check
 from knnmt.datastore.settings import read_settings, write_settings
-from knnmt.errors import DatastoreDamagedError, SettingError
+from knnmt.errors import DatastoreDamagedError, SettingError, quoted
 from knnmt.records import as_record
 
 PROFILES = "profiles"
@@ -64,7 +64,7 @@ class Profiles:
         if not isinstance(self.section, dict):
             raise DatastoreDamagedError(
                 f"{self.store}: its profiles cannot be read: expected names with settings, found "
-                f"{type(self.section).__name__}; `knnmt tune {self.store} --dev DEV` writes them anew."
+                f"{type(self.section).__name__}; `knnmt tune {quoted(self.store)} --dev DEV` writes them anew."
             )
         return list(self.section)
 
@@ -80,7 +80,7 @@ class Profiles:
         except ValueError as error:
             raise DatastoreDamagedError(
                 f"{self.store}: its profile {name!r} lacks a field, has an unknown one or a wrong value ({error}); "
-                f"`knnmt tune {self.store} --dev DEV --profile {_tuned_with(name)}` "
+                f"`knnmt tune {quoted(self.store)} --dev DEV --profile {quoted(_tuned_with(name))}` "
                 "writes it again."
             ) from error
 
@@ -90,7 +90,7 @@ class Profiles:
             return self.default or None
         raise DatastoreDamagedError(
             f"{self.store}: {DEFAULT} must be the name of a profile, found {self.default!r}; name a profile in each "
-            f"call, or write it again: `knnmt tune {self.store} --dev DEV`."
+            f"call, or write it again: `knnmt tune {quoted(self.store)} --dev DEV`."
         )
 
     def chosen(self, name: str | None) -> RetrievalConfig | None:

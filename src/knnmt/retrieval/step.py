@@ -144,9 +144,9 @@ def with_step_combiner(combiner: Any) -> Combiner:
 
 def _is_older(part: Callable[..., Any], name: str, arguments: str, count: int) -> bool:
     """Whether it takes three arguments, and not as many as it is to take now."""
-    if _takes(part, count):
+    if takes(part, count):
         return False
-    check(_takes(part, 3), f"a {name} is called with ({arguments}), which this one does not take: {part!r}")
+    check(takes(part, 3), f"a {name} is called with ({arguments}), which this one does not take: {part!r}")
     warnings.warn(
         f"a {name} that takes three arguments: it is now called with ({arguments}), see docs/contributing.md",
         DeprecationWarning,
@@ -155,7 +155,8 @@ def _is_older(part: Callable[..., Any], name: str, arguments: str, count: int) -
     return True
 
 
-def _takes(part: Callable[..., Any], count: int) -> bool:
+def takes(part: Callable[..., Any], count: int) -> bool:
+    """Whether something can be called with so many arguments."""
     try:
         inspect.signature(part).bind(*[None] * count)
     except TypeError:

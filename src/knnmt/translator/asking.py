@@ -65,6 +65,8 @@ class Asking:
         except Exception as error:  # of whatever gives the texts, too
             failure = error
         ready: list[AskedText] = []
+        if not requests:
+            return ready, failure
         try:
             ready.extend(self._with_memories(requests, memories))
         except KnnmtError as error:  # it stands before the other, if there is one

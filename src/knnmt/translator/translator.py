@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,7 @@ from knnmt.translator.evidence import evidence_of
 from knnmt.translator.memories import Memories, Request, Store, languages_of, model_of
 from knnmt.translator.segments import Segment, fitted, loses_lines, segments_of
 from knnmt.translator.steps import steps_of
-from knnmt.translator.translation import Translation
+from knnmt.translator.translation import Caution, Translation
 from knnmt.translator.turns import Turns
 from knnmt.version import __version__
 
@@ -153,6 +154,18 @@ class Translator:
         self._settings: RetrievalSettings = self._asked["settings"]
         if datastore is not None:
             self.memories.retrieval(datastore, self._settings)  # what is wrong with them shows at once
+
+    def for_languages(self, source_lang: str | None, target_lang: str | None) -> Translator:
+        """A translator between other languages by the same loaded model, which is not copied.
+
+        It has this one's settings, no default datastore, and opens stores for itself; closing it closes no other.
+        """
+        asked = {**self._asked, "source_lang": source_lang, "target_lang": target_lang, "datastore": None}
+        other = copy(self)
+        other._asked, other._datastore, other.statistics = asked, None, Statistics()
+        other.engine = self.engine.for_languages(source_lang, target_lang)
+        other.memories = Memories(other.engine, asked["exact"], asked["open_stores"])
+        return other
 
     def close(self) -> None:
         """Give back the model and the stores. Calls under way may still end, or be refused as later ones are."""
@@ -347,8 +360,7 @@ class Translator:
                 if whole and self._loses_lines(segmented[number], found[mine], call):
                     yield from self._translate_window([texts[number]], replace(call, progress=_unheard), whole=False)
                 else:
-                    made = self._translation(texts[number], segmented[number], found[mine], call)
-                    yield replace(made, warnings=(*cautions[number], *made.warnings))
+                    yield self._translation(texts[number], segmented[number], found[mine], cautions[number], call)
 
     def _loses_lines(self, segments: Sequence[Segment], found: Sequence[Sequence[Part]], call: _Call) -> bool:
         """Whether a segment of several lines, uncut because a memory holds it, came out as something else."""
@@ -360,15 +372,20 @@ class Translator:
         )
 
     def _translation(
-        self, text: AskedText, segments: Sequence[Segment], parts: Sequence[Sequence[Part]], call: _Call
+        self,
+        text: AskedText,
+        segments: Sequence[Segment],
+        parts: Sequence[Sequence[Part]],
+        cautions: tuple[Caution, ...],
+        call: _Call,
     ) -> Translation:
         if text.error is not None:
             return untranslated(text.text, text.error)
         with timing.stage("text"):
-            translation = assemble(text.text, segments, parts, self.engine.tokenizer, call.decoding)
-            if text.memory is not None and text.memory.matcher is not None:
-                translation = replace(translation, match=text.memory.matcher.closest(text.text))
-            return translation
+            made = assemble(text.text, segments, parts, self.engine.tokenizer, call.decoding)
+            matcher = None if text.memory is None else text.memory.matcher
+            match = matcher.closest(text.text) if matcher is not None else None
+            return replace(made, match=match, warnings=(*cautions, *made.warnings))
 
     def _search(self, sources: list[list[int]], retrievals: list[Retrieval | None], call: _Call) -> list[list[Part]]:
         """Hypotheses of a batch, and where it was asked for what each was made of."""

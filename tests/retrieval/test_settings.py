@@ -1,0 +1,160 @@
+"""One vocabulary: every way to give a setting says the same of it."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from knnmt.cli.retrieval_options import options_of, takes_retrieval_settings
+from knnmt.config import CacheConfig, FastConfig, RetrievalConfig
+from knnmt.errors import SettingError
+from knnmt.evaluation.systems import parse_system
+from knnmt.retrieval.settings import (
+    NOT_GIVEN,
+    NotGiven,
+    RetrievalKeywords,
+    RetrievalSettings,
+    described,
+    settings_of,
+    spelled,
+)
+
+# A value of every setting: in Python, as an option, and in the text of a system.
+VALUES: dict[str, tuple[Any, list[str], str]] = {
+    "k": (4, ["--k", "4"], "k=4"),
+    "interpolation_weight": (0.5, ["--lambda", "0.5"], "lambda=0.5"),
+    "temperature": (9.0, ["--temperature", "9"], "temperature=9"),
+    "fading": (False, ["--no-fading"], "fading=no"),
+    "cache": ("20%", ["--cache", "20%"], "cache=20%"),
+    "cache_scope": ("batch", ["--cache-scope", "batch"], "cache-scope=batch"),
+    "cache_hits": (True, ["--cache-hits"], "cache-hits=yes"),
+    "use_counts": (False, ["--no-use-counts"], "use-counts=no"),
+    "gate": (0.25, ["--gate", "0.25"], "gate=0.25"),
+    "combiner": ("own.part:Name", ["--combiner", "own.part:Name"], "combiner=own.part:Name"),
+    "forms": (False, ["--no-forms"], "forms=no"),
+    "profile": ("knn", ["--profile", "knn"], "profile=knn"),
+    "fast": (True, ["--fast"], "fast=yes"),
+    "fast_candidates": (64, ["--fast-candidates", "64"], "fast-candidates=64"),
+    "fast_any_token": (True, ["--fast-any-token"], "fast-any-token=yes"),
+}
+
+
+def by_options(*written: str) -> RetrievalSettings:
+    found: list[RetrievalSettings] = []
+
+    @takes_retrieval_settings
+    def command(*, settings: RetrievalSettings) -> None:
+        found.append(settings)
+
+    app = typer.Typer()
+    app.command()(command)
+    assert CliRunner().invoke(app, list(written)).exit_code == 0
+    return found[0]
+
+
+@pytest.mark.parametrize("name", [each.name for each in fields(RetrievalSettings)])
+def test_a_setting_is_the_same_however_it_is_given(name: str) -> None:
+    value, written, text = VALUES[name]
+    asked = RetrievalSettings(**{name: value})
+    assert asked.given() == {name: value}
+    assert settings_of(None, **{name: value}) == asked
+    assert by_options(*written) == asked
+    assert parse_system(f"it.store,{text}").settings == asked
+    assert options_of(asked) == [written[0].replace("--no-", "--")]
+    assert pickle.loads(pickle.dumps(asked)) == asked
+
+
+def test_all_of_them_together_and_none() -> None:
+    every = RetrievalSettings(**{name: value for name, (value, _, _) in VALUES.items()})
+    assert by_options(*(word for _, written, _ in VALUES.values() for word in written)) == every
+    assert parse_system(",".join(["it.store", *(text for _, _, text in VALUES.values())])).settings == every
+    assert by_options() == parse_system("it.store").settings == RetrievalSettings()
+    assert not RetrievalSettings().given()
+    assert parse_system("it.store,fast=64").settings == RetrievalSettings(fast=64)
+    own = RetrievalSettings(gate="own.part:Name")
+    assert by_options("--gate", "own.part:Name") == parse_system("it.store,gate=own.part:Name").settings == own
+
+
+def test_keywords_are_the_fields_for_a_type_checker() -> None:
+    def kinds(hint: Any) -> set[Any]:
+        return set(get_args(hint)) - {type(None), NotGiven}
+
+    keywords, of_fields = get_type_hints(RetrievalKeywords), get_type_hints(RetrievalSettings)
+    assert list(keywords) == list(of_fields) == list(described())
+    assert {name: kinds(hint) for name, hint in keywords.items()} == {
+        name: kinds(hint) for name, hint in of_fields.items()
+    }
+
+
+def test_options_are_spelled_as_python_does_but_for_lambda() -> None:
+    assert {name for option, name in spelled().items() if option.replace("-", "_") != name} == {"interpolation_weight"}
+    assert spelled()["lambda"] == "interpolation_weight"
+
+
+def test_what_whole_settings_have_can_be_asked_for_by_the_same_name() -> None:
+    """But for what is only estimated: how λ fades."""
+    nested = {f"cache_{each.name}" for each in fields(CacheConfig)} | {
+        f"fast_{each.name}" for each in fields(FastConfig)
+    }
+    whole = {each.name for each in fields(RetrievalConfig)} | nested
+    # A threshold is what `cache` itself is; hits are kept, or stored; nobody chose a capacity; a profile names no code.
+    assert set(described()) - whole == {"profile", "cache_hits", "combiner"}
+    assert whole - set(described()) == {"cache_threshold", "cache_store_hits", "cache_capacity"}
+
+
+@pytest.mark.parametrize("name", ["k", "interpolation_weight", "temperature", "gate"])
+def test_bounds_are_those_of_whole_settings(name: str) -> None:
+    whole = RetrievalConfig(8, 0.5, 10.0)
+    candidates = [-1, 0, 1, 2, 4096, 4097] if name == "k" else [-1.0, -1e-9, 0.0, 1e-9, 0.5, 1.0, 2.0, math.nan]
+
+    def refused(make: Any) -> bool:
+        try:
+            make()
+        except SettingError:
+            return True
+        return False
+
+    found = []
+    for value in candidates:
+        given = {name: value}
+        found.append(refused(lambda given=given: RetrievalSettings(**given)))
+        assert found[-1] == refused(lambda given=given: replace(whole, **given))
+    assert set(found) == {True, False}
+
+
+def test_a_choice_is_one_of_few() -> None:
+    with pytest.raises(SettingError, match="cache_scope must be 'sentence' or 'batch', got 'world'"):
+        RetrievalSettings(cache_scope="world")  # type: ignore[arg-type]
+
+
+def test_none_says_none_of_a_cache_and_a_gate_and_nothing_of_others() -> None:
+    assert RetrievalSettings(cache=None, gate=None, k=None).given() == {"cache": None, "gate": None}
+    assert RetrievalSettings().cache is NOT_GIVEN
+    assert repr(NOT_GIVEN) == "NOT_GIVEN"
+
+
+def test_what_is_given_counts_before_what_others_say() -> None:
+    own, others = RetrievalSettings(k=2, cache=None), RetrievalSettings(k=8, cache=6.0, temperature=3.0)
+    assert own.over(others) == RetrievalSettings(k=2, cache=None, temperature=3.0)
+    assert RetrievalSettings().over(others) == others
+    assert settings_of(others, k=2) == RetrievalSettings(k=2, cache=6.0, temperature=3.0)
+
+
+def test_a_misspelt_keyword_is_refused() -> None:
+    with pytest.raises(SettingError, match="no setting is called 'temprature'; those of retrieval are k, interpol"):
+        settings_of(None, temprature=3.0)  # type: ignore[call-arg]
+    with pytest.raises(SettingError, match=r"no setting 'temprature'; there are exact, k, lambda, .*fast-candidates"):
+        parse_system("it.store,temprature=3")
+
+
+def test_the_documentation_names_every_option() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "retrieval.md").read_text(encoding="utf-8")
+    table = page.partition("## Settings")[2].partition("\n## ")[0]
+    assert [option for option in spelled() if f"--{option}" not in table and f"--no-{option}" not in table] == []
