@@ -47,7 +47,7 @@ def assert_as_defined(found: Covering, row: int, sources: Sources, asked: list[i
     has = {number: grams_of(sources[number]) & whole.keys() for number in share}
 
     def gain(number: int) -> float:
-        return sum(left[gram] for gram in has[number]) * (10 + len(sources[number])) ** -0.3
+        return float(sum(left[gram] for gram in has[number]) * (10 + len(sources[number])) ** -0.3)
 
     chosen = [number for number in found.sentences[row].tolist() if number >= 0]
     assert len(chosen) == len(set(chosen)) == min(found.sentences.shape[1], len(share))

@@ -143,7 +143,7 @@ def slow_search(store: Datastore, ids: Array, query: Array, k: int) -> list[tupl
 @pytest.mark.parametrize(("held", "piece"), [(None, None), (0, 1 << 20), (0, 700), (6000, 3000)])
 def test_each_row_finds_the_nearest_of_its_own_sentence(store: Datastore, held: int | None, piece: int | None) -> None:
     chosen = [np.array([3, 8, 40, 41]), np.arange(90), np.array([], np.int64), np.array([17]), np.arange(30, 60)]
-    stores = SentenceStores(Entries(store), chosen, "cpu", held, piece)
+    stores = SentenceStores(Entries(store), chosen, "cpu", cosine=True, held_bytes=held, piece_bytes=piece)
     queries = torch.randn(5 * 3, store.manifest.dim, generator=torch.Generator().manual_seed(1))
 
     def check(places: list[int], queries: Tensor) -> None:

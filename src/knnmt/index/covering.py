@@ -122,9 +122,9 @@ class SourceIndex:
     """
 
     def __init__(self, segments: Sequence[Segment], earlier: SourceIndex | None = None) -> None:
-        known = {} if earlier is None else dict(zip(earlier._names, earlier._parts, strict=True))
-        self._names = [segment.record.stored.sha256 for segment in segments]
-        self._parts = [
+        self._names: list[str] = [segment.record.stored.sha256 for segment in segments]
+        known: dict[str, dict[str, Array]] = earlier.known_parts() if earlier is not None else {}
+        self._parts: list[dict[str, Array]] = [
             known[name] if name in known else _sound_arrays(segment)
             for name, segment in zip(self._names, segments, strict=True)
         ]
@@ -139,6 +139,10 @@ class SourceIndex:
         self._postings = self._base.postings + self._newer.postings
         self.sentences = int(self._first_sentence[-1])
         self._mean_length = max(1.0, float(self._postings.sum()) / max(1, self.sentences))
+
+    def known_parts(self) -> dict[str, dict[str, Array]]:
+        """The arrays of each segment, by its name."""
+        return dict(zip(self._names, self._parts, strict=True))
 
     def _placed(self, first: int, last: int) -> _Places:
         return _Places.of(self._parts[first:last], first, self._vocabulary)
@@ -213,8 +217,9 @@ class SourceIndex:
             *(_Directory(each.first.ctypes.data, each.places.ctypes.data) for each in (self._base, self._newer))
         )
         of_parts = (len(parts), ctypes.addressof(parts))
-        sizes = (self._vocabulary, self.sentences, self._mean_length)
-        return _Index(*sizes, *of_parts, directories, self._postings.ctypes.data)
+        return _Index(
+            self._vocabulary, self.sentences, self._mean_length, *of_parts, directories, self._postings.ctypes.data
+        )
 
     # In NumPy ---------------------------------------------------------------------------------------------------------
 

@@ -198,7 +198,7 @@ class OpenStore:
             repeats=repeats,
             projection=None if projection is None else projection.to(self.device),
             same_distance=UNIT_SAME_DISTANCE * _usual_length(entries),
-            earlier_sources=earlier and vars(earlier).get("source_index", earlier.earlier_sources),
+            earlier_sources=None if earlier is None else vars(earlier).get("source_index", earlier.earlier_sources),
         )
 
     def refresh(self) -> bool:

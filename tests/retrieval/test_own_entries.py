@@ -1,0 +1,143 @@
+"""Retrieval by segment: exact search among a sentence's own entries, beside brute force and beside the whole store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from datastore_pairs import some_pairs
+from torch import Tensor
+
+from knnmt.config import CacheConfig, Fading, RetrievalConfig
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.arrays import Array
+from knnmt.datastore.building import BuildConfig
+from knnmt.datastore.store import Datastore
+from knnmt.decoding.beam import beam_search
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.errors import SettingError
+from knnmt.index.base import Found
+from knnmt.index.entries import Entries
+from knnmt.native import library
+from knnmt.retrieval import compiled
+from knnmt.retrieval.compiled import CompiledSteps
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.own_entries import CompiledOwnEntries
+from knnmt.retrieval.plain import PlainSteps
+from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from knnmt.retrieval.sentence_stores import SentenceStores
+
+CONFIG = RetrievalConfig(k=4, interpolation_weight=0.6, temperature=20.0)
+TEXTS = ["Satz 3 ja ja", "Satz 12", "Satz 7 nein", "anders", "Satz 20 ja"]
+EVERY = 4096
+Own = SentenceStores | CompiledOwnEntries
+
+
+@pytest.fixture(scope="module")
+def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Datastore:
+    return Datastore.build(tmp_path_factory.mktemp("stores") / "s", some_pairs(25), tiny)
+
+
+def plain(entries: Entries, chosen: list[Array]) -> Own:
+    return SentenceStores(entries, chosen)
+
+
+def in_compiled_code(entries: Entries, chosen: list[Array]) -> Own:
+    native = library()
+    if native is None:
+        pytest.skip("nothing was compiled: no C++ compiler")
+    return CompiledOwnEntries(native, entries, chosen)
+
+
+@pytest.mark.parametrize("made", [plain, in_compiled_code])
+def test_each_row_finds_the_nearest_of_its_own_entries(
+    store: Datastore, made: Callable[[Entries, list[Array]], Own]
+) -> None:
+    entries = Entries(store)
+    chosen = [np.array([3, 8, 40, 41]), np.arange(90), np.array([], np.int64), np.array([17]), np.arange(30, 60)]
+    own = made(entries, chosen)
+    chance = torch.Generator().manual_seed(1)
+
+    def assert_nearest(found: Found, queries: Tensor, mine: list[Array]) -> None:
+        for row, query in enumerate(queries.double().numpy()):
+            ids = mine[row // 3]
+            distances = ((entries.keys_of(ids).astype(np.float64) - query) ** 2).sum(1)
+            order = np.argsort(distances, kind="stable")[:6]
+            count = len(order)
+            assert found[1][row, :count].tolist() == ids[order].tolist()
+            assert found[0][row, :count].numpy() == pytest.approx(distances[order], rel=1e-4, abs=1e-4)
+            assert found[1][row, count:].tolist() == [-1] * (6 - count)
+            assert bool(found[0][row, count:].isinf().all())
+
+    queries = torch.randn(15, entries.dim, generator=chance)
+    assert_nearest(own.search(queries, 6), queries, chosen)
+    own.keep([4, 1])
+    assert_nearest(own.search(queries[:6], 6), queries[:6], [chosen[4], chosen[1]])
+
+
+def decoded(engine: TransformerEngine, retrieval: Retrieval, texts: list[str]) -> list[tuple[tuple[int, ...], float]]:
+    sources = engine.tokenizer.encode_sources(texts)
+    config = replace(engine.generation, beam=3, max_tokens=10)
+    found = beam_search(engine, sources, config, BatchRetrieval([retrieval] * len(sources)))
+    return [(each[0].tokens, each[0].score) for each in found]
+
+
+def assert_alike(some: list[tuple[tuple[int, ...], float]], others: list[tuple[tuple[int, ...], float]]) -> None:
+    assert [tokens for tokens, _ in some] == [tokens for tokens, _ in others]
+    assert [score for _, score in some] == pytest.approx([score for _, score in others], abs=1e-4)
+
+
+@pytest.mark.parametrize("way", ["compiled", "plain", "float32 keys"])
+@pytest.mark.parametrize("fixed", [True, False])
+def test_all_segments_are_the_whole_store(
+    tiny: TransformerEngine, tmp_path: Path, way: str, fixed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way == "plain":
+        monkeypatch.setattr(compiled, "library", lambda: None)
+    pairs = [*some_pairs(25), *some_pairs(3)]  # some of which say the same
+    built = BuildConfig(key_dtype="float32" if way == "float32 keys" else "float16")
+    store = Datastore.build(tmp_path / "s", pairs, tiny, built)
+    store.remove(lambda pair: pair.source == some_pairs(5)[4].source)
+    opened = OpenStore(Datastore.open(store.path), exact=True)
+    config = CONFIG if fixed else replace(CONFIG, fading=Fading(6.0, 1.0, 6.0, 1.0))
+    whole = decoded(tiny, Retrieval(opened, config), TEXTS)
+    assert_alike(decoded(tiny, Retrieval(opened, replace(config, segments=EVERY)), TEXTS), whole)
+    steps = BatchRetrieval([Retrieval(opened, replace(config, segments=5))]).way
+    assert isinstance(steps, CompiledSteps if way == "compiled" and library() is not None else PlainSteps)
+
+
+def test_few_segments_find_their_own_entries_alone(tiny: TransformerEngine, store: Datastore) -> None:
+    opened = OpenStore(store)
+    sources = tiny.tokenizer.encode_sources(TEXTS)
+    chosen = opened.snapshot.segment_entries(sources, 2)
+    for source, ids in zip(sources, chosen, strict=True):
+        found = opened.snapshot.source_index.choose([source[:-1]], 2).sentences[0].tolist()
+        assert ids.tolist() == np.flatnonzero(np.isin(store.segments[0].arrays["sentences"], found)).tolist()
+
+
+def test_an_addition_and_a_removal_count_at_once(tiny: TransformerEngine, tmp_path: Path) -> None:
+    opened = OpenStore(Datastore.build(tmp_path / "s", some_pairs(25), tiny))
+    sources = tiny.tokenizer.encode_sources(["Ganz neu"])
+    before = set(opened.snapshot.segment_entries(sources, 3)[0].tolist())
+    writer = Datastore.open(tmp_path / "s")
+    first = writer.entries
+    writer.add([SegmentPair("Ganz neu", "all new", "own#1")], tiny)
+    opened.refresh()
+    assert set(range(first, writer.entries)) <= set(opened.snapshot.segment_entries(sources, 3)[0].tolist())
+    writer.remove(lambda pair: pair.origin == "own#1")
+    opened.refresh()
+    assert set(opened.snapshot.segment_entries(sources, 3)[0].tolist()) == before
+
+
+def test_what_goes_with_segments(store: Datastore) -> None:
+    assert "segments:5" in replace(CONFIG, segments=5).signature()
+    for other in ({"gate": 0.5}, {"cache": CacheConfig(3.0)}):
+        with pytest.raises(SettingError, match="leave them out, or search the whole store"):
+            replace(CONFIG, segments=5, **other)  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match=r"segments must lie between 1 and 4,096, got 0"):
+        replace(CONFIG, segments=0)
+    assert OpenStore(store).snapshot.source_index.sentences == 25
