@@ -21,6 +21,7 @@ from knnmt.datastore.settings import read_settings, write_settings  # noqa: E402
 from knnmt.datastore.store import Datastore  # noqa: E402
 from knnmt.engine.loading import load_engine  # noqa: E402
 from knnmt.errors import DatastoreLockedError, StorageError  # noqa: E402
+from knnmt.evaluation.adapting import adapt  # noqa: E402
 from knnmt.index.saved import build_index  # noqa: E402
 from knnmt.index.store_index import StoreIndex  # noqa: E402
 from knnmt.regular_files import read_regular  # noqa: E402
@@ -35,6 +36,7 @@ def live() -> None:
     index(store)
     transform(store, directory)
     files(directory)
+    adapted(Path(sys.argv[1]), directory / "adapted")
 
 
 def build_and_change(checkpoint: Path, directory: Path) -> Datastore:
@@ -112,6 +114,13 @@ def files(directory: Path) -> None:
     publication.publish_file(target, lambda file: file.write(b"after"))
     assert target.read_bytes() == b"after"
     assert names_in(directory) == {*before, "x.json"}
+
+
+def adapted(checkpoint: Path, directory: Path) -> None:
+    """The store in the making is closed before it is put in its place, and nothing stays beside it."""
+    directory.mkdir()
+    adapt(some_pairs(400), directory / "store", model=checkpoint, device="cpu", sample=1)
+    assert names_in(directory) == {"store"}
 
 
 def names_in(directory: Path) -> set[str]:

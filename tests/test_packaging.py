@@ -64,18 +64,26 @@ def test_the_sources_alone_translate_reduce_prune_tune_and_train_with_four_packa
     assert signature.endswith("|gate:0.5")
 
 
-def test_a_wheel_installs_in_an_empty_environment_and_translates(tmp_path: Path) -> None:
-    place = tmp_path / "a b"
-    pip = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
-    environment = clean_environment()
+PIP = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
 
-    def run(*command: str | Path) -> str:
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=tmp_path, env=environment)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
-    run(sys.executable, *pip, "wheel", "--no-deps", "--wheel-dir", place, ROOT)
+def done_in(place: Path, *command: str | Path, **extra: str) -> str:
+    environment = clean_environment(**extra)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=place, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("a b")
+    done_in(place, sys.executable, *PIP, "wheel", "--no-deps", "--wheel-dir", place, ROOT)
     (wheel,) = place.glob("knnmt-*.whl")
+    return wheel
+
+
+def test_a_wheel_holds_what_it_needs_and_translates(wheel: Path, tmp_path: Path) -> None:
+    """Beside the packages of this environment; `make soak` installs it in an empty one."""
     held = set(zipfile.ZipFile(wheel).namelist())
     assert {"knnmt/models/de-en/model.safetensors", "knnmt/models/de-en/README.md", "knnmt/py.typed"} <= held
     assert {"knnmt/translator/page.css", "knnmt/translator/page.js"} <= held
@@ -84,12 +92,22 @@ def test_a_wheel_installs_in_an_empty_environment_and_translates(tmp_path: Path)
     assert {"knnmt/native/gpu/mix.cu", "knnmt/native/gpu/select.cu"} <= held
     assert wheel.stem.endswith("-none-any") != any(name.endswith(".so") for name in held)
 
-    run(sys.executable, "-m", "venv", place / "venv")
-    python = place / "venv" / "bin" / "python"
-    run(python, *pip, "install", "--constraint", ROOT / "constraints.txt", wheel)
-    assert run(place / "venv" / "bin" / "knnmt", "--version").startswith("knnmt ")
+    place = tmp_path / "a b"
+    done_in(tmp_path, sys.executable, *PIP, "install", "--no-deps", "--no-compile", "--target", place, wheel)
+    where = "import knnmt; print(knnmt.__file__); print(knnmt.Translator(device='cpu').translate('Guten Morgen!').text)"
+    said = done_in(tmp_path, sys.executable, "-c", where, PYTHONPATH=str(place))
+    assert said.splitlines() == [str(place / "knnmt" / "__init__.py"), "Good morning!"]
+    assert done_in(tmp_path, place / "bin" / "knnmt", "--version", PYTHONPATH=str(place)).startswith("knnmt ")
+
+
+@pytest.mark.soak
+def test_a_wheel_installs_in_an_empty_environment_and_translates(wheel: Path, tmp_path: Path) -> None:
+    place = tmp_path / "a b"
+    done_in(tmp_path, sys.executable, "-m", "venv", place)
+    done_in(tmp_path, place / "bin" / "python", *PIP, "install", "--constraint", ROOT / "constraints.txt", wheel)
+    assert done_in(tmp_path, place / "bin" / "knnmt", "--version").startswith("knnmt ")
     (tmp_path / "in.txt").write_text("Guten Morgen!\n", encoding="utf-8")
-    assert run(place / "venv" / "bin" / "knnmt", "translate", "in.txt") == "Good morning!\n"
+    assert done_in(tmp_path, place / "bin" / "knnmt", "translate", "in.txt") == "Good morning!\n"
 
 
 @pytest.mark.soak

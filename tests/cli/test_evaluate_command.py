@@ -13,6 +13,7 @@ import sacrebleu
 from datastore_pairs import some_pairs
 from typer.testing import CliRunner
 
+import warm
 from knnmt import RunSettings, evaluate
 from knnmt.cli import app
 from knnmt.corpus.writing import write_tsv
@@ -28,7 +29,7 @@ SETTINGS = "k=4,lambda=0.6,temperature=10"
 def knnmt(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "knnmt", *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    return warm.run(command, capture_output=True, text=True, timeout=120, env=environment)
 
 
 @pytest.fixture(scope="module")

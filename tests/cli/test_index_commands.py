@@ -16,6 +16,7 @@ from datastore_pairs import some_pairs
 from index_stores import faiss_or_skip
 from typer.testing import CliRunner
 
+import warm
 from knnmt import Translator
 from knnmt.cli import app
 from knnmt.cli.progress import passing_bars
@@ -129,7 +130,7 @@ def test_a_killed_index_leaves_the_earlier_one_in_force(store: Path, model: list
     record = (store / INDEXES / "index.json").read_bytes()
     kinds = [word for kind in ("hnsw", "flat", "ivf-flat", "ivf-sq8", "pq4", "rabitq") for word in ("--kind", kind)]
     command = [sys.executable, "-m", "knnmt", "index", str(store), *kinds, *model]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with warm.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith(b"index")
         assert process.stdout.readline().startswith(b"exact")  # the others are still to be built

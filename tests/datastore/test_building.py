@@ -18,6 +18,7 @@ import pytest
 import torch
 from datastore_pairs import some_pairs
 
+import warm
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore import building, slices
 from knnmt.datastore.arrays import Array
@@ -212,7 +213,7 @@ print("built", flush=True)
 def start_build(checkpoint: Path, store: Path) -> subprocess.Popen[str]:
     here = str(Path(__file__).parent)
     command = [sys.executable, "-c", BUILD, str(checkpoint), str(store), here]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def kill_and_resume(checkpoint: Path, place: Path, times: int, seed: int) -> None:
@@ -232,9 +233,11 @@ def kill_and_resume(checkpoint: Path, place: Path, times: int, seed: int) -> Non
             time.sleep(generator.uniform(0, 0.005))
             process.kill()
             process.communicate()
-            assert not store.exists()
-        out, err = start_build(checkpoint, store).communicate()
-        assert out.endswith("built\n"), err
+            if store.exists():
+                break  # it was faster
+        else:
+            out, err = start_build(checkpoint, store).communicate()
+            assert out.endswith("built\n"), err
         assert list(Datastore.open(store).verify()) == []
         assert without_lock(store) == expected
         shutil.rmtree(store)

@@ -35,7 +35,6 @@ from knnmt.engine.language_codes import Languages
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreMismatchError, IgnoredSettingWarning, SettingError
-from knnmt.translator.asking import Settings
 from knnmt.translator.translator import Translator
 
 TEXTS = german_sentences(6)
@@ -289,7 +288,7 @@ def test_a_tag_on_the_source_names_the_target(
 def test_one_model_translates_between_several_languages(checkpoint: Any, tmp_path: Path) -> None:
     directory, _, _ = checkpoint
     texts = ["Satz", "Haus"]
-    settings: Settings = {"max_tokens": 9, "beam": 2}
+    settings: dict[str, Any] = {"max_tokens": 9, "beam": 2}
     first = Translator(directory, device="cpu", source_lang="de", target_lang="en", k=3)
     pairs = [SegmentPair(f"Tag {number}", f"day {number}", "own") for number in range(5)]
     store = Datastore.build(tmp_path / "s", pairs, first.engine)

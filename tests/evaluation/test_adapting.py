@@ -16,6 +16,7 @@ import pytest
 from datastore_pairs import some_pairs
 from index_stores import faiss_or_skip
 
+import warm
 from knnmt import Translator
 from knnmt.config import RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
@@ -268,7 +269,7 @@ adapting.adapt(planned, Path(sys.argv[2]), model=translator, sample=1, tell=tell
 def start(checkpoint: Path, store: Path) -> subprocess.Popen[str]:
     pairs = str(Path(__file__).parent.parent / "datastore")
     command = [sys.executable, "-W", "ignore", "-c", ADAPT, str(checkpoint), str(store), pairs]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def kill_and_go_on(checkpoint: Path, store: Path, stages: list[str], seed: int) -> None:

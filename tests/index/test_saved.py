@@ -14,6 +14,7 @@ import pytest
 import torch
 from index_stores import append_keys, assert_exact, clustered, faiss_or_skip, write_store
 
+import warm
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, DatastoreLockedError, DatastoreVersionError, KnnmtError, SettingError
@@ -169,9 +170,7 @@ saved.build_index(store, "rabitq", progress=say)
 @pytest.mark.parametrize(("moment", "said"), [("adding", "2000"), ("publishing", "written")])
 def test_a_killed_build_leaves_the_index_before_it(store: Datastore, moment: str, said: str) -> None:
     before = build_index(store, "ivf-flat", SearchSettings(500, 0))
-    process = subprocess.Popen(
-        [sys.executable, "-c", _BUILD, str(store.path), moment], stdout=subprocess.PIPE, text=True
-    )
+    process = warm.Popen([sys.executable, "-c", _BUILD, str(store.path), moment], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     with process.stdout:
         while process.stdout.readline().strip() != said:
@@ -195,7 +194,7 @@ def test_a_full_disk_leaves_the_index_before_it(store: Datastore) -> None:
         "try: build_index(store, 'flat')\n"
         "except StorageError as error: print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", script, str(store.path)], capture_output=True, text=True, check=True)
+    done = warm.run([sys.executable, "-c", script, str(store.path)], capture_output=True, text=True, check=True)
     assert "Nothing published is touched" in done.stdout
     assert read_saved(store) == before
     assert files(store) == {"lock", "index.json", file_of(before)}
@@ -237,22 +236,27 @@ def test_a_damaged_record_is_refused_and_building_mends_it(store: Datastore, cha
     assert files(store) == {"lock", "index.json", file_of(saved)}
 
 
-def test_readers_that_read_while_writers_write(store: Datastore) -> None:
+def test_readers_that_read_while_writers_write(store: Datastore, tmp_path: Path) -> None:
     """A store index that opens at any moment opens a whole one."""
     from knnmt.index.store_index import StoreIndex
 
     build_index(store, "rabitq", SearchSettings(500, 500))
     script = (
-        "import sys; from knnmt.datastore.store import Datastore; from knnmt.index.saved import build_index\n"
+        "import itertools, os, sys; from knnmt.datastore.store import Datastore\n"
+        "from knnmt.index.saved import build_index\n"
         "store = Datastore.open(sys.argv[1])\n"
-        "for turn in range(8): build_index(store, ('rabitq', 'ivf-sq8')[turn % 2], seed=turn)"
+        "for turn in itertools.count():\n"
+        "    if os.path.exists(sys.argv[2]): break\n"
+        "    build_index(store, ('rabitq', 'ivf-sq8')[turn % 2], seed=turn)"
     )
-    process = subprocess.Popen([sys.executable, "-c", script, str(store.path)])
-    opened = set()
-    until = time.monotonic() + 30
-    while process.poll() is None and time.monotonic() < until:
+    enough = tmp_path / "enough"
+    process = warm.Popen([sys.executable, "-c", script, str(store.path), str(enough)])
+    opened: set[str] = set()
+    until = time.monotonic() + 60
+    while len(opened) < 6 and process.poll() is None and time.monotonic() < until:
         index = StoreIndex(store)
         opened.add(file_of(index.saved))
         assert index.search(QUERIES, 1)[1].shape == (20, 1)
+    enough.touch()
     assert process.wait() == 0
-    assert len(opened) > 1
+    assert len(opened) == 6

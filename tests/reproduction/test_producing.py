@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 from index_stores import faiss_or_skip
 from made_domains import ROWS, asked, write_domains
 
+import warm
 from conftest import ROOT
 from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.evaluation.scoring import Score
@@ -248,37 +249,38 @@ main(sys.argv[1:])
 )
 
 
+# At the first file that is opened after that one is there.
+KILLED_AFTER_KNN = """
+import os, signal, sys
+def hear(event, given):
+    if event == "open" and os.path.exists(sys.argv[4] + "/plain/B/knn.json"):
+        os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(hear)
+"""
+
+
 def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_been(
     made: tuple[Path, Path, list[str]], tiny_checkpoint: Path, tmp_path: Path
 ) -> None:
     """With the light core alone, too: exact search, and no package of the command line."""
     data, _, _ = made
     output = tmp_path / "killed"
-    command = [sys.executable, "-c", LIGHT, "--data", data, "--output", output, "--model", tiny_checkpoint]
+    command = ["--data", data, "--output", output, "--model", tiny_checkpoint]
     command += ["--domains", "plain", "--blocks", "B", "--exact", "--sentences", "3", "--no-speed", "--device", "cpu"]
     command += ["--systems", "base", "B/knn", "B/pruning-[12]", "B/random-0.5"]
 
-    def start(*more: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [str(each) for each in [*command, *more]],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"},
-        )
+    def run(script: str, start: Callable[..., subprocess.CompletedProcess[str]]) -> subprocess.CompletedProcess[str]:
+        environment = {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+        line = [sys.executable, "-c", script, *map(str, command)]
+        return start(line, capture_output=True, text=True, env=environment, timeout=300)
 
-    first = start()
-    deadline = time.monotonic() + 60
-    while not (output / "plain/B/knn.json").exists() and first.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    first.send_signal(signal.SIGKILL)
-    first.communicate()
-    assert first.returncode == -signal.SIGKILL
+    first = run(KILLED_AFTER_KNN + LIGHT, warm.run)
+    assert first.returncode == -signal.SIGKILL, first.stderr
+    assert (output / "plain/B/knn.json").exists()
     assert not (output / "plain/B/random-0.5.json").exists()
-    second = start()
-    said, complaints = second.communicate(timeout=60)
-    assert (second.returncode, complaints) == (0, "")
-    assert " stages were done before" in said.splitlines()[0]
+    second = run(LIGHT, subprocess.run)
+    assert (second.returncode, second.stderr) == (0, "")
+    assert " stages were done before" in second.stdout.splitlines()[0]
     whole = tmp_path / "whole"
     chosen = ("base", "B/knn", "B/pruning-[12]", "B/random-0.5")
     config = asked(

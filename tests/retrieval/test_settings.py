@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -36,6 +37,7 @@ VALUES: dict[str, tuple[Any, list[str], str]] = {
     "cache_hits": (True, ["--cache-hits"], "cache-hits=yes"),
     "use_counts": (False, ["--no-use-counts"], "use-counts=no"),
     "gate": (0.25, ["--gate", "0.25"], "gate=0.25"),
+    "combiner": ("own.part:Name", ["--combiner", "own.part:Name"], "combiner=own.part:Name"),
     "forms": (False, ["--no-forms"], "forms=no"),
     "profile": ("knn", ["--profile", "knn"], "profile=knn"),
     "fast": (True, ["--fast"], "fast=yes"),
@@ -76,6 +78,8 @@ def test_all_of_them_together_and_none() -> None:
     assert by_options() == parse_system("it.store").settings == RetrievalSettings()
     assert not RetrievalSettings().given()
     assert parse_system("it.store,fast=64").settings == RetrievalSettings(fast=64)
+    own = RetrievalSettings(gate="own.part:Name")
+    assert by_options("--gate", "own.part:Name") == parse_system("it.store,gate=own.part:Name").settings == own
 
 
 def test_keywords_are_the_fields_for_a_type_checker() -> None:
@@ -100,8 +104,8 @@ def test_what_whole_settings_have_can_be_asked_for_by_the_same_name() -> None:
         f"fast_{each.name}" for each in fields(FastConfig)
     }
     whole = {each.name for each in fields(RetrievalConfig)} | nested
-    # A threshold is what `cache` itself is; hits are kept, or stored; nobody chose a capacity.
-    assert set(described()) - whole == {"profile", "cache_hits"}
+    # A threshold is what `cache` itself is; hits are kept, or stored; nobody chose a capacity; a profile names no code.
+    assert set(described()) - whole == {"profile", "cache_hits", "combiner"}
     assert whole - set(described()) == {"cache_threshold", "cache_store_hits", "cache_capacity"}
 
 
@@ -148,3 +152,9 @@ def test_a_misspelt_keyword_is_refused() -> None:
         settings_of(None, temprature=3.0)  # type: ignore[call-arg]
     with pytest.raises(SettingError, match=r"no setting 'temprature'; there are exact, k, lambda, .*fast-candidates"):
         parse_system("it.store,temprature=3")
+
+
+def test_the_documentation_names_every_option() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "retrieval.md").read_text(encoding="utf-8")
+    table = page.partition("## Settings")[2].partition("\n## ")[0]
+    assert [option for option in spelled() if f"--{option}" not in table and f"--no-{option}" not in table] == []

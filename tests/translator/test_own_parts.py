@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from datastore_pairs import some_pairs
@@ -80,8 +81,8 @@ def translator(tiny_checkpoint: Path) -> Translator:
 def test_a_named_combiner_and_gate_are_used(translator: Translator, store: Datastore) -> None:
     texts = [pair.source for pair in some_pairs(4)]
 
-    def found(**settings: str) -> list[str]:
-        return [each.text for each in translator.translate(texts, datastore=store, max_tokens=9, **settings)]  # type: ignore[arg-type]
+    def found(**settings: Any) -> list[str]:
+        return [each.text for each in translator.translate(texts, datastore=store, max_tokens=9, **settings)]
 
     usual, alone = found(), [each.text for each in translator.translate(texts, datastore=None, max_tokens=9)]
     assert usual != alone

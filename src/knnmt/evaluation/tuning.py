@@ -147,8 +147,7 @@ class StoreTuning:
             return found if found.gate is None and bool(found.fast) == bool(fast) else None
 
         self._before = known(RetrievalSettings(fast=fast.candidates) if fast else RetrievalSettings())
-        # Or, whatever the default is, it has no loss to compare with.
-        self._default_compares = known(RetrievalSettings()) is not None
+        self._default_compares = known(RetrievalSettings()) is not None  # else it has no loss to compare with
         self._development = self._develop(text.tuning, "tuning")
         self._positions = self._development.positions()
         self._reported: Positions | None = None

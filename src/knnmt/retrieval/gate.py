@@ -147,14 +147,10 @@ class TrainedGate:
 
     def write(self, store: Path) -> None:
         """Put it beside the store in the place of an earlier one, in one step."""
-        content = self._content()
+        record, tensors = self._saved()
+        content = save(tensors, {"gate": record, "sha256": _sha256(record, tensors)})
         clear_scratch(store / FILE)
         publish_file(store / FILE, lambda file: file.write(content))
-
-    def _content(self) -> bytes:
-        """Of its file."""
-        record, tensors = self._saved()
-        return save(tensors, {"gate": record, "sha256": _sha256(record, tensors)})
 
     def _saved(self) -> tuple[str, dict[str, Tensor]]:
         """What of it is saved: its record as JSON, and its weights."""
