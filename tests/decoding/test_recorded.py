@@ -17,7 +17,7 @@ from devices import DEVICES
 from german import german_sentences
 from knnmt.config import CacheConfig, DecodingConfig, Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
-from knnmt.decoding.arena import Recorded, arena_for, size_for
+from knnmt.decoding.arena import Arenas, Recorded, arena_for, size_for
 from knnmt.decoding.beam import beam_search
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
@@ -25,6 +25,8 @@ from knnmt.decoding.recorded import recorded_search
 from knnmt.decoding.search import search
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
+from knnmt.retrieval.combiner import DistanceCombiner
+from knnmt.retrieval.gate import RandomGate
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
@@ -86,7 +88,7 @@ def test_long_texts_need_more_slots_than_a_room_has_at_first(make_checkpoint: Ma
     engine = own_engine(make_checkpoint(max_position_embeddings=160))
     config = replace(engine.generation, beam=5, n_best=5, min_tokens=110, max_tokens=120)
     found = recorded_search(engine, SOURCES, config)
-    assert engine.arenas[0].memory.capacity > 128
+    assert engine.kept(Arenas).free[0].memory.capacity > 128
     assert_same(found, ordinary(engine, config))
     assert_same(recorded_search(engine, SOURCES, config), found)  # what was recorded before it grew is not used again
 
@@ -102,18 +104,18 @@ def test_steps_that_are_the_same_work_are_recorded_once(tiny_checkpoint: Path) -
     engine = own_engine(tiny_checkpoint)
     config = replace(engine.generation, beam=3)
     recorded_search(engine, SOURCES, config)
-    before = set(engine.arenas[0]._kept)
+    before = set(engine.kept(Arenas).free[0]._kept)
     recorded_search(engine, SOURCES, replace(config, n_best=3))
-    assert set(engine.arenas[0]._kept) == before
+    assert set(engine.kept(Arenas).free[0]._kept) == before
     recorded_search(engine, SOURCES, replace(config, suppressed_tokens=(3,)))
-    assert set(engine.arenas[0]._kept) > before
+    assert set(engine.kept(Arenas).free[0]._kept) > before
 
 
 def test_an_engine_that_nobody_uses_any_more_is_gone_with_its_rooms(tiny_checkpoint: Path) -> None:
     """At once: the memory of a GPU does not call for the garbage collector."""
     engine = own_engine(tiny_checkpoint)
     recorded_search(engine, SOURCES, engine.generation)
-    rooms = [weakref.ref(room) for room in engine.arenas]
+    rooms = [weakref.ref(room) for room in engine.kept(Arenas).free]
     gc.disable()
     try:
         del engine
@@ -162,10 +164,12 @@ def test_a_store_that_is_closed_is_gone_although_steps_with_it_are_kept(small: T
 def test_only_plain_retrieval_can_be_fixed(tiny: TransformerEngine, store: Path) -> None:
     plain = Retrieval(OpenStore(Datastore.open(store)), RetrievalConfig(k=4, interpolation_weight=0.6, temperature=2))
     cached = replace(plain, config=replace(plain.config, cache=CacheConfig(2.0)))
-    assert BatchRetrieval([plain, plain]).recordable is plain
-    assert BatchRetrieval([plain, None]).recordable is None
-    assert BatchRetrieval([plain, plain], record=True).recordable is None
-    assert BatchRetrieval([cached, cached]).recordable is None
+    gated = replace(plain, gate=RandomGate(1.0))
+    combined = replace(plain, combiner=DistanceCombiner(plain.config, 1.0))
+    assert BatchRetrieval([plain, plain]).recorded() is not None
+    for sentences in ([plain, None], [cached, cached], [gated, gated], [combined, combined]):
+        assert BatchRetrieval(sentences).recorded() is None
+    assert BatchRetrieval([plain, plain], record=True).recorded() is None
 
 
 def test_a_store_that_changes_is_searched_as_it_is_then(
@@ -188,10 +192,10 @@ def test_rooms_are_used_again_and_never_shared(tiny_checkpoint: Path) -> None:
     with arena_for(engine, 4, 2, 128, 10) as first:
         with arena_for(engine, 4, 2, 128, 10) as second:
             assert second is not first
-        assert engine.arenas == [second]
+        assert engine.kept(Arenas).free == [second]
     with arena_for(engine, 3, 2, 128, 200) as third:
         assert (third.memory.sentences, third.memory.source) == (4, 256)
-        assert engine.arenas == []  # the smaller ones are gone
+        assert engine.kept(Arenas).free == []  # the smaller ones are gone
     with arena_for(engine, 1, 2, 128, 3) as again:
         assert again is third
 
@@ -203,7 +207,7 @@ def test_few_long_and_many_short_sentences_have_rooms_of_their_own(tiny_checkpoi
         with arena_for(engine, sentences, 2, 128, source) as room:
             shapes.append(room.shape)
     assert shapes == [(64, 128), (2, 1024), (64, 128), (2, 1024), (2, 1024), (96, 256)]
-    assert [room.shape for room in engine.arenas] == [(2, 1024), (96, 256)]  # the smaller one is gone
+    assert [room.shape for room in engine.kept(Arenas).free] == [(2, 1024), (96, 256)]  # the smaller one is gone
 
 
 def test_threads_decode_side_by_side(small: TransformerEngine) -> None:
@@ -239,5 +243,5 @@ def test_replayed_steps_of_the_shipped_model(dtype: str) -> None:
         same = [mine == other[0].tokens for mine, other in zip(found, expected, strict=False)]
         assert sum(same) >= {"float32": 0.97, "float16": 0.9}[dtype] * len(same)
     assert isinstance(engine, TransformerEngine)
-    kept = [each for room in engine.arenas for each in room._kept.values() if isinstance(each, Recorded)]
+    kept = [each for room in engine.kept(Arenas).free for each in room._kept.values() if isinstance(each, Recorded)]
     assert sum(each.replays for each in kept) >= 3

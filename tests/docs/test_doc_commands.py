@@ -63,7 +63,7 @@ ELSEWHERE = {  # tests of their own run these, in shapes that take seconds
     "python -m knnmt.reproduction": "tests/reproduction",
 }
 VERBS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-_MADE = re.compile(r'(?:Datastore\.build|adapt)\((?:Path\()?"([^"]+\.store)"')
+_MADE = re.compile(r'\b(?:build|adapt)\((?:[^()]+, )?"([^"]+\.store)"')
 
 
 def name_of(page: Path) -> str:
@@ -163,7 +163,10 @@ def run_knnmt(arguments: list[str], stdin: str = "") -> str:
 
 
 def run_python(block: Block, place: str, directory: Path, prepared: Path) -> None:
-    """Every example stands by itself; "# →" shows what a line prints."""
+    """Every example stands by itself; "# →" shows what a line prints. One that begins with a file's name is a file."""
+    if file := re.match(r"# (\w+\.py)\n", block.text):
+        (directory / file[1]).write_text(block.text, encoding="utf-8")
+        return
     lay_out(_MADE.findall(block.text), re.findall(r'"([^"]+\.store)"', block.text), directory, prepared)
     with redirect_stdout(StringIO()) as printed:
         exec(compile("\n" * block.line + block.text, place.split(",")[0], "exec"), {"__name__": "example"})
@@ -212,7 +215,6 @@ def unknown_parts(code: str) -> set[str]:
         makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
         return {first} - set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     if program == "python" and first.startswith("benchmarks/"):
-        sources = [ROOT / first, ROOT / "benchmarks" / "quality.py"]  # the second has options of others, too
-        known = "".join(source.read_text(encoding="utf-8") for source in sources)
+        known = (ROOT / first).read_text(encoding="utf-8")
         return {option for option in options if f'"{option}"' not in known}
     return set()

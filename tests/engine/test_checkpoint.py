@@ -164,7 +164,7 @@ def test_old_files_with_copies_of_tied_and_computed_tensors_load(checkpoint: Pat
     expected = representations(checkpoint)
     tensors = load_file(checkpoint / "model.safetensors")
     shared = tensors["model.shared.weight"]
-    from knnmt.engine.transformer import sinusoidal_positions
+    from knnmt.engine.blocks import sinusoidal_positions
 
     copies = {f"model.{side}.embed_tokens.weight": shared.clone() for side in ("encoder", "decoder")}
     tables = {f"model.{side}.embed_positions.weight": sinusoidal_positions(40, 32) for side in ("encoder", "decoder")}

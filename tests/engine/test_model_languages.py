@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from conftest import edit_json
+from devices import DEVICES
 from family_checkpoints import (
     END,
     PAD,
@@ -23,11 +25,15 @@ from family_checkpoints import (
     write_tokenizer,
 )
 from german import german_memory, german_sentences
+from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
+from knnmt.decoding.arena import Arenas
 from knnmt.decoding.beam import beam_search
+from knnmt.decoding.recorded import recorded_search
 from knnmt.engine.forced import force
-from knnmt.engine.languages import Languages
+from knnmt.engine.language_codes import Languages
 from knnmt.engine.loading import load_engine
+from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreMismatchError, IgnoredSettingWarning, SettingError
 from knnmt.translator.translator import Translator
 
@@ -104,6 +110,36 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         for file in ("config.json", "generation_config.json"):
             edit_json(directory / file, decoder_start_token_id=None)
     return directory, tokenizer, request.param
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_one_engine_serves_other_languages_with_the_same_weights(checkpoint: Any, device: str) -> None:
+    directory, _, name = checkpoint
+
+    def loaded(source: str, target: str) -> TransformerEngine:
+        engine = load_engine(directory, device=device, dtype="float32", source_lang=source, target_lang=target)
+        assert isinstance(engine, TransformerEngine)
+        return engine
+
+    first = loaded("de", "en")
+    for source, target in (("de", "en"), ("en", "de"), ("de", "fr")):
+        other, expected = first.for_languages(source, target), loaded(source, target)
+        assert (other.languages, other.special_tokens) == (expected.languages, expected.special_tokens)
+        assert (other.generation, other.max_positions) == (expected.generation, expected.max_positions)
+        assert other.fingerprint is first.fingerprint
+        assert other._decoder is first._decoder
+        encoded = other.tokenizer.encode_sources(TEXTS)
+        assert encoded == expected.tokenizer.encode_sources(TEXTS)
+        sources = [source[-12:] for source in encoded]
+        # Recorded steps are kept with the weights, and those of other languages must not be replayed.
+        for loop, times in ((beam_search, 1), (recorded_search, 4)):
+            for _ in range(times):
+                found, wanted = (loop(each, sources, replace(each.generation, beam=3)) for each in (other, expected))
+                assert [best[0].tokens for best in found] == [best[0].tokens for best in wanted]
+        assert other.kept(Arenas) is first.kept(Arenas)
+    assert first.languages.target == MULTILINGUAL[name][2].strip("_")  # it stays as it was
+    with pytest.raises(SettingError, match="target-lang"):
+        first.for_languages("de", None)
 
 
 def test_texts_are_encoded_as_transformers_does(checkpoint: Any) -> None:
@@ -218,6 +254,8 @@ def test_a_model_of_two_languages_refuses_others(source: str, target: str) -> No
     with pytest.raises(SettingError, match=r"the model translates de to en\. Choose another"):
         load_engine("de-en", device="cpu", source_lang=source, target_lang=target)
     assert load_engine("de-en", device="cpu", source_lang="de-AT", target_lang="eng").languages == Languages("de", "en")
+    with pytest.raises(SettingError, match=r"the model translates de to en\. Choose another"):
+        load_engine("de-en", device="cpu").for_languages(source, target)
 
 
 @pytest.mark.parametrize(("family", "form", "stated"), [("t5", "<2{}>", None), ("marian", ">>{}<<", "ROMANCE")])
@@ -237,7 +275,32 @@ def test_a_tag_on_the_source_names_the_target(
     assert [engine.tokenizer.piece(token) for token in ids] == [form.format("fra"), "a", "b", "</s>"]
     assert engine.tokenizer.encode_targets(["ab"]) == [ids[1:]]
     assert engine.languages == Languages("en", "fra", ("fra", "ita"))
+    other = engine.for_languages("en", "it")
+    assert other.tokenizer.encode_sources(["ab"])[0][1:] == ids[1:] != other.tokenizer.encode_sources(["ab"])[0]
+    assert other.languages.target == "ita"
     with pytest.raises(SettingError, match="has to be told which: give --target-lang"):
         load_engine(directory, device="cpu")
     with pytest.raises(SettingError, match="--source-lang 'de': the model translates en to"):
         load_engine(directory, device="cpu", source_lang="de", target_lang="fr")
+
+
+@pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
+def test_one_model_translates_between_several_languages(checkpoint: Any, tmp_path: Path) -> None:
+    directory, _, _ = checkpoint
+    texts = ["Satz", "Haus"]
+    settings: dict[str, Any] = {"max_tokens": 9, "beam": 2}
+    first = Translator(directory, device="cpu", source_lang="de", target_lang="en", k=3)
+    pairs = [SegmentPair(f"Tag {number}", f"day {number}", "own") for number in range(5)]
+    store = Datastore.build(tmp_path / "s", pairs, first.engine)
+    before = first.translate(texts, datastore=store, **settings)
+    other = first.for_languages("en", "de")
+    expected = Translator(directory, device="cpu", source_lang="en", target_lang="de")
+    assert [each.text for each in other.translate(texts, **settings)] == [
+        each.text for each in expected.translate(texts, **settings)
+    ]
+    assert other.settings == first.settings
+    assert pickle.loads(pickle.dumps(other)).engine.languages == expected.engine.languages
+    with pytest.raises(DatastoreMismatchError, match="to"):
+        other.translate(texts, datastore=store)
+    other.close()
+    assert first.translate(texts, datastore=store, **settings) == before

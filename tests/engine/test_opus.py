@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 from conftest import MakeCheckpoint, edit_json
 from family_checkpoints import load_reference, write_opus_tokenizer
 from german import german_sentences
-from knnmt.engine.languages import Languages
+from knnmt.engine.blocks import sinusoidal_positions
+from knnmt.engine.language_codes import Languages
 from knnmt.engine.loading import load_engine
-from knnmt.engine.transformer import sinusoidal_positions
 from knnmt.errors import SettingError
 from knnmt.translator.translator import Translator
 

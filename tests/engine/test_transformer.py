@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from conftest import MakeCheckpoint, own_engine
+from knnmt.engine.blocks import sinusoidal_positions
 from knnmt.engine.forced import force
 from knnmt.engine.loading import load_engine
-from knnmt.engine.transformer import TransformerEngine, sinusoidal_positions
+from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError
 
 PAD = 230

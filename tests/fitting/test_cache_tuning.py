@@ -126,7 +126,7 @@ def test_trade_offs_of_a_store(tiny: TransformerEngine, tmp_path: Path, fading: 
             steps = [mine & (decoded.steps == step) for step in range(int(decoded.steps[mine].max()) + 1)]
             means += [distances.add(neighbours.distances_sq[step, 0]) for step in steps]
         so_far = type(means[0])(torch.cat([m.distance for m in means]), torch.cat([m.steps for m in means]))
-        weights, log_lambda = DistanceCombiner(config, opened.same_distance)(neighbours, None, so_far)
+        weights, log_lambda = DistanceCombiner(config, opened.same_distance).weigh(neighbours, None, so_far)
         memory = torch.zeros_like(base).scatter_add(1, neighbours.tokens, weights.exp())
         whole.append((log_lambda.exp()[:, None] * memory + (1 - log_lambda.exp()[:, None]) * base).double())
     expected = (whole[0] * (whole[0] / whole[1]).log()).sum(1).mean()

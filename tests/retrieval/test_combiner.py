@@ -17,10 +17,11 @@ from torch import Tensor
 from knnmt.compression.pruning import prune
 from knnmt.config import Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
-from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances, SentenceSoFar
+from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances
 from knnmt.retrieval.distribution import token_log_probabilities
 from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.step import SentenceSoFar
 
 INFINITE = float("inf")
 SAME = 0.5  # the distance of the same state
@@ -41,7 +42,7 @@ def sigmoid(x: float) -> float:
 
 def test_a_fixed_weight_is_that_of_every_row_with_neighbours() -> None:
     neighbours = found([[1, 2, 3], [0, 9, INFINITE], [INFINITE] * 3])
-    weights, log_lambda = DistanceCombiner(CONFIG, SAME)(neighbours, None, NOTHING_KNOWN)
+    weights, log_lambda = DistanceCombiner(CONFIG, SAME).weigh(neighbours, None, NOTHING_KNOWN)
     assert log_lambda.exp().tolist() == pytest.approx([0.6, 0.6, 0])
     shares = np.exp(-np.array([1, 2, 3]) / 5)
     np.testing.assert_allclose(weights[0].exp(), shares / shares.sum(), rtol=1e-5)
@@ -50,7 +51,7 @@ def test_a_fixed_weight_is_that_of_every_row_with_neighbours() -> None:
 
 def test_no_weight_is_no_weight_with_fading_too() -> None:
     for config in (replace(CONFIG, interpolation_weight=0.0), replace(CONFIG, interpolation_weight=0.0, fading=FADING)):
-        log_lambda = DistanceCombiner(config, SAME)(found([[1.0], [0.0], [INFINITE]]), None, NOTHING_KNOWN)[1]
+        log_lambda = DistanceCombiner(config, SAME).weigh(found([[1.0], [0.0], [INFINITE]]), None, NOTHING_KNOWN)[1]
         assert log_lambda.tolist() == [-INFINITE] * 3
 
 
@@ -60,7 +61,7 @@ def test_fading_is_the_formula_of_its_config(rows: list[tuple[float, float, int]
     step, mean, steps = (torch.tensor([row[i] for row in rows], dtype=torch.float32) for i in range(3))
     neighbours = found([[float(distance)] for distance in step.square()])
     config = replace(CONFIG, fading=FADING)
-    log_lambda = DistanceCombiner(config, SAME)(neighbours, None, SentenceSoFar(mean, steps))[1]
+    log_lambda = DistanceCombiner(config, SAME).weigh(neighbours, None, SentenceSoFar(mean, steps))[1]
     faded = [
         0.6 * sigmoid((3.0 - d) / 0.5) * sigmoid((4.0 - m) / 0.7) * (1 - min(1, d / 3.0) / (t + 1))
         for d, m, t in zip(step.tolist(), mean.tolist(), steps.tolist(), strict=True)
@@ -75,10 +76,10 @@ def test_an_entry_of_the_same_state_outweighs_all_that_are_near_it() -> None:
     neighbours = found([[0.001, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6]])
     config = replace(CONFIG, k=8, temperature=1000.0, fading=FADING)
     far = SentenceSoFar(torch.tensor([100.0]), torch.ones(1))
-    weights, log_lambda = DistanceCombiner(config, SAME)(neighbours, None, far)
+    weights, log_lambda = DistanceCombiner(config, SAME).weigh(neighbours, None, far)
     assert float(log_lambda.exp()) == pytest.approx(0.99, abs=1e-4)
     assert float(weights[0, 0].exp()) > 0.99
-    fixed, _ = DistanceCombiner(replace(config, fading=None), SAME)(neighbours, None, far)
+    fixed, _ = DistanceCombiner(replace(config, fading=None), SAME).weigh(neighbours, None, far)
     assert float(fixed[0, 0].exp()) == pytest.approx(1 / 8, abs=1e-3)  # equation 2, as it stands
 
 
@@ -86,14 +87,16 @@ def test_a_state_that_is_only_near_is_weighed_as_ever() -> None:
     neighbours = found([[4 * SAME**2, 5 * SAME**2]])
     config = replace(CONFIG, fading=FADING)
     one = SentenceSoFar(torch.ones(1), torch.ones(1))
-    usual = DistanceCombiner(replace(config, fading=None), SAME)(neighbours, None, one)[0]
-    assert DistanceCombiner(config, SAME)(neighbours, None, one)[0].tolist()[0] == pytest.approx(usual.tolist()[0])
+    usual = DistanceCombiner(replace(config, fading=None), SAME).weigh(neighbours, None, one)[0]
+    assert DistanceCombiner(config, SAME).weigh(neighbours, None, one)[0].tolist()[0] == pytest.approx(
+        usual.tolist()[0]
+    )
 
 
 def test_fading_at_any_distance_is_a_number() -> None:
     config = replace(CONFIG, fading=FADING)
     neighbours = found([[0.0], [1e38], [INFINITE]])
-    log_lambda = DistanceCombiner(config, SAME)(
+    log_lambda = DistanceCombiner(config, SAME).weigh(
         neighbours, None, SentenceSoFar(torch.tensor([0, 1e19, 1e19]), torch.ones(3))
     )
     assert not log_lambda[1].isnan().any()
@@ -103,7 +106,7 @@ def test_fading_at_any_distance_is_a_number() -> None:
 def knn_distribution(store: Datastore, query: Tensor, config: RetrievalConfig) -> dict[int, float]:
     opened = OpenStore(store)
     neighbours = opened.search(query, config.k)
-    weights, _ = DistanceCombiner(config, SAME)(
+    weights, _ = DistanceCombiner(config, SAME).weigh(
         neighbours, opened.counts(neighbours.ids, config.use_counts), NOTHING_KNOWN
     )
     log_p_knn = token_log_probabilities(neighbours.tokens, weights)

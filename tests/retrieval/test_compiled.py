@@ -18,7 +18,10 @@ from knnmt.compression.pruning import prune
 from knnmt.config import CacheConfig, Fading, RetrievalConfig
 from knnmt.errors import DatastoreDamagedError
 from knnmt.native import library
+from knnmt.retrieval.combiner import DistanceCombiner
+from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.plain import PlainSteps
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
 
@@ -81,8 +84,8 @@ def test_compiled_steps_are_the_same_steps(
     retrieval = Retrieval(stores[which], config)
     kept = [Statistics(hit_distances=Counter()) for _ in range(2)]
     compiled, plain = (BatchRetrieval([retrieval] * sentences, statistics) for statistics in kept)
-    assert compiled._compiled is not None
-    plain._compiled = None
+    assert isinstance(compiled.way, CompiledSteps)
+    plain._way = PlainSteps(plain.groups, sentences, plain.statistics, None)
     starts = random_keys(300, DIM)[chance.integers(300, size=(sentences, 1))]
     for step in range(5):
         moved = starts + spread * chance.normal(size=(sentences, width, DIM))
@@ -105,18 +108,20 @@ def test_compiled_steps_are_the_same_steps(
 def test_what_needs_more_is_not_compiled(stores: list[OpenStore]) -> None:
     config = RetrievalConfig(4, 0.5, 10.0)
     one, other = Retrieval(stores[0], config), Retrieval(stores[1], config)
-    assert BatchRetrieval([one, one])._compiled is not None
+    assert isinstance(BatchRetrieval([one, one]).way, CompiledSteps)
     for sentences in ([one, other], [one, None], [Retrieval(stores[0], replace(config, k=257))]):
-        assert BatchRetrieval(sentences)._compiled is None
-    assert BatchRetrieval([one], record=True)._compiled is None
-    gated = Retrieval(stores[0], config, gate=lambda states, *_: (torch.ones(len(states), dtype=torch.bool), None))
-    assert BatchRetrieval([gated])._compiled is None
+        assert isinstance(BatchRetrieval(sentences).way, PlainSteps)
+    assert isinstance(BatchRetrieval([one], record=True).way, PlainSteps)
+    gated = Retrieval(stores[0], config, gate=lambda step: (torch.ones(len(step), dtype=torch.bool), None))
+    combined = Retrieval(stores[0], config, combiner=DistanceCombiner(config, 1.0))
+    for own in (gated, combined):
+        assert isinstance(BatchRetrieval([own]).way, PlainSteps)
 
 
 def a_step(store: OpenStore, states: torch.Tensor, vocabulary: int = VOCABULARY) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probabilities before and after a compiled step of one sentence, what is added to whole rows counted."""
     batch = BatchRetrieval([Retrieval(store, RetrievalConfig(4, 0.5, 10.0, FADING))])
-    assert batch._compiled is not None
+    assert isinstance(batch.way, CompiledSteps)
     before = torch.zeros((1, len(states), vocabulary)).log_softmax(-1)
     after = before.clone()
     offsets = batch.mix(states[None], after, torch.zeros((1, len(states), 0), dtype=torch.long))

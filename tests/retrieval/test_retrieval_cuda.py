@@ -15,6 +15,7 @@ from knnmt.compression.pruning import prune
 from knnmt.config import Fading, RetrievalConfig
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.plain import PlainSteps
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 
 pytestmark = pytest.mark.cuda
@@ -55,7 +56,9 @@ class Steps:
         self.scores.copy_(self._scores[step])
 
     def restart(self) -> None:
-        self._batch._groups[0].distances.restart()
+        way = self._batch.way
+        assert isinstance(way, PlainSteps)
+        way._groups[0].distances.restart()
 
     def mix(self) -> Tensor:
         return self._batch.mix(self.state, self.scores, self._history)

@@ -29,6 +29,7 @@ from knnmt.index.exact import ExactIndex
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
+from knnmt.retrieval.step import Step
 
 DIM = 6
 CONFIG = RetrievalConfig(k=4, interpolation_weight=0.6, temperature=2.0)
@@ -199,17 +200,16 @@ def test_a_gate_says_which_rows_search_and_with_which_weight(stores: list[OpenSt
     seen: list[tuple[Tensor, Tensor, Tensor]] = []
     weights = torch.tensor([0.2, 0.9, 0.4])
 
-    def gate(representations: Tensor, log_probabilities: Tensor, history: Tensor) -> tuple[Tensor, Tensor | None]:
-        seen.append((representations, log_probabilities.clone(), history))
-        wanted = representations[:, 0] > float(states(2, 3)[..., 0].median())
+    def gate(step: Step) -> tuple[Tensor, Tensor | None]:
+        seen.append((step.states, step.log_probabilities.clone(), step.history))
         return wanted, None if own_lambda else weights.log()
 
-    batch = BatchRetrieval([None, Retrieval(counting, CONFIG, gate)], record=True)
     representations, base = states(2, 3), model(2, 3)
+    wanted = representations[1, :, 0] > float(representations[..., 0].median())
+    batch = BatchRetrieval([None, Retrieval(counting, CONFIG, gate)], record=True)
     scores, history = base.clone(), torch.arange(24).view(2, 3, 4)
     result = batch.mix(representations, scores, history)[..., None] + scores
     assert all(torch.equal(*each) for each in zip(seen[0], (representations[1], base[1], history[1]), strict=True))
-    wanted = gate(representations[1], base[1], history[1])[0]
     assert 0 < int(wanted.sum()) < 3
     assert counting.asked == [int(wanted.sum())]
     assert batch.statistics.rows == 3
@@ -232,7 +232,7 @@ def test_a_gates_weight_is_nothing_where_nothing_is_found(tmp_path: Path) -> Non
     empty = OpenStore(made_store(tmp_path / "s", random_keys(3, DIM), [30, 0, 31]))
     empty.store.remove(matching(match="."))
     empty.refresh()
-    sure = Retrieval(empty, CONFIG, lambda rows, *_: (torch.ones(len(rows), dtype=torch.bool), torch.zeros(len(rows))))
+    sure = Retrieval(empty, CONFIG, lambda step: (torch.ones(len(step), dtype=torch.bool), torch.zeros(len(step))))
     base = model(2, 2)
     assert torch.equal(mixed(BatchRetrieval([sure] * 2), states(2, 2), base), base)
 
@@ -241,7 +241,7 @@ def test_a_gates_weight_is_nothing_where_nothing_is_found(tmp_path: Path) -> Non
 def test_a_gate_that_shuts_searches_nothing(stores: list[OpenStore], with_cache: bool) -> None:
     counting = Counting(stores[0].store)
     config = replace(CONFIG, fading=FADING, cache=CacheConfig(1e9) if with_cache else None)
-    shut = Retrieval(counting, config, lambda rows, *_: (torch.zeros(len(rows), dtype=torch.bool), None))
+    shut = Retrieval(counting, config, lambda step: (torch.zeros(len(step), dtype=torch.bool), None))
     batch, base = BatchRetrieval([shut] * 2), model(2, 2)
     for step in range(3):
         assert torch.equal(mixed(batch, states(2, 2, step), base), base)
@@ -267,7 +267,7 @@ def test_a_hit_takes_over_what_the_nearest_earlier_state_found(
     threshold, width = 0.9, 2
     cache = CacheConfig(threshold, "batch" if scope == "batch" else "sentence", store_hits)
     mean = float(states(9, 9)[..., 0].mean())
-    gate = (lambda rows, *_: (rows[:, 0] < mean, None)) if gated else None
+    gate = (lambda step: (step.states[:, 0] < mean, None)) if gated else None
     batch = BatchRetrieval([Retrieval(stores[0], replace(CONFIG, cache=cache), gate)] * sentences, record=True)
     batch.statistics.hit_distances = Counter()
     held: list[list[tuple[Array, list[int]]]] = [[] for _ in range(sentences)]  # states with the ids they found

@@ -37,6 +37,7 @@ VALUES: dict[str, tuple[Any, list[str], str]] = {
     "cache_hits": (True, ["--cache-hits"], "cache-hits=yes"),
     "use_counts": (False, ["--no-use-counts"], "use-counts=no"),
     "gate": (0.25, ["--gate", "0.25"], "gate=0.25"),
+    "combiner": ("own.part:Name", ["--combiner", "own.part:Name"], "combiner=own.part:Name"),
     "forms": (False, ["--no-forms"], "forms=no"),
     "profile": ("knn", ["--profile", "knn"], "profile=knn"),
     "fast": (True, ["--fast"], "fast=yes"),
@@ -77,6 +78,8 @@ def test_all_of_them_together_and_none() -> None:
     assert by_options() == parse_system("it.store").settings == RetrievalSettings()
     assert not RetrievalSettings().given()
     assert parse_system("it.store,fast=64").settings == RetrievalSettings(fast=64)
+    own = RetrievalSettings(gate="own.part:Name")
+    assert by_options("--gate", "own.part:Name") == parse_system("it.store,gate=own.part:Name").settings == own
 
 
 def test_keywords_are_the_fields_for_a_type_checker() -> None:
@@ -101,8 +104,8 @@ def test_what_whole_settings_have_can_be_asked_for_by_the_same_name() -> None:
         f"fast_{each.name}" for each in fields(FastConfig)
     }
     whole = {each.name for each in fields(RetrievalConfig)} | nested
-    # A threshold is what `cache` itself is; hits are kept, or stored; nobody chose a capacity.
-    assert set(described()) - whole == {"profile", "cache_hits"}
+    # A threshold is what `cache` itself is; hits are kept, or stored; nobody chose a capacity; a profile names no code.
+    assert set(described()) - whole == {"profile", "cache_hits", "combiner"}
     assert whole - set(described()) == {"cache_threshold", "cache_store_hits", "cache_capacity"}
 
 

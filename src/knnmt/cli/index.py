@@ -19,7 +19,6 @@ from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.splitting import halves, spread
 from knnmt.datastore.manifest import INDEXES
 from knnmt.engine.checkpoint import NamedByStore
-from knnmt.errors import SettingError
 
 if TYPE_CHECKING:
     from knnmt.datastore.store import Datastore
@@ -39,7 +38,8 @@ def index(
         list[str] | None,
         typer.Option(
             help="Try this kind (again for more): exact, flat, ivf-flat, ivf-panorama, ivf-sq8, ivfpq, hnsw, rabitq, "
-            "pq4; all tries every one. A single kind is taken whatever it loses.",
+            "pq4, or package.module:NAME of one's own; all tries every one of knnmt's. A single kind is taken whatever "
+            "it loses.",
             show_default=False,
         ),
     ] = None,
@@ -76,12 +76,14 @@ def index(
     engine = load_quickly(model or NamedByStore(manifest.model_name), "cpu", threads, None, *languages)
     opened.require_engine(engine)
     from knnmt.fitting.index_choice import Target
-    from knnmt.index.kinds import EXACT, KINDS
+    from knnmt.index.entries import Entries
+    from knnmt.index.faiss_index import require_readable
+    from knnmt.index.kinds import BUILT_IN, EXACT, KINDS, typed_kind
 
-    kinds = [EXACT, *KINDS] if kind == ["all"] else kind
+    kinds = [EXACT, *BUILT_IN] if kind == ["all"] else kind and [typed_kind(each) for each in kind]
     for name in kinds or []:
-        if name not in (EXACT, *KINDS):
-            raise SettingError(f"--kind must be one of {', '.join([EXACT, *KINDS])} or all, got {name!r}")
+        if name not in (EXACT, *BUILT_IN):
+            require_readable(KINDS[name], Entries(opened))
     target = Target(recall, variation, None if memory is None else memory << 20)
     with ends_with("the store keeps the index it had", store / INDEXES / "index.json", "the store has its new index"):
         prepare_store(opened, engine, target, kinds, development, first_good=kinds is None, table=typer.echo)

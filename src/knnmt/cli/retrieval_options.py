@@ -48,6 +48,7 @@ def _parameter(option: str, name: str) -> inspect.Parameter:
         min=each.least if each.kind is int else None,
         show_default=False,
         rich_help_panel=PANEL,
+        parser=None if each.kind is bool else each.read,
     )
     annotation = Annotated[each.kind | None, told]  # type: ignore[name-defined]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

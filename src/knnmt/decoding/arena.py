@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from knnmt.engine.transformer import TransformerEngine
+from knnmt.engine.fixed_state import RecordingEngine
 
 _USES_BEFORE_RECORDING = 2  # by then everything has been loaded that a recording must not load
 _MOST_RECORDINGS = 256
@@ -37,18 +37,18 @@ def size_for(sentences: int) -> int:
 
 
 class Recorded:
-    """Work in a arena that is replayed once it has been done a few times. It must always be the same work.
+    """Work in an arena that is replayed once it has been done a few times. It must always be the same work.
 
     work: is given the engine and the arena; if it held them, an engine that nobody uses any more would keep its memory
     """
 
-    def __init__(self, work: Callable[[TransformerEngine, Arena], None]) -> None:
+    def __init__(self, work: Callable[[RecordingEngine, Arena], None]) -> None:
         self._work = work
         self._uses = 0
         self.replays = 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def __call__(self, engine: TransformerEngine, arena: Arena) -> None:
+    def __call__(self, engine: RecordingEngine, arena: Arena) -> None:
         self._uses += 1
         if self._graph is None and arena.cuda and self._uses > _USES_BEFORE_RECORDING:
             graph = torch.cuda.CUDAGraph()
@@ -75,7 +75,7 @@ class Arena:
     chosen: (sentences, 7 * width), what a step found, for the host: see `knnmt.decoding.recorded`
     """
 
-    def __init__(self, engine: TransformerEngine, sentences: int, width: int, capacity: int, source: int) -> None:
+    def __init__(self, engine: RecordingEngine, sentences: int, width: int, capacity: int, source: int) -> None:
         self.memory = engine.fixed_memory(sentences, width, capacity, source)
         self.sources = torch.zeros((sentences, source), dtype=torch.long, device=engine.device)
         self.lengths = torch.ones(sentences, dtype=torch.long, device=engine.device)
@@ -91,7 +91,7 @@ class Arena:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """For how many sentences of how many tokens there is arena."""
+        """For how many sentences of how many tokens there is room."""
         return self.memory.sentences, self.memory.source
 
     def grow(self, capacity: int) -> None:
@@ -104,7 +104,7 @@ class Arena:
         self.pool = torch.cuda.graph_pool_handle() if self.cuda else None
 
     def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What was made for a key; the one longest unused makes arena for a new one."""
+        """What was made for a key; the one longest unused makes room for a new one."""
         if key in self._kept:
             self._kept[key] = self._kept.pop(key)
         else:
@@ -188,10 +188,17 @@ def _joined(shape: tuple[int, int], others: list[tuple[int, int]]) -> tuple[int,
 _lock = threading.Lock()
 
 
+class Arenas:
+    """Those of one model that nobody is in."""
+
+    def __init__(self) -> None:
+        self.free: list[Arena] = []
+
+
 @contextmanager
-def arena_for(engine: TransformerEngine, sentences: int, width: int, capacity: int, source: int) -> Iterator[Arena]:
-    """A arena that nobody else is in, kept with the engine for the next batch. A larger one replaces smaller ones."""
-    arenas: list[Arena] = engine.arenas
+def arena_for(engine: RecordingEngine, sentences: int, width: int, capacity: int, source: int) -> Iterator[Arena]:
+    """An arena that nobody else is in, kept with the weights for the next batch. A larger one replaces smaller ones."""
+    arenas = engine.kept(Arenas).free
     shape = size_for(sentences), -(-source // _SOURCE_STEP) * _SOURCE_STEP
     with _lock:
         alike = [arena for arena in arenas if arena.memory.width == width]

@@ -14,7 +14,6 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from knnmt import timing
 from knnmt.config import DecodingConfig
@@ -23,8 +22,7 @@ from knnmt.decoding.beam import Finished
 from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.continuations import best_continuations
 from knnmt.decoding.hypothesis import Hypothesis
-from knnmt.engine.fixed_state import FixedState
-from knnmt.engine.transformer import TransformerEngine
+from knnmt.engine.fixed_state import FixedState, RecordingEngine
 from knnmt.retrieval.recorded import RecordedSteps
 from knnmt.retrieval.retriever import BatchRetrieval
 
@@ -35,7 +33,7 @@ _SHRINKING = 4  # a step becomes smaller by this factor once so many sentences a
 
 
 def recorded_search(
-    engine: TransformerEngine,
+    engine: RecordingEngine,
     sources: Sequence[Sequence[int]],
     config: DecodingConfig,
     retrieval: BatchRetrieval | None = None,
@@ -60,13 +58,14 @@ class _FixedBatch:
 
     def __init__(
         self,
-        engine: TransformerEngine,
+        engine: RecordingEngine,
         arena: Arena,
         sources: Sequence[Sequence[int]],
         config: DecodingConfig,
         retrieval: BatchRetrieval | None,
     ) -> None:
         self._engine, self._arena, self._config, self._retrieval = engine, arena, config, retrieval
+        self._told = engine.special_tokens  # which are part of what is recorded, and differ with the languages
         self._constraints = Constraints(config, engine.special_tokens.end, engine.device)
         self._size = size_for(len(sources))
         longest = max(len(source) for source in sources)
@@ -78,12 +77,10 @@ class _FixedBatch:
         self._source_of[: len(sources)] = np.arange(len(sources))
         self._history = np.zeros((self._size, config.beam, 0), dtype=np.int32)
         self._finished = [Finished(config) for _ in sources]
-        self._plain = retrieval.recordable if retrieval is not None else None
-        self._steps: RecordedSteps | None = None
-        # Held until the batch is done: what is replayed reads it.
-        self._snapshot = retrieval.snapshots[0] if retrieval is not None and self._plain is not None else None
+        self._recorded = retrieval.recorded() if retrieval is not None else None
         self._begin(sources)
-        self._take_up_retrieval()
+        if self._recorded is not None:
+            self._recorded.begin(self._size, arena.kept)
 
     def search(self) -> list[Finished]:
         """Decode to the end."""
@@ -117,14 +114,14 @@ class _FixedBatch:
             arena.sources[:size, :source] = torch.from_numpy(padded)
             arena.lengths[:size] = torch.from_numpy(lengths)
             work = partial(_begin, sentences=size, source=source)
-            arena.kept(("begin", size, source), lambda: Recorded(work))(self._engine, arena)
+            arena.kept(("begin", self._told, size, source), lambda: Recorded(work))(self._engine, arena)
 
     def _step(self, generated: int) -> None:
         """One step for all sentences of the arena."""
         self._make_extent(self._config.beam)
         arena, constraints = self._arena, self._constraints
         forced = constraints.forces(generated)
-        steps = None if forced else self._steps
+        steps = None if forced or self._recorded is None else self._recorded.steps
         shape = (self._size, self._extent, self._source)
 
         def recorded() -> Recorded:
@@ -133,7 +130,7 @@ class _FixedBatch:
                 partial(_advance, state=state, constraints=constraints, generated=generated, retrieval=steps)
             )
 
-        arena.kept((shape, constraints.at(generated), steps), recorded)(self._engine, arena)
+        arena.kept((shape, self._told, constraints.at(generated), steps), recorded)(self._engine, arena)
         self._used += self._config.beam
         if forced and generated == 0:
             # One hypothesis is possible; the others become like it, so that they say nothing else of the sentence.
@@ -186,27 +183,15 @@ class _FixedBatch:
             self._history = self._history[kept]
             moved = torch.from_numpy(kept).to(self._engine.device)
             self._arena.keep(moved, self._source, self._used)
-            self._take_up_retrieval(moved)
+            if self._recorded is not None:
+                self._recorded.keep(moved, self._arena.kept)
         return len(rows)
-
-    def _take_up_retrieval(self, moved: Tensor | None = None) -> None:
-        """The retrieval of the sentences in the arena: anew, or sentence i going on as moved[i] was."""
-        if self._plain is None or self._snapshot is None:
-            return
-        store, config, size, before = self._snapshot, self._plain.config, self._size, self._steps
-        key = (store.number, config, size)
-        steps: RecordedSteps = self._arena.kept(key, lambda: RecordedSteps(store, config, size))
-        if moved is None or before is None:
-            steps.begin()
-        else:
-            steps.go_on(before, moved)
-        self._steps = steps
 
 
 # What is recorded: work whose shapes do not depend on what comes out -------------------------------------------------
 
 
-def _begin(engine: TransformerEngine, arena: Arena, sentences: int, source: int) -> None:
+def _begin(engine: RecordingEngine, arena: Arena, sentences: int, source: int) -> None:
     """Run the encoder over the arena's sources, and put one empty hypothesis in front of each."""
     padded = torch.arange(source, device=engine.device) >= arena.lengths[:sentences, None]
     mask = torch.zeros(padded.shape, dtype=engine.dtype, device=engine.device).masked_fill_(padded, _NEVER)
@@ -218,7 +203,7 @@ def _begin(engine: TransformerEngine, arena: Arena, sentences: int, source: int)
 
 
 def _advance(
-    engine: TransformerEngine,
+    engine: RecordingEngine,
     arena: Arena,
     state: FixedState,
     constraints: Constraints,

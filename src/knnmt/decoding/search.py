@@ -11,7 +11,7 @@ from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.recorded import recorded_search
 from knnmt.engine.base import Engine
-from knnmt.engine.transformer import TransformerEngine
+from knnmt.engine.fixed_state import RecordingEngine
 from knnmt.retrieval.retriever import BatchRetrieval
 
 
@@ -23,7 +23,7 @@ def search(
 ) -> list[list[Hypothesis]]:
     """The `config.n_best` best hypotheses for each source, best first; greedy search for a beam of 1."""
     # Steps of fixed shape can be replayed on a GPU, where nothing looks back at the text or chooses rows to search.
-    same_work = (retrieval is None or retrieval.recordable is not None) and not config.suppressed_sequences
-    if same_work and isinstance(engine, TransformerEngine) and engine.device.type == "cuda":
+    fixed = engine.device.type == "cuda" and not config.suppressed_sequences
+    if fixed and isinstance(engine, RecordingEngine) and (retrieval is None or retrieval.recorded() is not None):
         return recorded_search(engine, sources, config, retrieval)
     return (greedy_search if config.beam == 1 else beam_search)(engine, sources, config, retrieval)

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from knnmt.config import DecodingConfig
+from knnmt.engine.language_codes import Languages
 from knnmt.engine.tokenizer import Tokenizer
 
 if TYPE_CHECKING:  # what only looks at stores and checkpoints need not wait for PyTorch
     import torch
     from torch import Tensor
-
-    from knnmt.engine.languages import Languages
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +135,12 @@ class Engine(Protocol[State]):
     @property
     def generation(self) -> DecodingConfig:
         """The search settings that the checkpoint asks for."""
+
+    def for_languages(self, source: str | None, target: str | None) -> Self:
+        """The same model told other languages, by tags or its own codes. It shares the weights, and costs nothing.
+
+        SettingError for languages that it does not translate between.
+        """
 
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
         """Run the encoder over token ids, each sentence ending in its end token."""

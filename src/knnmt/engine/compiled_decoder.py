@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from knnmt.engine.architecture import Architecture
+from knnmt.engine.blocks import DecoderLayer, Embedding
 from knnmt.engine.layers import Norm
 from knnmt.engine.product import Matrix
 from knnmt.engine.state import TransformerState
 from knnmt.errors import InputError
 from knnmt.native import library
-
-if TYPE_CHECKING:
-    from knnmt.engine.transformer import DecoderLayer, Embedding
 
 _ACTIVATIONS = {"relu": 0, "gelu": 1, "swish": 2}
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from knnmt.engine.architecture import Architecture, read_architecture, read_size
-from knnmt.engine.transformer import TIED
+from knnmt.engine.blocks import TIED
 
 _BART_OFFSET = 2  # two rows of the position table were kept for padding
 

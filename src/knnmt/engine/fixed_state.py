@@ -7,11 +7,15 @@ token counted on the device. A replayed step knows neither the batch nor how far
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from knnmt.engine.base import SpecialTokens
 from knnmt.engine.state import Admitted
+
+Kept = TypeVar("Kept")
 
 
 class FixedMemory:
@@ -122,3 +126,47 @@ class FixedState:
     def reorder(self, parents: Tensor) -> None:
         """parents (sentences, width): row w of a sentence goes on from its row parents[:, w]."""
         self._visible.copy_(self._visible.gather(1, parents[..., None].expand_as(self._visible)))
+
+
+@runtime_checkable
+class RecordingEngine(Protocol):
+    """What decoding asks of an engine whose steps are recorded, beside what `base.Engine` says of the same names.
+
+    None of its work waits for the device, or depends on what comes out.
+    """
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def max_positions(self) -> int: ...
+
+    @property
+    def special_tokens(self) -> SpecialTokens: ...
+
+    def fixed_memory(self, sentences: int, width: int, capacity: int, source: int) -> FixedMemory:
+        """Room for decoder states whose steps can be recorded."""
+
+    def encode_padded(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
+        """tokens (sentences, source) -> states (sentences, source, dim).
+
+        mask (sentences, 1, 1, source): -inf where a token is padding, else 0; None where none is
+        """
+
+    def source_attention(self, states: Tensor) -> list[Tensor]:
+        """Each layer's keys and values of the source, (sentences, source, 2, heads, head_dim), from encoder states."""
+
+    def step(self, state: FixedState, tokens: Tensor, /) -> Tensor:
+        """tokens (sentences, width, 1) -> representations (sentences, width, 1, dim)."""
+
+    def log_probabilities(self, representations: Tensor, /) -> Tensor:
+        """(..., dim) -> (..., vocabulary), float32."""
+
+    def kept(self, kind: type[Kept]) -> Kept:
+        """The one object of this class that goes with the weights, made when first asked for.
+
+        Decoding keeps its arenas so, which engines of the same weights share, and which go with the last of them.
+        """

@@ -7,9 +7,10 @@ output projection is taken out of the model, so that a forward pass ends with it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from knnmt import timing
 from knnmt.engine.base import EncodedSources, Fingerprint
 from knnmt.engine.foreign_code import explain_refusal, require_no_custom_search
 from knnmt.engine.generic_state import GenericState
-from knnmt.engine.languages import Told
+from knnmt.engine.languages import Tell, Told
 from knnmt.engine.layers import Projection
 from knnmt.errors import CheckpointError, KnnmtError, MissingDependencyError, SettingError, UnsupportedModelError
 
@@ -32,14 +33,13 @@ class GenericEngine:
         model: Any,
         max_positions: int,
         told: Told,
+        tell: Tell,
         fingerprint: Callable[[], Fingerprint],
     ) -> None:
         self.name = name
-        self.languages = told.languages
-        self.tokenizer = told.tokenizer
-        self.special_tokens = told.special_tokens
-        self.generation = told.generation
-        self.max_positions = told.room(max_positions)
+        self._positions = max_positions
+        self._tell = tell
+        self._take(told)
         self._read_fingerprint = fingerprint
         self._model = model
         self.device: torch.device = model.device
@@ -60,6 +60,21 @@ class GenericEngine:
                 raise UnsupportedModelError(
                     f"{name}: a model of type {model.config.model_type!r} that does not run as text to text: {error}"
                 ) from error
+
+    def _take(self, told: Told) -> None:
+        self.languages = told.languages
+        self.tokenizer = told.tokenizer
+        self.special_tokens = told.special_tokens
+        self.generation = told.generation
+        self.max_positions = told.room(self._positions)
+
+    def for_languages(self, source: str | None, target: str | None) -> Self:
+        """The same weights, told other languages."""
+        told = self._tell(source, target)
+        told.require_tokens(self.name, self.vocabulary_size)
+        other = copy(self)
+        other._take(told)
+        return other
 
     def _whole(self, source: list[list[int]], target: Tensor) -> Tensor:
         """Log-probabilities by one pass through all of the model."""

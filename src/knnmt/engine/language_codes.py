@@ -111,3 +111,29 @@ def require_code(asked: str, codes: Sequence[str], side: str) -> str:
     else:
         hint = f"Some of them: {', '.join(sorted(codes)[:12])}."
     raise SettingError(f"--{side}-lang {asked!r} is none of the model's {len(codes)} languages. {hint}")
+
+
+@dataclass(frozen=True, slots=True)
+class Languages:
+    """Between which languages an engine translates, in the model's own spelling; None where it does not say.
+
+    codes: all languages that the model could be told instead; empty for a model of two languages
+    """
+
+    source: str | None = None
+    target: str | None = None
+    codes: tuple[str, ...] = ()
+
+    def contradict(self, source: str, target: str) -> bool:
+        """Whether text of these languages is not what the engine was loaded for."""
+        return self._differ(self.source, source) or self._differ(self.target, target)
+
+    def _differ(self, own: str | None, asked: str) -> bool:
+        if own is None:
+            return False
+        if own in self.codes:
+            return best_code(asked, self.codes) != own
+        return same_language(own, asked) is False
+
+    def __str__(self) -> str:
+        return f"{self.source or '?'} to {self.target or '?'}"

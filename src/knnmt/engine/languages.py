@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from knnmt.config import DecodingConfig
 from knnmt.engine.base import SpecialTokens
-from knnmt.engine.language_codes import best_code, require_code, same_language
+from knnmt.engine.checkpoint import find_checkpoint, read_json, read_tokenizer_config
+from knnmt.engine.language_codes import Languages, best_code, require_code, same_language
 from knnmt.engine.shipped import MODELS_DIRECTORY
 from knnmt.engine.tokenizer import Tokenizer, VocabularyTokenizer
 from knnmt.errors import CheckpointError, IgnoredSettingWarning, SettingError
@@ -40,32 +41,6 @@ _FORMS_OF_MODEL = {
 }
 _FOR_MANY = ("m2m_100", "nllb-moe", "mbart")  # which hardly exist for two languages only
 _NAMES_TARGET_ONLY = ("madlad", "opus")
-
-
-@dataclass(frozen=True, slots=True)
-class Languages:
-    """Between which languages an engine translates, in the model's own spelling; None where it does not say.
-
-    codes: all languages that the model could be told instead; empty for a model of two languages
-    """
-
-    source: str | None = None
-    target: str | None = None
-    codes: tuple[str, ...] = ()
-
-    def contradict(self, source: str, target: str) -> bool:
-        """Whether text of these languages is not what the engine was loaded for."""
-        return self._differ(self.source, source) or self._differ(self.target, target)
-
-    def _differ(self, own: str | None, asked: str) -> bool:
-        if own is None:
-            return False
-        if own in self.codes:
-            return best_code(asked, self.codes) != own
-        return same_language(own, asked) is False
-
-    def __str__(self) -> str:
-        return f"{self.source or '?'} to {self.target or '?'}"
 
 
 def stated_languages(directory: Path, config: Mapping[str, Any], tokenizer_config: Mapping[str, Any]) -> Languages:
@@ -147,6 +122,10 @@ class Told:
         return positions - len(self.special_tokens.beginning) + 1
 
 
+Tell = Callable[[str | None, str | None], Told]
+"""What a model has beside its weights, told a source and a target language."""
+
+
 def tell_languages(
     told: Told, model_type: object, tokenizer_config: Mapping[str, Any], source: str | None, target: str | None
 ) -> Told:
@@ -197,6 +176,16 @@ def tell_languages(
         replace(told.special_tokens, target_code=to),
         replace(told.generation, forced_first_token=to),
     )
+
+
+def languages_of_text(model: str | Path, source: str | None, target: str | None) -> tuple[str, str]:
+    """Those given, else those that the model states, else German and English."""
+    if source is not None and target is not None:
+        return source, target
+    directory = find_checkpoint(model)
+    config = read_json(directory / "config.json")
+    stated = stated_languages(directory, config, read_tokenizer_config(directory, config))
+    return source or stated.source or "de", target or stated.target or "en"
 
 
 def _require_stated(side: Literal["source", "target"], asked: str | None, stated: Languages) -> None:

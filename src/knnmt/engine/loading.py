@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from knnmt.engine.checkpoint import (
 )
 from knnmt.engine.families import FAMILIES, MAY_STAY, with_unsaid
 from knnmt.engine.generic import GenericEngine, load_transformers_model
-from knnmt.engine.languages import Told, stated_languages, tell_languages
+from knnmt.engine.languages import Tell, Told, stated_languages, tell_languages
 from knnmt.engine.precision import choose_device, choose_dtype
 from knnmt.engine.shipped import DEFAULT_MODEL, MODELS_DIRECTORY
 from knnmt.engine.tokenizer import load_tokenizer
@@ -48,7 +49,7 @@ def load_engine(
     """
     with timing.stage("loading"):
         directory = find_checkpoint(model)
-        name = directory.name if isinstance(model, Path) else str(model)
+        name = str(model)  # by which a store finds it again
         config = with_unsaid(read_json(directory / "config.json"))
         try:
             family = as_type(str | None, config.get("model_type"), "model_type")
@@ -60,12 +61,14 @@ def load_engine(
             raise CheckpointError(f"{directory}: config.json: {error}") from error
         chosen_device = choose_device(device)
         chosen_dtype = choose_dtype(dtype, chosen_device, with_int8=family in FAMILIES)
-        told = _told(directory, config, positions, source_lang, target_lang)
+        tell = _tell(directory, config, positions)
+        told = tell(source_lang, target_lang)
+        read_once = cache(lambda: fingerprint(directory))
         if shape is None:
             running = load_transformers_model(directory, family, chosen_device, chosen_dtype)
-            return GenericEngine(name, running, positions, told, lambda: fingerprint(directory))
+            return GenericEngine(name, running, positions, told, tell, read_once)
         weights = Weights(load_tensors(directory), str(directory), chosen_device, chosen_dtype)
-        engine = TransformerEngine(name, shape, weights, told, lambda: fingerprint(directory))
+        engine = TransformerEngine(name, shape, weights, told, tell, read_once)
         weights.require_all_taken(MAY_STAY)
         return engine
 
@@ -76,8 +79,8 @@ def _positions(config: Mapping[str, Any]) -> int:
     return read_size(config, name) if config.get(name) else _UNBOUNDED
 
 
-def _told(directory: Path, config: Mapping[str, Any], positions: int, source: str | None, target: str | None) -> Told:
-    """What an engine has beside its weights, set to its languages."""
+def _tell(directory: Path, config: Mapping[str, Any], positions: int) -> Tell:
+    """How what an engine has beside its weights is set to languages."""
     tokenizer_config = read_tokenizer_config(directory, config)
     plain = Told(
         stated_languages(directory, config, tokenizer_config),
@@ -87,6 +90,10 @@ def _told(directory: Path, config: Mapping[str, Any], positions: int, source: st
     )
     # The models of this package have two languages: looking for more would only cost time at every start.
     family = None if directory.parent == MODELS_DIRECTORY else config.get("model_type")
-    told = tell_languages(plain, family, tokenizer_config, source, target)
-    longest = min(told.generation.max_tokens, told.room(positions) - 1)
-    return replace(told, generation=replace(told.generation, max_tokens=longest))
+
+    def tell(source: str | None, target: str | None) -> Told:
+        told = tell_languages(plain, family, tokenizer_config, source, target)
+        longest = min(told.generation.max_tokens, told.room(positions) - 1)
+        return replace(told, generation=replace(told.generation, max_tokens=longest))
+
+    return tell

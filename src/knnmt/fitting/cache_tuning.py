@@ -19,9 +19,10 @@ from torch import Tensor
 from knnmt.config import RetrievalConfig
 from knnmt.datastore.arrays import Array
 from knnmt.engine.base import Engine, State
-from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances, SentenceSoFar
+from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances
 from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.step import SentenceSoFar
 
 _PARTS = tuple(np.arange(0.05, 0.71, 0.05).tolist())
 _ROWS = 256
@@ -171,7 +172,7 @@ def _mixture(opened: OpenStore, decoded: DecodedStates, config: RetrievalConfig,
     nearest_sq = neighbours.distances_sq[:, 0]
     so_far = _so_far(decoded, nearest_sq)
     counts = opened.counts(neighbours.ids, config.use_counts)
-    weights, log_lambda = DistanceCombiner(config, opened.same_distance)(neighbours, counts, so_far)
+    weights, log_lambda = DistanceCombiner(config, opened.same_distance).weigh(neighbours, counts, so_far)
     return neighbours.tokens, weights.exp(), log_lambda.exp()
 
 

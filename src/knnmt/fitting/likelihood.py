@@ -17,9 +17,10 @@ from torch.nn import functional
 
 from knnmt.config import Fading, RetrievalConfig
 from knnmt.engine.base import Engine, State
-from knnmt.retrieval.combiner import SentenceSoFar, log_fading
+from knnmt.retrieval.combiner import log_fading
 from knnmt.retrieval.distribution import log_weights
 from knnmt.retrieval.neighbours import LogCounts
+from knnmt.retrieval.step import SentenceSoFar
 
 _MOST_WEIGHTS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 _SCALES = (0.4, 0.6, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8)  # times the median nearest distance

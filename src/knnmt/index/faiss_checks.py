@@ -6,6 +6,7 @@ is checked here, once, in a few milliseconds for a million entries.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,27 @@ from knnmt.datastore.arrays import Array
 _FLAT = "Flat"  # what every kind is for too few entries to train on
 
 
-def require_sound(faiss: Any, index: Any, dim: int, covered: int, recipe: str) -> None:
-    """ValueError unless this is an index of the first `covered` keys of `dim` dimensions, made by a recipe."""
+# The parts that are checked here, in the orders that they are checked in.
+_KNOWN = re.compile(
+    r"(IndexPreTransform (linear )+)?(IndexFlat|IndexHNSWFlat|("
+    r"IndexIVF(Flat|ScalarQuantizer|PQ) ArrayInvertedLists|IndexIVFFlatPanorama ArrayInvertedListsPanorama|"
+    r"IndexIVF(PQ|RaBitQ)FastScan BlockInvertedLists) (IndexFlat|IndexHNSWFlat))"
+)
+
+
+def has_known_parts(faiss: Any, index: Any) -> bool:
+    """Whether everything that an index consists of is checked here."""
+    return _KNOWN.fullmatch(" ".join(_structure(faiss, index))) is not None
+
+
+def require_sound(faiss: Any, index: Any, dim: int, covered: int, recipe: str | None) -> None:
+    """ValueError unless this is an index of the first `covered` keys of `dim` dimensions, made by a recipe.
+
+    recipe: None where nobody knows it; then every part must be one that is checked here
+    """
+    strange = "it is of the kind {}, which is not one that knnmt builds"
+    if recipe is None:
+        _require(has_known_parts(faiss, index), strange.format(" of ".join(_structure(faiss, index))))
     _require(index.d == dim, f"it is of {index.d} dimensions, and the store's keys of {dim}")
     _require(index.ntotal == covered, f"it holds {index.ntotal:,} entries, and its record says {covered:,}")
     trained = index.metric_type == faiss.METRIC_L2 and index.is_trained
@@ -32,8 +52,9 @@ def require_sound(faiss: Any, index: Any, dim: int, covered: int, recipe: str) -
         _require_lists(faiss, index, covered)
     if isinstance(index, faiss.IndexHNSWFlat):
         _require_graph(faiss, index, covered)
-    made = [_structure(faiss, faiss.index_factory(dim, each)) for each in (recipe, _FLAT)]
-    _require(found in made, f"it is of the kind {' of '.join(found)}, which is not one that knnmt builds")
+    if recipe is not None:
+        made = [_structure(faiss, faiss.index_factory(dim, each)) for each in (recipe, _FLAT)]
+        _require(found in made, strange.format(" of ".join(found)))
 
 
 def _structure(faiss: Any, owner: Any) -> tuple[str, ...]:

@@ -20,12 +20,12 @@ from torch import Tensor
 from knnmt import timing
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.publication import publish_file
-from knnmt.errors import DatastoreDamagedError, MissingDependencyError
+from knnmt.errors import DatastoreDamagedError, MissingDependencyError, SettingError
 from knnmt.index.base import Found, nearest_first, nothing
 from knnmt.index.centres import nearest_centres, train_centres
 from knnmt.index.entries import Entries
 from knnmt.index.exact import rerank
-from knnmt.index.faiss_checks import require_sound
+from knnmt.index.faiss_checks import has_known_parts, require_sound
 from knnmt.index.four_bit import FourBitSearch
 from knnmt.index.kinds import Kind, SearchSettings
 from knnmt.index.progress import Progress, unheard
@@ -33,9 +33,9 @@ from knnmt.threads import FAISS_SPINS, loading
 
 _BLOCK = 1 << 16
 _BYTES_BESIDES = 1 << 24
-_TRAIN_AT_LEAST = 1 << 16
+_MIN_TRAINING_KEYS = 1 << 16
 _PER_NEIGHBOUR = 2  # candidates that are measured again for each neighbour asked for, or more
-_BLAS_FROM = 20  # queries; FAISS 1.15 would never use BLAS for fewer than 128,000, and is four times slower for it
+_MIN_BLAS_QUERIES = 20  # FAISS 1.15 would never use BLAS for fewer than 128,000, and is four times slower for it
 
 
 def load_faiss() -> Any:
@@ -43,7 +43,7 @@ def load_faiss() -> Any:
     faiss = _import_faiss()
     if faiss.omp_get_max_threads() != torch.get_num_threads():
         faiss.omp_set_num_threads(torch.get_num_threads())
-    faiss.cvar.distance_compute_blas_threshold = _BLAS_FROM
+    faiss.cvar.distance_compute_blas_threshold = _MIN_BLAS_QUERIES
     return faiss
 
 
@@ -103,7 +103,7 @@ class FaissIndex:
         faiss, lists = load_faiss(), self._lists
         steps = kind.training_rounds + 2
         progress(0, steps)
-        keys = _sample(entries, max(_TRAIN_AT_LEAST, kind.training_per_list * (lists.nlist if lists else 0)), seed)
+        keys = _sample(entries, max(_MIN_TRAINING_KEYS, kind.training_per_list * (lists.nlist if lists else 0)), seed)
         if not self._ours or not isinstance(faiss.downcast_index(lists.quantizer), faiss.IndexFlat):
             self._index.train(keys)
             self._take_arrays()
@@ -275,15 +275,21 @@ class FaissIndex:
         return digest.hexdigest()
 
     @classmethod
-    def read(cls, path: Path, entries: Entries, kind: Kind, settings: SearchSettings, covered: int) -> FaissIndex:
-        """An index of the first `covered` entries from its file; `knnmt.index.saved` sees that it is the right file."""
+    def read(
+        cls, path: Path, entries: Entries, kind: Kind | None, settings: SearchSettings, covered: int
+    ) -> FaissIndex:
+        """An index of the first `covered` entries from its file; `knnmt.index.saved` sees that it is the right file.
+
+        kind: None where it is not known here
+        """
         faiss = load_faiss()
         advice = "`knnmt index` builds it again."
         try:
             # Nothing that is in the file takes more than all of it.
             faiss.set_deserialization_vector_byte_limit(path.stat().st_size + _BYTES_BESIDES)
             index = faiss.read_index(str(path))
-            require_sound(faiss, index, entries.dim, covered, kind.factory(covered, entries.dim))
+            recipe = None if kind is None else kind.factory(covered, entries.dim)
+            require_sound(faiss, index, entries.dim, covered, recipe)
         except (RuntimeError, MemoryError, OSError) as error:
             reason = str(error).rpartition("Error: ")[2]
             raise DatastoreDamagedError(
@@ -292,6 +298,22 @@ class FaissIndex:
         except ValueError as error:
             raise DatastoreDamagedError(f"{path}: not an index of this store: {error}. {advice}") from error
         return cls(index, entries, settings)
+
+
+def require_readable(kind: Kind, entries: Entries) -> None:
+    """Refuse a kind of one's own of which a process that does not know it could not read an index."""
+    faiss = load_faiss()
+    recipe = kind.factory(entries.entries, entries.dim)
+    try:
+        made = faiss.index_factory(entries.dim, recipe)
+    except RuntimeError as error:
+        reason = str(error).rpartition("Error: ")[2] or str(error)
+        raise SettingError(f"index kind {kind.name!r}: FAISS makes nothing from {recipe!r} ({reason})") from error
+    if not has_known_parts(faiss, made):
+        raise SettingError(
+            f"index kind {kind.name!r}: of what FAISS makes from {recipe!r}, not every part can be checked when it is "
+            "read from a file. Take Flat, HNSW, or lists (IVF) of Flat, SQ, PQ or RaBitQ, behind linear transforms."
+        )
 
 
 def _in_torch(transform: Any) -> Callable[[Tensor], Tensor]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from knnmt.config import check
+from knnmt.errors import SettingError
+from knnmt.extensions import INDEX_KINDS, named
 
 EXACT = "exact"
-_MOST_LISTS = 4096
-_MOST = 1 << 24  # probes or candidates; compiled code counts in 32 bits
-_LEAST_PER_LIST = 39  # below that, FAISS itself calls the training of a list's centre poor
+_MAX_LISTS = 4096
+_MAX_PROBED = 1 << 24  # probes or candidates; compiled code counts in 32 bits
+_MIN_KEYS_PER_LIST = 39  # below that, FAISS itself calls the training of a list's centre poor
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +32,11 @@ class SearchSettings:
     reach: float = 0.0
 
     def __post_init__(self) -> None:
-        check(1 <= self.probes <= _MOST, f"probes must lie between 1 and {_MOST:,}, got {self.probes}")
-        check(0 <= self.candidates <= _MOST, f"candidates must lie between 0 and {_MOST:,}, got {self.candidates}")
+        check(1 <= self.probes <= _MAX_PROBED, f"probes must lie between 1 and {_MAX_PROBED:,}, got {self.probes}")
+        check(
+            0 <= self.candidates <= _MAX_PROBED,
+            f"candidates must lie between 0 and {_MAX_PROBED:,}, got {self.candidates}",
+        )
         sound = self.reach == 0 or 1 <= self.reach < math.inf
         check(sound, f"reach must be 0, or a number of at least 1, got {self.reach}")
 
@@ -76,13 +82,13 @@ class Kind:
 
 def lists_for(entries: int) -> int:
     """About 2√entries lists, a power of two, few enough that each can be trained."""
-    most = min(2 * math.sqrt(entries), _MOST_LISTS, entries / _LEAST_PER_LIST)
+    most = min(2 * math.sqrt(entries), _MAX_LISTS, entries / _MIN_KEYS_PER_LIST)
     return 1 << int(math.log2(max(most, 1)))
 
 
 def _papers_lists(entries: int) -> int:
     """4096, as the paper has for stores of any size, where each can be trained."""
-    return _MOST_LISTS if entries >= _LEAST_PER_LIST * _MOST_LISTS else lists_for(entries)
+    return _MAX_LISTS if entries >= _MIN_KEYS_PER_LIST * _MAX_LISTS else lists_for(entries)
 
 
 def codes_for(dim: int, most: int = 64) -> int:
@@ -137,7 +143,7 @@ KINDS = {
             lambda entries, dim: f"IVF{_papers_lists(entries)},PQ{codes_for(dim)}x8np",
             SearchSettings(probes=32, candidates=0),
             lambda dim: codes_for(dim) + 8,
-            training_per_list=_LEAST_PER_LIST,  # so many lists take minutes else
+            training_per_list=_MIN_KEYS_PER_LIST,  # so many lists take minutes else
             training_rounds=4,
         ),
         Kind(
@@ -163,6 +169,36 @@ KINDS = {
         ),
     )
 }
+
+
+BUILT_IN = tuple(KINDS)
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+
+
+def could_be_a_kind(name: str) -> bool:
+    """Whether a kind of one's own could be called so; its name is part of file names."""
+    return _NAME.fullmatch(name) is not None and name != EXACT
+
+
+def register_kind(kind: Kind) -> None:
+    """Let a kind of one's own be named in this process, as those of `KINDS` are."""
+    check(could_be_a_kind(kind.name), f"an index kind needs a name of small letters, digits and -, got {kind.name!r}")
+    check(kind.name not in BUILT_IN, f"{kind.name!r} is the name of a kind of knnmt's own; give yours another")
+    KINDS[kind.name] = kind
+
+
+def typed_kind(text: str) -> str:
+    """The name of a kind as somebody typed it: of one there is, or `package.module:NAME` of one's own."""
+    if text == EXACT or text in KINDS:
+        return text
+    try:
+        kind = named(text, INDEX_KINDS, "index kind")
+    except SettingError as error:
+        there = ", ".join([EXACT, *KINDS])
+        raise SettingError(f"--kind must be one of {there} or all, or name one of one's own: {error}") from error
+    check(isinstance(kind, Kind), f"--kind {text}: expected a knnmt.index.kinds.Kind, found {type(kind).__name__}")
+    register_kind(kind)
+    return str(kind.name)
 
 
 def kind_named(name: str) -> Kind:

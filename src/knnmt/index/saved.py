@@ -23,12 +23,19 @@ import torch
 from knnmt.config import check
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import INDEX_RECORD, INDEXES, StoredFile, checksum
-from knnmt.datastore.publication import SCRATCH, clear_files, publish_file, require_directory, storage_errors
+from knnmt.datastore.publication import (
+    SCRATCH,
+    clear_files,
+    publish_file,
+    put_in_place,
+    require_directory,
+    storage_errors,
+)
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, DatastoreVersionError, MissingDependencyError, SettingError, quoted
 from knnmt.index.entries import Entries, shared_beginning
 from knnmt.index.faiss_index import FaissIndex
-from knnmt.index.kinds import EXACT, KINDS, SearchSettings, kind_named
+from knnmt.index.kinds import EXACT, KINDS, SearchSettings, could_be_a_kind, kind_named
 from knnmt.index.progress import Progress, unheard
 from knnmt.records import as_record, parse_json, shown
 from knnmt.regular_files import open_regular, read_regular
@@ -39,9 +46,9 @@ MISSING = "missing"  # in the fidelity of exact search that nobody chose: the pa
 _SCRATCH = "written.faiss"
 # Every name that is written below `indexes/`, with what it is called before it is whole; the record and lock aside.
 _FILES = rf"[a-z0-9-]+-g\d+-[0-9a-f]{{12}}\.faiss|written\.faiss|\.(written\.faiss|index\.json){SCRATCH}"
-_FELT = 10_000  # entries newer than an index, from which exact search of them takes its time
-_TURNS = 3  # to save an index of a store that changes meanwhile; the last one is of an earlier state then
-_GROWTH = 0.5  # of the entries it was trained on, how many more it takes before it is better trained anew
+_MIN_FELT_ENTRIES = 10_000  # entries newer than an index, from which exact search of them takes its time
+_MAX_TURNS = 3  # to save an index of a store that changes meanwhile; the last one is of an earlier state then
+_MAX_GROWTH = 0.5  # of the entries it was trained on, how many more it takes before it is better trained anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,8 @@ class SavedIndex:
     fidelity: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check(self.kind == EXACT or self.kind in KINDS, f"no index is called {shown(self.kind)}")
+        sound = self.kind == EXACT or could_be_a_kind(self.kind)
+        check(sound, f"no index is called {shown(self.kind)}")
         check(self.generation >= 1, f"generation must be at least 1, got {self.generation}")
         counts = (self.entries, self.trained_entries, self.seed)
         check(min(counts) >= 0, f"entries, trained_entries and seed cannot be negative, got {counts}")
@@ -141,17 +149,26 @@ def open_saved(store: Datastore, saved: SavedIndex, entries: Entries) -> FaissIn
     advice = f"`knnmt index {quoted(store.path)}` builds it again."
     if not saved.fits(entries.segment_names()) or saved.entries != entries.first_entry(len(saved.covers)):
         raise DatastoreDamagedError(f"{store.path}: its index is not of the entries that its record says. {advice}")
-    file, kind = store.path / INDEXES / saved.stored.file, kind_named(saved.kind)
+    # Of a kind of one's own nothing is known here but its file: a store names no code that is imported.
+    file, kind = store.path / INDEXES / saved.stored.file, KINDS.get(saved.kind)
     return FaissIndex.read(file, entries, kind, saved.settings, saved.entries)
 
 
 def build_index(
-    store: Datastore, kind: str, settings: SearchSettings | None = None, seed: int = 0, progress: Progress = unheard
+    store: Datastore,
+    kind: str,
+    settings: SearchSettings | None = None,
+    seed: int = 0,
+    progress: Progress = unheard,
+    fidelity: dict[str, Any] | None = None,
 ) -> SavedIndex:
-    """Build an index of the store's newest generation, of a kind in `KINDS` or "exact", and save it beside it."""
+    """Build an index of the store's newest generation, of a kind in `KINDS` or "exact", and save it beside it.
+
+    fidelity: what is known of it already
+    """
     with _writing(store) as directory:
         store.refresh()
-        return _build(store, directory, kind, settings, seed, progress)
+        return _build(store, directory, kind, settings, seed, progress, fidelity or {})
 
 
 def save_index(store: Datastore, index: FaissIndex, kind: str, fidelity: dict[str, Any], seed: int = 0) -> SavedIndex:
@@ -175,7 +192,7 @@ def lags(store: Datastore) -> bool:
     if saved is None or saved.kind == EXACT:
         return False
     names = [segment.record.stored.sha256 for segment in store.segments]
-    return not saved.fits(names) or store.entries - saved.entries > _FELT
+    return not saved.fits(names) or store.entries - saved.entries > _MIN_FELT_ENTRIES
 
 
 def update_index(store: Datastore, progress: Progress = unheard) -> SavedIndex | None:
@@ -192,8 +209,14 @@ def update_index(store: Datastore, progress: Progress = unheard) -> SavedIndex |
             return saved
         entries = Entries(store)
         names = entries.segment_names()
-        if not saved.fits(names) or entries.entries > (1 + _GROWTH) * saved.trained_entries:
-            return _build(store, directory, saved.kind, saved.settings, saved.seed, progress)
+        grown = entries.entries > (1 + _MAX_GROWTH) * saved.trained_entries and saved.kind in KINDS
+        if not saved.fits(names) or grown:
+            if saved.kind not in KINDS:
+                raise SettingError(
+                    f"{store.path}: its index is of the kind {saved.kind!r}, which is none of knnmt's own. Name yours "
+                    f"again: `knnmt index {store.path} --kind package.module:NAME`"
+                )
+            return _build(store, directory, saved.kind, saved.settings, saved.seed, progress, {})
         if len(saved.covers) == len(names):
             return saved
         index = open_saved(store, saved, entries)
@@ -201,33 +224,29 @@ def update_index(store: Datastore, progress: Progress = unheard) -> SavedIndex |
         return _save(store, directory, index, saved)
 
 
-def revise_index(
-    store: Datastore, settings: SearchSettings | None = None, fidelity: dict[str, Any] | None = None
-) -> SavedIndex | None:
-    """Change how a store's index is searched, or what is known of its fidelity. None where there is no index."""
-    if read_saved(store) is None:
-        return None
-    with _writing(store) as directory:
-        saved = read_saved(store)
-        if saved is not None:
-            known = saved.fidelity if fidelity is None else fidelity
-            saved = replace(saved, settings=settings or saved.settings, fidelity=known)
-            _publish(directory, saved)
-        return saved
-
-
 def _build(
-    store: Datastore, directory: Path, kind: str, settings: SearchSettings | None, seed: int, progress: Progress
+    store: Datastore,
+    directory: Path,
+    kind: str,
+    settings: SearchSettings | None,
+    seed: int,
+    progress: Progress,
+    fidelity: dict[str, Any],
 ) -> SavedIndex:
     entries = Entries(store)
     if kind == EXACT:
         plain = settings or SearchSettings(probes=1, candidates=0)
-        saved = SavedIndex(EXACT, plain, entries.generation, entries=entries.entries)
+        saved = SavedIndex(EXACT, plain, entries.generation, entries=entries.entries, fidelity=fidelity)
         _publish(directory, saved)
         return saved
     chosen = kind_named(kind)
     saved = SavedIndex(
-        kind, settings or chosen.settings, entries.generation, trained_entries=entries.entries, seed=seed
+        kind,
+        settings or chosen.settings,
+        entries.generation,
+        trained_entries=entries.entries,
+        seed=seed,
+        fidelity=fidelity,
     )
     return _save(store, directory, FaissIndex.train_and_add(entries, chosen, seed, progress), saved)
 
@@ -238,7 +257,7 @@ def _save(store: Datastore, directory: Path, index: FaissIndex, saved: SavedInde
     Additions may have joined segments that it was made of. Their entries are the same, but have others in one segment
     with them: those are taken in, too. That is seldom needed twice, for what a record names is not joined.
     """
-    for _ in range(_TURNS):
+    for _ in range(_MAX_TURNS):
         now = Entries(Datastore.open(store.path))
         if _is_joined(index.entries, now):
             index.add(now)
@@ -261,7 +280,7 @@ def _write(directory: Path, index: FaissIndex, saved: SavedIndex) -> SavedIndex:
     sha256 = index.write(scratch)
     stored = StoredFile(f"{saved.kind}-g{saved.generation}-{sha256[:12]}.faiss", scratch.stat().st_size, sha256)
     with storage_errors(scratch):
-        scratch.replace(directory / stored.file)
+        put_in_place(scratch, directory / stored.file)
     covers = tuple(index.entries.segment_names())
     saved = replace(saved, covers=covers, entries=index.covered, stored=stored)
     _publish(directory, saved)

@@ -19,12 +19,13 @@ from knnmt.index.base import Found, Index, merge_top_k, nothing
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.index.faiss_index import FaissIndex
+from knnmt.index.kinds import BUILT_IN
 from knnmt.index.on_device import DeviceIndex
 from knnmt.index.saved import MISSING, SavedIndex, open_saved, read_saved
 
 Part = ExactIndex | DeviceIndex
 _MIN_FELT_ENTRIES = 20_000  # entries from which exact search is felt
-_CLUSTERED_FROM = 500_000  # entries from which clustered search on a GPU is faster than exact search
+_MIN_CLUSTERED_ENTRIES = 500_000  # entries from which clustered search on a GPU is faster than exact search
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +95,10 @@ class IndexSnapshot:
             return f"clusters/{part.clusters.settings.signature}"
         if self.approximate is None or self.saved is None:
             return "exact"
-        return f"{self.saved.kind}/{self.approximate.settings.signature}"
+        kind = self.saved.kind
+        if kind not in BUILT_IN and self.saved.stored is not None:  # others may call theirs the same
+            kind = f"{kind}@{self.saved.stored.sha256[:8]}"
+        return f"{kind}/{self.approximate.settings.signature}"
 
     @property
     def hint(self) -> str | None:
@@ -261,7 +265,7 @@ def extended(
 def _part(entries: Entries, device: torch.device, first: int, last: int, may_cluster: bool) -> Part:
     if device.type == "cpu":
         return ExactIndex(entries, first, last)
-    return DeviceIndex(entries, device, first, last, clustered=may_cluster and last - first >= _CLUSTERED_FROM)
+    return DeviceIndex(entries, device, first, last, clustered=may_cluster and last - first >= _MIN_CLUSTERED_ENTRIES)
 
 
 def _size(part: Part) -> int:

@@ -14,8 +14,9 @@ from knnmt.errors import KnnmtWarning
 from knnmt.reproduction.plan import Row
 from knnmt.retrieval.gate import RandomGate, ThresholdGate, TrainedGate
 from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.retriever import Gate, Retrieval
+from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.statistics import Statistics
+from knnmt.retrieval.step import Gate
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import DatastoreSettings, Translator
 
@@ -23,7 +24,7 @@ _MOST_TOKENS = 200  # a system that breaks down would go on to the model's last 
 
 
 @dataclass(frozen=True, slots=True)
-class System:
+class ReadyRow:
     """A row that is ready to translate. retrieval: None for the model alone; rate: of a choice by chance"""
 
     row: Row
@@ -31,7 +32,7 @@ class System:
     rate: float | None = None
 
     @classmethod
-    def of(cls, row: Row, opened: OpenStore | None, config: RetrievalConfig | None, rate: float | None) -> System:
+    def of(cls, row: Row, opened: OpenStore | None, config: RetrievalConfig | None, rate: float | None) -> ReadyRow:
         """Put a row together from its store and what was tuned for that."""
         if opened is None or config is None:
             return cls(row, None)

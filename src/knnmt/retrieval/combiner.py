@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -14,34 +13,10 @@ from torch.nn import functional
 from knnmt.config import Fading, RetrievalConfig
 from knnmt.retrieval.distribution import log_weights
 from knnmt.retrieval.neighbours import Neighbours
+from knnmt.retrieval.step import SentenceSoFar, Step
 
 SAME_WEIGHT = 0.99  # the least λ of a state that the memory holds
 LOG_ADVANTAGE = 9.0  # of an entry of the same state over others, as the logarithm of a factor
-
-
-@dataclass(frozen=True, slots=True)
-class SentenceSoFar:
-    """What the steps of a row's sentence have in common, (rows,) each, the present step counted.
-
-    distance: the mean Euclidean distance to the nearest entry
-    steps: how many there were
-    """
-
-    distance: Tensor
-    steps: Tensor
-
-
-class Combiner(Protocol):
-    """Looks at neighbours after the search.
-
-    One that results are published of, or kept of, has a method `signature`, too (`retriever.Signed`).
-    """
-
-    def __call__(self, neighbours: Neighbours, counts: Tensor | None, sentence: SentenceSoFar) -> tuple[Tensor, Tensor]:
-        """Log-weights (rows, k) whose exponentials sum to 1, and log λ (rows,); -inf for rows without neighbours.
-
-        counts (rows, k): how many entries each neighbour stands for after merging, or None where nothing was merged
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +37,14 @@ class DistanceCombiner:
         """Settings of its own, whatever those of the call are."""
         return f"distance/{hashlib.sha256(repr(self.config).encode()).hexdigest()[:12]}"
 
-    def __call__(self, neighbours: Neighbours, counts: Tensor | None, sentence: SentenceSoFar) -> tuple[Tensor, Tensor]:
+    def __call__(self, step: Step, neighbours: Neighbours) -> tuple[Tensor, Tensor]:
+        return self.weigh(neighbours, step.counts(neighbours), step.sentence)
+
+    def weigh(self, neighbours: Neighbours, counts: Tensor | None, sentence: SentenceSoFar) -> tuple[Tensor, Tensor]:
+        """The same from what it looks at alone.
+
+        counts (rows, k): how many entries each neighbour stands for after merging, or None where nothing was merged
+        """
         config, distances_sq = self.config, neighbours.distances_sq
         bonus = None if counts is None else counts.log()
         if config.fades:
@@ -114,9 +96,15 @@ class SentenceDistances:
         rows = found.sum(1)
         self.sums += distances.masked_fill(~found, 0).sum(1) / rows.clamp(min=1)
         self.steps += rows > 0
-        steps = self.steps.clamp(min=1)
-        of_rows = [each[:, None].expand_as(distances).flatten() for each in (self.sums / steps, steps)]
-        return SentenceSoFar(*of_rows)
+        return self._of_rows(self.steps.clamp(min=1), distances.shape[1])
+
+    def so_far(self, rows: int) -> SentenceSoFar:
+        """Of the steps that were taken in; rows: of all sentences together."""
+        return self._of_rows(self.steps, rows // max(1, len(self.sums)))
+
+    def _of_rows(self, steps: Tensor, width: int) -> SentenceSoFar:
+        means = self.sums / self.steps.clamp(min=1)
+        return SentenceSoFar(*(each[:, None].expand(-1, width).flatten() for each in (means, steps)))
 
     def take(self, earlier: SentenceDistances, rows: Tensor) -> None:
         """Sentence i goes on as rows[i] was among others."""

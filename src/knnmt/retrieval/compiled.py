@@ -1,7 +1,7 @@
 """The steps of a batch in compiled code: cache, search, equations 2 and 3 in two calls a step and the search.
 
 It serves the plain case, which is what most batches are: every sentence with the same store and settings, on the CPU,
-without a gate, a combiner of one's own or evidence. It finds what `retriever.BatchRetrieval` finds without it.
+without a gate, a combiner of one's own or evidence (`retriever.steps_for`). It finds what `plain.PlainSteps` finds.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from knnmt import timing
 from knnmt.config import CacheConfig, RetrievalConfig
+from knnmt.engine.base import EncodedSources
 from knnmt.errors import DatastoreDamagedError
 from knnmt.native import library
 from knnmt.retrieval.cache import FIRST_CAPACITY, grown
 from knnmt.retrieval.open_store import Snapshot
 from knnmt.retrieval.statistics import Statistics
 
-_MOST_NEIGHBOURS = 256  # as in step.cpp
+_MAX_NEIGHBOURS = 256  # as in step.cpp
 
 
 class _Cache(ctypes.Structure):
@@ -52,9 +54,13 @@ def _at(tensor: Tensor) -> ctypes.c_void_p:
 class CompiledSteps:
     """The retrieval of a batch, step by step."""
 
-    def __init__(self, native: Any, store: Snapshot, config: RetrievalConfig, sentences: int) -> None:
+    def __init__(
+        self, native: Any, store: Snapshot, config: RetrievalConfig, sentences: int, statistics: Statistics
+    ) -> None:
         self._native = native
         self._store = store
+        self._statistics = statistics
+        self._first = True
         self._k = min(config.k, len(store.values))
         fading = config.fading
         of_fading = (1, 1, 1, 1) if fading is None else astuple(fading)
@@ -66,18 +72,27 @@ class CompiledSteps:
         self._cache = None if config.cache is None else _CompiledCache(native, config.cache, self._k, sentences)
 
     @classmethod
-    def of(cls, store: Snapshot, config: RetrievalConfig, sentences: int) -> CompiledSteps | None:
-        """Steps with this store, or None: not built, not on the CPU, too many neighbours, or nothing to find."""
+    def of(
+        cls, store: Snapshot, config: RetrievalConfig, sentences: int, statistics: Statistics
+    ) -> CompiledSteps | None:
+        """Steps with this store, or None: not built, not on the CPU, or too many neighbours."""
         native = library()
-        if native is None or store.device.type != "cpu" or config.k > _MOST_NEIGHBOURS or not len(store.values):
+        if native is None or store.device.type != "cpu" or config.k > _MAX_NEIGHBOURS:
             return None
-        return cls(native, store, config, sentences)
+        return cls(native, store, config, sentences, statistics)
 
-    def mix(self, states: Tensor, scores: Tensor, statistics: Statistics, first: bool) -> Tensor:
-        """Equation 3 on a step's log-probabilities, in place; returns what to add to all of a row, (rows,).
+    def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:
+        """Nothing of the sources is looked at."""
 
-        states (rows, dim); scores (rows, vocabulary) float32; rows sentence by sentence; first: of the batch's steps
-        """
+    def mix(self, states: Tensor, scores: Tensor, history: Tensor, told: int) -> Tensor:  # noqa: ARG002 - for gates
+        """As `retriever.Steps` says."""
+        with timing.stage("retrieval"):
+            offset = self._mix(states, scores)
+        self._first = False
+        return offset
+
+    def _mix(self, states: Tensor, scores: Tensor) -> Tensor:
+        statistics, first = self._statistics, self._first
         rows, sentences = len(states), len(self._sums)
         queries = self._store.project(states).contiguous()
         if self._cache is None:

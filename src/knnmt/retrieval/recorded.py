@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import astuple
 from typing import Any
 
@@ -23,12 +23,46 @@ from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances
 from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
 from knnmt.retrieval.open_store import Snapshot
 
-_MOST_ROWS = 32  # of a sentence, with a warp for each
-_MOST_NEIGHBOURS = 2048  # of a sentence's rows, as in mix.cu
+_MAX_ROWS = 32  # of a sentence, with a warp for each
+_MAX_NEIGHBOURS = 2048  # of a sentence's rows, as in mix.cu
+
+
+Keep = Callable[[Hashable, Callable[[], Any]], Any]
+"""Gives what was made for a key, and makes it where there is none: `decoding.arena.Arena.kept`."""
+
+
+class RecordedRetrieval:
+    """The retrieval of a batch whose steps are recorded.
+
+    It holds the store as it was when the batch began: what is replayed reads it.
+
+    steps: those of as many sentences as there are, once it has begun
+    """
+
+    def __init__(self, store: Snapshot, config: RetrievalConfig) -> None:
+        self._store = store
+        self._config = config
+        self.steps: RecordedSteps | None = None
+
+    def begin(self, sentences: int, keep: Keep) -> None:
+        """So many sentences, blanks counted, that have retrieved nothing yet."""
+        self.steps = self._of_size(sentences, keep)
+        self.steps.begin()
+
+    def keep(self, rows: Tensor, keep: Keep) -> None:
+        """Sentence i goes on as rows[i] was."""
+        before, self.steps = self.steps, self._of_size(len(rows), keep)
+        if before is not None:
+            self.steps.go_on(before, rows)
+
+    def _of_size(self, sentences: int, keep: Keep) -> RecordedSteps:
+        store, config = self._store, self._config
+        made: RecordedSteps = keep((store.number, config, sentences), lambda: RecordedSteps(store, config, sentences))
+        return made
 
 
 class RecordedSteps:
-    """The retrieval of a number of sentences. It does not keep what it searches: whoever decodes does."""
+    """The retrieval of a number of sentences. It does not keep what it searches: `RecordedRetrieval` does."""
 
     def __init__(self, store: Snapshot, config: RetrievalConfig, sentences: int) -> None:
         self._snapshot = weakref.ref(store)
@@ -71,12 +105,12 @@ class RecordedSteps:
         """
         with timing.stage("interpolation"):
             width, k = scores.shape[1], found[1].shape[1]
-            if self._kernel is not None and width <= _MOST_ROWS and width * k <= _MOST_NEIGHBOURS:
+            if self._kernel is not None and width <= _MAX_ROWS and width * k <= _MAX_NEIGHBOURS:
                 return self._mix_in_one(self._kernel, found, log_probabilities, scores)
             neighbours = self._store.neighbours(*found)
             so_far = self._distances.add(neighbours.distances_sq[:, 0])
             counts = self._store.counts(neighbours.ids, self._config.use_counts)
-            weights, log_lambda = self._combiner(neighbours, counts, so_far)
+            weights, log_lambda = self._combiner.weigh(neighbours, counts, so_far)
             log_p_knn = token_log_probabilities(neighbours.tokens, weights)
             offset = interpolate_(log_probabilities.flatten(0, 1), neighbours.tokens, log_p_knn, log_lambda)
             return scores + offset.view(scores.shape)

@@ -14,7 +14,7 @@ from enum import Enum
 from functools import cache
 from typing import Annotated, Any, Literal, TypedDict, Unpack, get_type_hints
 
-from knnmt.config import MOST_NEIGHBOURS, RetrievalConfig, check
+from knnmt.config import MAX_NEIGHBOURS, RetrievalConfig, check
 
 
 class NotGiven(Enum):
@@ -64,6 +64,8 @@ class Description:
         if self.choices:
             choices = " or ".join(map(repr, self.choices))
             check(value in self.choices, f"{name} must be {choices}, got {value!r}")
+        if isinstance(value, str):  # a name, or of a form that others read
+            return
         bounds = [
             (f"{words} {bound:,}", holds(value, bound))
             for words, bound, holds in (
@@ -88,6 +90,13 @@ def _number_or_yes(text: str) -> bool | int:
     return int(text) if text.isdecimal() else _yes_or_no(text)
 
 
+def _number_or_name(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievalSettings:
     """How a call retrieves. What is not given is as the store's profile says, and else as estimated for it.
@@ -103,7 +112,8 @@ class RetrievalSettings:
     cache_hits: keep hits in the cache too, as the paper's code does
     use_counts: after pruning, let an entry weigh as much as those it stands for
     gate: α; the store's gate (`knnmt train-gate`) predicts λ, and steps where that is at most α are not searched; it
-        brings the k and T that it was trained for; None for no gate
+        brings the k and T that it was trained for; or the name of one's own, "package.module:Name"; None for no gate
+    combiner: the name of one's own, "package.module:Name"
     forms: False gives the model every text as it is, also where the memory holds it with another final mark or other
         capitals
     profile: the name of settings saved with the store, or whole settings; "estimated" passes over what was tuned
@@ -114,7 +124,7 @@ class RetrievalSettings:
     """
 
     k: Annotated[
-        int | None, Description("Neighbours a step.  [default: the store's]", int, least=1, most=MOST_NEIGHBOURS)
+        int | None, Description("Neighbours a step.  [default: the store's]", int, least=1, most=MAX_NEIGHBOURS)
     ] = None
     interpolation_weight: Annotated[
         float | None,
@@ -150,16 +160,22 @@ class RetrievalSettings:
         Description("After pruning, let an entry weigh as much as those it stands for.  [default: use-counts]", bool),
     ] = None
     gate: Annotated[
-        float | NotGiven | None,
+        float | str | NotGiven | None,
         Description(
             "Search only the steps where the store's gate (see knnmt train-gate) predicts a weight of the memory above "
-            "this, and give the memory that weight: 0 searches all, 0.5 some.",
-            float,
+            "this, and give the memory that weight: 0 searches all, 0.5 some. Or a gate of one's own: "
+            "package.module:Name.",
+            str,
             metavar="ALPHA",
             least=0,
             below=1,
+            read=_number_or_name,
         ),
     ] = NOT_GIVEN
+    combiner: Annotated[
+        str | None,
+        Description("Weigh neighbours by a combiner of one's own: package.module:Name.", str, metavar="NAME"),
+    ] = None
     forms: Annotated[
         bool | None,
         Description(
@@ -223,7 +239,8 @@ class RetrievalKeywords(TypedDict, total=False):
     cache_scope: Literal["sentence", "batch"] | None
     cache_hits: bool | None
     use_counts: bool | None
-    gate: float | None
+    gate: float | str | None
+    combiner: str | None
     forms: bool | None
     profile: str | RetrievalConfig | None
     fast: bool | int | None

@@ -9,7 +9,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.tokenizer import Tokenizer
 from knnmt.retrieval.open_store import Snapshot
-from knnmt.retrieval.retriever import Retrieved
+from knnmt.retrieval.plain import Retrieved
 from knnmt.translator.spans import Span, span_in_segment
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, Unpack
 
-from knnmt.compression.pca import Projection
+from knnmt.compression.pca import KeyProjection
 from knnmt.config import OpenStores, RetrievalConfig
 from knnmt.datastore.manifest import Manifest, read_manifest
 from knnmt.datastore.settings import settings_changed
@@ -21,13 +20,16 @@ from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import ModelNotFoundError, SlowSearchWarning
 from knnmt.fitting.calibration import DEFAULT_K, Calibration, calibrate
 from knnmt.fitting.held_out import sample
+from knnmt.fitting.index_choice import memory_of_machine
 from knnmt.fitting.probes import choose_probes
 from knnmt.retrieval.gate import ThresholdGate, TrainedGate, gate_changed
 from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.own_parts import own_combiner, own_gate
 from knnmt.retrieval.profiles import Profiles
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.settings import NOT_GIVEN, NotGiven, RetrievalKeywords, RetrievalSettings, settings_of
+from knnmt.retrieval.step import Gate
 from knnmt.translator.resolution import StoresOwn, named_by, resolve
 
 _RETRIEVALS = 1024  # ways to retrieve that are remembered: texts may each come with settings of their own
@@ -125,10 +127,10 @@ class Memories:
         self._exact = exact
         limits = limits or OpenStores()
         self._most = limits.count
-        self._most_bytes = _memory_of_machine() if limits.size is None else limits.size
+        self._most_bytes = memory_of_machine() if limits.size is None else limits.size
         self._changing = RLock()
         self._open: dict[Path, Memory] = {}
-        self._retrievals: dict[tuple[Path, RetrievalConfig], Retrieval] = {}
+        self._retrievals: dict[tuple[Path, RetrievalConfig, str | None, str | None], Retrieval] = {}
 
     def open(self, datastore: Store) -> Memory:
         """Open a store, or find it open; its settings are those that stand there now."""
@@ -184,8 +186,6 @@ class Memories:
         grown = memory.opened.refresh()
         memory.judged &= not grown
         self._read_settings(memory)
-        if grown and memory.gate is not None:
-            self._take_gate(memory, memory.gate.recounted(memory.opened.store))
         if grown and Calibration.of(path) is None:  # an estimate is as old as the entries it was made from
             memory.calibration = self._calibration(memory.opened)
 
@@ -206,15 +206,22 @@ class Memories:
             if config.fast is None and not memory.judged:
                 memory.judged = True
                 warn_if_slow(memory.opened)
-            path, alpha = memory.opened.store.path, config.gate
-            gate = None
+            opened, alpha = memory.opened, config.gate
+            gate: Gate | None = None
             if alpha is not None:
                 trained = self._gate(memory)
                 config = trained.applied_to(config, named_by(settings))
                 gate = ThresholdGate(trained, alpha)
-            while len(self._retrievals) >= _RETRIEVALS:
-                del self._retrievals[next(iter(self._retrievals))]
-            return self._retrievals.setdefault((path, config), Retrieval(memory.opened, config, gate))
+            names = (settings.gate if isinstance(settings.gate, str) else None, settings.combiner)
+            key = (opened.store.path, config, *names)
+            if key not in self._retrievals:
+                while len(self._retrievals) >= _RETRIEVALS:
+                    del self._retrievals[next(iter(self._retrievals))]
+                of_store = (opened, config, self._engine)
+                gate = gate if names[0] is None else own_gate(names[0], *of_store)
+                combiner = None if names[1] is None else own_combiner(names[1], *of_store)
+                self._retrievals[key] = Retrieval(opened, config, gate, combiner)
+            return self._retrievals[key]
 
     def _gate(self, memory: Memory) -> TrainedGate:
         """The gate of a store, read again if it was trained since."""
@@ -235,18 +242,11 @@ class Memories:
         known = Calibration.of(opened.store.path)
         if known is not None:
             return known
-        if Projection.of(opened.store) is not None:
+        if KeyProjection.of(opened.store) is not None:
             return Calibration.unknown()  # an estimate needs the model's states, which its keys are not any more
         held_out = sample(opened.index.entries, _FEW_SENTENCES)
         estimated = calibrate(held_out, held_out.search(opened.index, DEFAULT_K), self._engine)
         return estimated or Calibration.unknown()
-
-
-def _memory_of_machine() -> int:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not everywhere can that be asked
-        return 1 << 34
 
 
 def warn_if_slow(opened: OpenStore, place: Path | None = None) -> None:

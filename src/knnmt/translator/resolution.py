@@ -67,8 +67,13 @@ def named_by(settings: RetrievalSettings) -> set[str]:
 
 
 def _given(settings: RetrievalSettings) -> dict[str, Any]:
-    """What was given, with the number of candidates, where there is one, as `fast`."""
-    given = settings.given()
+    """What was given of whole settings, with the number of candidates, where there is one, as `fast`.
+
+    Parts of one's own are none: a profile never names code.
+    """
+    given = {name: value for name, value in settings.given().items() if name != "combiner"}
+    if isinstance(given.get("gate"), str):
+        given["gate"] = None
     candidates, fast = given.pop("fast_candidates", None), given.get("fast", True)
     if candidates is None:
         return given

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from knnmt.decoding.hypothesis import Hypothesis
-from knnmt.retrieval.retriever import Retrieved
+from knnmt.retrieval.plain import Retrieved
 
 
 @dataclass(frozen=True, slots=True, eq=False)

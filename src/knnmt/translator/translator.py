@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -153,6 +154,18 @@ class Translator:
         self._settings: RetrievalSettings = self._asked["settings"]
         if datastore is not None:
             self.memories.retrieval(datastore, self._settings)  # what is wrong with them shows at once
+
+    def for_languages(self, source_lang: str | None, target_lang: str | None) -> Translator:
+        """A translator between other languages by the same loaded model, which is not copied.
+
+        It has this one's settings, no default datastore, and opens stores for itself; closing it closes no other.
+        """
+        asked = {**self._asked, "source_lang": source_lang, "target_lang": target_lang, "datastore": None}
+        other = copy(self)
+        other._asked, other._datastore, other.statistics = asked, None, Statistics()
+        other.engine = self.engine.for_languages(source_lang, target_lang)
+        other.memories = Memories(other.engine, asked["exact"], asked["open_stores"])
+        return other
 
     def close(self) -> None:
         """Give back the model and the stores. Calls under way may still end, or be refused as later ones are."""

@@ -1,0 +1,55 @@
+"""Code of one's own, by the name that whoever runs knnmt typed: `package.module:Name`, or one that a package registers.
+
+Importing runs code. So names come from a command line or a call, never from a store, a memory or a checkpoint.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.metadata import entry_points
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from knnmt.errors import SettingError
+
+COMBINERS, GATES, INDEX_KINDS = "knnmt.combiners", "knnmt.gates", "knnmt.index_kinds"
+
+
+def names_code(text: str) -> bool:
+    """Whether a text has the form `package.module:Name`."""
+    module, colon, name = text.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))
+
+
+def named(text: str, group: str, what: str) -> Any:
+    """What a text names: an attribute of a module, or what an installed package registers in `group` under that name.
+
+    Modules are looked for as Python does, and last in the current directory.
+    what: for messages, such as "combiner"
+    """
+    registered = {each.name: each for each in entry_points(group=group)}
+    if text in registered:
+        try:
+            return registered[text].load()
+        except Exception as error:  # whatever the module does when it is imported
+            raise SettingError(f"the {what} {text!r}, {registered[text].value}, cannot be loaded: {error}") from error
+    if not names_code(text):
+        known = f"; installed packages register {', '.join(sorted(registered))}" if registered else ""
+        raise SettingError(f"no {what} is called {text!r}: expected package.module:Name, or a registered name{known}")
+    module, _, name = text.partition(":")
+    here = str(Path.cwd())
+    sys.path.append(here)  # last, and for this import only: nothing in the directory stands in for what is installed
+    try:
+        return attrgetter(name)(importlib.import_module(module))
+    except ModuleNotFoundError as error:
+        raise SettingError(
+            f"{what} {text!r}: there is no module {error.name!r}, neither installed nor in {here}"
+        ) from error
+    except AttributeError as error:
+        raise SettingError(f"{what} {text!r}: {error}") from error
+    except Exception as error:  # whatever the module does when it is imported
+        raise SettingError(f"{what} {text!r} cannot be loaded: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(here)

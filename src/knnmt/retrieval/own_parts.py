@@ -1,0 +1,37 @@
+"""Gates and combiners of one's own, made by the names that a call gives (`knnmt.extensions`).
+
+What is named is called with the open store, the settings and the engine, and gives the gate or the combiner.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from knnmt.config import RetrievalConfig, check
+from knnmt.engine.base import Engine
+from knnmt.extensions import COMBINERS, GATES, named
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.step import Combiner, Gate, takes, with_step_combiner, with_step_gate
+
+
+def own_gate(name: str, store: OpenStore, config: RetrievalConfig, engine: Engine[Any]) -> Gate:
+    """The gate of that name for a store."""
+    part: Gate = _made(name, GATES, "gate", store, config, engine)
+    with_step_gate(part)  # what cannot be called is refused before the first step
+    return part
+
+
+def own_combiner(name: str, store: OpenStore, config: RetrievalConfig, engine: Engine[Any]) -> Combiner:
+    """The combiner of that name for a store."""
+    part: Combiner = _made(name, COMBINERS, "combiner", store, config, engine)
+    with_step_combiner(part)
+    return part
+
+
+def _made(name: str, group: str, what: str, *given: Any) -> Any:
+    make = named(name, group, what)
+    sound = callable(make) and takes(make, len(given))
+    check(sound, f"{what} {name!r}: expected a class or a function that is called with (store, config, engine)")
+    part = make(*given)
+    check(callable(part), f"{what} {name!r}: made {type(part).__name__}, which is nothing that can be called")
+    return part

@@ -1,0 +1,166 @@
+"""What is known of a step, and who may look at it: gates before the search, combiners after it."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from knnmt.config import RetrievalConfig, check
+from knnmt.retrieval.neighbours import Neighbours
+from knnmt.retrieval.open_store import Snapshot
+
+UNSIGNED = "unsigned"
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceSoFar:
+    """What the steps of a row's sentence have in common, (rows,) each.
+
+    distance: the mean Euclidean distance to the nearest entry
+    steps: how many there were
+    """
+
+    distance: Tensor
+    steps: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """The rows of one step that ask one store. Nothing is computed before it is asked for.
+
+    It is of use during the call that it is handed to: afterwards the search goes on in the same memory.
+
+    store: as it is searched in this batch; config: how
+    states: (rows, dim), the decoder's, as the model gives them
+    queries: (rows, d), the same as the store's keys were made from them
+    sentence: of all steps so far; a combiner's counts the present one, a gate's cannot
+    all_log_probabilities, all_history: of every row of the batch; rows: which of them are these, None for all
+    told: how many tokens were forced first
+    """
+
+    store: Snapshot
+    config: RetrievalConfig
+    states: Tensor
+    queries: Tensor
+    sentence: SentenceSoFar
+    all_log_probabilities: Tensor
+    all_history: Tensor
+    rows: Tensor | None = None
+    told: int = 0
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    @property
+    def log_probabilities(self) -> Tensor:
+        """(rows, vocabulary), the model's own."""
+        return self.all_log_probabilities if self.rows is None else self.all_log_probabilities[self.rows]
+
+    @property
+    def history(self) -> Tensor:
+        """(rows, generated), the target tokens so far.
+
+        Without what was forced first, if no target of the store begins so: the code of a language.
+        """
+        history = self.all_history if self.rows is None else self.all_history[self.rows]
+        store = self.store.store
+        if not self.told or not store.segments:
+            return history
+        begins = store.segments[0].target_tokens(0)[: self.told].tolist()
+        return history if begins == history[0, : self.told].tolist() else history[:, self.told :]
+
+    def counts(self, neighbours: Neighbours) -> Tensor | None:
+        """(rows, k), how many entries each neighbour stands for after merging; None where each is for itself."""
+        return self.store.counts(neighbours.ids, self.config.use_counts)
+
+    def keys(self, neighbours: Neighbours) -> Tensor:
+        """(rows, k, d) float32, to be compared with `queries`; zeros where there is no neighbour."""
+        ids = neighbours.ids.flatten().cpu()
+        there = (ids >= 0).nonzero()[:, 0]
+        entries = self.store.index.entries
+        keys = torch.zeros((len(ids), entries.dim))
+        keys[there] = torch.from_numpy(entries.keys_of(ids[there].numpy())).float()
+        return keys.view(*neighbours.ids.shape, -1).to(neighbours.ids.device)
+
+
+class Gate(Protocol):
+    """Looks at a step before the search.
+
+    One that results are published of, or kept of, is `Signed`, too.
+    """
+
+    def __call__(self, step: Step, /) -> tuple[Tensor, Tensor | None]:
+        """(rows,) bool, which rows are searched, and their log λ (rows,), or None to leave λ to the combiner.
+
+        The other rows keep the model's own distribution.
+        """
+
+
+class Combiner(Protocol):
+    """Looks at the neighbours after the search.
+
+    One that results are published of, or kept of, is `Signed`, too.
+    """
+
+    def __call__(self, step: Step, neighbours: Neighbours, /) -> tuple[Tensor, Tensor]:
+        """Log-weights (rows, k) whose exponentials sum to 1, and log λ (rows,); -inf for rows without neighbours."""
+
+
+@runtime_checkable
+class Signed(Protocol):
+    """A gate or a combiner that can say what it is."""
+
+    def signature(self) -> str:
+        """What a published score must say of it: two that give other results say something else.
+
+        It is short, without spaces and "|", such as "mine/3f2a9c01" with a digest of its weights.
+        """
+
+
+# As gates and combiners were called before there was `Step` -----------------------------------------------------------
+
+
+def with_step_gate(gate: Any) -> Gate:
+    """A gate; one that takes representations, log-probabilities and history is warned of, and given them."""
+    if not _is_older(gate, "gate", "step", 1):
+        found: Gate = gate
+        return found
+    return lambda step: gate(step.states, step.log_probabilities, step.history)
+
+
+def with_step_combiner(combiner: Any) -> Combiner:
+    """A combiner; one that takes neighbours, counts and the sentence so far is warned of, and given them."""
+    if not _is_older(combiner, "combiner", "step, neighbours", 2):
+        found: Combiner = combiner
+        return found
+    return lambda step, neighbours: combiner(neighbours, step.counts(neighbours), step.sentence)
+
+
+def _is_older(part: Callable[..., Any], name: str, arguments: str, count: int) -> bool:
+    """Whether it takes three arguments, and not as many as it is to take now."""
+    if takes(part, count):
+        return False
+    check(takes(part, 3), f"a {name} is called with ({arguments}), which this one does not take: {part!r}")
+    warnings.warn(
+        f"a {name} that takes three arguments: it is now called with ({arguments}), see docs/contributing.md",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return True
+
+
+def takes(part: Callable[..., Any], count: int) -> bool:
+    """Whether something can be called with so many arguments."""
+    try:
+        inspect.signature(part).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:  # what is written in C does not always say
+        return True
+    return True

@@ -1,0 +1,161 @@
+"""Gates and combiners of one's own, named as a command line names them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datastore_pairs import some_pairs
+
+from knnmt import Translator
+from knnmt.datastore.store import Datastore
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.errors import KnnmtError, SettingError
+from knnmt.evaluation.systems import parse_system
+from knnmt.retrieval.compiled import CompiledSteps
+from knnmt.retrieval.profiles import Profile, write_profiles
+from knnmt.retrieval.retriever import BatchRetrieval
+from knnmt.retrieval.settings import RetrievalSettings
+
+pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
+MODULE = "own_parts_of_a_test"
+CODE = """
+import torch
+from knnmt.retrieval.combiner import DistanceCombiner
+
+class Usual:
+    def __init__(self, store, config, engine):
+        self.combiner = DistanceCombiner(config, store.same_distance)
+        self.vocabulary = engine.vocabulary_size
+
+    def signature(self):
+        return "usual/1"
+
+    def __call__(self, step, neighbours):
+        assert step.log_probabilities.shape == (len(step), self.vocabulary)
+        return self.combiner(step, neighbours)
+
+class Never:
+    def __init__(self, store, config, engine): ...
+
+    def signature(self):
+        return "never/2"
+
+    def __call__(self, step):
+        return torch.zeros(len(step), dtype=torch.bool), None
+
+def made(store, config, engine):
+    return lambda step: (torch.ones(len(step), dtype=torch.bool), None)
+
+class Odd:
+    def __init__(self, store, config): ...
+
+def nothing(store, config, engine):
+    return 7
+
+def wrong(store, config, engine):
+    return lambda: None
+"""
+
+
+@pytest.fixture(autouse=True)
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    Path(f"{MODULE}.py").write_text(CODE, encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Datastore:
+    return Datastore.build(tmp_path_factory.mktemp("stores") / "s", some_pairs(20), tiny)
+
+
+@pytest.fixture
+def translator(tiny_checkpoint: Path) -> Translator:
+    return Translator(tiny_checkpoint, device="cpu")
+
+
+def test_a_named_combiner_and_gate_are_used(translator: Translator, store: Datastore) -> None:
+    texts = [pair.source for pair in some_pairs(4)]
+
+    def found(**settings: Any) -> list[str]:
+        return [each.text for each in translator.translate(texts, datastore=store, max_tokens=9, **settings)]
+
+    usual, alone = found(), [each.text for each in translator.translate(texts, datastore=None, max_tokens=9)]
+    assert usual != alone
+    assert found(combiner=f"{MODULE}:Usual") == usual
+    assert found(gate=f"{MODULE}:Never") == alone
+    assert found(gate=f"{MODULE}:made", combiner=f"{MODULE}:Usual") == usual
+
+
+def test_signatures_name_them_and_they_are_made_once(translator: Translator, store: Datastore) -> None:
+    settings = RetrievalSettings(combiner=f"{MODULE}:Usual", gate=f"{MODULE}:Never")
+    retrieval = translator.memories.retrieval(store, settings)
+    assert retrieval.signature().endswith("|gated:never/2|combiner:usual/1")
+    assert retrieval.signed
+    assert translator.memories.retrieval(store, settings) is retrieval
+    plain = translator.memories.retrieval(store)
+    assert plain is not retrieval
+    assert plain.config == retrieval.config
+    assert isinstance(BatchRetrieval([plain]).way, CompiledSteps)
+    unsigned = translator.memories.retrieval(store, RetrievalSettings(gate=f"{MODULE}:made"))
+    assert unsigned.signature().endswith("|gated:unsigned")
+    assert not unsigned.signed
+
+
+def test_the_text_of_a_system_names_them(store: Datastore) -> None:
+    system = parse_system(f"own={store.path},combiner={MODULE}:Usual,gate={MODULE}:Never,k=3")
+    assert system.settings == RetrievalSettings(combiner=f"{MODULE}:Usual", gate=f"{MODULE}:Never", k=3)
+    assert parse_system(f"own={store.path},gate=0.5").settings == RetrievalSettings(gate=0.5)
+
+
+@pytest.mark.parametrize(
+    ("setting", "name", "problem"),
+    [
+        ("combiner", "Odd", r"a function that is called with \(store, config, engine\)"),
+        ("combiner", "nothing", "made int, which is nothing that can be called"),
+        ("combiner", "wrong", r"a combiner is called with \(step, neighbours\)"),
+        ("gate", "wrong", r"a gate is called with \(step\)"),
+        ("gate", "Gone", "has no attribute 'Gone'"),
+        ("gate", "torch", r"a function that is called with \(store, config, engine\)"),
+    ],
+)
+def test_what_is_none_is_refused(
+    translator: Translator, store: Datastore, setting: str, name: str, problem: str
+) -> None:
+    settings = RetrievalSettings(**{setting: f"{MODULE}:{name}"})  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match=problem):
+        translator.memories.retrieval(store, settings)
+
+
+def test_numbers_stay_thresholds() -> None:
+    for wrong in (1.0, -0.1, float("nan")):
+        with pytest.raises(SettingError, match="gate must be at least 0 and below 1"):
+            RetrievalSettings(gate=wrong)
+
+
+@pytest.mark.parametrize("name", ["combiner", "gate"])
+def test_a_profile_names_no_code(translator: Translator, store: Datastore, tmp_path: Path, name: str) -> None:
+    config = translator.memories.retrieval(store).config
+    copy = Datastore.build(tmp_path / "copy", some_pairs(5), translator.engine)
+    write_profiles(copy.path, {"knn": Profile(config, "likelihood", 9, None)}, "knn")
+    (path,) = [each for each in copy.path.rglob("*.json") if '"likelihood"' in each.read_text(encoding="utf-8")]
+    content = json.loads(path.read_text(encoding="utf-8"))
+    del content["checksum"]
+    before = json.dumps(content)
+
+    def put(part: object) -> None:
+        for value in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+            put(value)
+        if isinstance(part, dict) and "temperature" in part:
+            part[name] = f"{MODULE}:Never"
+
+    put(content)
+    assert json.dumps(content) != before
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(KnnmtError, match=name):
+        translator.translate("Satz 3", datastore=copy, max_tokens=5)
+    assert MODULE not in sys.modules
