@@ -265,7 +265,8 @@ def test_search_records_on_a_gpu_what_can_be_recorded(
     def taken(
         engine: Any, decoding: DecodingConfig, retrieval: Retrieval | None = None, record: bool = False
     ) -> object:
-        return search(engine, [[5, 0]], decoding, retrieval and BatchRetrieval([retrieval], record=record))
+        batch = None if retrieval is None else BatchRetrieval([retrieval], record=record)
+        return search(engine, [[5, 0]], decoding, batch)
 
     assert taken(on_gpu, config) == taken(on_gpu, config, plain) == "recorded_search"
     assert taken(on_gpu, replace(config, beam=1), plain) == "recorded_search"
