@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -151,3 +152,9 @@ def test_a_misspelt_keyword_is_refused() -> None:
         settings_of(None, temprature=3.0)  # type: ignore[call-arg]
     with pytest.raises(SettingError, match=r"no setting 'temprature'; there are exact, k, lambda, .*fast-candidates"):
         parse_system("it.store,temprature=3")
+
+
+def test_the_documentation_names_every_option() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "retrieval.md").read_text(encoding="utf-8")
+    table = page.partition("## Settings")[2].partition("\n## ")[0]
+    assert [option for option in spelled() if f"--{option}" not in table and f"--no-{option}" not in table] == []
