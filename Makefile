@@ -11,7 +11,7 @@ demo: $(VENV)/.ready  ## adapt to real message catalogs; translate strings held 
 	$(RUN) examples/demo.py
 
 test: check  ## lint, formatting, types and all tests that take seconds, two at a time with a thread each
-	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist worksteal
 
 test-cuda: $(VENV)/.ready-dev  ## all that needs a GPU; where everything is installed already: python -m pytest -m cuda
 	$(RUN) -m pytest -m cuda
@@ -35,10 +35,11 @@ bench: $(VENV)/.ready-bench  ## decoding and building speed beside transformers,
 	$(RUN) benchmarks/decoding.py
 	$(RUN) benchmarks/building.py
 
-bench-retrieval: $(VENV)/.ready-bench  ## kNN-MT: every kind of index, speed and quality of every combination
+bench-retrieval: $(VENV)/.ready-bench  ## kNN-MT: every kind of index; speed and quality of every combination, with a report
 	$(RUN) benchmarks/stores.py .bench
 	$(RUN) benchmarks/search.py .bench/full
-	$(RUN) benchmarks/retrieval.py .bench
+	$(RUN) -m knnmt reproduce --data $${KNNMT_DATA:-../shared}/data -o .bench/reproduced --domains it --train-pairs 75000 \
+		--sentences 200 --brief
 
 clean:
 	rm -rf $(VENV) .bench .demo .fuzz .mypy_cache .pytest_cache .ruff_cache dist

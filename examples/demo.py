@@ -10,19 +10,14 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from knnmt import SegmentPair, Translation, Translator
-from knnmt.corpus.filters import FilterConfig, filter_pairs
-from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
+import knnmt
+from knnmt import FilterConfig, SegmentPair, Translation, Translator
 from knnmt.corpus.splitting import divide, position
 from knnmt.corpus.visible import visible
 from knnmt.datastore.overlap import unseen
-from knnmt.evaluation.adapting import adapt
-from knnmt.evaluation.holding_out import plan
-from knnmt.evaluation.scoring import compare
 from knnmt.translator.explanation import marked
 from knnmt.translator.wording import because, percent, piece_name
 
@@ -50,8 +45,7 @@ def fetch_catalogs(place: Path) -> list[Path]:
 
 def read(files: list[Path], folder: Path) -> list[SegmentPair]:
     """Pairs from German to English, each once, with origins below `folder`."""
-    read_pairs = read_memories(files, ReadingConfig("de", "en"), ReadingReport())
-    pairs = filter_pairs(read_pairs, FilterConfig(duplicates=False), Counter())
+    pairs = knnmt.read_memories(files, filters=FilterConfig(duplicates=False))
     return [replace(pair, origin=pair.origin.removeprefix(f"{folder}{os.sep}")) for pair in pairs]
 
 
@@ -92,26 +86,24 @@ def main() -> None:
     print(f"Adapting to the other {len(memory):,}, as `knnmt adapt` does:")
     shutil.rmtree(store, ignore_errors=True)
     translator = Translator()
-    made = adapt(store, plan(lambda: memory), translator, sample=0, tell=lambda line: print(f"  {line}"))
+    made = knnmt.adapt(memory, store, sample=0, model=translator, tell=lambda line: print(f"  {line}"))
 
     test = sorted(unseen(made.store, held_out), key=lambda pair: position(pair.source))
     known = len(held_out) - len(test)
     print(
         f"\nTranslating {len(test):,} of those kept. {known:,} are not scored: the memory holds their source or target."
     )
-    sources, references = [pair.source for pair in test], [pair.target for pair in test]
-    alone = translator.translate(sources)
-    adapted = translator.translate(sources, datastore=store)
-    scores = compare([[each.text for each in system] for system in (alone, adapted)], references)
-    for name, score in zip(("the model alone", "with the memory"), scores, strict=True):
-        bleu, chrf = score.bleu, score.chrf
+    alone, adapted = knnmt.evaluate(test, store, model=translator).systems
+    for name, system in (("the model alone", alone), ("with the memory", adapted)):
+        bleu, chrf = system.scores.bleu, system.scores.chrf
         print(f"  {name}   BLEU {bleu.value:.1f} ± {bleu.interval:.1f}   chrF {chrf.value:.1f} ± {chrf.interval:.1f}")
 
-    different = [each for each in zip(test, alone, adapted, strict=True) if each[1].text != each[2].text]
+    translations = zip(test, alone.run.hypotheses, adapted.run.hypotheses, strict=True)
+    different = [each for each in translations if each[1] != each[2]]
     print(f"\n{len(different):,} translations are different. The first {SHOWN} of them, by the hash:")
     for pair, before, after in different[:SHOWN]:
         print(f"  {short(pair.source)}")
-        for name, text in {"alone": before.text, "adapted": after.text, "reference": pair.target}.items():
+        for name, text in {"alone": before, "adapted": after, "reference": pair.target}.items():
             print(f"    {name:<10} {short(text)}")
     shown = [pair.source for pair, _, _ in different[:SHOWN]]
     show_evidence(translator.translate(shown, datastore=store, evidence=True))

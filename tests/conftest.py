@@ -5,33 +5,91 @@ from __future__ import annotations
 import json
 import lzma
 import os
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 
+import warm
+from knnmt.engine.base import Engine
 from knnmt.engine.loading import load_engine
+from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.engine.transformer import TransformerEngine
 
 ROOT = Path(__file__).parent.parent
 MakeCheckpoint = Callable[..., Path]
+hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one is no failure
+hypothesis.settings.load_profile("any machine")
+_NEEDING_A_GPU = pytest.StashKey[int]()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `cuda` are skipped by name where there is no GPU."""
-    if not torch.cuda.is_available():
-        for item in items:
-            if item.get_closest_marker("cuda"):
-                item.add_marker(pytest.mark.skip(reason="needs CUDA"))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests marked `cuda` are left out where there is no GPU, and counted; `-m cuda` skips them by name."""
+    if torch.cuda.is_available():
+        return
+    needing = [item for item in items if item.get_closest_marker("cuda")]
+    if config.option.markexpr == "cuda":
+        for item in needing:
+            item.add_marker(pytest.mark.skip(reason="needs CUDA"))
+        return
+    config.hook.pytest_deselected(items=needing)
+    items[:] = [item for item in items if item not in set(needing)]
+    config.stash[_NEEDING_A_GPU] = len(needing)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):  # in a process that pytest-xdist started, which prints nothing
+        session.config.workeroutput["needing a GPU"] = session.config.stash.get(_NEEDING_A_GPU, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[_NEEDING_A_GPU] = getattr(node, "workeroutput", {}).get("needing a GPU", 0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if left_out := config.stash.get(_NEEDING_A_GPU, 0):
+        terminalreporter.write_line(
+            f"{left_out} tests need a GPU and were left out: `make test-cuda` where there is one"
+        )
 
 
 @pytest.fixture(scope="session")
 def engine() -> TransformerEngine:
     """The shipped model."""
     return own_engine("de-en")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def load_the_shipped_model_once() -> Iterator[None]:
+    """Loading takes half a second, and hundreds of tests ask for the same: they share it. Nothing changes an engine."""
+    engines: dict[object, Engine[Any]] = {}
+
+    def shared(model: str | Path = DEFAULT_MODEL, *given: Any) -> Engine[Any]:
+        if model != DEFAULT_MODEL:
+            return load_engine(model, *given)
+        asked = tuple(map(str, given))
+        if asked not in engines:
+            engines[asked] = load_engine(model, *given)
+        return engines[asked]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("knnmt.engine.loading.load_engine", shared)  # of the command line
+        patched.setattr("knnmt.translator.translator.load_engine", shared)
+        yield
+
+
+@pytest.fixture
+def warm_systems(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes whose speed is measured need not import PyTorch first."""
+    started = SimpleNamespace(Popen=warm.Popen, PIPE=subprocess.PIPE)
+    monkeypatch.setattr("knnmt.evaluation.bench.process.subprocess", started)
 
 
 @pytest.fixture(scope="session")

@@ -96,7 +96,7 @@ class Command:
 
     def _adapt(self, store: Path) -> None:
         with suppress(DatastoreExistsError):
-            adapting.adapt(store, plan(lambda: some_pairs(420)), self._translator, sample=1)
+            adapting.adapt(plan(lambda: some_pairs(420)), store, model=self._translator, sample=1)
 
     def _tune(self, store: Path) -> None:
         text = self._place / "development.tsv"
@@ -217,7 +217,6 @@ def main(name: str, checkpoint: str, place: str, kills: str, seed: str) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     slices.SLICE_ENTRIES = 400  # several slices of few pairs
-    setattr(adapting, "CACHE_PAIRS", 1)  # noqa: B010
     tuning.CACHE_PAIRS = 1  # a random model ends no sentence early
     command = Command(name, Path(checkpoint), Path(place))
     started = time.monotonic()

@@ -11,18 +11,11 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
+from light_core import FOUR_PACKAGES
 
-LIGHT_CORE = """
-import sys
-allowed = {"torch", "numpy", "safetensors", "tokenizers", "torchgen", "knnmt",
-           # what torch itself brings
-           "typing_extensions", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "filelock"}
-class Block:
-    def find_spec(self, name, path=None, target=None):
-        top = name.partition(".")[0]
-        if top not in allowed and top not in sys.stdlib_module_names and not top.startswith("_"):
-            raise ModuleNotFoundError(f"blocked: {name}", name=name)
-sys.meta_path.insert(0, Block())
+LIGHT_CORE = (
+    FOUR_PACKAGES
+    + """
 import knnmt
 print(knnmt.__file__)
 print(knnmt.Translator(device="cpu").translate("Guten Morgen!").text)
@@ -32,7 +25,7 @@ from knnmt.compression.pruning import prune
 from knnmt.index.store_index import StoreIndex
 reduced, _ = reduce(knnmt.Datastore.open(sys.argv[1]), Path(sys.argv[2]) / "reduced", 8)
 print(prune(reduced, Path(sys.argv[2]) / "pruned", StoreIndex(reduced).search).manifest.transforms)
-from knnmt.evaluation.tuning import beam_states
+from knnmt.evaluation.tuning_by_search import beam_states
 from knnmt.fitting.development import develop
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.fitting.tuning import tune
@@ -42,11 +35,12 @@ opened = OpenStore(knnmt.Datastore.build(Path(sys.argv[2]) / "own", pairs[:4], t
 config = tune(develop(translator.engine, opened, pairs[4:]).positions()).fading.fading
 print(beam_states(translator, opened, config, ["Das ist Satz 9."]).states.shape[1])
 from knnmt.fitting.gate_training import GateConfig, gate_text, train_gate
-texts = [gate_text(translator.engine, opened, some, config, None, ("confidence",)) for some in (pairs[4:5], pairs[5:])]
-train_gate(opened, *texts, config, None, GateConfig(epochs=1)).gate.write(opened.store.path)
+texts = [gate_text(translator.engine, opened, some, config, ("confidence",)) for some in (pairs[4:5], pairs[5:])]
+train_gate(opened, *texts, config, GateConfig(epochs=1)).gate.write(opened.store.path)
 gated = knnmt.retrieval.settings.RetrievalSettings(gate=0.5)
 print(translator.memories.retrieval(opened.store, gated).config.signature())
 """
+)
 
 
 def clean_environment(**extra: str) -> dict[str, str]:
@@ -70,18 +64,26 @@ def test_the_sources_alone_translate_reduce_prune_tune_and_train_with_four_packa
     assert signature.endswith("|gate:0.5")
 
 
-def test_a_wheel_installs_in_an_empty_environment_and_translates(tmp_path: Path) -> None:
-    place = tmp_path / "a b"
-    pip = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
-    environment = clean_environment()
+PIP = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
 
-    def run(*command: str | Path) -> str:
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=tmp_path, env=environment)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
-    run(sys.executable, *pip, "wheel", "--no-deps", "--wheel-dir", place, ROOT)
+def done_in(place: Path, *command: str | Path, **extra: str) -> str:
+    environment = clean_environment(**extra)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=place, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("a b")
+    done_in(place, sys.executable, *PIP, "wheel", "--no-deps", "--wheel-dir", place, ROOT)
     (wheel,) = place.glob("knnmt-*.whl")
+    return wheel
+
+
+def test_a_wheel_holds_what_it_needs_and_translates(wheel: Path, tmp_path: Path) -> None:
+    """Beside the packages of this environment; `make soak` installs it in an empty one."""
     held = set(zipfile.ZipFile(wheel).namelist())
     assert {"knnmt/models/de-en/model.safetensors", "knnmt/models/de-en/README.md", "knnmt/py.typed"} <= held
     assert {"knnmt/translator/page.css", "knnmt/translator/page.js"} <= held
@@ -90,12 +92,22 @@ def test_a_wheel_installs_in_an_empty_environment_and_translates(tmp_path: Path)
     assert {"knnmt/native/gpu/mix.cu", "knnmt/native/gpu/select.cu"} <= held
     assert wheel.stem.endswith("-none-any") != any(name.endswith(".so") for name in held)
 
-    run(sys.executable, "-m", "venv", place / "venv")
-    python = place / "venv" / "bin" / "python"
-    run(python, *pip, "install", "--constraint", ROOT / "constraints.txt", wheel)
-    assert run(place / "venv" / "bin" / "knnmt", "--version").startswith("knnmt ")
+    place = tmp_path / "a b"
+    done_in(tmp_path, sys.executable, *PIP, "install", "--no-deps", "--no-compile", "--target", place, wheel)
+    where = "import knnmt; print(knnmt.__file__); print(knnmt.Translator(device='cpu').translate('Guten Morgen!').text)"
+    said = done_in(tmp_path, sys.executable, "-c", where, PYTHONPATH=str(place))
+    assert said.splitlines() == [str(place / "knnmt" / "__init__.py"), "Good morning!"]
+    assert done_in(tmp_path, place / "bin" / "knnmt", "--version", PYTHONPATH=str(place)).startswith("knnmt ")
+
+
+@pytest.mark.soak
+def test_a_wheel_installs_in_an_empty_environment_and_translates(wheel: Path, tmp_path: Path) -> None:
+    place = tmp_path / "a b"
+    done_in(tmp_path, sys.executable, "-m", "venv", place)
+    done_in(tmp_path, place / "bin" / "python", *PIP, "install", "--constraint", ROOT / "constraints.txt", wheel)
+    assert done_in(tmp_path, place / "bin" / "knnmt", "--version").startswith("knnmt ")
     (tmp_path / "in.txt").write_text("Guten Morgen!\n", encoding="utf-8")
-    assert run(place / "venv" / "bin" / "knnmt", "translate", "in.txt") == "Good morning!\n"
+    assert done_in(tmp_path, place / "bin" / "knnmt", "translate", "in.txt") == "Good morning!\n"
 
 
 @pytest.mark.soak

@@ -1,22 +1,31 @@
 from __future__ import annotations
 
-import time
+import pytest
 
 from knnmt import timing
 
 
-def test_stages_are_counted_only_while_recorded_and_never_twice() -> None:
+class Clock:
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+def test_stages_are_counted_only_while_recorded_and_never_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(timing, "time", clock)
     with timing.stage("outside"):
-        pass
+        clock.now += 5
     with timing.record() as timings:
         for _ in range(2):
             with timing.stage("outer"):
-                time.sleep(0.01)
+                clock.now += 1
                 with timing.stage("inner"):
-                    time.sleep(0.03)
+                    clock.now += 3
+        clock.now += 0.5
     assert timings.entries == {"inner": 2, "outer": 2}
-    assert timings.seconds["inner"] >= 0.06
-    assert 0.02 <= timings.seconds["outer"] < timings.seconds["inner"]
-    assert sum(timings.seconds.values()) <= timings.total_seconds
+    assert timings.seconds == {"inner": 6, "outer": 2}
+    assert timings.total_seconds == 8.5
     names = [line.split("  ")[0] for line in timings.table().splitlines()]
     assert names == ["inner", "outer", "the rest", "total"]

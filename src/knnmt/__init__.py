@@ -1,7 +1,8 @@
 """knnmt: nearest-neighbour machine translation.
 
-from knnmt import Translator
-print(Translator().translate("Guten Morgen!").text)
+import knnmt
+print(knnmt.adapt("memory.tmx", "own.store"))
+print(knnmt.Translator(datastore="own.store").translate("Guten Morgen!").text)
 
 Names are loaded when first used, so that `import knnmt` costs nothing.
 """
@@ -15,12 +16,24 @@ from knnmt.threads import TORCH_SPINS, loading
 from knnmt.version import __version__
 
 if TYPE_CHECKING:
-    from knnmt.config import DecodingConfig, OpenStores
+    from knnmt.config import DecodingConfig, OpenStores, RetrievalConfig
+    from knnmt.corpus.filters import FilterConfig
+    from knnmt.corpus.options import ReadingConfig
     from knnmt.corpus.pairs import SegmentPair
+    from knnmt.corpus.reading import read_memories
+    from knnmt.corpus.report import ReadingReport
+    from knnmt.datastore.building import BuildConfig
     from knnmt.errors import KnnmtError, KnnmtWarning
-    from knnmt.fitting.ready_store import Datastore
+    from knnmt.evaluation.adapting import Adapted, adapt
+    from knnmt.evaluation.evaluating import evaluate
+    from knnmt.evaluation.reports import Report
+    from knnmt.evaluation.running import RunSettings
+    from knnmt.evaluation.tuning import TuningResult, tune
+    from knnmt.fitting.ready_store import Built, Datastore, build
+    from knnmt.fitting.tuning_config import TuningConfig
     from knnmt.huggingface.processor import KNNLogitsProcessor
     from knnmt.retrieval.matches import Match
+    from knnmt.retrieval.settings import RetrievalSettings
     from knnmt.translator.evidence import Evidence
     from knnmt.translator.explanation import Explanation, explain
     from knnmt.translator.memories import Request
@@ -29,42 +42,76 @@ if TYPE_CHECKING:
     from knnmt.translator.translator import Translator
 
 _HOMES = {
+    "Adapted": "knnmt.evaluation.adapting",
+    "BuildConfig": "knnmt.datastore.building",
+    "Built": "knnmt.fitting.ready_store",
     "Datastore": "knnmt.fitting.ready_store",
     "DecodingConfig": "knnmt.config",
     "Evidence": "knnmt.translator.evidence",
     "Explanation": "knnmt.translator.explanation",
+    "FilterConfig": "knnmt.corpus.filters",
     "KNNLogitsProcessor": "knnmt.huggingface.processor",
     "KnnmtError": "knnmt.errors",
     "KnnmtWarning": "knnmt.errors",
     "Match": "knnmt.retrieval.matches",
     "OpenStores": "knnmt.config",
+    "ReadingConfig": "knnmt.corpus.options",
+    "ReadingReport": "knnmt.corpus.report",
+    "Report": "knnmt.evaluation.reports",
     "Request": "knnmt.translator.memories",
+    "RetrievalConfig": "knnmt.config",
+    "RetrievalSettings": "knnmt.retrieval.settings",
+    "RunSettings": "knnmt.evaluation.running",
     "SegmentPair": "knnmt.corpus.pairs",
     "Token": "knnmt.translator.translation",
     "Translation": "knnmt.translator.translation",
     "Translator": "knnmt.translator.translator",
+    "TuningConfig": "knnmt.fitting.tuning_config",
+    "TuningResult": "knnmt.evaluation.tuning",
+    "adapt": "knnmt.evaluation.adapting",
+    "build": "knnmt.fitting.ready_store",
+    "evaluate": "knnmt.evaluation.evaluating",
     "explain": "knnmt.translator.explanation",
     "explanation_page": "knnmt.translator.page",
+    "read_memories": "knnmt.corpus.reading",
+    "tune": "knnmt.evaluation.tuning",
 }
 
 __all__ = [
+    "Adapted",
+    "BuildConfig",
+    "Built",
     "Datastore",
     "DecodingConfig",
     "Evidence",
     "Explanation",
+    "FilterConfig",
     "KNNLogitsProcessor",
     "KnnmtError",
     "KnnmtWarning",
     "Match",
     "OpenStores",
+    "ReadingConfig",
+    "ReadingReport",
+    "Report",
     "Request",
+    "RetrievalConfig",
+    "RetrievalSettings",
+    "RunSettings",
     "SegmentPair",
     "Token",
     "Translation",
     "Translator",
+    "TuningConfig",
+    "TuningResult",
     "__version__",
+    "adapt",
+    "build",
+    "evaluate",
     "explain",
     "explanation_page",
+    "read_memories",
+    "tune",
 ]
 
 

@@ -7,8 +7,8 @@ from typing import Literal
 
 from knnmt.errors import SettingError
 
-MOST_NEIGHBOURS = 4096  # of a step: each is compared with every other
-_MOST = (1 << 31) - 1  # of anything that is counted
+MAX_NEIGHBOURS = 4096  # of a step: each is compared with every other
+_MAX_COUNT = (1 << 31) - 1  # of anything that is counted
 
 
 def check(condition: bool, message: str) -> None:
@@ -117,7 +117,7 @@ class CacheConfig:
         sound = 0 <= self.threshold < float("inf")
         check(sound, f"the cache's threshold must be a number of at least 0, got {self.threshold}")
         check(self.scope in ("sentence", "batch"), f"cache scope must be 'sentence' or 'batch', got {self.scope!r}")
-        check(1 <= self.capacity <= _MOST, f"the cache's capacity must be at least 1, got {self.capacity}")
+        check(1 <= self.capacity <= _MAX_COUNT, f"the cache's capacity must be at least 1, got {self.capacity}")
 
     def signature(self) -> str:
         """What a published score must say of the cache."""
@@ -162,7 +162,7 @@ class FastConfig:
     any_token: bool = False
 
     def __post_init__(self) -> None:
-        sound = 1 <= self.candidates <= _MOST
+        sound = 1 <= self.candidates <= _MAX_COUNT
         check(sound, f"fast must be at least 1 occurrence of each token, got {self.candidates}")
 
     def signature(self) -> str:
@@ -197,7 +197,7 @@ class RetrievalConfig:
 
     def __post_init__(self) -> None:
         check(self.k >= 1, f"k must be at least 1, got {self.k}")
-        check(self.k <= MOST_NEIGHBOURS, f"k must be at most {MOST_NEIGHBOURS:,}, got {self.k}")
+        check(self.k <= MAX_NEIGHBOURS, f"k must be at most {MAX_NEIGHBOURS:,}, got {self.k}")
         weight = self.interpolation_weight
         check(0 <= weight < 1, f"interpolation_weight must be at least 0 and below 1, got {weight}")
         check(0 < self.temperature < float("inf"), f"temperature must be above 0, got {self.temperature}")

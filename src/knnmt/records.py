@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from knnmt.errors import SettingError
 
 Record = TypeVar("Record")
-_DEEPEST = 64
+_MAX_DEPTH = 64
 _TOO_DEEP = "it is nested too deeply"
 _WORDS = {
     bool: "true or false",
@@ -36,7 +36,7 @@ def parse_json(text: str | bytes) -> Any:
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     level = [content]
-    for _ in range(_DEEPEST):  # what is nested less deeply than the parser can bear may be too much for others
+    for _ in range(_MAX_DEPTH):  # what is nested less deeply than the parser can bear may be too much for others
         level = [each for one in level for each in _within(one)]
         if not level:
             return content

@@ -98,4 +98,5 @@ def _send_home(path: str) -> bool:
         return False
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_forked_process)
+if hasattr(os, "register_at_fork"):  # Windows does not fork
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_forked_process)

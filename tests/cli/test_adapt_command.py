@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 from datastore_pairs import some_pairs
+from test_built_alike import content
 from test_tune_commands import refused, succeeds
 
-from knnmt import Datastore
+import knnmt
+from knnmt import Datastore, FilterConfig
+from knnmt.errors import SettingError
+from knnmt.evaluation.holding_out import plan
 
 
 def write(path: Path, count: int, start: int = 0) -> Path:
@@ -21,7 +25,7 @@ def write(path: Path, count: int, start: int = 0) -> Path:
 def test_one_command_from_memories_to_translations(
     tmp_path: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("knnmt.evaluation.adapting.CACHE_PAIRS", 1)
+    monkeypatch.setattr("knnmt.evaluation.tuning.CACHE_PAIRS", 1)
     memories = write(tmp_path / "one.tsv", 300), write(tmp_path / "two.tsv", 125, start=295)  # the last five twice
     store, model = tmp_path / "own.store", ("--model", str(tiny_checkpoint))
     said = succeeds("adapt", *memories, "-o", store, "--sample", "2", "--drop-duplicates", *model)
@@ -43,6 +47,12 @@ def test_one_command_from_memories_to_translations(
     ]
     assert lines[-2] == f"next       `knnmt translate -m {tiny_checkpoint} -d {store} --text TEXT` translates with it"
     assert len(list(Datastore.open(store).pairs())) == 420
+    heard: list[str] = []
+    pairs = knnmt.read_memories(memories, filters=FilterConfig(duplicates=False))
+    made = knnmt.adapt(pairs, tmp_path / "py.store", sample=2, model=tiny_checkpoint, tell=heard.append)
+    assert heard == lines[2:-3]
+    assert content(made.store.path) == content(store)
+    assert str(made).splitlines()[1:] == [line for line in lines if line.startswith(("perplexity", "BLEU"))]
     assert succeeds("translate", "-d", store, *model)
     assert "profile     knn:" in succeeds("inspect", store)
     assert "already there" in refused("adapt", memories[0], "-o", store, *model)
@@ -54,6 +64,13 @@ def test_development_text_is_no_part_of_the_store(tmp_path: Path, tiny_checkpoin
     said = succeeds("adapt", memory, "-o", store, "--dev", development, "--model", tiny_checkpoint)
     assert "tuned      not: there is too little text" in said
     assert len(list(Datastore.open(store).pairs())) == 60
+    heard: list[str] = []
+    in_python = tmp_path / "py.store"
+    made = knnmt.adapt(str(memory), str(in_python), dev=str(development), model=tiny_checkpoint, tell=heard.append)
+    assert made.gain is None
+    assert isinstance(made.store, Datastore)
+    assert heard == said.splitlines()[: len(heard)]
+    assert content(in_python) == content(store)
 
 
 def test_mistakes_of_adapting_are_explained(tmp_path: Path, tiny_checkpoint: Path) -> None:
@@ -64,3 +81,7 @@ def test_mistakes_of_adapting_are_explained(tmp_path: Path, tiny_checkpoint: Pat
     (tmp_path / "empty.tsv").write_text("", encoding="utf-8")
     assert "no usable pair" in refused("adapt", tmp_path / "empty.tsv", "-o", store, *model)
     assert not list(tmp_path.glob("own.store*"))
+    with pytest.raises(SettingError, match="some are files and some are not"):
+        knnmt.adapt([tmp_path / "empty.tsv", some_pairs(1)[0]], store)  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="a plan has its development text"):
+        knnmt.adapt(plan(list), store, dev=[], model=tiny_checkpoint)

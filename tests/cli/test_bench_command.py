@@ -14,12 +14,15 @@ import pytest
 from datastore_pairs import some_pairs
 from typer.testing import CliRunner
 
+import warm
 from knnmt.cli import app, bench
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError, KnnmtError, SettingError
 from knnmt.evaluation.systems import System
 from processes import end_soon
+
+pytestmark = pytest.mark.usefixtures("warm_systems")
 
 
 def run(*arguments: str | Path) -> tuple[str, str]:
@@ -115,7 +118,7 @@ def test_control_c_ends_every_process(text: Path, tiny_checkpoint: Path) -> None
     command = [sys.executable, "-m", "knnmt", "bench", "-s", str(text), "-m", str(tiny_checkpoint)]
     command += ["--rounds", "1000000", "--threads", "1", "--device", "cpu", "--batch-sizes", "1"]
     command += ["--system", "base", "--system", "again=base"]
-    with subprocess.Popen(
+    with warm.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         deadline = time.monotonic() + 60

@@ -1,4 +1,4 @@
-"""`knnmt build` and `Datastore.build` make the same store, file by file: content, settings, index."""
+"""`knnmt build`, Python's `build` and `Datastore.build` make the same store, file by file: content, settings, index."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from index_stores import faiss_or_skip
 from typer.testing import CliRunner
 
 from conftest import own_engine
-from knnmt import Datastore, SegmentPair
+from knnmt import Datastore, SegmentPair, build
 from knnmt.cli import app
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.reading import read_memories
@@ -50,9 +50,18 @@ def built_by_command(memory: Path, checkpoint: Path, output: Path, *more: str) -
 
 def test_the_command_and_the_call_make_the_same_store(memory: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
     by_command = built_by_command(memory, tiny_checkpoint, tmp_path / "a" / "s")
-    made = Datastore.build(tmp_path / "b" / "s", pairs_of(memory), own_engine(str(tiny_checkpoint)))
+    engine = own_engine(str(tiny_checkpoint))
+    made = Datastore.build(tmp_path / "b" / "s", pairs_of(memory), engine)
     assert isinstance(made, Datastore)
     assert content(made.path) == by_command
+    built = build(str(memory), str(tmp_path / "c" / "s"), model=tiny_checkpoint, device="cpu")
+    assert isinstance(built.store, Datastore)
+    assert content(built.store.path) == by_command
+    read, made_of = str(built).splitlines()
+    assert read == "read       60 pairs from 1 file"
+    assert made_of.startswith(f"built      {built.store.path}: 60 sentences, ")
+    of_pairs = build(pairs_of(memory), tmp_path / "d" / "s", model=engine)
+    assert content(of_pairs.store.path) == by_command
     assert {"manifest.json", "settings.json", "indexes/index.json"} < by_command.keys()
 
 
@@ -73,7 +82,7 @@ def test_so_they_do_with_an_index_of_faiss(
     def milliseconds(index: object, *_: Any) -> dict[int, float]:
         return dict.fromkeys((5, 40, 80), 9.0 if isinstance(index, ExactIndex) else 1.0)
 
-    monkeypatch.setattr(index_choice, "_SMALL", 10)
+    monkeypatch.setattr(index_choice, "_MAX_EXACT_ENTRIES", 10)
     monkeypatch.setattr(index_choice, "milliseconds_per_batch", milliseconds)
     by_command = built_by_command(memory, tiny_checkpoint, tmp_path / "a" / "s")
     made = Datastore.build(tmp_path / "b" / "s", pairs_of(memory), own_engine(str(tiny_checkpoint)))

@@ -6,7 +6,6 @@ import contextlib
 import os
 import pty
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 from datastore_pairs import some_pairs
 from test_datastore_commands import fails, knnmt, succeeds
 
+import warm
 from knnmt import Datastore
 from knnmt.engine.transformer import TransformerEngine
 
@@ -65,7 +65,7 @@ def test_more_than_half_of_a_store_does_not_go_by_a_slip(store: Path) -> None:
 def test_on_a_terminal_it_asks(store: Path, answer: bytes, status: int, left: int) -> None:
     screen, terminal = pty.openpty()
     command = [sys.executable, "-m", "knnmt", "remove", str(store), "--origin", "memory.tsv"]
-    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal) as process:
+    with warm.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal) as process:
         os.close(terminal)
         shown = b""
         with contextlib.suppress(OSError):  # a terminal that nobody writes to any more says so by an error

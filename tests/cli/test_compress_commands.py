@@ -12,6 +12,8 @@ from pathlib import Path
 from made_stores import made_store, random_keys, random_values
 from test_datastore_commands import GOLDEN, fails, succeeds
 
+import warm
+
 
 def test_a_smaller_store_says_what_became_smaller(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in GOLDEN.rglob("*") if path.is_file()}
@@ -37,7 +39,7 @@ def test_a_smaller_store_says_what_became_smaller(tmp_path: Path) -> None:
 def test_control_c_leaves_nothing(tmp_path: Path) -> None:
     store = made_store(tmp_path / "s", random_keys(40_000, 64), random_values(40_000))
     command = [sys.executable, "-m", "knnmt", "prune", str(store.path), "-o", str(tmp_path / "new")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and not (tmp_path / "new.making" / "lock").exists():
             time.sleep(0.01)

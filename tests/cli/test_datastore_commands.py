@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import warm
 from german import german_memory
 from knnmt.cli import app
 from knnmt.errors import KnnmtError
@@ -134,13 +135,16 @@ def test_mistakes_are_explained(store: Path, memory: Path, tmp_path: Path) -> No
     assert "its bytes were altered" in fails("verify", store)
 
 
-def test_control_c_and_the_same_command_again(tmp_path: Path, tiny_checkpoint: Path) -> None:
+def test_control_c_and_the_same_command_again(
+    tmp_path: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     memory = tmp_path / "large.tsv"
-    memory.write_text("".join(f"Satz {n}\tsentence number {n}\n" for n in range(9_000)), encoding="utf-8")
+    memory.write_text("".join(f"Satz {n}\tsentence number {n}\n" for n in range(1_500)), encoding="utf-8")
     store = tmp_path / "large.store"
     command = ["build", str(memory), "-o", str(store), "--model", str(tiny_checkpoint)]
-    python = [sys.executable, "-m", "knnmt"]
-    with subprocess.Popen(python + command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    monkeypatch.setattr("knnmt.datastore.slices.SLICE_ENTRIES", 3_000)
+    code = "from knnmt.datastore import slices; from knnmt.cli import main; slices.SLICE_ENTRIES = 3_000; main()"
+    with warm.Popen([sys.executable, "-c", code, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         deadline = time.monotonic() + 200
         segments = store.with_name("large.store.building") / "segments"
         while time.monotonic() < deadline and not (segments.is_dir() and list(segments.glob("*.sha256"))):
@@ -153,7 +157,7 @@ def test_control_c_and_the_same_command_again(tmp_path: Path, tiny_checkpoint: P
     assert not store.exists()
     said = succeeds(*command)
     assert "continued  " in said
-    assert "9,000 sentences" in said
+    assert "1,500 sentences" in said
 
 
 @pytest.mark.parametrize("command", [["inspect"], ["verify"], ["compact"], ["remove", "--origin", "*", "--dry-run"]])
@@ -177,13 +181,13 @@ def test_a_memory_the_other_way_round_is_said(tmp_path: Path) -> None:
     text.write_text("".join(f"{pair.target}\n" for pair in pairs), encoding="utf-8")
     python = [sys.executable, "-m", "knnmt"]
     command = [*python, "adapt", str(memory), "-o", str(tmp_path / "own.store"), "--sample", "0"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    done = warm.run(command, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert done.stderr == (
         f"knnmt: warning: {memory}: the sources look English and the targets look German, but de to en was asked for. "
         "Is the memory the other way round? --source-column 2 --target-column 1 turns it\n"
     )
     command = [*python, "translate", str(text), "-d", str(tmp_path / "own.store"), "--beam", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    done = warm.run(command, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert "knnmt: warning: the text looks English, and is translated from de\n" in done.stderr

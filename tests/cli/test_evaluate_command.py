@@ -13,6 +13,8 @@ import sacrebleu
 from datastore_pairs import some_pairs
 from typer.testing import CliRunner
 
+import warm
+from knnmt import RunSettings, evaluate
 from knnmt.cli import app
 from knnmt.corpus.writing import write_tsv
 from knnmt.datastore.store import Datastore
@@ -20,13 +22,14 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import CometError, SettingError
 from knnmt.evaluation.comet import RECIPE
 
+pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 SETTINGS = "k=4,lambda=0.6,temperature=10"
 
 
 def knnmt(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "knnmt", *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    return warm.run(command, capture_output=True, text=True, timeout=120, env=environment)
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +61,20 @@ def test_from_text_to_report_and_on_from_there(place: Path, tiny_checkpoint: Pat
         hypotheses = (output / f"{each['name']}.txt").read_text(encoding="utf-8").split("\n")[:-1]
         assert each["bleu"]["value"] == sacrebleu.corpus_bleu(hypotheses, [references]).score
         assert each["chrf"]["value"] == sacrebleu.corpus_chrf(hypotheses, [references]).score
+    in_python = evaluate(
+        (str(place / "test.de"), place / "test.en"),
+        systems=[f"own={place / 'own.store'},{SETTINGS}"],
+        settings=RunSettings(beam=2),
+        model=tiny_checkpoint,
+        device="cpu",
+    )
+    same = in_python.as_json()
+    for name in ("text", "segments", "known", "beam", "batch_size", "remarks"):
+        assert same[name] == report[name]
+    for mine, its in zip(same["systems"], report["systems"], strict=True):
+        for name in ("name", "signature", "bleu", "chrf", "tokens", "searches"):
+            assert mine[name] == its[name]
+    assert str(in_python) == in_python.as_text()
     assert "| own |" in (output / "report.md").read_text(encoding="utf-8")
     assert (output / "segments.tsv").read_text(encoding="utf-8").count("\n") == 8
 

@@ -16,6 +16,7 @@ from datastore_pairs import some_pairs
 from index_stores import faiss_or_skip
 from typer.testing import CliRunner
 
+import warm
 from knnmt import Translator
 from knnmt.cli import app
 from knnmt.cli.progress import passing_bars
@@ -129,7 +130,7 @@ def test_a_killed_index_leaves_the_earlier_one_in_force(store: Path, model: list
     record = (store / INDEXES / "index.json").read_bytes()
     kinds = [word for kind in ("hnsw", "flat", "ivf-flat", "ivf-sq8", "pq4", "rabitq") for word in ("--kind", kind)]
     command = [sys.executable, "-m", "knnmt", "index", str(store), *kinds, *model]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with warm.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith(b"index")
         assert process.stdout.readline().startswith(b"exact")  # the others are still to be built
@@ -155,7 +156,7 @@ def test_adding_to_a_store_with_an_index(
     assert (store / INDEXES / "index.json").read_bytes() == before
     assert "exact for 9 newer ones" in StoreIndex(Datastore.open(store)).description
 
-    monkeypatch.setattr("knnmt.index.saved._FELT", 5)
+    monkeypatch.setattr("knnmt.index.saved._MIN_FELT_ENTRIES", 5)
     said, _ = succeeds("add", store, more, *model)
     assert f"index      ivf-flat, {Datastore.open(store).entries:,} entries" in said
     assert "newer" not in StoreIndex(Datastore.open(store)).description
@@ -268,10 +269,9 @@ def test_that_faiss_is_missing_is_said_once_where_it_is_felt(
     store: Path, model: list[str], tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_index, "_MIN_FELT_ENTRIES", 10)
-    monkeypatch.setattr("knnmt.fitting.index_choice._SMALL", 10)
+    monkeypatch.setattr("knnmt.fitting.index_choice._MAX_EXACT_ENTRIES", 10)
     monkeypatch.setattr(memories, "_said", set())
     monkeypatch.setattr("knnmt.evaluation.tuning.CACHE_PAIRS", 1)
-    monkeypatch.setattr("knnmt.evaluation.adapting.CACHE_PAIRS", 1)
     monkeypatch.setitem(sys.modules, "faiss", None)
     places = {"store": store, "memory": tmp_path / "m.tsv", "dev": tmp_path / "d.tsv", "new": tmp_path / "new.store"}
     for name, pairs in (("memory", some_pairs(420)), ("dev", some_pairs(12, start=300))):

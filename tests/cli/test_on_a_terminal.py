@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import warm
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
@@ -28,7 +29,7 @@ def on_a_terminal(*arguments: str | Path, stdin: bytes = b"", term: str = "dumb"
     """The status of a command, and all that both of its outputs send to a terminal."""
     screen, terminal = pty.openpty()
     command = [sys.executable, "-m", "knnmt", *map(str, arguments)]
-    with subprocess.Popen(
+    with warm.Popen(
         command,
         stdin=subprocess.PIPE,
         stdout=terminal,
@@ -69,7 +70,7 @@ def test_looking_into_a_store(store: Path, options: list[str]) -> None:
 
 def test_what_is_piped_from_there_is_tame_too(store: Path) -> None:
     command = [sys.executable, "-m", "knnmt", "inspect", str(store)]
-    piped = subprocess.run(command, capture_output=True, text=True, check=True)
+    piped = warm.run(command, capture_output=True, text=True, check=True)
     assert_tame(piped.stdout)
 
 
@@ -115,7 +116,7 @@ def test_translations_are_data_in_a_pipe_and_tame_on_a_terminal(tiny_checkpoint:
     status, sent = on_a_terminal("translate", "-m", tiny_checkpoint, text)
     assert (status, sent) == (0, "␜\\u0085\\u2029\n")
     command = [sys.executable, "-m", "knnmt", "translate", "-m", str(tiny_checkpoint), str(text)]
-    assert subprocess.run(command, capture_output=True, check=True).stdout.decode() == f"{blank}\n"
+    assert warm.run(command, capture_output=True, check=True).stdout.decode() == f"{blank}\n"
 
 
 def test_warnings_while_a_bar_is_drawn(tiny_checkpoint: Path, tmp_path: Path) -> None:

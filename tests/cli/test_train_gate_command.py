@@ -56,7 +56,7 @@ def test_a_gate_is_trained_reported_and_used(store: Path, dev: Path, tiny_checkp
     with pytest.raises(SettingError, match="knnmt train-gate"):
         run(*translate)
     said = run(
-        "train-gate", store, "--dev", dev, *model, "--features", "confidence, ngrams", "--epochs", "3", "--k", "5"
+        "train-gate", store, "--dev", dev, *model, "--features", "confidence, entropy", "--epochs", "3", "--k", "5"
     )
     assert "known       3 of 43 pairs" in said
     assert "epoch  training  validation\n    1  " in said
@@ -69,7 +69,7 @@ def test_a_gate_is_trained_reported_and_used(store: Path, dev: Path, tiny_checkp
     searched = [float(row.split("%")[0].split()[-1]) for row in rows]
     assert searched[:3] == sorted(searched[:3], reverse=True) == searched[:2:-1]
     gate = TrainedGate.read(Datastore.open(store))
-    assert (gate.record.features, gate.record.k, gate.record.seed) == (("confidence", "ngrams"), 5, 0)
+    assert (gate.record.features, gate.record.k, gate.record.seed) == (("confidence", "entropy"), 5, 0)
     assert run(*translate).strip()
     assert f"gate        {FILE}" in run("inspect", store)
 

@@ -15,6 +15,7 @@ from datastore_pairs import some_pairs
 from index_stores import faiss_or_skip
 from typer.testing import CliRunner
 
+import knnmt
 from knnmt.cli import app
 from knnmt.compression.pca import reduce
 from knnmt.config import CacheConfig, FastConfig, RetrievalConfig
@@ -23,7 +24,7 @@ from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import KnnmtError
-from knnmt.evaluation.tuning import Scored
+from knnmt.evaluation.tuning_by_search import Scored
 from knnmt.fitting.tuning import Compared
 from knnmt.index.saved import build_index
 from knnmt.retrieval.profiles import Profile, default_profile, read_profiles, write_profiles
@@ -82,6 +83,7 @@ def dev(tmp_path: Path) -> Path:
 
 
 def test_settings_are_chosen_reported_and_used(store: Path, dev: Path, model: list[str], tmp_path: Path) -> None:
+    copy = shutil.copytree(store, tmp_path / "py.store")
     said = succeeds("tune", store, "--dev", dev, "--plot", tmp_path / "figure", *model)
     assert "known       3 of 27 pairs have a source that the store holds, 3 with the same target: left out\n" in said
     tunes, reported = (
@@ -106,6 +108,14 @@ def test_settings_are_chosen_reported_and_used(store: Path, dev: Path, model: li
     assert list(losses) == ["alone", "before", "knn", "knn-fixed", "cache"]
     assert losses["knn"] < losses["alone"]
 
+    heard: list[str] = []
+    found = knnmt.tune(str(copy), str(dev), model=model[1], tell=heard.append)
+    assert "".join(f"{line}\n" for line in heard) == said.partition("drawn")[0].replace(str(store), str(copy))
+    assert (copy / "settings.json").read_bytes() == (store / "settings.json").read_bytes()
+    assert {name: each.config for name, each in profiles.items()} == found.profiles
+    assert {name: round(loss, 4) for name, loss in found.losses.items()} == losses
+    assert str(found).startswith(f"{copy}: knn is its default\nalone       perplexity ")
+
     shown = succeeds("inspect", store)
     assert f"profile     knn: {knn.signature()}, by likelihood on {tunes} pairs, default\n" in shown
     assert f"profile     cache: {cache.signature()}, by likelihood on {tunes} pairs\n" in shown
@@ -121,8 +131,7 @@ def reported(said: str) -> dict[str, float]:
     return {row.split()[0]: float(row.split()[1]) for row in rows}
 
 
-@pytest.mark.parametrize("options", [["--all-dev"], []], ids=str)
-@pytest.mark.parametrize("name", ["own", "knn"])
+@pytest.mark.parametrize(("name", "options"), [("own", ["--all-dev"]), ("knn", [])])
 def test_what_was_there_stays_the_default_unless_something_is_better(
     store: Path, dev: Path, model: list[str], name: str, options: list[str]
 ) -> None:
@@ -272,7 +281,7 @@ def test_what_was_there_stays_if_bleu_likes_it_best(
 
 
 def test_the_papers_search(store: Path, dev: Path, model: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("knnmt.evaluation.tuning.PAPER_KS", (8,))
+    monkeypatch.setattr("knnmt.fitting.tuning.PAPER_KS", (8,))
     before = Profile(RetrievalConfig(8, 0.5, 20.0), "likelihood", 40, 2.5)
     write_profiles(store, {"knn": before}, default="knn")
     said = succeeds("tune", store, "--dev", dev, "--method", "bleu", "--temperature", "20", "--sample", "3", *model)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from made_stores import column, made_store, random_keys, random_values
 
 from knnmt.compression import pca
-from knnmt.compression.pca import Projection, fit, reduce
+from knnmt.compression.pca import KeyProjection, fit, reduce
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.store import Datastore, matching
 from knnmt.errors import SettingError
@@ -113,9 +113,9 @@ def test_a_reduced_store_holds_projected_keys_and_all_the_rest(store: Datastore,
 
 def test_queries_go_through_the_projection_that_is_in_the_store(store: Datastore, tmp_path: Path) -> None:
     made, returned = reduce(store, tmp_path / "new", 5)
-    read = Projection.of(Datastore.open(made.path))
+    read = KeyProjection.of(Datastore.open(made.path))
     assert read is not None
-    assert Projection.of(store) is None
+    assert KeyProjection.of(store) is None
     for name in ("mean", "components", "explained_variance"):
         assert torch.equal(getattr(read, name), getattr(returned, name))
     queries = torch.from_numpy(column(store, "keys"))
@@ -148,7 +148,7 @@ def test_a_reduced_store_can_lose_sentences_and_be_compacted_and_keeps_its_proje
     made.remove(matching(match="Satz 1"))
     made.compact()
     assert made.manifest.entries == 200 - 4 * 11
-    again = Projection.of(Datastore.open(made.path, verify=True))
+    again = KeyProjection.of(Datastore.open(made.path, verify=True))
     assert again is not None
     assert torch.equal(again.components, projection.components)
     assert reader.refresh()

@@ -14,7 +14,7 @@ from made_stores import column, live_ids, made_store, plain_search, random_keys,
 from torch import Tensor
 
 from knnmt.compression import pruning
-from knnmt.compression.pca import Projection, reduce
+from knnmt.compression.pca import KeyProjection, reduce
 from knnmt.compression.pruning import merge, nearest, prune
 from knnmt.datastore import merging
 from knnmt.datastore.arrays import Array
@@ -180,7 +180,7 @@ def test_pca_and_pruning_follow_each_other_and_every_entry_knows_where_it_came_f
         assert list(made.pairs()) == [pair for pair in pairs if pair.origin != "own.tsv#3"]
         assert list(made.verify()) == []
         Datastore.open(made.path, engine=tiny)  # whose dimension is not that of the keys any more
-        projection = Projection.of(made)
+        projection = KeyProjection.of(made)
         assert projection is not None
         for entry in map(made.entry, range(made.entries)):
             original = originals[entry.pair.origin, entry.position]

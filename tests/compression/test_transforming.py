@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from made_stores import column, made_store, plain_search, random_keys, random_values
 
+import warm
 from knnmt.compression import transforming
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
@@ -122,7 +123,7 @@ def test_a_process_killed_leaves_nothing_in_view_and_the_next_starts_over(
     output, making = tmp_path / "new", tmp_path / "new.making"
     arguments = [Path(__file__).parent, verb, store.path, output, steps]
     command = [sys.executable, "-c", MAKE, *map(str, arguments)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "here\n", process.communicate()[1]
         with pytest.raises(DatastoreLockedError, match=rf"another process is writing to it: process {process.pid} "):

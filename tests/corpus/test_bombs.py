@@ -146,9 +146,9 @@ def test_an_archive_that_needs_much_memory_to_unpack_is_refused(tmp_path: Path) 
 
 @pytest.mark.parametrize("head", [b" " * 65_536, b"\n#" * 32_768, b"# \n" * 20_000 + b"msgid"])
 def test_the_format_of_white_space_is_found_at_once(head: bytes) -> None:
-    started = time.perf_counter()
+    started = time.process_time()  # others may have the processor in between
     detect_format(Path("a"), head)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 TAGS = st.sampled_from(["de", "de-AT", "de-CH", "en", "en-US", "d", "fr"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable
@@ -16,6 +15,7 @@ import torch
 from datastore_pairs import some_pairs
 from index_stores import faiss_or_skip
 
+import warm
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore import changing, joining
 from knnmt.datastore.arrays import Array
@@ -107,7 +107,7 @@ def test_counts_of_changes_are_those_of_the_change(tiny: TransformerEngine, tmp_
 def test_segments_stay_few_and_each_is_seldom_written_again(
     tiny: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joining, "LARGEST", 1000)
+    monkeypatch.setattr(joining, "MAX_JOINED_ENTRIES", 1000)
     written: list[int] = []
 
     def noted(directory: Path, name: str, arrays: dict[str, Array]) -> Any:
@@ -311,7 +311,7 @@ for last in range(1, 1000):
 
 def test_killed_at_any_file_call_it_leaves_the_old_state_or_the_new_one(tiny_checkpoint: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", KILLED, str(tiny_checkpoint), str(tmp_path), str(Path(__file__).parent)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    ran = warm.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode == 0, ran.stderr
     states = [line.split()[0] for line in ran.stdout.splitlines()]
     assert len(states) > 12

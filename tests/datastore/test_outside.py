@@ -13,6 +13,7 @@ import pytest
 from crafted import alter_record
 from datastore_pairs import some_pairs
 
+import warm
 from knnmt.compression.pca import reduce
 from knnmt.datastore.building import build, clear_leftovers
 from knnmt.datastore.lock import writer_lock
@@ -153,7 +154,7 @@ def test_scratch_files_of_settings_that_a_kill_left_are_cleared_by_the_next_writ
         "publish_file(Path(sys.argv[1]) / 'settings.json', lambda file: (print('at it', flush=True), time.sleep(60)))"
     )
     command = [sys.executable, "-c", script, str(store.path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with warm.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "at it\n"
         (scratch,) = store.path.glob(".settings.json.*")

@@ -18,6 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+import warm
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import build
@@ -251,7 +252,7 @@ for number in itertools.count():
 def test_a_writer_that_is_killed_leaves_the_old_state_or_the_new_one(store: Datastore, tiny_checkpoint: Path) -> None:
     command = [sys.executable, "-c", CHANGES, str(tiny_checkpoint), str(store.path), str(Path(__file__).parent)]
     for attempt in range(4):
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writer:
+        with warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writer:
             assert writer.stdout is not None
             assert writer.stdout.readline() == b"begin\n"
             deadline = time.monotonic() + 0.2 + 0.13 * attempt

@@ -158,23 +158,24 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", list(SETTINGS))
-@pytest.mark.parametrize("beam", [1, 3, 5])
 def test_every_generation_setting_means_what_it_means_in_transformers(
-    make_checkpoint: MakeCheckpoint, name: str, beam: int
+    make_checkpoint: MakeCheckpoint, name: str
 ) -> None:
     directory = make_checkpoint(generation=SETTINGS[name])
-    engine = load_engine(directory, device="cpu")
-    n_best = min(beam, 3)
-    config = replace(engine.generation, beam=beam, n_best=n_best)
-    search = greedy_search if beam == 1 else beam_search
-    ours = search(engine, SOURCES, config)
-    theirs = generate(load_transformers(directory), SOURCES, beam, n_best)
-    assert [[each.tokens for each in found] for found in ours] == [[each.tokens for each in found] for found in theirs]
-    if name == "plain" and beam > 1:  # hypotheses end at different lengths, so that stopping is really tested
-        assert len({len(each.tokens) for found in ours for each in found} - {39}) > 1
-    if beam > 1:
-        flat = [(a.score, b.score) for x, y in zip(ours, theirs, strict=True) for a, b in zip(x, y, strict=True)]
-        assert [a for a, _ in flat] == pytest.approx([b for _, b in flat], abs=1e-4)
+    engine, model = load_engine(directory, device="cpu"), load_transformers(directory)
+    for beam in (1, 3, 5):
+        n_best = min(beam, 3)
+        config = replace(engine.generation, beam=beam, n_best=n_best)
+        ours = (greedy_search if beam == 1 else beam_search)(engine, SOURCES, config)
+        theirs = generate(model, SOURCES, beam, n_best)
+        assert [[each.tokens for each in found] for found in ours] == [
+            [each.tokens for each in found] for found in theirs
+        ]
+        if name == "plain" and beam > 1:  # hypotheses end at different lengths, so that stopping is really tested
+            assert len({len(each.tokens) for found in ours for each in found} - {39}) > 1
+        if beam > 1:
+            flat = [(a.score, b.score) for x, y in zip(ours, theirs, strict=True) for a, b in zip(x, y, strict=True)]
+            assert [a for a, _ in flat] == pytest.approx([b for _, b in flat], abs=1e-4)
 
 
 def compare(
@@ -210,8 +211,16 @@ def score_gap(engine: TransformerEngine, source: list[int], a: Hypothesis, b: Hy
     return float((row[a.tokens[parting]] - row[b.tokens[parting]]).abs())
 
 
-@pytest.mark.parametrize(("beam", "n_best"), [(5, 1), (1, 1), (5, 5)])
+@pytest.mark.parametrize(("beam", "n_best"), [(5, 5), (1, 1)])
 def test_the_shipped_model_translates_as_in_transformers(engine: TransformerEngine, beam: int, n_best: int) -> None:
+    same, gaps = compare(engine, german_sentences(24), beam, n_best, batch=12)
+    assert same >= 23  # what is not the same is a tie
+    assert all(gap < TIE for gap in gaps)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("beam", "n_best"), [(5, 1), (1, 1), (5, 5)])
+def test_many_sentences_translate_as_in_transformers(engine: TransformerEngine, beam: int, n_best: int) -> None:
     sentences = german_sentences(320 if n_best == 1 else 64)
     same, gaps = compare(engine, sentences, beam, n_best, batch=16)
     assert same >= 0.99 * len(sentences)
@@ -232,7 +241,7 @@ def test_real_text_translates_as_in_transformers(engine: TransformerEngine, doma
 
 @pytest.mark.parametrize("beam", [1, 5])
 def test_a_result_does_not_depend_on_its_batch(engine: TransformerEngine, beam: int) -> None:
-    sources = engine.tokenizer.encode_sources(german_sentences(24))
+    sources = engine.tokenizer.encode_sources(german_sentences(8))
     config = replace(engine.generation, beam=beam)
     search = greedy_search if beam == 1 else beam_search
     together = search(engine, sources, config)

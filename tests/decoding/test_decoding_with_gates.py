@@ -14,7 +14,6 @@ from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.retrieval.gate import GateNetwork, GateRecord, RandomGate, ThresholdGate, TrainedGate
-from knnmt.retrieval.ngrams import NgramCounts
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
@@ -35,15 +34,13 @@ def sources(tiny: TransformerEngine) -> list[list[int]]:
     return tiny.tokenizer.encode_sources(TEXTS)
 
 
-def known_gate(opened: OpenStore) -> TrainedGate:
-    """One that looks at the last tokens, too."""
+def known_gate() -> TrainedGate:
     torch.manual_seed(2)
-    network = GateNetwork(32 + 1 + 8)
+    network = GateNetwork(32 + 1)
     with torch.no_grad():
         network.layers[-1].weight.mul_(40)  # type: ignore[operator]
-    features = ("confidence", "ngrams")
-    record = GateRecord(features, 4, 20.0, True, "", "", 32, (), 0, 0.0, 1, 1, {})
-    return TrainedGate(network, record, NgramCounts(opened.store))
+    record = GateRecord(("confidence",), 4, 20.0, True, "", "", 32, (), 0, 0.0, 1, 1, {})
+    return TrainedGate(network, record)
 
 
 def decoded(
@@ -85,7 +82,7 @@ def test_a_gate_that_refuses_all_is_the_model_alone(
 ) -> None:
     config = RetrievalConfig(4, 0.6, 20.0, cache=cache)
     alone = decoded(tiny, sources, None)
-    for gate in (ThresholdGate(known_gate(opened), 1 - 1e-12), RandomGate(0.0)):
+    for gate in (ThresholdGate(known_gate(), 1 - 1e-12), RandomGate(0.0)):
         statistics = Statistics()
         assert same(decoded(tiny, sources, Retrieval(opened, config, gate), statistics), alone)
         assert (statistics.searches, statistics.hits) == (0, 0)
@@ -96,8 +93,6 @@ def test_a_gate_that_passes_all_with_the_stores_weight_is_none(
     tiny: TransformerEngine, opened: OpenStore, sources: list[list[int]]
 ) -> None:
     expected = decoded(tiny, sources, Retrieval(opened, CONFIG))
-    open_gate = ThresholdGate(known_gate(opened), 0.0, own_lambda=True)
-    assert same(decoded(tiny, sources, Retrieval(opened, CONFIG, open_gate)), expected)
     assert same(decoded(tiny, sources, Retrieval(opened, CONFIG, RandomGate(1.0))), expected)
 
     def fixed(step: Step) -> tuple[Tensor, Tensor]:
@@ -107,22 +102,21 @@ def test_a_gate_that_passes_all_with_the_stores_weight_is_none(
     assert same(decoded(tiny, sources, Retrieval(opened, other, fixed)), expected)
 
 
-@pytest.mark.parametrize("kind", ["threshold", "threshold, own λ", "chance", "chance, predicted λ"])
+@pytest.mark.parametrize("kind", ["threshold", "chance", "chance, predicted λ"])
 def test_a_result_does_not_depend_on_its_batch(
     tiny: TransformerEngine, opened: OpenStore, sources: list[list[int]], kind: str
 ) -> None:
-    trained = known_gate(opened)
+    trained = known_gate()
     predicted: list[Tensor] = []
 
     def recording(step: Step) -> tuple[Tensor, None]:
-        predicted.append(trained.logits(step.states, step.log_probabilities, step.history).sigmoid())
+        predicted.append(trained.logits(step.states, step.log_probabilities).sigmoid())
         return torch.ones(len(step), dtype=torch.bool), None
 
     decoded(tiny, sources, Retrieval(opened, CONFIG, recording))
     usual = float(torch.cat(predicted).median())
     gates: dict[str, Gate] = {
         "threshold": ThresholdGate(trained, usual),
-        "threshold, own λ": ThresholdGate(trained, usual, own_lambda=True),
         "chance": RandomGate(0.5),
         "chance, predicted λ": RandomGate(0.5, 0, trained),
     }

@@ -63,7 +63,7 @@ ELSEWHERE = {  # tests of their own run these, in shapes that take seconds
     "python -m knnmt.reproduction": "tests/reproduction",
 }
 VERBS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-_MADE = re.compile(r'(?:Datastore\.build|adapt)\((?:Path\()?"([^"]+\.store)"')
+_MADE = re.compile(r'\b(?:build|adapt)\((?:[^()]+, )?"([^"]+\.store)"')
 
 
 def name_of(page: Path) -> str:
@@ -215,7 +215,6 @@ def unknown_parts(code: str) -> set[str]:
         makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
         return {first} - set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     if program == "python" and first.startswith("benchmarks/"):
-        sources = [ROOT / first, ROOT / "benchmarks" / "quality.py"]  # the second has options of others, too
-        known = "".join(source.read_text(encoding="utf-8") for source in sources)
+        known = (ROOT / first).read_text(encoding="utf-8")
         return {option for option in options if f'"{option}"' not in known}
     return set()

@@ -77,3 +77,21 @@ def test_other_kinds_of_things_that_pages_list_are_complete() -> None:
     for page, names in listed.items():
         text = (DOCS / page).read_text(encoding="utf-8").lower()
         assert not [name for name in names if not re.search(rf"\b{name}\b", text)]
+
+
+def test_the_scores_of_whole_domains_are_those_of_the_report() -> None:
+    report = (DOCS / "results" / "whole-domains-h200" / "report.md").read_text(encoding="utf-8")
+    bleu, chrf = (rows_below(report, f"## Main results, {name}\n") for name in ("BLEU", "chrF"))
+    shown = rows_below((DOCS / "quality.md").read_text(encoding="utf-8"), "## Tuned, whole domains\n")
+    assert shown.keys() == {name for name in bleu if not name.startswith("**")}
+    for system, cells in shown.items():
+        for domain, cell in cells.items():
+            expected = bleu[system][domain].partition(" (")[0], chrf[system][domain]
+            assert cell == ("not run" if "not run" in expected else " / ".join(expected)), f"{system}, {domain}"
+
+
+def rows_below(text: str, heading: str) -> dict[str, dict[str, str]]:
+    """The first table after a heading: by the first cell of a row, its others by their columns."""
+    lines = [line for line in text.partition(heading)[2].partition("\n## ")[0].splitlines() if line.startswith("|")]
+    (_, *columns), _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    return {name: dict(zip(columns, cells, strict=True)) for name, *cells in rows}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import warm
 from conftest import ROOT, edit_json
 from family_checkpoints import make_family
 
@@ -33,7 +34,7 @@ def marker(tmp_path: Path) -> Path:
 
 def _translate(checkpoint: Path, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     home = {"HF_HOME": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
-    return subprocess.run(
+    return warm.run(
         [sys.executable, "-m", "knnmt", "translate", "-m", str(checkpoint)],
         input="y\ny\ny\n",
         capture_output=True,

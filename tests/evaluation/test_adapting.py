@@ -16,6 +16,7 @@ import pytest
 from datastore_pairs import some_pairs
 from index_stores import faiss_or_skip
 
+import warm
 from knnmt import Translator
 from knnmt.config import RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
@@ -23,7 +24,7 @@ from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.settings import read_settings
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreExistsError, DatastoreLockedError, InputError, MissingDependencyError
-from knnmt.evaluation import adapting
+from knnmt.evaluation import adapting, tuning
 from knnmt.evaluation.adapting import adapt
 from knnmt.evaluation.gain import measure_gain
 from knnmt.evaluation.holding_out import plan
@@ -41,7 +42,7 @@ PAIRS = some_pairs(420)
 @pytest.fixture(autouse=True)
 def few_beams(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random model ends no sentence early, so that its beams take long."""
-    monkeypatch.setattr(adapting, "CACHE_PAIRS", 2)
+    monkeypatch.setattr(tuning, "CACHE_PAIRS", 2)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ def test_every_step_gives_what_it_gives_by_itself(translator: Translator, tmp_pa
     pairs = [*PAIRS, SegmentPair("etwas anderes", copied, "own.tsv#copied")]
     planned = plan(lambda: pairs)
     heard: list[str] = []
-    made = adapt(tmp_path / "own.store", planned, translator, sample=3, tell=heard.append)
+    made = adapt(planned, tmp_path / "own.store", model=translator, sample=3, tell=heard.append)
     said = "\n".join(heard)
 
     first = Datastore.build(tmp_path / "first", planned.built_first(), translator.engine)
@@ -117,18 +118,18 @@ def test_interrupted_after_any_step_the_same_call_goes_on(
 ) -> None:
     planned = plan(lambda: PAIRS)
     done: Counter[str] = Counter()
-    for name in ("build", "prepare", "develop", "measure_gain"):
-        monkeypatch.setattr(adapting, name, counting(getattr(adapting, name), done))
+    for module, name in ((adapting, "build"), (adapting, "prepare"), (tuning, "develop"), (adapting, "measure_gain")):
+        monkeypatch.setattr(module, name, counting(getattr(module, name), done))
     heard: list[str] = []
-    whole = adapt(tmp_path / "whole", planned, translator, sample=1, tell=heard.append)
+    whole = adapt(planned, tmp_path / "whole", model=translator, sample=1, tell=heard.append)
     done.clear()
     for line in range(1, len(heard) + 1):
         before, tell = stop_at(line + (line > 1))  # from the second run on, the first line says that it goes on
         with pytest.raises(KeyboardInterrupt):
-            adapt(tmp_path / "s", planned, translator, sample=1, tell=tell)
+            adapt(planned, tmp_path / "s", model=translator, sample=1, tell=tell)
         assert not (tmp_path / "s").exists()
         assert before[line > 1 :] == heard[:line]
-    made = adapt(tmp_path / "s", planned, translator, sample=1)
+    made = adapt(planned, tmp_path / "s", model=translator, sample=1)
     assert done == {"build": 1, "prepare": 1, "develop": 2, "measure_gain": 1}  # both halves
     assert list(made.store.pairs()) == list(whole.store.pairs())
     assert read_profiles(made.store.path) == read_profiles(whole.store.path)
@@ -139,14 +140,14 @@ def test_interrupted_after_any_step_the_same_call_goes_on(
 def test_settings_that_are_no_better_than_the_estimated_ones_are_not_the_default(
     translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def badly(positions: Positions, before: RetrievalConfig) -> Tuned:
+    def badly(positions: Positions, before: RetrievalConfig, **_: object) -> Tuned:
         found = tune(positions, before=before)
         bad = replace(found.fading.fading, interpolation_weight=0.01)
         return replace(found, tried=tuple(replace(each, fading=bad) for each in found.tried))
 
-    monkeypatch.setattr(adapting, "tune", badly)
+    monkeypatch.setattr(tuning, "tune_by_likelihood", badly)
     heard: list[str] = []
-    made = adapt(tmp_path / "own.store", plan(lambda: PAIRS), translator, sample=0, tell=heard.append).store.path
+    made = adapt(plan(lambda: PAIRS), tmp_path / "own.store", model=translator, sample=0, tell=heard.append).store.path
     assert default_profile(made) is None
     estimated = translator.memories.open(made).resolve()
     assert read_profiles(made)["knn"].config == estimated
@@ -162,7 +163,7 @@ def test_the_index_learns_what_was_held_out_even_if_interrupted_before(
 ) -> None:
     faiss_or_skip()
     monkeypatch.setattr(adapting, "prepare", lambda store, *_, **__: build_index(store, "ivf-flat"))
-    monkeypatch.setattr("knnmt.index.saved._FELT", 1)
+    monkeypatch.setattr("knnmt.index.saved._MIN_FELT_ENTRIES", 1)
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
@@ -170,8 +171,8 @@ def test_the_index_learns_what_was_held_out_even_if_interrupted_before(
     with monkeypatch.context() as patched:
         patched.setattr(adapting, "update_index", killed)
         with pytest.raises(KeyboardInterrupt):
-            adapt(tmp_path / "s", plan(lambda: PAIRS), translator, sample=0)
-    store = adapt(tmp_path / "s", plan(lambda: PAIRS), translator, sample=0).store
+            adapt(plan(lambda: PAIRS), tmp_path / "s", model=translator, sample=0)
+    store = adapt(plan(lambda: PAIRS), tmp_path / "s", model=translator, sample=0).store
     assert Counter(store.pairs()) == Counter(PAIRS)
     saved = read_saved(store)
     assert saved is not None
@@ -182,7 +183,7 @@ def test_with_development_text_all_of_the_memory_is_built_at_once(translator: Tr
     pairs = some_pairs(60)
     planned = plan(lambda: pairs, [*some_pairs(60, start=300), *some_pairs(8)])
     heard: list[str] = []
-    made = adapt(tmp_path / "s", planned, translator, sample=0, tell=heard.append)
+    made = adapt(planned, tmp_path / "s", model=translator, sample=0, tell=heard.append)
     assert list(made.store.pairs()) == pairs
     assert made.gain is not None
     assert made.gain.pairs + made.gain.known == len(planned.reported)
@@ -197,7 +198,7 @@ def test_too_little_text_is_said_and_the_store_made(translator: Translator, tmp_
         "known": plan(lambda: some_pairs(50), some_pairs(50)),
     }.items():
         heard: list[str] = []
-        made = adapt(tmp_path / name, planned, translator, tell=heard.append)
+        made = adapt(planned, tmp_path / name, model=translator, tell=heard.append)
         assert made.gain is None
         assert list(made.store.pairs()) == some_pairs(50)
         assert not read_profiles(made.store.path)
@@ -212,7 +213,7 @@ def test_without_sacrebleu_there_is_perplexity_and_advice(
 
     monkeypatch.setattr(adapting, "require_sacrebleu", missing)
     heard: list[str] = []
-    made = adapt(tmp_path / "s", plan(lambda: PAIRS), translator, tell=heard.append)
+    made = adapt(plan(lambda: PAIRS), tmp_path / "s", model=translator, tell=heard.append)
     assert made.gain is not None
     assert made.gain.translated == 0
     assert [line for line in heard if line.startswith("BLEU")] == [
@@ -224,20 +225,20 @@ def test_without_sacrebleu_there_is_perplexity_and_advice(
 def test_what_is_in_the_way_and_who_else_is_at_it(translator: Translator, tmp_path: Path) -> None:
     store = tmp_path / "s[1]"
     with pytest.raises(InputError, match="no usable pair was read"):
-        adapt(store, plan(list), translator)
+        adapt(plan(list), store, model=translator)
     assert not list(tmp_path.iterdir())
     planned = plan(lambda: some_pairs(30))
     with pytest.raises(KeyboardInterrupt):
-        adapt(store, planned, translator, tell=stop_at(1)[1])
+        adapt(planned, store, model=translator, tell=stop_at(1)[1])
     (work,) = tmp_path.iterdir()
     with writer_lock(work), pytest.raises(DatastoreLockedError, match="another process is writing"):
-        adapt(store, planned, translator)
+        adapt(planned, store, model=translator)
     heard: list[str] = []
-    adapt(store, plan(lambda: some_pairs(31)), translator, tell=heard.append)
+    adapt(plan(lambda: some_pairs(31)), store, model=translator, tell=heard.append)
     assert heard[0].startswith(f"noted      {work} is left from other text")
     assert work.exists()
     with pytest.raises(DatastoreExistsError, match="already there"):
-        adapt(store, planned, translator)
+        adapt(planned, store, model=translator)
 
 
 def test_nothing_is_gained_on_text_that_a_store_holds(translator: Translator, tmp_path: Path) -> None:
@@ -255,21 +256,20 @@ sys.path.insert(0, sys.argv[3])
 from datastore_pairs import some_pairs
 from knnmt import Translator
 from knnmt.datastore import slices
-from knnmt.evaluation import adapting
+from knnmt.evaluation import adapting, tuning
 from knnmt.evaluation.holding_out import plan
 slices.SLICE_ENTRIES = 600
-adapting.CACHE_PAIRS = 1
+tuning.CACHE_PAIRS = 1
 translator = Translator(sys.argv[1], device="cpu")
-adapting.adapt(
-    Path(sys.argv[2]), plan(lambda: some_pairs(420)), translator, sample=1, tell=lambda line: print(line, flush=True)
-)
+planned, tell = plan(lambda: some_pairs(420)), lambda line: print(line, flush=True)
+adapting.adapt(planned, Path(sys.argv[2]), model=translator, sample=1, tell=tell)
 """
 
 
 def start(checkpoint: Path, store: Path) -> subprocess.Popen[str]:
     pairs = str(Path(__file__).parent.parent / "datastore")
     command = [sys.executable, "-W", "ignore", "-c", ADAPT, str(checkpoint), str(store), pairs]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def kill_and_go_on(checkpoint: Path, store: Path, stages: list[str], seed: int) -> None:
@@ -306,12 +306,12 @@ def test_what_a_kill_at_the_very_end_left_is_cleared(
     pairs = plan(lambda: some_pairs(12))
     with monkeypatch.context() as patched:
         patched.setattr("shutil.rmtree", lambda *_, **__: None)
-        adapt(tmp_path / "s", pairs, translator)
+        adapt(pairs, tmp_path / "s", model=translator)
     (left,) = tmp_path.glob("s.adapting-*")
     (left / "store.building").mkdir()  # somebody's work
     for there in (True, False):
         with pytest.raises(DatastoreExistsError):
-            adapt(tmp_path / "s", pairs, translator)
+            adapt(pairs, tmp_path / "s", model=translator)
         assert left.exists() == there
         if there:
             (left / "store.building").rmdir()
@@ -324,10 +324,10 @@ def test_segments_that_a_kill_left_after_the_addition_do_not_stay(
     with monkeypatch.context() as patched:
         patched.setattr(adapting, "lags", stop_at(1)[1])  # after the addition
         with pytest.raises(KeyboardInterrupt):
-            adapt(tmp_path / "s", planned, translator, sample=1)
+            adapt(planned, tmp_path / "s", model=translator, sample=1)
     (unfinished,) = tmp_path.glob("s.adapting-*/store")
     (unfinished / "segments" / "00099-left.safetensors").touch()
-    made = adapt(tmp_path / "s", planned, translator, sample=1).store
+    made = adapt(planned, tmp_path / "s", model=translator, sample=1).store
     named = {stored.file for stored in made.manifest.files()}
     assert {path.name for path in (made.path / "segments").iterdir()} == named
 

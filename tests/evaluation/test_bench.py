@@ -18,6 +18,7 @@ from datastore_pairs import some_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
+import warm
 from knnmt import Translator
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
@@ -93,6 +94,7 @@ def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
+@pytest.mark.usefixtures("warm_systems")
 def test_a_report_of_real_processes(store: Path, tiny_checkpoint: Path) -> None:
     asked = RetrievalSettings(interpolation_weight=0.5, temperature=9.0, cache=1000.0)
     systems = [System("base"), System("cached", store, settings=asked)]
@@ -150,6 +152,7 @@ def test_a_system_tells_what_it_computes_on(tiny_checkpoint: Path, monkeypatch: 
     assert about["machine"].startswith("a GPU for ")
 
 
+@pytest.mark.usefixtures("warm_systems")
 def test_a_system_that_cannot_start_says_why(tmp_path: Path) -> None:
     config = BenchConfig((1,), rounds=1, threads=1)
     with pytest.raises(SystemStoppedError, match=r"system 'x' stopped, .* status 1: .*no datastore there"):
@@ -174,6 +177,7 @@ def test_a_system_that_dies_at_work_says_its_last_words() -> None:
         process.about()
 
 
+@pytest.mark.usefixtures("warm_systems")
 def test_a_process_is_gone_when_its_block_ends(tiny_checkpoint: Path) -> None:
     with start(System("base"), threads=1, beam=1, model=str(tiny_checkpoint), device="cpu") as process:
         number = process._process.pid
@@ -202,7 +206,7 @@ with SystemProcess("x", [sys.executable, "-c", sys.argv[1]], threads=1) as proce
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_process_works_on_when_the_one_that_asks_has_gone(how: signal.Signals) -> None:
     command = [sys.executable, "-c", ASKS, WORKS_FOREVER]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asking:
+    with warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asking:
         assert asking.stdout is not None
         number = int(asking.stdout.readline())
         time.sleep(0.2)
@@ -211,6 +215,7 @@ def test_no_process_works_on_when_the_one_that_asks_has_gone(how: signal.Signals
     assert end_soon(number)
 
 
+@pytest.mark.usefixtures("warm_systems")
 def test_what_a_system_prints_and_how_it_fails_do_not_stand_among_its_answers() -> None:
     fails = (
         "from knnmt.evaluation.bench.worker import serve\n"

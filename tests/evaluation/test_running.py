@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from datastore_pairs import some_pairs
 
+import warm
 from knnmt import Translation, Translator
 from knnmt.config import RetrievalConfig
 from knnmt.datastore.store import Datastore
@@ -144,7 +144,7 @@ def test_what_is_done_is_taken_over_and_what_has_changed_is_not(
 def test_an_evaluation_that_was_killed_goes_on(tiny_checkpoint: Path, store: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     command = [sys.executable, "-c", KILLED, str(tiny_checkpoint), str(store), str(output), *SOURCES]
-    killed = subprocess.run(command, capture_output=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    killed = warm.run(command, capture_output=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert sorted(path.name for path in output.iterdir()) == ["base.run.json", "base.txt"]
     recorded = json.loads((output / "base.run.json").read_text(encoding="utf-8"))["figures"]["seconds"]

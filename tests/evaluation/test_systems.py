@@ -57,7 +57,9 @@ def test_the_model_alone_comes_first_under_whatever_name_and_stores_before_descr
     assert names("x=a.store,k=2") == ["base", "a.store", "x"]
     assert names("x=a.store,k=2", "alone=base", base=False) == ["a.store", "x", "alone"]
     assert gather_systems([], []) == [System("base")]
-    assert gather_systems([], [], base=False) == []
+    assert gather_systems([], [System("own"), "it.store"], base=False)[0] == System("own")
+    with pytest.raises(SettingError, match="leaves no system"):
+        gather_systems([], [], base=False)
 
 
 @pytest.mark.parametrize("name", ["a/b", "a\\b", ".hidden", "two\nlines", "long" * 60, "nul\0"])

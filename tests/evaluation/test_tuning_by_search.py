@@ -12,12 +12,12 @@ from datastore_pairs import some_pairs
 from knnmt import Translator
 from knnmt.config import CacheConfig, Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
-from knnmt.evaluation.tuning import Scored, beam_states, confirmed_cache, paper_grid, score
+from knnmt.evaluation.tuning_by_search import Scored, beam_states, confirmed_cache, score
 from knnmt.evaluation.tuning_figures import draw_tuning
 from knnmt.fitting.cache_tuning import CacheTradeOff, cache_trade_offs
 from knnmt.fitting.fidelity import Fidelity
 from knnmt.fitting.store_tuning import DimensionTradeOff, SearchTradeOff
-from knnmt.fitting.tuning import Tuned
+from knnmt.fitting.tuning import Tuned, paper_grid
 from knnmt.index.kinds import SearchSettings
 from knnmt.retrieval.statistics import Statistics
 

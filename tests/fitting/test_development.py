@@ -10,7 +10,7 @@ import torch
 from datastore_pairs import some_pairs
 
 from knnmt import SegmentPair
-from knnmt.compression.pca import Projection, reduce
+from knnmt.compression.pca import KeyProjection, reduce
 from knnmt.compression.pruning import prune
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.forced import force, force_text
@@ -60,7 +60,7 @@ def test_what_is_found_is_what_the_store_holds(
     opened = OpenStore(made)
     found = develop(tiny, opened, PAIRS, k=5)
     forced = force_text(tiny, FITTING)
-    projection = Projection.of(made)
+    projection = KeyProjection.of(made)
     states = forced.representations if projection is None else projection(forced.representations)
     assert (found.pairs, len(found)) == (9, len(forced.targets))
     assert torch.allclose(found.states, states, atol=1e-5)

@@ -16,7 +16,6 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import InputError, SettingError
 from knnmt.fitting.development import develop
 from knnmt.fitting.gate_training import (
-    Adam,
     Epoch,
     GateConfig,
     GateText,
@@ -29,7 +28,6 @@ from knnmt.fitting.gate_training import (
 from knnmt.fitting.likelihood import Positions
 from knnmt.retrieval.fast import UNTUNED
 from knnmt.retrieval.gate import TrainedGate, gate_inputs
-from knnmt.retrieval.ngrams import NgramCounts
 from knnmt.retrieval.open_store import OpenStore
 
 CONFIG = RetrievalConfig(4, 0.5, 10.0)
@@ -56,7 +54,7 @@ def made_text(rows: int, seed: int) -> GateText:
 
 @pytest.fixture(scope="module")
 def trained(opened: OpenStore) -> Training:
-    return train_gate(opened, made_text(800, 1), made_text(300, 2), CONFIG, None, QUICK)
+    return train_gate(opened, made_text(800, 1), made_text(300, 2), CONFIG, QUICK)
 
 
 @pytest.mark.parametrize("l1", [0.0, 0.3])
@@ -78,20 +76,6 @@ def test_the_loss_is_that_of_numpy(l1: float) -> None:
         slope = (np.mean(-np.log((1 - w) * base + w * knn) + l1 * w) - expected) / step
         assert first.grad is not None
         assert float(first.grad[row]) == pytest.approx(slope, abs=1e-5)
-
-
-def test_adam_steps_as_the_paper_on_it_says() -> None:
-    chance = np.random.default_rng(0)
-    start, pulls = chance.normal(size=4), chance.normal(size=(6, 4))
-    parameter = torch.from_numpy(start.copy()).requires_grad_()
-    adam = Adam([parameter], 0.05)
-    expected, first, second = start.copy(), np.zeros(4), np.zeros(4)
-    for number, pull in enumerate(pulls, start=1):
-        adam.step((torch.from_numpy(pull) * parameter**2).sum())
-        gradient = 2 * pull * expected
-        first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
-        expected = expected - 0.05 * (first / (1 - 0.9**number)) / (np.sqrt(second / (1 - 0.999**number)) + 1e-8)
-        np.testing.assert_allclose(parameter.detach(), expected, rtol=1e-9)
 
 
 def test_a_gate_learns_more_than_any_fixed_weight(trained: Training) -> None:
@@ -131,7 +115,7 @@ def test_a_cost_of_weight_makes_it_small_where_it_does_not_matter(opened: OpenSt
     idle = new.inputs[:, 1] < -0.5
     means = []
     for l1 in (0.0, 0.2):
-        found = train_gate(opened, *texts, CONFIG, None, replace(QUICK, l1=l1))
+        found = train_gate(opened, *texts, CONFIG, replace(QUICK, l1=l1))
         means.append(float(found.predicted(new)[idle].mean()))
     assert means[1] < means[0] - 0.2
 
@@ -141,10 +125,10 @@ def test_a_seed_trains_the_same_gate(opened: OpenStore) -> None:
     few = replace(QUICK, epochs=2)
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    first = train_gate(opened, *texts, CONFIG, None, few).gate.network.state_dict()
+    first = train_gate(opened, *texts, CONFIG, few).gate.network.state_dict()
     assert torch.equal(torch.get_rng_state(), before)
-    again = train_gate(opened, *texts, CONFIG, None, few).gate.network.state_dict()
-    other = train_gate(opened, *texts, CONFIG, None, replace(few, seed=1)).gate.network.state_dict()
+    again = train_gate(opened, *texts, CONFIG, few).gate.network.state_dict()
+    other = train_gate(opened, *texts, CONFIG, replace(few, seed=1)).gate.network.state_dict()
     assert all(torch.allclose(first[name], again[name], atol=1e-4) for name in first)  # a CPU may round otherwise
     assert not torch.equal(first["layers.0.weight"], other["layers.0.weight"])
 
@@ -153,17 +137,16 @@ def test_training_ends_when_it_gains_nothing(opened: OpenStore) -> None:
     heard: list[Epoch] = []
     text, other = made_text(200, 1), made_text(100, 2)
     wrong = replace(other, knn=other.base, positions=replace(other.positions, base=other.knn))  # the opposite is right
-    found = train_gate(opened, text, wrong, CONFIG, None, replace(QUICK, epochs=60, patience=3), heard.append)
+    found = train_gate(opened, text, wrong, CONFIG, replace(QUICK, epochs=60, patience=3), heard.append)
     assert heard == found.epochs
     assert len(heard) == found.gate.record.epochs + 3 < 60
 
 
 def test_text_is_forced_and_searched_as_for_tuning(tiny: TransformerEngine, opened: OpenStore) -> None:
     pairs = some_pairs(6, start=70)
-    counts = NgramCounts(opened.store)
-    features = ("confidence", "entropy", "ngrams")
+    features = ("confidence", "entropy")
     heard: list[int] = []
-    found = gate_text(tiny, opened, pairs, CONFIG, counts, features, lambda done, _: heard.append(done))
+    found = gate_text(tiny, opened, pairs, CONFIG, features, lambda done, _: heard.append(done))
     known = develop(tiny, opened, pairs, CONFIG.k)
     assert heard[-1] == 2 * len(pairs)
     assert found.pairs == 6
@@ -175,8 +158,7 @@ def test_text_is_forced_and_searched_as_for_tuning(tiny: TransformerEngine, open
         for place in range(len(target)):
             row = begin + place
             scores = tiny.log_probabilities(known.states[row : row + 1])
-            history = torch.tensor([target[:place]], dtype=torch.long)
-            expected = gate_inputs(features, known.states[row : row + 1], scores, history, counts)
+            expected = gate_inputs(features, known.states[row : row + 1], scores)
             assert torch.allclose(found.inputs[row], expected[0], atol=1e-4)
         begin += len(target)
     assert begin == len(found)
@@ -185,12 +167,12 @@ def test_text_is_forced_and_searched_as_for_tuning(tiny: TransformerEngine, open
 def test_a_trained_gate_is_written_and_read(opened: OpenStore, tiny: TransformerEngine, tmp_path: Path) -> None:
     store = Datastore.build(tmp_path / "s", some_pairs(12), tiny)
     ready = OpenStore(store)
-    text, other = (gate_text(tiny, ready, some_pairs(8, start=start), CONFIG, None, ()) for start in (50, 70))
-    found = train_gate(ready, text, other, CONFIG, None, replace(QUICK, epochs=2))
+    text, other = (gate_text(tiny, ready, some_pairs(8, start=start), CONFIG, ()) for start in (50, 70))
+    found = train_gate(ready, text, other, CONFIG, replace(QUICK, epochs=2))
     found.gate.write(store.path)
     read = TrainedGate.read(store)
     assert read.record == found.gate.record
-    rows = text.inputs[:, :32], torch.zeros(len(text), 231), torch.zeros((len(text), 0), dtype=torch.long)
+    rows = text.inputs[:, :32], torch.zeros(len(text), 231)
     assert torch.allclose(torch.sigmoid(read.logits(*rows).double()), found.predicted(text))
 
 
@@ -200,7 +182,7 @@ def test_what_cannot_work_is_refused(tiny: TransformerEngine, tmp_path: Path) ->
             GateConfig(**wrong)
     store = Datastore.build(tmp_path / "s", some_pairs(2), tiny)
     with pytest.raises(SettingError, match="name another profile"):
-        gate_text(tiny, OpenStore(store), some_pairs(2), UNTUNED, None, ())
+        gate_text(tiny, OpenStore(store), some_pairs(2), UNTUNED, ())
     store.remove(lambda _: True)
     with pytest.raises(InputError, match="no entries left"):
-        gate_text(tiny, OpenStore(store), some_pairs(2), CONFIG, None, ())
+        gate_text(tiny, OpenStore(store), some_pairs(2), CONFIG, ())

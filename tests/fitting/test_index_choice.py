@@ -162,7 +162,7 @@ def test_small_stores_are_searched_exactly_and_larger_ones_try_the_candidates(
 ) -> None:
     faiss_or_skip()
     assert chooser_of(store)[0].choose(Target()).chosen.kind == EXACT
-    monkeypatch.setattr(index_choice, "_SMALL", 2000)
+    monkeypatch.setattr(index_choice, "_MAX_EXACT_ENTRIES", 2000)
     choosing, held_out = chooser_of(store)
     choice = choosing.choose(Target())
     assert {each.kind for each in choice.measured} == {EXACT, *CANDIDATES}
@@ -196,7 +196,7 @@ def test_without_faiss_search_is_exact_and_the_reason_says_why(
     store: Datastore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
-    monkeypatch.setattr(index_choice, "_SMALL", 100)
+    monkeypatch.setattr(index_choice, "_MAX_EXACT_ENTRIES", 100)
     choosing, held_out = chooser_of(store)
     choice = choosing.choose(Target())
     assert choice.chosen.kind == EXACT

@@ -55,7 +55,7 @@ def test_where_nothing_holds_it_search_is_exact(store: Datastore, device: str, m
 
 @pytest.mark.cuda
 def test_an_open_store_is_settled_once(store: Datastore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_index, "_CLUSTERED_FROM", 1000)
+    monkeypatch.setattr(store_index, "_MIN_CLUSTERED_ENTRIES", 1000)
     opened = OpenStore(store, "cuda", choose_probes=choose_probes)
     part = opened.index.clustered
     assert part is not None

@@ -50,7 +50,7 @@ def gate(store: Datastore) -> TrainedGate:
     record = GateRecord(
         ("confidence",), 4, 7.5, True, manifest.model, manifest.tokenizer, 32, (), 3, 0.1, 20, 5, {"gate": 1.5}
     )
-    return TrainedGate(network, record, None)
+    return TrainedGate(network, record)
 
 
 @pytest.fixture

@@ -25,7 +25,6 @@ from knnmt.errors import KnnmtError
 from knnmt.fitting.verification import notes_beside, problems_beside
 from knnmt.index.saved import check_saved, update_index
 from knnmt.index.store_index import StoreIndex
-from knnmt.retrieval.ngrams import NgramCounts
 from knnmt.translator.explanation import explain
 from knnmt.translator.translator import Translator
 
@@ -157,7 +156,6 @@ def _use_store(store: Path, translator: Translator) -> None:
         shown,
         lambda: [opened().entry(number) for number in range(0, opened().entries, 97)],
         lambda: opened().export(store.with_name("exported.tmx")),
-        lambda: NgramCounts(opened()),
         lambda: StoreIndex(opened()).search(torch.zeros(3, opened().manifest.dim), 4),
         translated,
         lambda: translated(fast=2),

@@ -20,7 +20,6 @@ from knnmt.fitting.calibration import Calibration
 from knnmt.fitting.index_preparation import prepare
 from knnmt.index.saved import build_index
 from knnmt.retrieval.gate import GateNetwork, GateRecord, TrainedGate
-from knnmt.retrieval.ngrams import NgramCounts
 from knnmt.retrieval.profiles import Profile, write_profiles
 
 _INLINE = 'Der <bpt i="1">&lt;b&gt;</bpt>Satz<ept i="1">&lt;/b&gt;</ept> <ph x="2"><sub>innen</sub></ph>'
@@ -118,4 +117,4 @@ def _write_gate(store: Datastore) -> None:
     manifest = store.manifest
     torch.manual_seed(3)
     record = GateRecord((), 3, 12.5, True, manifest.model, manifest.tokenizer, manifest.dim, (), 0, 0.0, 9, 1, {})
-    TrainedGate(GateNetwork(manifest.dim), record, NgramCounts(store)).write(store.path)
+    TrainedGate(GateNetwork(manifest.dim), record).write(store.path)

@@ -30,7 +30,6 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import SettingError
 from knnmt.fitting.index_preparation import prepare
 from knnmt.retrieval.gate import GateNetwork, GateRecord, TrainedGate
-from knnmt.retrieval.ngrams import NgramCounts
 from knnmt.retrieval.profiles import Profile, write_profiles
 
 pytestmark = pytest.mark.filterwarnings("ignore:a translation reached the limit")
@@ -281,14 +280,14 @@ def test_a_gate_decides_as_in_our_own_decoding(
 ) -> None:
     gated = Datastore.open(shutil.copytree(store.path, tmp_path / "s"))
     manifest = gated.manifest
-    features = ("confidence", "ngrams")
+    features = ("confidence",)
     torch.manual_seed(2)
-    network = GateNetwork(32 + 1 + 8)
+    network = GateNetwork(32 + 1)
     with torch.no_grad():
         network.layers[-1].bias.zero_()  # type: ignore[operator]
         network.layers[-1].weight.normal_()  # type: ignore[operator]
     record = GateRecord(features, 4, 20.0, True, manifest.model, manifest.tokenizer, 32, (), 0, 0.0, 9, 1, {})
-    TrainedGate(network, record, NgramCounts(gated)).write(gated.path)
+    TrainedGate(network, record).write(gated.path)
     translator = Translator(checkpoint, device="cpu", datastore=gated, gate=0.5)
     with KNNLogitsProcessor(model, gated, gate=0.5) as knn:
         for beam in (1, 4):

@@ -81,8 +81,8 @@ def test_sharing_copies_of_tiles_changes_nothing(
     keys = index._scan.rows.view(-1, TILE, asked.shape[1]).float()
     expected = torch.stack([keys[tile] @ asked[i].float() for i, row in enumerate(near.tolist()) for tile in row])
     for shared, at_once in ((1, 7), (4, 10), (16, 1 << 14)):
-        monkeypatch.setattr(clusters, "_SHARED", shared)
-        monkeypatch.setattr(clusters, "_AT_ONCE", at_once)
+        monkeypatch.setattr(clusters, "_QUERIES_PER_TILE", shared)
+        monkeypatch.setattr(clusters, "_TILES_AT_ONCE", at_once)
         torch.testing.assert_close(index._scores(asked, near).view(-1, TILE), expected, rtol=1e-3, atol=1e-2)
 
 
@@ -136,7 +136,7 @@ def test_shortened_keys_fill_whole_rows() -> None:
 @pytest.mark.cuda
 def test_a_living_store_in_clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """New entries are searched exactly beside the clusters, until they are half as many; removed ones are gone."""
-    monkeypatch.setattr(store_index, "_CLUSTERED_FROM", 1000)
+    monkeypatch.setattr(store_index, "_MIN_CLUSTERED_ENTRIES", 1000)
     store = write_store(tmp_path / "store", [clustered(2000)])
     queries = torch.from_numpy(clustered(20, seed=9))
     index = StoreIndex(store, "cuda")

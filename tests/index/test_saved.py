@@ -14,12 +14,13 @@ import pytest
 import torch
 from index_stores import append_keys, assert_exact, clustered, faiss_or_skip, write_store
 
+import warm
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, DatastoreLockedError, DatastoreVersionError, KnnmtError, SettingError
 from knnmt.index.entries import Entries
 from knnmt.index.kinds import KINDS, SearchSettings
-from knnmt.index.saved import SavedIndex, build_index, open_saved, read_saved, revise_index, update_index
+from knnmt.index.saved import SavedIndex, build_index, open_saved, read_saved, update_index
 
 faiss_or_skip()
 QUERIES = torch.from_numpy(clustered(20, seed=9))
@@ -78,16 +79,14 @@ def test_a_kind_that_does_not_exist_changes_nothing(store: Datastore) -> None:
     assert files(store) == {"lock", "index.json", file_of(saved)}
 
 
-def test_settings_and_fidelity_can_be_revised(store: Datastore) -> None:
-    assert revise_index(store, SearchSettings(1, 1)) is None
+def test_other_settings_and_what_is_known_of_them_leave_the_file(store: Datastore) -> None:
     saved = build_index(store, "rabitq")
-    revise_index(store, fidelity={"recall": 0.98, "k": 8})
-    revise_index(store, SearchSettings(probes=3, candidates=40))
-    revised = read_saved(store)
-    assert revised is not None
-    assert revised.fidelity == {"recall": 0.98, "k": 8}
-    assert revised.settings == SearchSettings(probes=3, candidates=40)
-    assert revised.stored == saved.stored
+    known = {"recall": 0.98, "k": 8}
+    build_index(store, "rabitq", SearchSettings(probes=3, candidates=40), fidelity=known)
+    again = read_saved(store)
+    assert again is not None
+    assert (again.fidelity, again.settings) == (known, SearchSettings(probes=3, candidates=40))
+    assert again.stored == saved.stored
 
 
 def test_building_holds_up_no_change_of_the_store_but_another_index(store: Datastore) -> None:
@@ -104,9 +103,8 @@ def test_building_holds_up_no_change_of_the_store_but_another_index(store: Datas
 
 
 def test_a_small_addition_is_added_without_training_again(store: Datastore, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = build_index(store, "ivf-flat", SearchSettings(500, 0))
+    first = build_index(store, "ivf-flat", SearchSettings(500, 0), fidelity={"recall": 1.0})
     assert update_index(store) == first
-    revise_index(store, fidelity={"recall": 1.0})
     append_keys(store.path, clustered(100, seed=2))
     before = open_saved(store, first, Entries(store))._centres
     monkeypatch.setattr("knnmt.index.faiss_index.train_centres", lambda *_: pytest.fail("trained again"))
@@ -133,8 +131,7 @@ def test_many_small_additions_come_to_a_large_one(store: Datastore) -> None:
 
 def test_an_index_of_a_compacted_store_is_stale_and_built_anew(store: Datastore) -> None:
     settings = SearchSettings(500, 0)
-    first = build_index(store, "ivf-flat", settings, seed=4)
-    revise_index(store, fidelity={"recall": 1.0})
+    first = build_index(store, "ivf-flat", settings, seed=4, fidelity={"recall": 1.0})
     store.remove(lambda pair: pair.origin.startswith("part0#1"))
     assert first.fits(Entries(store).segment_names())
     store.compact()
@@ -173,9 +170,7 @@ saved.build_index(store, "rabitq", progress=say)
 @pytest.mark.parametrize(("moment", "said"), [("adding", "2000"), ("publishing", "written")])
 def test_a_killed_build_leaves_the_index_before_it(store: Datastore, moment: str, said: str) -> None:
     before = build_index(store, "ivf-flat", SearchSettings(500, 0))
-    process = subprocess.Popen(
-        [sys.executable, "-c", _BUILD, str(store.path), moment], stdout=subprocess.PIPE, text=True
-    )
+    process = warm.Popen([sys.executable, "-c", _BUILD, str(store.path), moment], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     with process.stdout:
         while process.stdout.readline().strip() != said:
@@ -199,7 +194,7 @@ def test_a_full_disk_leaves_the_index_before_it(store: Datastore) -> None:
         "try: build_index(store, 'flat')\n"
         "except StorageError as error: print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", script, str(store.path)], capture_output=True, text=True, check=True)
+    done = warm.run([sys.executable, "-c", script, str(store.path)], capture_output=True, text=True, check=True)
     assert "Nothing published is touched" in done.stdout
     assert read_saved(store) == before
     assert files(store) == {"lock", "index.json", file_of(before)}
@@ -241,22 +236,27 @@ def test_a_damaged_record_is_refused_and_building_mends_it(store: Datastore, cha
     assert files(store) == {"lock", "index.json", file_of(saved)}
 
 
-def test_readers_that_read_while_writers_write(store: Datastore) -> None:
+def test_readers_that_read_while_writers_write(store: Datastore, tmp_path: Path) -> None:
     """A store index that opens at any moment opens a whole one."""
     from knnmt.index.store_index import StoreIndex
 
     build_index(store, "rabitq", SearchSettings(500, 500))
     script = (
-        "import sys; from knnmt.datastore.store import Datastore; from knnmt.index.saved import build_index\n"
+        "import itertools, os, sys; from knnmt.datastore.store import Datastore\n"
+        "from knnmt.index.saved import build_index\n"
         "store = Datastore.open(sys.argv[1])\n"
-        "for turn in range(8): build_index(store, ('rabitq', 'ivf-sq8')[turn % 2], seed=turn)"
+        "for turn in itertools.count():\n"
+        "    if os.path.exists(sys.argv[2]): break\n"
+        "    build_index(store, ('rabitq', 'ivf-sq8')[turn % 2], seed=turn)"
     )
-    process = subprocess.Popen([sys.executable, "-c", script, str(store.path)])
-    opened = set()
-    until = time.monotonic() + 30
-    while process.poll() is None and time.monotonic() < until:
+    enough = tmp_path / "enough"
+    process = warm.Popen([sys.executable, "-c", script, str(store.path), str(enough)])
+    opened: set[str] = set()
+    until = time.monotonic() + 60
+    while len(opened) < 6 and process.poll() is None and time.monotonic() < until:
         index = StoreIndex(store)
         opened.add(file_of(index.saved))
         assert index.search(QUERIES, 1)[1].shape == (20, 1)
+    enough.touch()
     assert process.wait() == 0
-    assert len(opened) > 1
+    assert len(opened) == 6

@@ -21,7 +21,7 @@ from knnmt.index import store_index
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.index.kinds import SearchSettings
-from knnmt.index.saved import MISSING, build_index, revise_index, update_index
+from knnmt.index.saved import MISSING, build_index, update_index
 from knnmt.index.store_index import Part, StoreIndex, extended
 
 QUERIES = torch.from_numpy(clustered(20, seed=9))
@@ -138,7 +138,7 @@ def test_settings_that_change_are_taken_up_without_reading_the_index_again(
 ) -> None:
     index = indexed(store)
     monkeypatch.setattr(store_index, "open_saved", lambda *_: pytest.fail("index read again"))
-    revise_index(store, SearchSettings(probes=2, candidates=50))
+    build_index(store, "ivf-flat", SearchSettings(probes=2, candidates=50))
     assert index.refresh()
     assert index.description == "ivf-flat, 2 probes, 50 re-ranked, 2,000 entries"
 
@@ -235,7 +235,7 @@ def test_a_missing_faiss_is_said_of_stores_where_it_is_felt(
     assert str(StoreIndex(store).hint).startswith(without)
     assert "`knnmt index /later`" in str(StoreIndex(store).snapshot.hint_for(Path("/later")))
     assert StoreIndex(store, exact=True).hint is None
-    revise_index(store, fidelity={MISSING: "faiss-cpu"})
+    build_index(store, "exact", fidelity={MISSING: "faiss-cpu"})
     monkeypatch.undo()  # it is installed
     monkeypatch.setattr(store_index, "_MIN_FELT_ENTRIES", 1000)
     assert str(StoreIndex(store).hint) == f"searched exactly; `knnmt index {store.path}` makes it faster"

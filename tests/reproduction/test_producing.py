@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,18 @@ import pytest
 from index_stores import faiss_or_skip
 from made_domains import ROWS, asked, write_domains
 
+import warm
 from conftest import ROOT
 from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.evaluation.scoring import Score
-from knnmt.reproduction.plan import WEIGHTS, all_rows
+from knnmt.fitting.tuning import PAPER_WEIGHTS
+from knnmt.reproduction.plan import all_rows
 from knnmt.reproduction.plots import save_plots
 from knnmt.reproduction.producing import produce
 from knnmt.reproduction.report import write_report
 from knnmt.reproduction.results import read_results
 from knnmt.reproduction.tables import Tables
+from light_core import FOUR_PACKAGES
 
 faiss_or_skip()
 sacrebleu = pytest.importorskip("sacrebleu")
@@ -66,7 +69,7 @@ def test_every_row_has_what_a_report_needs(made: tuple[Path, Path, list[str]]) -
         assert combined["entries"] < ours["entries"]
         fixed = read(output / domain / "B/knn-fixed.json")
         assert fixed["settings"]["fading"] is None
-        assert fixed["settings"]["interpolation_weight"] in WEIGHTS
+        assert fixed["settings"]["interpolation_weight"] in PAPER_WEIGHTS
         assert "|index:pq4/" in fixed["signature"]
         by_chance = read(output / domain / "A/random-0.5.json")
         counted = read(output / domain / "A/adaptive-0.5.json")["searches"]
@@ -237,18 +240,22 @@ def test_without_faiss_the_way_out_is_named(
     assert not (tmp_path / "out").exists()
 
 
-LIGHT = """
-import sys
-allowed = {"torch", "numpy", "safetensors", "tokenizers", "torchgen", "knnmt", "typing_extensions", "sympy", "mpmath",
-           "networkx", "jinja2", "markupsafe", "fsspec", "filelock"}
-class Block:
-    def find_spec(self, name, path=None, target=None):
-        top = name.partition(".")[0]
-        if top not in allowed and top not in sys.stdlib_module_names and not top.startswith("_"):
-            raise ModuleNotFoundError(f"blocked: {name}", name=name)
-sys.meta_path.insert(0, Block())
+LIGHT = (
+    FOUR_PACKAGES
+    + """
 from knnmt.reproduction.__main__ import main
 main(sys.argv[1:])
+"""
+)
+
+
+# At the first file that is opened after that one is there.
+KILLED_AFTER_KNN = """
+import os, signal, sys
+def hear(event, given):
+    if event == "open" and os.path.exists(sys.argv[4] + "/plain/B/knn.json"):
+        os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(hear)
 """
 
 
@@ -258,31 +265,22 @@ def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_been(
     """With the light core alone, too: exact search, and no package of the command line."""
     data, _, _ = made
     output = tmp_path / "killed"
-    command = [sys.executable, "-c", LIGHT, "--data", data, "--output", output, "--model", tiny_checkpoint]
+    command = ["--data", data, "--output", output, "--model", tiny_checkpoint]
     command += ["--domains", "plain", "--blocks", "B", "--exact", "--sentences", "3", "--no-speed", "--device", "cpu"]
     command += ["--systems", "base", "B/knn", "B/pruning-[12]", "B/random-0.5"]
 
-    def start(*more: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [str(each) for each in [*command, *more]],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"},
-        )
+    def run(script: str, start: Callable[..., subprocess.CompletedProcess[str]]) -> subprocess.CompletedProcess[str]:
+        environment = {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+        line = [sys.executable, "-c", script, *map(str, command)]
+        return start(line, capture_output=True, text=True, env=environment, timeout=300)
 
-    first = start()
-    deadline = time.monotonic() + 60
-    while not (output / "plain/B/knn.json").exists() and first.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    first.send_signal(signal.SIGKILL)
-    first.communicate()
-    assert first.returncode == -signal.SIGKILL
+    first = run(KILLED_AFTER_KNN + LIGHT, warm.run)
+    assert first.returncode == -signal.SIGKILL, first.stderr
+    assert (output / "plain/B/knn.json").exists()
     assert not (output / "plain/B/random-0.5.json").exists()
-    second = start()
-    said, complaints = second.communicate(timeout=60)
-    assert (second.returncode, complaints) == (0, "")
-    assert " stages were done before" in said.splitlines()[0]
+    second = run(LIGHT, subprocess.run)
+    assert (second.returncode, second.stderr) == (0, "")
+    assert " stages were done before" in second.stdout.splitlines()[0]
     whole = tmp_path / "whole"
     chosen = ("base", "B/knn", "B/pruning-[12]", "B/random-0.5")
     config = asked(

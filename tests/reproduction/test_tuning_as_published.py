@@ -9,7 +9,8 @@ import torch
 from knnmt.config import FastConfig
 from knnmt.datastore.arrays import Array
 from knnmt.fitting.likelihood import Positions
-from knnmt.reproduction.plan import KS, WEIGHTS
+from knnmt.fitting.tuning import PAPER_KS as KS
+from knnmt.fitting.tuning import PAPER_WEIGHTS as WEIGHTS
 from knnmt.reproduction.tuning import as_published
 
 

@@ -32,11 +32,10 @@ from knnmt.retrieval.gate import (
     TrainedGate,
     gate_inputs,
 )
-from knnmt.retrieval.ngrams import NgramCounts
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.step import SentenceSoFar, Step
 
-ALL = ("confidence", "entropy", "ngrams")
+ALL = ("confidence", "entropy")
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +47,7 @@ def made_gate(store: Datastore, features: tuple[str, ...] = ALL) -> TrainedGate:
     """One with random weights and plain normalisation."""
     manifest = store.manifest
     torch.manual_seed(1)
-    network = GateNetwork(32 + len(set(features) & {"confidence", "entropy"}) + 8 * ("ngrams" in features))
+    network = GateNetwork(32 + len(features))
     network.normalise_by(torch.randn(50, len(network.mean)) * 3 + 1)
     record = GateRecord(
         features,
@@ -65,7 +64,7 @@ def made_gate(store: Datastore, features: tuple[str, ...] = ALL) -> TrainedGate:
         5,
         {"gate": 1.5},
     )
-    return TrainedGate(network, record, NgramCounts(store) if "ngrams" in features else None)
+    return TrainedGate(network, record)
 
 
 def some_rows(rows: int, vocabulary: int = 231) -> tuple[Tensor, Tensor, Tensor]:
@@ -82,38 +81,35 @@ def a_step(store: Datastore, states: Tensor, scores: Tensor, history: Tensor) ->
 
 def test_the_network_is_four_layers_and_one(store: Datastore) -> None:
     gate = made_gate(store, ())
-    states, scores, history = some_rows(9)
+    states, scores, _ = some_rows(9)
     parts = {name: each.double().numpy() for name, each in gate.network.state_dict().items()}
     values = (states.double().numpy() - parts["mean"]) * parts["scale"]
     for layer in (0, 3, 6, 9):
         values = np.maximum(values @ parts[f"layers.{layer}.weight"].T + parts[f"layers.{layer}.bias"], 0)
         assert values.shape == (9, 128)
     expected = (values @ parts["layers.12.weight"].T + parts["layers.12.bias"])[:, 0]
-    np.testing.assert_allclose(gate.logits(states, scores, history), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(gate.logits(states, scores), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_inputs_are_the_state_and_what_is_named(store: Datastore) -> None:
-    states, scores, history = some_rows(5)
-    counts = NgramCounts(store)
-    found = gate_inputs(ALL, states, scores, history, counts)
+    states, scores, _ = some_rows(5)
+    found = gate_inputs(ALL, states, scores)
     p = scores.double().exp().numpy()
     assert torch.equal(found[:, :32], states)
     np.testing.assert_allclose(found[:, 32], np.log(p.max(1)), rtol=1e-5)
     np.testing.assert_allclose(found[:, 33], -(p * np.log(p)).sum(1), rtol=1e-5)
-    assert torch.equal(found[:, 34:], counts(history))
-    assert gate_inputs(["entropy"], states, scores, history, None).shape == (5, 33)
+    assert gate_inputs(["entropy"], states, scores).shape == (5, 33)
 
 
 def test_a_threshold_lets_through_what_is_above_it(store: Datastore) -> None:
     gate, rows = made_gate(store), some_rows(200)
-    weights = torch.sigmoid(gate.logits(*rows))
+    weights = torch.sigmoid(gate.logits(*rows[:2]))
     alpha = float(weights.sort().values[99:101].mean())
     searched, log_lambda = ThresholdGate(gate, alpha)(a_step(store, *rows))
     assert log_lambda is not None
     assert torch.equal(searched, weights > alpha)
     assert torch.allclose(log_lambda.exp(), weights)
     assert bool(ThresholdGate(gate, 0.0)(a_step(store, *rows))[0].all())
-    assert ThresholdGate(gate, alpha, own_lambda=True)(a_step(store, *rows))[1] is None
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3, 0.8, 1.0])
@@ -136,7 +132,7 @@ def test_chance_depends_on_the_row_alone(store: Datastore, rate: float) -> None:
     predicted = RandomGate(rate, 0, gate)(a_step(store, states, scores, history))
     assert torch.equal(predicted[0], searched)
     assert predicted[1] is not None
-    assert torch.allclose(predicted[1].exp(), torch.sigmoid(gate.logits(states, scores, history)))
+    assert torch.allclose(predicted[1].exp(), torch.sigmoid(gate.logits(states, scores)))
 
 
 def test_a_gate_is_read_as_it_was_written(store: Datastore) -> None:
@@ -144,23 +140,20 @@ def test_a_gate_is_read_as_it_was_written(store: Datastore) -> None:
     gate.write(store.path)
     read = TrainedGate.read(store)
     assert read.record == gate.record
-    assert torch.equal(read.logits(*rows), gate.logits(*rows))
+    assert torch.equal(read.logits(*rows[:2]), gate.logits(*rows[:2]))
     assert {each.signature() for each in (read, gate) for _ in range(20)} == {gate.signature()}  # every time
     (store.path / FILE).unlink()
     with pytest.raises(SettingError, match=r"has no gate.*knnmt train-gate"):
         TrainedGate.read(store)
 
 
-def test_counts_follow_the_store(tiny: TransformerEngine, tmp_path: Path) -> None:
-    growing = Datastore.build(tmp_path / "s", some_pairs(8), tiny)
-    gate, rows = made_gate(growing), some_rows(50)
-    rows = (*rows[:2], torch.tensor(tiny.tokenizer.encode_targets(["line 4"]))[:, :4].expand(50, -1))
-    before = gate.logits(*rows)
-    growing.add(some_pairs(20, start=40), tiny)
-    recounted = gate.recounted(growing)
-    assert not torch.allclose(recounted.logits(*rows), before)
-    assert torch.equal(recounted.logits(*rows), made_gate(growing).logits(*rows))
-    assert torch.equal(gate.logits(*rows), before)  # a batch under way goes on with that
+def test_a_gate_that_looked_at_ngrams_is_refused_in_words(store: Datastore) -> None:
+    gate = made_gate(store)
+    object.__setattr__(gate.record, "features", ("confidence", "ngrams"))
+    gate.write(store.path)
+    with pytest.raises(DatastoreVersionError, match=r"n-grams, which gained nothing.*knnmt train-gate"):
+        TrainedGate.read(store)
+    (store.path / FILE).unlink()
 
 
 @pytest.mark.parametrize(

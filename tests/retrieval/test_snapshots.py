@@ -22,7 +22,7 @@ from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.recorded import recorded_search
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.kinds import SearchSettings
-from knnmt.index.saved import build_index, revise_index
+from knnmt.index.saved import build_index
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
@@ -137,7 +137,7 @@ def test_an_index_snapshot_does_not_follow_the_store(opened: OpenStore, tiny: Tr
         return before.search(keys, 12)[1].tolist()
 
     expected, description = found(), before.description
-    revise_index(store, SearchSettings(probes=1, candidates=0))
+    build_index(store, "ivf-flat", SearchSettings(probes=1, candidates=0))
     assert index.refresh()
     store.remove(first_ones)
     assert index.refresh()

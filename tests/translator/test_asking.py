@@ -81,7 +81,8 @@ def test_a_request_can_say_none_of_a_cache_and_whose_store_is_meant(translator: 
     assert Request("Satz").datastore is NOT_GIVEN
     assert replace(Request("Satz", store, k=3), text="Wort") == Request("Wort", store, k=3)
     counted = Statistics()
-    cached: Settings = {"datastore": store, "interpolation_weight": 0.6, "cache": 1000.0, "statistics": counted}
+    cached: Settings = {"datastore": store, "k": 4, "interpolation_weight": 0.6, "temperature": 20.0, "cache": 1000.0}
+    cached["statistics"] = counted
     translator.translate([Request(text, cache=None) for text in TEXTS], **cached)
     assert counted.hits == 0 < counted.rows
     translator.translate([Request(text) for text in TEXTS], **cached)

@@ -44,7 +44,7 @@ def test_one_text_gives_one_translation_and_many_give_a_list(translator: Transla
 
 @pytest.mark.parametrize("options", [{"batch_size": 1}, {"batch_size": 7}, {"batch_tokens": 60}, {"window": 5}])
 def test_output_order_is_input_order_however_it_is_batched(translator: Translator, options: Settings) -> None:
-    texts = german_sentences(20)
+    texts = german_sentences(10)
     expected = translator.translate(texts)
     assert [each.source for each in expected] == texts
     assert [each.text for each in translator.translate(texts, **options)] == [each.text for each in expected]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -11,19 +10,18 @@ import typer
 
 from knnmt.cli.advice import command
 from knnmt.cli.interrupt import ends_with
-from knnmt.cli.languages import SourceLanguage, TargetLanguage, languages_of_text
+from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.cli.memories import ForFast, KeepAccelerators, MemoriesIn, reads_memories
 from knnmt.cli.options import Device, Threads
 from knnmt.cli.progress import passing_bars
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.accelerators import Accelerators
 from knnmt.corpus.options import ReadingConfig
-from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_memories
-from knnmt.corpus.report import ReadingReport
+from knnmt.engine.languages import languages_of_text
 from knnmt.engine.shipped import DEFAULT_MODEL
-from knnmt.errors import InputError
 from knnmt.evaluation.holding_out import plan
+from knnmt.fitting.tuning_config import SAMPLE
 
 
 @reads_memories
@@ -41,7 +39,7 @@ def adapt(
             show_default=False,
         ),
     ] = None,
-    sample: Annotated[int, typer.Option(min=0, help="Most pairs translated for BLEU and chrF; 0 for none.")] = 200,
+    sample: Annotated[int, typer.Option(min=0, help="Most pairs translated for BLEU and chrF; 0 for none.")] = SAMPLE,
     model: Annotated[
         str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
     ] = DEFAULT_MODEL,
@@ -75,30 +73,28 @@ def adapt(
     require_free(output)
     languages = languages_of_text(model, source_language, target_language)
     reading = memories_in(*languages)
-    for path in reading.paths:
-        if path.exists() and not path.is_file():
-            raise InputError(f"{path}: expected a file: adapting reads a memory several times. Save it to one first")
-    first = iter([reading])  # whose report is shown; later readings have reports of their own
-
-    def memory() -> Iterator[SegmentPair]:
-        return next(first, memories_in(*languages)).pairs()
-
-    pairs = None
-    if development is not None:
-        pairs = read_memories([development], ReadingConfig(*languages), ReadingReport())
-    planned = plan(memory, pairs)
+    reading.require_files()
+    pairs = None if development is None else read_memories(development, ReadingConfig(*languages))
+    planned = plan(reading.pairs, pairs)
     for line in reading.summary():
         typer.echo(line)
     with heavy_imports():
-        from knnmt.evaluation.adapting import adapt as adapt_store
-        from knnmt.translator.translator import Translator
+        from knnmt.evaluation.adapting import adapt as adapt_to
     with ends_with("run the same command again to go on", output, f"the store is made: {output}"):
-        translator = Translator(
-            model, device=device, threads=threads, source_lang=source_language, target_lang=target_language
-        )
         accelerators: Accelerators = "keep" if keep_accelerators else "drop"
-        config = BuildConfig(*languages, for_fast=for_fast, accelerators=accelerators)
-        adapt_store(output, planned, translator, config, sample, typer.echo, passing_bars)
+        adapt_to(
+            planned,
+            output,
+            BuildConfig(*languages, for_fast=for_fast, accelerators=accelerators),
+            sample=sample,
+            model=model,
+            source_lang=source_language,
+            target_lang=target_language,
+            device=device,
+            threads=threads,
+            tell=typer.echo,
+            bars=passing_bars,
+        )
     typer.echo(f"adapted    {output}, in {time.perf_counter() - started:.0f} s")
     of_model = () if model == DEFAULT_MODEL else ("-m", model)
     typer.echo(f"next       {command('translate', *of_model, '-d', output, '--text', 'TEXT')} translates with it")

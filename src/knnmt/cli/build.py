@@ -11,12 +11,13 @@ import typer
 from knnmt.cli.advice import command
 from knnmt.cli.index import prepare_store
 from knnmt.cli.interrupt import ends_with
-from knnmt.cli.languages import SourceLanguage, TargetLanguage, languages_of_text
+from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.cli.memories import ForFast, KeepAccelerators, MemoriesIn, in_words, reads_memories
 from knnmt.cli.options import Device, Threads
 from knnmt.cli.progress import counter
 from knnmt.cli.start import load_quickly
 from knnmt.corpus.accelerators import Accelerators
+from knnmt.engine.languages import languages_of_text
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError
 

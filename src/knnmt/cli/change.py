@@ -11,10 +11,11 @@ import typer
 
 from knnmt.cli.advice import command
 from knnmt.cli.interrupt import ends_with
-from knnmt.cli.memories import MemoriesIn, MemoryReading, in_words, reads_memories
+from knnmt.cli.memories import MemoriesIn, in_words, reads_memories
 from knnmt.cli.options import Device, Threads
 from knnmt.cli.progress import counter, passing_bars
 from knnmt.cli.start import load_quickly
+from knnmt.corpus.memory_reading import MemoryReading
 from knnmt.corpus.sameness import plain
 from knnmt.corpus.visible import visible
 from knnmt.datastore.manifest import INDEXES, MANIFEST
@@ -36,7 +37,7 @@ ModelOfChanges = Annotated[
     ),
 ]
 _UNCHANGED = "the store is as it was"
-_MOST_SHOWN = 5
+_MAX_SHOWN = 5
 
 
 @reads_memories
@@ -101,7 +102,7 @@ def replace(
         typer.echo(
             f"new        {len(done.new):,} pairs whose source the store did not hold{', left out' * known_only}:"
         )
-        for pair in done.new[:_MOST_SHOWN]:
+        for pair in done.new[:_MAX_SHOWN]:
             typer.echo(f"           {visible(pair.origin)}  {visible(pair.source)}")
     _say_size(opened)
     _say_what_stays(opened, change.removed_sentences)
@@ -155,10 +156,10 @@ def remove(
     change = opened.remove(chosen)
     typer.echo(f"removed    {change.removed_sentences:,} sentences, {change.removed_entries:,} entries")
     files = Counter(file_of(pair.origin) for pair in found)
-    for file, count in files.most_common(_MOST_SHOWN):
+    for file, count in files.most_common(_MAX_SHOWN):
         typer.echo(f"           {count:,} of {visible(file)}")
-    if len(files) > _MOST_SHOWN:
-        typer.echo(f"           and of {len(files) - _MOST_SHOWN:,} more files")
+    if len(files) > _MAX_SHOWN:
+        typer.echo(f"           and of {len(files) - _MAX_SHOWN:,} more files")
     _say_size(opened)
     _say_what_stays(opened, change.removed_sentences)
 
@@ -203,7 +204,7 @@ def _nothing_fits(store: Datastore, origin: str | None, source_text: str | None)
     elif source_text is not None:
         wanted = plain(source_text).casefold()
         sources = dict.fromkeys(pair.source for pair in store.pairs() if plain(pair.source).casefold() == wanted)
-        close = [repr(source) for source in sources][:_MOST_SHOWN]
+        close = [repr(source) for source in sources][:_MAX_SHOWN]
     meant = f" Close to it: {', '.join(close)}." if close else ""
     inspect = command("inspect", store.path)
     return f"{store.path}: no sentence fits, nothing was removed.{meant} {inspect} lists the files"

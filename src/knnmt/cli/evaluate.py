@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from knnmt.cli.interrupt import ends_with
-from knnmt.cli.languages import SourceLanguage, TargetLanguage, languages_of_text
+from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.cli.options import StoresAsSystems
 from knnmt.cli.progress import track
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.options import ReadingConfig
+from knnmt.engine.languages import languages_of_text
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import KnnmtWarning, SettingError
 from knnmt.evaluation.comet import ADVICE, Comet
@@ -136,8 +137,6 @@ def evaluate(
         raise SettingError(f"--comet-model needs --comet-python. {ADVICE}")
     require_sacrebleu()
     systems = gather_systems(datastore or [], system or [], base)
-    if not systems:
-        raise SettingError("--no-base leaves no system to evaluate; name one: -d STORE, or --system NAME=STORE,…")
     languages = languages_of_text(model, source_language, target_language)
     text = _text(source, reference, pairs, ReadingConfig(*languages), cast("Half", half))
     warnings.simplefilter("always", KnnmtWarning)
@@ -145,22 +144,19 @@ def evaluate(
         from knnmt.evaluation.evaluating import evaluate as run_evaluation
         from knnmt.evaluation.evaluating import write_json, write_markdown
         from knnmt.evaluation.running import RunSettings
-        from knnmt.translator.translator import Translator
     advice = "run the same command again to go on" if output else "with --output DIR, it could have gone on from here"
     with ends_with(advice), _comet(comet_python, comet_model or DEFAULT_COMET) as comet:
         report = run_evaluation(
-            Translator(
-                model,
-                device=device,
-                dtype=dtype,
-                threads=threads,
-                source_lang=source_language,
-                target_lang=target_language,
-            ),
-            systems,
             text,
-            RunSettings(beam, batch_size, split_sentences),
-            target_language=languages[1],
+            settings=RunSettings(beam, batch_size, split_sentences),
+            systems=systems,
+            base=False,  # it is among them, where it was asked for
+            model=model,
+            source_lang=source_language,
+            target_lang=target_language,
+            device=device,
+            dtype=dtype,
+            threads=threads,
             skip_known=skip_known,
             output=output,
             comet=comet,

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from knnmt.corpus.filters import FilterConfig, filter_pairs
+from knnmt.corpus.filters import FilterConfig
+from knnmt.corpus.memory_reading import MemoryReading
 from knnmt.corpus.options import FORMATS, ReadingConfig
-from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.reading import read_memories
-from knnmt.corpus.report import ReadingReport
-from knnmt.corpus.visible import visible
 
 ForFast = Annotated[
     bool,
@@ -32,43 +27,6 @@ KeepAccelerators = Annotated[
         help="Let accelerator marks (&File, _File, ~File) count as text, here and in what the store translates.",
     ),
 ]
-
-
-@dataclass(slots=True)
-class MemoryReading:
-    """Memories to read, how, and what became of their units."""
-
-    paths: list[Path]
-    reading: ReadingConfig
-    filters: FilterConfig
-    report: ReadingReport = field(default_factory=ReadingReport)
-    filtered: Counter[str] = field(default_factory=Counter)
-
-    def pairs(self) -> Iterator[SegmentPair]:
-        """The pairs, read as they are asked for."""
-        return filter_pairs(read_memories(self.paths, self.reading, self.report), self.filters, self.filtered)
-
-    def count(self) -> int | None:
-        """How many pairs there will be: reads everything once, which takes little beside encoding it.
-
-        None where that cannot be known, because what comes through a pipe comes once.
-        """
-        if not all(path.is_file() for path in self.paths):
-            return None
-        uncounted = MemoryReading(self.paths, self.reading, self.filters)
-        return sum(1 for _ in uncounted.pairs())
-
-    def summary(self, dropped: Counter[str] | None = None) -> list[str]:
-        """Lines that account for every unit: read, left out and why, noted, malformed."""
-        report = self.report
-        lines = [f"read       {report.pairs:,} pairs from {len(self.paths)} file{'s' * (len(self.paths) != 1)}"]
-        left_out = report.skipped + self.filtered + (dropped or Counter())
-        lines += [f"left out   {count:,}  {visible(reason)}" for reason, count in left_out.most_common()]
-        lines += [f"noted      {count:,}  {visible(remark)}" for remark, count in report.noted.most_common()]
-        if report.malformed:
-            lines.append(f"malformed  {report.malformed:,} units, left out; the first:")
-            lines += [f"           {visible(problem)}" for problem in report.problems[:5]]
-        return lines
 
 
 MemoriesIn = Callable[[str, str], MemoryReading]

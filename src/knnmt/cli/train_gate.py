@@ -14,9 +14,9 @@ from knnmt.cli.interrupt import ends_with
 from knnmt.cli.options import Device, Exact, KeepKnown, ModelOfStore, Threads
 from knnmt.cli.progress import counter
 from knnmt.cli.start import heavy_imports
-from knnmt.cli.tuning_steps import load_for, read_text
 from knnmt.corpus.splitting import divide
 from knnmt.errors import InputError
+from knnmt.fitting.development_text import read_development
 
 if TYPE_CHECKING:
     from knnmt.fitting.gate_training import Epoch, GateText, Training
@@ -34,7 +34,7 @@ def train_gate(
     features: Annotated[
         str,
         typer.Option(
-            help="What the gate sees beside the decoder state: confidence, entropy, ngrams, with commas between them; "
+            help="What the gate sees beside the decoder state: confidence, entropy, with a comma between them; "
             "an empty text for the state alone. Entropy makes every step dearer."
         ),
     ] = "confidence",
@@ -79,49 +79,46 @@ def train_gate(
 
         knnmt train-gate projekt.store --dev probe.tsv
 
-        knnmt train-gate projekt.store --dev probe.tsv --features confidence,ngrams --l1 0.2
+        knnmt train-gate projekt.store --dev probe.tsv --features confidence,entropy --l1 0.2
 
         knnmt translate -d projekt.store --gate 0.25 handbuch.de.txt
     """
     from knnmt.datastore.store import Datastore
 
     opened = Datastore.open(store)
-    text = read_text(opened, development, pairs, all_dev, keep_known)
+    text = read_development(opened, development, pairs, all_dev, keep_known, typer.echo)
     teaching, validating = divide(text.tuning, _TRAINING)
     if not teaching or not validating:
         raise InputError(f"{development}: {len(text.tuning)} pairs are too few to learn from; give more")
     with heavy_imports():
         from dataclasses import replace
 
+        from knnmt.evaluation.loading import translator_of_store
         from knnmt.fitting.gate_training import GateConfig, gate_text
         from knnmt.fitting.gate_training import train_gate as train
         from knnmt.retrieval.gate import FILE, earlier_like
-        from knnmt.retrieval.ngrams import NgramCounts
         from knnmt.retrieval.settings import RetrievalSettings
         from knnmt.translator.memories import warn_if_slow
     named = tuple(filter(None, map(str.strip, features.split(","))))
     config = GateConfig(named, epochs, l1=l1, seed=seed)
     with ends_with("the store keeps the gate it had, if any", store / FILE, f"the gate is saved: {store / FILE}"):
-        translator = load_for(opened, model, device, threads, exact)
+        translator = translator_of_store(opened, model, device, threads, exact)
         memory = translator.memories.open(opened)
         warn_if_slow(memory.opened)
         asked = RetrievalSettings(k=k, temperature=temperature, profile=profile)
         retrieval = replace(memory.resolve(asked), cache=None, gate=None)
-        counts = NgramCounts(memory.opened.store, translator.engine.device) if "ngrams" in config.features else None
         parts = []
         for some in (teaching, validating, *([] if all_dev else [text.reported])):
             with counter("forcing", lambda some=some: 2 * len(some), "pairs passed") as progress:  # type: ignore[misc]
                 parts.append(
-                    gate_text(
-                        translator.engine, memory.opened, some, retrieval, counts, config.features, progress=progress
-                    )
+                    gate_text(translator.engine, memory.opened, some, retrieval, config.features, progress=progress)
                 )
         training, validation, reported = parts[0], parts[1], parts[-1]
         typer.echo(
             f"positions   {len(training):,} teach, {len(validation):,} validate, {len(reported):,} are reported; "
             f"k {retrieval.k}, T {retrieval.temperature:.4g}\n\nepoch  training  validation"
         )
-        trained = train(memory.opened, training, validation, retrieval, counts, config, _say)
+        trained = train(memory.opened, training, validation, retrieval, config, _say)
         before = earlier_like(trained.gate, opened)
         stays = _report(trained, reported, before)
         if stays:

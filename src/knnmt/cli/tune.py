@@ -11,21 +11,19 @@ import typer
 from knnmt.cli.change import Store
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.options import Device, Exact, KeepKnown, ModelOfStore, Threads
+from knnmt.cli.progress import passing_bars
 from knnmt.cli.start import heavy_imports
-from knnmt.cli.tuning_steps import TuningSteps, load_for, read_text
 from knnmt.config import FastConfig
 from knnmt.datastore.settings import SETTINGS
 from knnmt.errors import SettingError, StorageError
-
-METHODS = ("likelihood", "bleu")
-_SAMPLE = 200
-_BLEU_LOSS = 0.1
+from knnmt.fitting.development_text import PAIRS, read_development
+from knnmt.fitting.tuning_config import BLEU_LOSS, CACHE_LOSS, SAMPLE, TuningConfig, refuse_idle
 
 
 def tune(
     store: Store,
     development: Annotated[Path, typer.Option("--dev", help="Pairs like the text to come, in any memory format.")],
-    pairs: Annotated[int, typer.Option(min=1, help="Most pairs to tune on, and to report, from all over DEV.")] = 1000,
+    pairs: Annotated[int, typer.Option(min=1, help="Most pairs to tune on, and to report, from all over DEV.")] = PAIRS,
     all_dev: Annotated[
         bool,
         typer.Option("--all-dev", help="Tune on all of DEV and report on it, too: where a test set is elsewhere."),
@@ -51,15 +49,18 @@ def tune(
         bool, typer.Option("--confirm", help="Let BLEU decide among the best, confirm τ, and report BLEU.")
     ] = False,
     sample: Annotated[
-        int | None, typer.Option(min=1, help="Pairs translated for each BLEU.  [default: 200]", show_default=False)
+        int | None,
+        typer.Option(min=1, help=f"Pairs translated for each BLEU.  [default: {SAMPLE}]", show_default=False),
     ] = None,
     cache_loss: Annotated[
         float, typer.Option(min=0, help="Most nats a token that the cache, shorter keys or a faster search may lose.")
-    ] = 0.01,
+    ] = CACHE_LOSS,
     bleu_loss: Annotated[
         float | None,
         typer.Option(
-            min=0, help="Most BLEU that the cache may lose, with --confirm.  [default: 0.1]", show_default=False
+            min=0,
+            help=f"Most BLEU that the cache may lose, with --confirm.  [default: {BLEU_LOSS:g}]",
+            show_default=False,
         ),
     ] = None,
     dims: Annotated[bool, typer.Option("--dims", help="Say how short keys may be (knnmt reduce).")] = False,
@@ -114,61 +115,37 @@ def tune(
         knnmt tune projekt.store --dev probe.tsv --method bleu --temperature 10      (the paper's)
     """
     from knnmt.datastore.store import Datastore
-    from knnmt.retrieval.profiles import BY_BLEU, FAST, TUNED, names_of_tuning
 
-    if method not in METHODS:
-        raise SettingError(f"--method must be {' or '.join(METHODS)}, got {method!r}")
-    by_bleu = confirm or method == "bleu"
-    _refuse_idle(temperature is not None and method != "bleu", "--temperature is for --method bleu")
-    _refuse_idle(sample is not None and not by_bleu, "--sample is for --confirm or --method bleu")
-    _refuse_idle(bleu_loss is not None and not confirm, "--bleu-loss is for --confirm")
-    _refuse_idle(exact and search, "--search judges the index, which --exact does not use")
-    _refuse_idle(fast_candidates is not None and not fast, "--fast-candidates is for --fast")
-    _refuse_idle(
-        fast and (method == "bleu" or dims or search),
-        "--fast tunes k, T and λ by likelihood: --method bleu, --dims and --search are for the other way",
-    )
-    usual = FAST if fast else BY_BLEU if method == "bleu" else TUNED
-    names = names_of_tuning(usual if profile is None else profile)
-    as_default = profile is not None or usual == TUNED
+    refuse_idle(fast_candidates is not None and not fast, "--fast-candidates is for --fast")
+    of_fast = FastConfig(fast_candidates or FastConfig().candidates) if fast else None
+    config = TuningConfig(method, profile, temperature, confirm, sample, cache_loss, bleu_loss, dims, search, of_fast)
     opened = Datastore.open(store)
     if plot is not None:
         _prepare_place(plot)
-    text = read_text(opened, development, pairs, all_dev, keep_known)
+    text = read_development(opened, development, pairs, all_dev, keep_known, typer.echo)
     with heavy_imports():
         from knnmt.evaluation.plotting import new_figure
-        from knnmt.evaluation.scoring import require_sacrebleu
-        from knnmt.retrieval.open_store import require_for_fast
-    if fast:
-        require_for_fast(opened)
-    if by_bleu:
-        require_sacrebleu(opened.manifest.target_language)
+        from knnmt.evaluation.tuning import tune as tune_store
     if plot is not None:
         new_figure()  # what is missing shows before the work
     with ends_with("the store keeps the profiles it had", store / SETTINGS, "the profiles are saved"):
-        translator = load_for(opened, model, device, threads, exact)
-        of_fast = FastConfig(fast_candidates or FastConfig().candidates) if fast else None
-        tuning = TuningSteps(translator, translator.memories.open(opened), text, sample or _SAMPLE, of_fast)
-        tuned = tuning.by_likelihood()
-        if method == "bleu":
-            chosen = tuned.fixed.fixed.temperature if temperature is None else temperature
-            main = tuning.by_bleu(chosen, with_present=as_default)
-        else:
-            main = tuning.confirm(tuned) if confirm else tuning.unless_worse(tuned.fading.fading)
-        fixed = tuned.fixed.fixed if method == "likelihood" else None
-        most_bleu = _BLEU_LOSS if bleu_loss is None else bleu_loss
-        caches, cache = ([], None) if fast else tuning.cache(main, cache_loss, most_bleu if confirm else None)
-        of_dims = tuning.dims(main, cache_loss) if dims else []
-        of_search = tuning.search(main, cache_loss) if search else []
-        found = {name: config for name, config in zip(names, (main, fixed, cache), strict=True) if config}
-        tuning.report(found, with_bleu=confirm)
-        if save:
-            tuning.save(found, names, by_bleu, as_default)
+        found = tune_store(
+            opened,
+            text,
+            config,
+            save=save,
+            model=model,
+            device=device,
+            threads=threads,
+            exact=exact,
+            tell=typer.echo,
+            bars=passing_bars,
+        )
     if plot is not None:
         from knnmt.evaluation.tuning_figures import draw_tuning
 
         try:
-            written = draw_tuning(plot, tuned, caches, of_dims, of_search, cache_loss)
+            written = draw_tuning(plot, found.tuned, found.caches, found.dims, found.searches, cache_loss)
         except OSError as error:
             kept = "; the profiles are saved" if save else ""
             raise StorageError(
@@ -176,12 +153,6 @@ def tune(
                 "Mend that, or choose another STEM"
             ) from error
         typer.echo(f"drawn       {', '.join(map(str, written))}")
-
-
-def _refuse_idle(idle: bool, problem: str) -> None:
-    """Refuse an option that would have no effect."""
-    if idle:
-        raise SettingError(f"{problem}: it would have no effect here")
 
 
 def _prepare_place(stem: Path) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from knnmt.compression.transforming import key_blocks, making, publish
 from knnmt.config import check
 from knnmt.datastore.arrays import Array, write_stored
-from knnmt.datastore.building import Progress, no_progress
+from knnmt.datastore.building import EntryProgress, no_progress
 from knnmt.datastore.manifest import SEGMENTS, StoredFile
 from knnmt.datastore.merging import without_removed
 from knnmt.datastore.projection import PROJECTION_ARRAYS
@@ -28,7 +28,7 @@ _BLOCK_ROWS = 8192
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Projection:
+class KeyProjection:
     """How keys were made shorter, and queries must be.
 
     mean: (from_dim,) float32
@@ -41,7 +41,7 @@ class Projection:
     explained_variance: Tensor
 
     @classmethod
-    def of(cls, store: Datastore) -> Projection | None:
+    def of(cls, store: Datastore) -> KeyProjection | None:
         """What queries of the model's dimension must go through to be searched in this store; None for nothing."""
         if store.projection is None:
             return None
@@ -55,12 +55,12 @@ class Projection:
         """(rows, from_dim) -> (rows, to_dim) float32 on the queries' device; use `to` once, or every call copies."""
         return (queries.float() - self.mean.to(queries.device)) @ self.components.to(queries.device)
 
-    def to(self, device: torch.device | str) -> Projection:
-        return Projection(self.mean.to(device), self.components.to(device), self.explained_variance.to(device))
+    def to(self, device: torch.device | str) -> KeyProjection:
+        return KeyProjection(self.mean.to(device), self.components.to(device), self.explained_variance.to(device))
 
-    def then(self, second: Projection) -> Projection:
+    def then(self, second: KeyProjection) -> KeyProjection:
         """Both in one, this one first: ((x - m) C - n) D = (x - (m + C n)) C D, because C has orthonormal columns."""
-        return Projection(
+        return KeyProjection(
             self.mean + self.components @ second.mean,
             self.components @ second.components,
             second.explained_variance * self.explained_variance.sum(),
@@ -72,7 +72,7 @@ class Projection:
         return write_stored(directory / SEGMENTS, "projection.safetensors", arrays)
 
 
-def fit(store: Datastore, dim: int, progress: Progress = no_progress) -> Projection:
+def fit(store: Datastore, dim: int, progress: EntryProgress = no_progress) -> KeyProjection:
     """The `dim` directions in which the live keys vary most, each with its largest coordinate positive."""
     check(
         1 <= dim <= store.manifest.dim,
@@ -84,7 +84,7 @@ def fit(store: Datastore, dim: int, progress: Progress = no_progress) -> Project
         raise DatastoreDamagedError(f"{store.path}: a key is no finite number. See: knnmt verify") from error
 
 
-def fit_keys(blocks: Iterable[Array], from_dim: int, dim: int, progress: Progress = no_progress) -> Projection:
+def fit_keys(blocks: Iterable[Array], from_dim: int, dim: int, progress: EntryProgress = no_progress) -> KeyProjection:
     """The same of keys that come in blocks (rows, from_dim); a FloatingPointError where one is no finite number."""
     count = 0
     mean = np.zeros(from_dim)
@@ -104,14 +104,16 @@ def fit_keys(blocks: Iterable[Array], from_dim: int, dim: int, progress: Progres
     variances, axes = variances[::-1].clip(min=0), axes[:, ::-1]
     axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(len(mean))] < 0, -1, 1)
     explained = variances / (variances.sum() or 1)  # keys that are all the same do not vary at all
-    return Projection(*(_float32(array) for array in (mean, axes[:, :dim], explained[:dim])))
+    return KeyProjection(*(_float32(array) for array in (mean, axes[:, :dim], explained[:dim])))
 
 
 def _float32(array: Array) -> Tensor:
     return torch.from_numpy(np.array(array, np.float32, order="C"))  # a copy: mapped files cannot be written
 
 
-def reduce(store: Datastore, output: Path, dim: int, progress: Progress = no_progress) -> tuple[Datastore, Projection]:
+def reduce(
+    store: Datastore, output: Path, dim: int, progress: EntryProgress = no_progress
+) -> tuple[Datastore, KeyProjection]:
     """Make a store at `output` whose keys are the first `dim` principal components of this one's, and say how.
 
     `progress` is called with how many keys were read; in the end each was read twice, to fit and to project. Reduced
@@ -119,14 +121,14 @@ def reduce(store: Datastore, output: Path, dim: int, progress: Progress = no_pro
     """
     with making(store, output) as directory:
         step = fit(store, dim, progress)
-        before = Projection.of(store)
+        before = KeyProjection.of(store)
         whole = step if before is None else before.then(step)
         manifest = replace(store.manifest, dim=dim, projection=whole.write(directory))
         made = publish(directory, output, manifest, f"pca:{dim}", _projected(store, step, progress))
     return made, whole
 
 
-def _projected(store: Datastore, projection: Projection, progress: Progress) -> Iterator[dict[str, Array]]:
+def _projected(store: Datastore, projection: KeyProjection, progress: EntryProgress) -> Iterator[dict[str, Array]]:
     read = store.manifest.live_entries
     for segment in store.segments:
         arrays = without_removed(segment)

@@ -16,7 +16,7 @@ from torch import Tensor
 from knnmt.compression.transforming import key_blocks, making, publish
 from knnmt.config import check
 from knnmt.datastore.arrays import Array
-from knnmt.datastore.building import Progress, no_progress
+from knnmt.datastore.building import EntryProgress, no_progress
 from knnmt.datastore.manifest import SEGMENTS
 from knnmt.datastore.merging import ENTRY_ARRAYS, without_removed
 from knnmt.datastore.publication import publish_file
@@ -31,7 +31,7 @@ Search = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 
 
 def prune(
-    store: Datastore, output: Path, search: Search, k: int = 2, seed: int = 0, progress: Progress = no_progress
+    store: Datastore, output: Path, search: Search, k: int = 2, seed: int = 0, progress: EntryProgress = no_progress
 ) -> Datastore:
     """Make a store at `output` in which every entry stands for those that were merged into it (its count).
 
@@ -53,7 +53,7 @@ def prune(
         return publish(directory, output, store.manifest, f"prune:k={k},seed={seed}", _kept(store, ~gone, counts))
 
 
-def nearest(store: Datastore, search: Search, k: int, progress: Progress = no_progress) -> Array:
+def nearest(store: Datastore, search: Search, k: int, progress: EntryProgress = no_progress) -> Array:
     """(live entries, k) int64: each entry's nearest others, as places among the live entries, -1 where none."""
     blocks = []
     live_ids = []

@@ -48,7 +48,7 @@ def making(store: Datastore, output: Path) -> Iterator[Path]:
         except BaseException:
             with suppress(DatastoreError, OSError):  # what is not ours stays, and so does the directory then
                 _empty(directory, empty)
-                (directory / "lock").unlink()
+                (directory / "lock").unlink(missing_ok=True)
                 (directory / SEGMENTS).rmdir()
                 directory.rmdir()
             raise

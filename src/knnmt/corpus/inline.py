@@ -19,7 +19,7 @@ from knnmt.corpus.report import UnitError
 if TYPE_CHECKING:
     from lxml import etree
 
-_DEEPEST = 100
+_MAX_DEPTH = 100
 _NONE: Mapping[str, str] = {}
 _TAG = re.compile(r"<[^<>]*>")
 _RTF = re.compile(r"\s*(?:[{}]\s*$|\{?\\(?![nrt]\b)[A-Za-z*])")
@@ -100,8 +100,8 @@ def _shown_codes(side: etree._Element, rules: InlineRules, data: Mapping[str, st
 
 
 def _parts(element: etree._Element, rules: InlineRules, codes: Codes, depth: int = 0) -> Iterator[_Part]:
-    if depth > _DEEPEST:
-        raise UnitError(f"expected inline elements, found them nested more than {_DEEPEST} deep")
+    if depth > _MAX_DEPTH:
+        raise UnitError(f"expected inline elements, found them nested more than {_MAX_DEPTH} deep")
     yield element.text or ""
     for child in element:
         tag: object = child.tag

@@ -94,11 +94,11 @@ for _name, (_, _words) in _LANGUAGES.items():
         _LANGUAGES_OF[_word].append(_name)
 _LETTERS = {script: re.compile(f"[{letters}]") for script, (_, letters) in _SCRIPTS.items()}
 _WORD = re.compile(r"[^\W\d_]+")
-_LEAST_WORDS, _LEAST_LETTERS = 5, 10  # of a segment that is looked at, in Latin script and in others
-_MOST_CHARACTERS = 2000
-_LEAST_HITS = 2
-_LEAST_SEGMENTS = 8
-_MOST_OF_THEM = 0.6
+_MIN_WORDS, _MIN_LETTERS = 5, 10  # of a segment that is looked at, in Latin script and in others
+_MAX_CHARACTERS = 2000
+_MIN_HITS = 2
+_MIN_SEGMENTS = 8
+_MIN_SHARE = 0.6
 SAMPLE = 500
 
 
@@ -123,15 +123,15 @@ class LanguageGuess:
         if self.seen >= SAMPLE:
             return
         self.seen += 1
-        text = text[:_MOST_CHARACTERS]
+        text = text[:_MAX_CHARACTERS]
         script = max(_LETTERS, key=lambda each: len(_LETTERS[each].findall(text)))
         if script != "Latin":
-            if len(_LETTERS[script].findall(text)) >= _LEAST_LETTERS:
+            if len(_LETTERS[script].findall(text)) >= _MIN_LETTERS:
                 self._looked_at += 1
                 self._votes[script] += 1
             return
         words = _WORD.findall(text.lower())
-        if len(words) >= _LEAST_WORDS:
+        if len(words) >= _MIN_WORDS:
             self._looked_at += 1
             if language := _language_of(words):
                 self._votes[language] += 1
@@ -139,14 +139,14 @@ class LanguageGuess:
     def other_than(self, asked: str) -> str | None:
         """What most segments look like, as `looks_of` calls it, if that is not the language asked for."""
         expected = looks_of(asked)
-        if expected is None or self._looked_at < _LEAST_SEGMENTS:
+        if expected is None or self._looked_at < _MIN_SEGMENTS:
             return None
         found, votes = next(iter(self._votes.most_common(1)), ("", 0))
-        return found if votes >= _MOST_OF_THEM * self._looked_at and found != expected else None
+        return found if votes >= _MIN_SHARE * self._looked_at and found != expected else None
 
 
 def _language_of(words: list[str]) -> str | None:
     """The one language that most of the small words among these belong to."""
     hits = Counter(language for word in words for language in _LANGUAGES_OF.get(word, ()))
     ranked = [*hits.most_common(2), ("", 0)]
-    return ranked[0][0] if ranked[0][1] >= _LEAST_HITS and ranked[0][1] > ranked[1][1] else None
+    return ranked[0][0] if ranked[0][1] >= _MIN_HITS and ranked[0][1] > ranked[1][1] else None

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Literal
 
 _TAG = re.compile(r"[a-z]{2,3}(-[a-z0-9]{1,8})*")
-_LONGEST_TAG = 100  # characters, far more than any has
+_MAX_TAG_CHARACTERS = 100  # far more than any has
 _COMPRESSED = frozenset({".gz", ".xz", ".zst", ".zstd"})
 
 
@@ -28,7 +28,7 @@ def is_tag(text: str) -> bool:
 
 def match_rank(asked: str, found: str) -> int | None:
     """0 for the best kind of match, higher for weaker ones, None for no match."""
-    return _match_rank(asked, found) if len(found) <= _LONGEST_TAG else None
+    return _match_rank(asked, found) if len(found) <= _MAX_TAG_CHARACTERS else None
 
 
 @lru_cache(maxsize=1024)  # asked for every unit of a memory, and always of the same few

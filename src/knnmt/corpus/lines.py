@@ -12,18 +12,18 @@ from knnmt.corpus.plain_text import require_plain_text
 from knnmt.corpus.report import UnitError
 from knnmt.errors import InputError
 
-LONGEST_LINE = 1 << 24  # bytes; a small archive can hold a line that no memory holds
+MAX_LINE_BYTES = 1 << 24  # a small archive can hold a line that no memory holds
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
     """The lines of a file; one that does not end in reasonable time stops the reading in any case."""
     number = 0
-    while line := stream.readline(LONGEST_LINE + 1):
+    while line := stream.readline(MAX_LINE_BYTES + 1):
         number += 1
-        if len(line) > LONGEST_LINE:
+        if len(line) > MAX_LINE_BYTES:
             raise InputError(
-                f"{name}, line {number}: expected lines of text, found one of more than {LONGEST_LINE >> 20} MiB. "
+                f"{name}, line {number}: expected lines of text, found one of more than {MAX_LINE_BYTES >> 20} MiB. "
                 "Is it text at all, and are its lines ended by line feeds?"
             )
         yield line

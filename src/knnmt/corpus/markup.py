@@ -20,12 +20,12 @@ from knnmt.errors import MalformedMemoryError, MissingDependencyError
 if TYPE_CHECKING:
     from lxml import etree
 
-_PROLOG_LIMIT = 1 << 20
-_PIECE_LIMIT = 1 << 20
+_MAX_PROLOG_BYTES = 1 << 20
+_MAX_PIECE_BYTES = 1 << 20
 # What may lie between the ends of two units, all of which is in memory: bytes, and marks that each make an object.
-_UNIT_LIMIT = 1 << 26
-_MARKS_LIMIT = 1 << 20
-_DEEPEST = 100
+_MAX_UNIT_BYTES = 1 << 26
+_MAX_MARKS = 1 << 20
+_MAX_DEPTH = 100
 
 
 def read_units(
@@ -84,7 +84,7 @@ def _safe_start(stream: BufferedReader, name: str, root: str) -> bytes:
             raise MalformedMemoryError(f"{name}: expected the XML of a {root} file, found: {prolog.error}")
         if prolog.reached:
             break
-        if not more or len(head) > _PROLOG_LIMIT:
+        if not more or len(head) > _MAX_PROLOG_BYTES:
             raise MalformedMemoryError(f"{name}: expected XML with the root element <{root}>, found no element")
     if prolog.root != root:
         raise MalformedMemoryError(
@@ -168,18 +168,20 @@ class _Held:
     def add(self, piece: bytes) -> None:
         self._bytes += len(piece)
         self._marks += sum(map(piece.count, (b"<", b"=", b"&")))
-        if self._bytes > _UNIT_LIMIT or self._marks > _MARKS_LIMIT:
+        if self._bytes > _MAX_UNIT_BYTES or self._marks > _MAX_MARKS:
             found = f"{self._bytes >> 10:,} KiB and {self._marks:,} marks without the end of one"
             raise MalformedMemoryError(f"{self._name}: {self._expected}, found {found}")
 
     def release(self, element: etree._Element) -> None:
         """After an element that ended, of which only what lies around it stays."""
-        around = list(islice(element.iterancestors(), _DEEPEST + 1))
-        if len(around) > _DEEPEST:
-            raise MalformedMemoryError(f"{self._name}: {self._expected}, found one more than {_DEEPEST} elements deep")
-        if self._bytes > _PIECE_LIMIT:  # or they cannot be long
+        around = list(islice(element.iterancestors(), _MAX_DEPTH + 1))
+        if len(around) > _MAX_DEPTH:
+            raise MalformedMemoryError(
+                f"{self._name}: {self._expected}, found one more than {_MAX_DEPTH} elements deep"
+            )
+        if self._bytes > _MAX_PIECE_BYTES:  # or they cannot be long
             names = (text for each in around for text in (*each.values(), *each.nsmap.values()))
-            if sum(map(len, names)) > _PIECE_LIMIT:
+            if sum(map(len, names)) > _MAX_PIECE_BYTES:
                 raise MalformedMemoryError(f"{self._name}: {self._expected}, found one in elements of huge attributes")
         self._bytes = self._marks = 0
 
@@ -197,7 +199,7 @@ def _pieces(start: bytes, stream: BufferedReader, units: tuple[str, ...]) -> Ite
             yield rest[done : match.end()]
             done = match.end()
         rest = rest[done:]
-        if len(rest) > _PIECE_LIMIT:
+        if len(rest) > _MAX_PIECE_BYTES:
             yield rest
             rest = b""
     if rest:

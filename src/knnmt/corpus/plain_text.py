@@ -34,7 +34,7 @@ _BINARY = {  # by their first bytes
     b"Rar!\x1a\x07": "a RAR archive",
 }
 _CONTROLS = bytes({*range(32)} - {*b"\t\n\v\f\r\x1b"}) + b"\x7f"
-_MOST_CONTROLS = 0.01  # of the first bytes; text holds one by accident
+_MAX_CONTROLS = 0.01  # of the first bytes; text holds one by accident
 _BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 _ROOTS = {"tmx": "a TMX memory", "xliff": "an XLIFF file", "html": "an HTML page", "TS": "a Qt catalog"}
@@ -72,7 +72,7 @@ def binary_kind(head: bytes) -> str | None:
     if head.startswith((*_BYTE_ORDER_MARKS, *XML_STARTS)):
         return None
     controls = len(head) - len(head.translate(None, _CONTROLS))
-    return "a file of binary data" if controls > _MOST_CONTROLS * len(head) and not _is_utf8(head) else None
+    return "a file of binary data" if controls > _MAX_CONTROLS * len(head) and not _is_utf8(head) else None
 
 
 def _is_utf8(head: bytes) -> bool:

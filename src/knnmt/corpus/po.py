@@ -19,7 +19,7 @@ from knnmt.corpus.po_identifiers import message_text
 from knnmt.corpus.report import ReadingReport, UnitError
 from knnmt.errors import MalformedMemoryError, MissingDependencyError
 
-_LONGEST_ENTRY = 1 << 18  # bytes, comments and references counted
+_MAX_ENTRY_BYTES = 1 << 18  # comments and references counted
 _LINE = re.compile(r'(?:#~\s*)?(?:(?P<keyword>msgctxt|msgid|msgid_plural|msgstr(?:\[\d+\])?)\s*)?".*"')
 _CHARSET = re.compile(rb"charset=([\w.:-]+)", re.IGNORECASE)
 
@@ -90,10 +90,10 @@ def _entries(stream: BufferedReader, name: str) -> Iterator[_Entry]:
         entry.first = entry.first or number
         entry.lines.append(line)
         entry.size += len(raw)
-        if entry.size > _LONGEST_ENTRY:
+        if entry.size > _MAX_ENTRY_BYTES:
             raise MalformedMemoryError(
                 f"{name}, line {entry.first}: expected entries of a PO catalog, found one of more than "
-                f"{_LONGEST_ENTRY >> 10} KiB"
+                f"{_MAX_ENTRY_BYTES >> 10} KiB"
             )
         if not entry.message and text.startswith(b"msgid"):
             entry.message = number

@@ -8,6 +8,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from knnmt.corpus.detection import detect_format
+from knnmt.corpus.filters import FilterConfig, filter_pairs
 from knnmt.corpus.opening import open_stream, origin_name
 from knnmt.corpus.options import FORMATS, ReadingConfig
 from knnmt.corpus.paired import read_paired, target_comes_first
@@ -33,12 +34,28 @@ _READERS: dict[str, _Reader] = {
 }
 
 
-def read_memories(paths: Sequence[Path], config: ReadingConfig, report: ReadingReport) -> Iterator[SegmentPair]:
-    """Pairs of all files in order, read as they are asked for; `report` tells what became of every unit.
+def read_memories(
+    memories: str | Path | Sequence[str | Path],
+    config: ReadingConfig | None = None,
+    report: ReadingReport | None = None,
+    filters: FilterConfig | None = None,
+) -> Iterator[SegmentPair]:
+    """Pairs of all files in order, read as they are asked for, in constant memory.
 
-    Two plain-text files in a row are the two sides of one memory: the language tags at the end of their names say which
-    is the source, otherwise it is the first.
+    memories: TMX, XLIFF, SDLXLIFF, PO, TSV or CSV files, also compressed. Two plain-text files in a row are the two
+        sides of one memory: the language tags at the end of their names say which is the source, otherwise it is the
+        first.
+    config: the languages, German and English by default, and how to read
+    report: is told what becomes of every unit
+    filters: what to leave out; by default nothing
     """
+    paths = [memories] if isinstance(memories, str | Path) else memories
+    report = ReadingReport() if report is None else report
+    pairs = _read(list(map(Path, paths)), config or ReadingConfig(), report)
+    return pairs if filters is None else filter_pairs(pairs, filters, report.skipped)
+
+
+def _read(paths: Sequence[Path], config: ReadingConfig, report: ReadingReport) -> Iterator[SegmentPair]:
     remaining = iter(paths)
     for path in remaining:
         with ExitStack() as files:

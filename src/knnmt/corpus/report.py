@@ -9,10 +9,10 @@ from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.errors import MalformedMemoryError
 
-_PROBLEMS_KEPT = 20
-_REASONS_KEPT = 1000
-_LONGEST_REASON = 1000  # characters
-_LONGEST_TEXT = 1 << 16  # characters of a side, or of an origin
+_MAX_PROBLEMS = 20
+_MAX_REASONS = 1000
+_MAX_REASON_CHARACTERS = 1000
+_MAX_TEXT_CHARACTERS = 1 << 16  # of a side, or of an origin
 _EMPTY = "empty source or target"
 
 
@@ -44,19 +44,19 @@ class ReadingReport:
 
     def problem(self, place: str, message: str, config: ReadingConfig) -> None:
         """Stop at something malformed, or count it, as the settings ask."""
-        full = f"{place[:_LONGEST_REASON]}: {message}"
+        full = f"{place[:_MAX_REASON_CHARACTERS]}: {message}"
         if config.on_error == "stop":
             raise MalformedMemoryError(
                 f"{full}. Repair it, or leave out malformed units (on_error='skip'; --skip-malformed)"
             )
         self.malformed += 1
-        if len(self.problems) < _PROBLEMS_KEPT:
+        if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(full)
 
     def admit(self, source: str, target: str, origin: str) -> SegmentPair | None:
         """A pair, unless one of its sides is blank, or longer than any model reads."""
-        if len(source) > _LONGEST_TEXT or len(target) > _LONGEST_TEXT or len(origin) > _LONGEST_TEXT:
-            self.skip(f"longer than {_LONGEST_TEXT:,} characters")
+        if max(len(source), len(target), len(origin)) > _MAX_TEXT_CHARACTERS:
+            self.skip(f"longer than {_MAX_TEXT_CHARACTERS:,} characters")
         elif source.strip() and target.strip():
             return SegmentPair(source, target, origin)
         else:
@@ -66,5 +66,5 @@ class ReadingReport:
 
 def _told_apart(reason: str, counted: Counter[str]) -> str:
     """The reason itself, where a file does not make up ever new ones: languages and states are what it says."""
-    reason = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}…"
-    return reason if reason in counted or len(counted) < _REASONS_KEPT else "other reasons"
+    reason = reason if len(reason) <= _MAX_REASON_CHARACTERS else f"{reason[:_MAX_REASON_CHARACTERS]}…"
+    return reason if reason in counted or len(counted) < _MAX_REASONS else "other reasons"

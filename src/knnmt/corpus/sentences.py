@@ -31,7 +31,7 @@ _LINE_END = re.compile(
     re.VERBOSE,
 )
 _WORD_BEFORE = re.compile(r"[^\W_]+$")
-_LONGEST_WORD = 40  # how far back a word can begin that matters here
+_MAX_WORD_CHARACTERS = 40  # how far back a word can begin that matters here
 _ROMAN = re.compile(r"[IVXLC]+$")
 
 
@@ -71,7 +71,7 @@ def _is_boundary(text: str, start: int, end: re.Match[str], after: int) -> bool:
         return False
     if mark != ".":
         return True
-    match = _WORD_BEFORE.search(text, max(start, end.start() - _LONGEST_WORD), end.start())
+    match = _WORD_BEFORE.search(text, max(start, end.start() - _MAX_WORD_CHARACTERS), end.start())
     word = match.group() if match else ""
     if word.isdigit():
         return len(word) > 2  # "am 3. Mai", but "im Jahr 2020. Danach"

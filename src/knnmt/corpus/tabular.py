@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from io import BufferedReader
 
-from knnmt.corpus.lines import LONGEST_LINE, decode_line, raw_lines, refuse_utf16, without_end
+from knnmt.corpus.lines import MAX_LINE_BYTES, decode_line, raw_lines, refuse_utf16, without_end
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.report import ReadingReport, UnitError
@@ -69,10 +69,10 @@ class _CsvLines:
             raise StopIteration
         self.number, line = self._ahead
         self.taken += len(line)
-        if self.taken > LONGEST_LINE:
+        if self.taken > MAX_LINE_BYTES:
             raise MalformedMemoryError(
                 f"{self._name}, line {self.number}: expected a CSV record, found one of more than "
-                f"{LONGEST_LINE >> 20} MiB that goes on. Is a quotation mark missing before it?"
+                f"{MAX_LINE_BYTES >> 20} MiB that goes on. Is a quotation mark missing before it?"
             )
         self._ahead = next(self._lines, None)
         return line

@@ -12,7 +12,6 @@ import json
 import math
 import mmap
 import os
-import resource
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from knnmt.regular_files import open_regular
 Array = NDArray[Any]
 _ALIGNMENT = 64
 _READ_WHOLE_BYTES = 1 << 20
-_MOST_HEADER_BYTES = 1 << 20
+_MAX_HEADER_BYTES = 1 << 20
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "|u1"}
 _NAMES = {np.dtype(value): name for name, value in _DTYPES.items()}
 
@@ -105,6 +104,10 @@ def map_file(path: Path, size: int | None = None) -> Buffer:
 
 @cache
 def _allow_many_files() -> None:
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -114,7 +117,7 @@ def arrays_in(buffer: Buffer, path: Path) -> dict[str, Array]:
     """The arrays of a file, as read-only views of its bytes."""
     try:
         length = int.from_bytes(buffer[:8], "little")
-        text = buffer[8 : 8 + min(length, _MOST_HEADER_BYTES)]
+        text = buffer[8 : 8 + min(length, _MAX_HEADER_BYTES)]
         header = as_type(dict[str, _Placed], parse_json(text), "")
         return {name: _view(buffer, 8 + length, placed) for name, placed in header.items()}
     except ValueError as error:

@@ -38,7 +38,7 @@ _PLAN = "plan.json"
 # Every name that is written below `segments/`, with what it is called before it is whole; and beside the manifest.
 _SEGMENT_FILES = rf"(\d{{5,}}-[\w-]+|projection)\.safetensors(\.sha256)?|\.[\w-]+\.safetensors(\.sha256)?{SCRATCH}"
 _SCRATCH_FILES = rf"plan\.json|\.(manifest|plan)\.json{SCRATCH}"
-Progress = Callable[[int, int], None]
+EntryProgress = Callable[[int, int], None]  # is called with how many pairs or keys are done, and with their entries
 
 
 def no_progress(_pairs: int, _entries: int) -> None:
@@ -87,7 +87,7 @@ def build(
     pairs: Iterable[SegmentPair],
     engine: Engine[State],
     config: BuildConfig | None = None,
-    progress: Progress = no_progress,
+    progress: EntryProgress = no_progress,
     restart: bool = False,
 ) -> BuildResult:
     """Build a new store at `store`. `progress` is called with pairs and entries done after every slice.
@@ -115,7 +115,7 @@ def encode_parts(
     directory: Path,
     manifest: Manifest,
     batch_tokens: int | None,
-    progress: Progress,
+    progress: EntryProgress,
 ) -> tuple[list[SegmentRecord], int]:
     """Turn slices into segments numbered on from the manifest's, and say how many an earlier run had done already.
 
@@ -148,7 +148,7 @@ def new_store(store: Path, suffix: str) -> Iterator[Path]:
         require_directory(directory)
     with storage_errors(making):
         (making / SEGMENTS).mkdir(parents=True, exist_ok=True)
-    with writer_lock(making):
+    with writer_lock(making, moves=True):
         require_free(store)
         yield making
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.sameness import plain
-from knnmt.datastore.building import Progress, no_progress
+from knnmt.datastore.building import EntryProgress, no_progress
 from knnmt.datastore.store import Change, Datastore
 from knnmt.engine.base import Engine, State
 from knnmt.errors import InputError
@@ -32,7 +32,7 @@ def correct(
     pairs: Iterable[SegmentPair],
     engine: Engine[State],
     add_new: bool = True,
-    progress: Progress = no_progress,
+    progress: EntryProgress = no_progress,
 ) -> Correction:
     """Remove what the store holds for the sources of `pairs` with other targets, and add the pairs: one publication.
 

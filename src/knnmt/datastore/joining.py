@@ -20,7 +20,7 @@ from knnmt.datastore.manifest import INDEX_RECORD, INDEXES
 from knnmt.datastore.segment import Segment
 from knnmt.datastore.slices import SLICE_ENTRIES
 
-LARGEST = SLICE_ENTRIES // 2  # entries of a joined segment
+MAX_JOINED_ENTRIES = SLICE_ENTRIES // 2  # entries of a joined segment
 
 
 def joined_with(segments: Sequence[Segment], added: Mapping[str, Array]) -> int:
@@ -29,7 +29,11 @@ def joined_with(segments: Sequence[Segment], added: Mapping[str, Array]) -> int:
     count = 0
     for segment in reversed(segments):
         entries = segment.record.entries
-        if entries > 2 * size or entries + size > LARGEST or (segment.arrays.keys() ^ added.keys()) - {"lines"}:
+        if (
+            entries > 2 * size
+            or entries + size > MAX_JOINED_ENTRIES
+            or (segment.arrays.keys() ^ added.keys()) - {"lines"}
+        ):
             break
         count, size = count + 1, size + entries
     return count

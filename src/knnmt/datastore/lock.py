@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import sys
@@ -12,32 +11,65 @@ from pathlib import Path
 
 from knnmt.datastore.publication import storage_errors
 from knnmt.errors import DatastoreLockedError
+from knnmt.regular_files import open_descriptor
+
+if sys.platform == "win32":
+    import msvcrt
+
+    _BEYOND = 1 << 30  # what the file says: Windows lets nobody else read a byte that is locked
+
+    def _take(descriptor: int) -> None:
+        os.lseek(descriptor, _BEYOND, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError as error:
+            raise BlockingIOError(error.errno, "locked") from error
+else:
+    import fcntl
+
+    def _take(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextmanager
-def writer_lock(directory: Path) -> Iterator[None]:
-    """Hold the writer's lock of a store, or say who does."""
-    path = directory / "lock"
+def writer_lock(directory: Path, moves: bool = False) -> Iterator[None]:
+    """Hold the writer's lock of a store, or say who does.
+
+    moves: the directory is renamed under the lock. Windows refuses that while a file in it is open, so the lock lies
+    beside the directory there, as long as it is held.
+    """
+    beside = moves and sys.platform == "win32"
+    path = directory.with_name(f"{directory.name}.lock") if beside else directory / "lock"
     with storage_errors(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(descriptor)
         except BlockingIOError as error:
-            holder = os.pread(descriptor, 1000, 0).decode("utf-8", errors="replace").strip()
             raise DatastoreLockedError(
-                f"{directory}: another process is writing to it: {holder or 'it did not say who it is'}. "
+                f"{directory}: another process is writing to it: {_said(descriptor) or 'it did not say who it is'}. "
                 "Wait until it is done, or stop it; readers are not affected."
             ) from error
         if not path.exists() or not os.path.samestat(os.fstat(descriptor), path.stat()):
             raise DatastoreLockedError(f"{directory}: another process has just finished writing to it. Look again.")
         command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])[:300]
-        holder = f"process {os.getpid()} on {socket.gethostname()} ({command})\n"
-        with suppress(OSError):  # on a full disk the lock holds all the same
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, holder.encode("utf-8", "backslashreplace"), 0)
+        _say(descriptor, f"process {os.getpid()} on {socket.gethostname()} ({command})\n")
         yield
-        with suppress(OSError):
-            os.ftruncate(descriptor, 0)
+        _say(descriptor, "")
     finally:
         os.close(descriptor)
+        if beside:
+            with suppress(OSError):  # the next one has it already
+                path.unlink()
+
+
+def _said(descriptor: int) -> str:
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return os.read(descriptor, 1000).decode("utf-8", errors="replace").strip()
+
+
+def _say(descriptor: int, holder: str) -> None:
+    with suppress(OSError):  # on a full disk the lock holds all the same
+        os.ftruncate(descriptor, 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        os.write(descriptor, holder.encode("utf-8", "backslashreplace"))

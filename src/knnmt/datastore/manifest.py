@@ -28,8 +28,8 @@ INDEX_RECORD = "index.json"
 KEY_DTYPES = ("float16", "float32")
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_MOST_DIMENSIONS = 1 << 16
-_MOST_TOKENS = 1 << 24
+_MAX_DIMENSIONS = 1 << 16
+_MAX_TOKENS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +100,9 @@ class Manifest:
     accelerators: Accelerators = "drop"
 
     def __post_init__(self) -> None:
-        check(1 <= self.dim <= _MOST_DIMENSIONS, f"dim must lie between 1 and {_MOST_DIMENSIONS:,}, got {self.dim}")
+        check(1 <= self.dim <= _MAX_DIMENSIONS, f"dim must lie between 1 and {_MAX_DIMENSIONS:,}, got {self.dim}")
         check(self.key_dtype in KEY_DTYPES, f"key_dtype cannot be {shown(self.key_dtype)}")
-        check(1 <= self.vocabulary <= _MOST_TOKENS, f"a vocabulary cannot have {self.vocabulary} tokens")
+        check(1 <= self.vocabulary <= _MAX_TOKENS, f"a vocabulary cannot have {self.vocabulary} tokens")
         check(self.generation >= 1, f"generation must be at least 1, got {self.generation}")
         check(self.next_segment >= 0, f"next_segment must be at least 0, got {self.next_segment}")
         names = [stored.file for stored in self.files()]

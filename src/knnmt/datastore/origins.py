@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 
-_MOST_NAMES = 5000  # compared for a suggestion; each takes some microseconds
+_MAX_NAMES = 5000  # compared for a suggestion; each takes some microseconds
 
 
 def file_of(origin: str) -> str:
@@ -41,6 +41,6 @@ def close_origins(asked: str, origins: Iterable[str], most: int = 3) -> list[str
         unit = origin[len(file) :]
         for each in (file, name) if "#" not in asked else (origin, name + unit):
             names.setdefault(each)
-        if len(names) > _MOST_NAMES:
+        if len(names) > _MAX_NAMES:
             break
     return get_close_matches(asked, names, most)

@@ -6,6 +6,8 @@ import errno
 import os
 import re
 import secrets
+import sys
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +15,8 @@ from typing import IO
 
 from knnmt.errors import DatastoreDamagedError, StorageError
 
+_IN_USE_SECONDS = 2.0  # that Windows may refuse to put a file over one that somebody reads
+_ABANDONED_SECONDS = 3600.0
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -34,7 +38,9 @@ def storage_errors(place: Path, published: bool = False) -> Iterator[None]:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make renames in a directory last through a power cut."""
+    """Make renames in a directory last through a power cut. Windows, where nobody can ask for it, does that itself."""
+    if sys.platform == "win32":
+        return
     try:
         descriptor = os.open(directory, os.O_RDONLY)
         try:
@@ -57,11 +63,25 @@ def publish_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
-            scratch.replace(path)
+            put_in_place(scratch, path)
         except BaseException:
             scratch.unlink(missing_ok=True)
             raise
     sync_directory(path.parent)
+
+
+def put_in_place(scratch: Path, path: Path) -> None:
+    """Rename a file, over another one as well. Windows refuses that while the other is open: readers take a moment."""
+    until = time.monotonic() + _IN_USE_SECONDS
+    while True:
+        try:
+            scratch.replace(path)
+            return
+        except PermissionError:
+            if sys.platform == "win32" and time.monotonic() < until:
+                time.sleep(0.02)
+            else:
+                raise
 
 
 def require_directory(directory: Path) -> None:
@@ -75,9 +95,17 @@ def require_directory(directory: Path) -> None:
 def clear_files(directory: Path, ours: str, named: Collection[str] = (), published: bool = False) -> None:
     """Remove the files of a directory whose names fit the expression `ours` and are not among those `named`.
 
-    Nothing else is touched: no other name, no directory, nothing that a link leads to.
+    Nothing else is touched: no other name, no directory, nothing that a link leads to. On Windows a file that a reader
+    has mapped stays until the next call.
     """
     require_directory(directory)
+    if sys.platform == "win32":
+        with storage_errors(directory, published):
+            for found in directory.iterdir():
+                if found.name not in named and re.fullmatch(ours, found.name) and not found.is_dir():
+                    with suppress(PermissionError):
+                        found.unlink(missing_ok=True)
+        return
     with storage_errors(directory, published):
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
@@ -95,11 +123,13 @@ def clear_scratch(path: Path) -> None:
     with suppress(OSError):
         for found in path.parent.iterdir():
             writer = re.fullmatch(rf"\.{re.escape(path.name)}\.(\d+)(-[0-9a-f]{{8}})?", found.name)
-            if writer and not _lives(int(writer[1])):
+            if writer and not _lives(int(writer[1]), found):
                 found.unlink(missing_ok=True)
 
 
-def _lives(process: int) -> bool:
+def _lives(process: int, scratch: Path) -> bool:
+    if sys.platform == "win32":  # to ask is to end it there; nobody takes so long for one file
+        return time.time() - scratch.stat().st_mtime < _ABANDONED_SECONDS
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):

@@ -21,7 +21,7 @@ from knnmt.corpus.sameness import plain
 from knnmt.corpus.units import for_model
 from knnmt.corpus.writing import write_tmx, write_tsv
 from knnmt.datastore.arrays import Array
-from knnmt.datastore.building import BuildConfig, Progress, build, clear_leftovers, no_progress
+from knnmt.datastore.building import BuildConfig, EntryProgress, build, clear_leftovers, no_progress
 from knnmt.datastore.changing import Selection, removed_by, write_change
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import SEGMENTS, Manifest, SegmentRecord, read_manifest
@@ -139,7 +139,7 @@ class Datastore:
         pairs: Iterable[SegmentPair],
         engine: Engine[State],
         config: BuildConfig | None = None,
-        progress: Progress = no_progress,
+        progress: EntryProgress = no_progress,
     ) -> Self:
         """Build a new store from pairs and open it; `knnmt.datastore.building` says how, and counts what it drops.
 
@@ -246,7 +246,7 @@ class Datastore:
         self,
         pairs: Iterable[SegmentPair],
         engine: Engine[State],
-        progress: Progress = no_progress,
+        progress: EntryProgress = no_progress,
     ) -> Change:
         """Add pairs, in one publication, whose cost depends on what is added; small segments are joined with it."""
         return self._change(None, pairs, engine, progress)
@@ -256,7 +256,11 @@ class Datastore:
         return self._change(chosen, (), None, no_progress)
 
     def replace(
-        self, chosen: Selection, pairs: Iterable[SegmentPair], engine: Engine[State], progress: Progress = no_progress
+        self,
+        chosen: Selection,
+        pairs: Iterable[SegmentPair],
+        engine: Engine[State],
+        progress: EntryProgress = no_progress,
     ) -> Change:
         """Remove and add in one publication: a corrected unit takes its own place."""
         return self._change(chosen, pairs, engine, progress)
@@ -289,7 +293,11 @@ class Datastore:
                 clear_leftovers(self.path, newest, published=newest.generation != before)
 
     def _change(
-        self, chosen: Selection | None, pairs: Iterable[SegmentPair], engine: Engine[State] | None, progress: Progress
+        self,
+        chosen: Selection | None,
+        pairs: Iterable[SegmentPair],
+        engine: Engine[State] | None,
+        progress: EntryProgress,
     ) -> Change:
         dropped: Counter[str] = Counter()
         with self._writing():

@@ -11,7 +11,7 @@ from knnmt.errors import UnsupportedModelError
 from knnmt.records import as_type, shown
 
 Activation = Literal["relu", "gelu", "swish"]
-Positions = Literal["sinusoidal", "fairseq", "learned"]
+PositionKind = Literal["sinusoidal", "fairseq", "learned"]
 
 _MOST = 1 << 16  # of anything that config.json counts: positions, dimensions, layers
 _ACTIVATION_NAMES: dict[str, Activation] = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
@@ -39,7 +39,7 @@ class Architecture:
     max_positions: int
     activation: Activation
     embedding_scale: float
-    positions: Positions
+    positions: PositionKind
     position_offset: int = 0
     tied: bool = True
     output: tuple[str, ...] = ("lm_head.weight",)
@@ -49,7 +49,7 @@ class Architecture:
     norm_epsilon: float = 1e-5
 
 
-def read_architecture(config: Mapping[str, Any], family: str, positions: Positions, **switches: Any) -> Architecture:
+def read_architecture(config: Mapping[str, Any], family: str, positions: PositionKind, **switches: Any) -> Architecture:
     """What all families write alike into `config.json`, under its names of today or of old, with a family's switches.
 
     A name that is missing raises KeyError, and one that says something impossible ValueError.

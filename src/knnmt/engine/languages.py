@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from knnmt.config import DecodingConfig
 from knnmt.engine.base import SpecialTokens
+from knnmt.engine.checkpoint import find_checkpoint, read_json, read_tokenizer_config
 from knnmt.engine.language_codes import Languages, best_code, require_code, same_language
 from knnmt.engine.shipped import MODELS_DIRECTORY
 from knnmt.engine.tokenizer import Tokenizer, VocabularyTokenizer
@@ -175,6 +176,16 @@ def tell_languages(
         replace(told.special_tokens, target_code=to),
         replace(told.generation, forced_first_token=to),
     )
+
+
+def languages_of_text(model: str | Path, source: str | None, target: str | None) -> tuple[str, str]:
+    """Those given, else those that the model states, else German and English."""
+    if source is not None and target is not None:
+        return source, target
+    directory = find_checkpoint(model)
+    config = read_json(directory / "config.json")
+    stated = stated_languages(directory, config, read_tokenizer_config(directory, config))
+    return source or stated.source or "de", target or stated.target or "en"
 
 
 def _require_stated(side: Literal["source", "target"], asked: str | None, stated: Languages) -> None:

@@ -49,7 +49,7 @@ def load_engine(
     """
     with timing.stage("loading"):
         directory = find_checkpoint(model)
-        name = directory.name if isinstance(model, Path) else str(model)
+        name = str(model)  # by which a store finds it again
         config = with_unsaid(read_json(directory / "config.json"))
         try:
             family = as_type(str | None, config.get("model_type"), "model_type")

@@ -9,39 +9,41 @@ from __future__ import annotations
 import glob
 import hashlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from knnmt.config import CacheConfig
+from knnmt.config import check
+from knnmt.corpus.memory_reading import Memories, MemoryReading, files_or_pairs
+from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.splitting import spread
+from knnmt.corpus.reading import read_memories
 from knnmt.datastore.building import BuildConfig, build, require_free
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import MANIFEST
 from knnmt.datastore.overlap import overlap, unseen
 from knnmt.datastore.publication import storage_errors, sync_directory
 from knnmt.datastore.settings import read_settings, write_settings
-from knnmt.datastore.store import Datastore
+from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.evaluation.gain import Gain, measure_gain
-from knnmt.evaluation.holding_out import FEWEST, Plan
+from knnmt.evaluation.holding_out import FEWEST, Plan, plan
+from knnmt.evaluation.loading import Model, text_languages, translator_of
 from knnmt.evaluation.scoring import require_sacrebleu
-from knnmt.evaluation.tuning import CACHE_PAIRS, beam_states, save_tuned
-from knnmt.fitting.cache_tuning import cache_trade_offs, largest_threshold
-from knnmt.fitting.development import develop
+from knnmt.evaluation.tuning import StoreTuning
+from knnmt.fitting.development_text import DevelopmentText
 from knnmt.fitting.index_preparation import prepare
 from knnmt.fitting.likelihood import Positions
-from knnmt.fitting.tuning import Compared, tune
+from knnmt.fitting.ready_store import Datastore
+from knnmt.fitting.tuning import Compared
+from knnmt.fitting.tuning_config import SAMPLE
 from knnmt.index.progress import Bars, no_bars
 from knnmt.index.saved import lags, read_saved, update_index
 from knnmt.records import as_record
-from knnmt.retrieval.profiles import default_profile, read_profiles
+from knnmt.retrieval.profiles import TUNED, default_profile, read_profiles
 from knnmt.translator.memories import warn_if_slow
 from knnmt.translator.translator import Translator
 
-_PROFILES = ("knn", "knn-fixed", "cache")
-_CACHE_LOSS = 0.01  # most nats a token that the cache may lose
 _GAIN, _COMPARED = "gain", "compared"  # the sections of a store's settings that keep what was measured
 
 
@@ -52,28 +54,90 @@ class Adapted:
     store: Datastore
     gain: Gain | None
 
+    def __str__(self) -> str:
+        manifest = self.store.manifest
+        made = f"adapted    {self.store.path}: {manifest.sentences:,} sentences, {manifest.entries:,} entries"
+        return "\n".join([made, *(self.gain.in_words() if self.gain else ["gain       not measured"])])
+
 
 def adapt(
-    store: Path,
-    plan: Plan,
-    translator: Translator,
+    memories: Memories | Plan,
+    store: str | Path,
     config: BuildConfig | None = None,
-    sample: int = 200,
+    *,
+    dev: str | Path | Iterable[SegmentPair] | None = None,
+    sample: int = SAMPLE,
+    model: Model = DEFAULT_MODEL,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    device: str | None = None,
+    threads: int | None = None,
     tell: Callable[[str], None] = lambda _: None,
     bars: Bars = no_bars,
 ) -> Adapted:
-    """Make a store of a whole memory, with settings that were tuned on text it did not hold then.
+    """Make a store of whole memories, as `knnmt adapt` does: built, indexed, tuned and judged on text it did not hold
+    then, which goes in at the end. Killed at any moment, the same call goes on.
 
-    sample: most pairs that are translated to score them
-    tell: hears of each step when it is done, a line at a time
+    memories: files in any memory format, pairs (`read_memories` reads with settings of your own), or a plan of what to
+        hold out, which has its development text
+    store: a directory that does not exist yet
+    config: how it is built
+    dev: pairs to tune on and report, a file or pairs, so that nothing is held out; they do not go into the store
+    sample: most pairs that are translated to score them; 0 for none
+    model: a shipped model, a checkpoint directory, a Hugging Face name, or a `Translator` that is loaded
+    source_lang, target_lang: of the memories; by default the model's
+    tell: hears of each step when it is done, a line at a time; `print` shows what the command shows
     bars: gives, for a description and a unit, a function to call with how much is done, of how much
     """
+    store = Path(store)
+    languages = text_languages(model, source_lang, target_lang)
+    if isinstance(memories, Plan):
+        check(dev is None, "a plan has its development text: give dev to the plan")
+    else:
+        require_free(store)  # before anything is read
+        memories = _planned(memories, dev, ReadingConfig(*languages), tell)
     config = config or BuildConfig()
-    work = store.with_name(f"{store.name}.adapting-{_digest(plan, translator, config, sample)}")
+    config = replace(
+        config,
+        source_language=config.source_language or languages[0],
+        target_language=config.target_language or languages[1],
+    )
+    translator = translator_of(model, device=device, threads=threads, source_lang=source_lang, target_lang=target_lang)
+    return _adapt(memories, store, translator, config, sample, tell, bars)
+
+
+def _planned(
+    memories: Memories,
+    dev: str | Path | Iterable[SegmentPair] | None,
+    reading: ReadingConfig,
+    tell: Callable[[str], None],
+) -> Plan:
+    development = read_memories(dev, reading) if isinstance(dev, str | Path) else dev
+    given = files_or_pairs(memories, reading)
+    if not isinstance(given, MemoryReading):
+        pairs = list(given)  # which are gone through several times
+        return plan(lambda: pairs, development)
+    given.require_files()
+    planned = plan(given.pairs, development)
+    for line in given.summary():
+        tell(line)
+    return planned
+
+
+def _adapt(
+    planned: Plan,
+    store: Path,
+    translator: Translator,
+    config: BuildConfig,
+    sample: int,
+    tell: Callable[[str], None],
+    bars: Bars,
+) -> Adapted:
+    work = store.with_name(f"{store.name}.adapting-{_digest(planned, translator, config, sample)}")
     if store.exists() and work.is_dir() and {path.name for path in work.iterdir()} <= {"lock"}:
         shutil.rmtree(work, ignore_errors=True)  # of a run that was killed when its store was in its place
     require_free(store)
-    if not plan.count:
+    if not planned.count:
         raise InputError(f"{store}: not made, for no usable pair was read")
     for other in sorted(store.parent.glob(f"{glob.escape(store.name)}.adapting-*")):
         abandoned = f"noted      {other} is left from other text or settings; remove it unless you go on with those"
@@ -82,7 +146,7 @@ def adapt(
         work.mkdir(parents=True, exist_ok=True)
     with writer_lock(work):
         require_free(store)
-        making = _Making(work / "store", store, plan, translator, tell, bars)
+        making = _Making(work / "store", store, planned, translator, tell, bars)
         try:
             making.build(config)
             making.index()
@@ -93,14 +157,14 @@ def adapt(
         with storage_errors(store):
             making.path.rename(store)
             sync_directory(store.parent)
-        shutil.rmtree(work, ignore_errors=True)
+    shutil.rmtree(work, ignore_errors=True)  # only now: Windows would keep a lock that is open
     return Adapted(Datastore.open(store), gain)
 
 
-def _digest(plan: Plan, translator: Translator, config: BuildConfig, sample: int) -> str:
+def _digest(planned: Plan, translator: Translator, config: BuildConfig, sample: int) -> str:
     """Names the work of one call: another text, model or setting is another work."""
     engine = translator.engine
-    parts = [plan.digest, engine.fingerprint.model, engine.fingerprint.tokenizer, engine.computes_in, config, sample]
+    parts = [planned.digest, engine.fingerprint.model, engine.fingerprint.tokenizer, engine.computes_in, config, sample]
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:8]
 
 
@@ -108,11 +172,11 @@ class _Making:
     """An unfinished store, and the steps to finish it, each of which sees whether it is done already."""
 
     def __init__(
-        self, path: Path, place: Path, plan: Plan, translator: Translator, tell: Callable[[str], None], bars: Bars
+        self, path: Path, place: Path, planned: Plan, translator: Translator, tell: Callable[[str], None], bars: Bars
     ) -> None:
         """place: where it will be"""
         self.path, self._place = path, place
-        self._plan, self._translator, self._tell, self._bars = plan, translator, tell, bars
+        self._plan, self._translator, self._tell, self._bars = planned, translator, tell, bars
         self._reported: Positions | None = None
 
     def _open(self) -> Datastore:
@@ -157,7 +221,7 @@ class _Making:
     def tune(self) -> bool:
         """Choose profiles by likelihood and τ over beams; False where there is too little text for that."""
         plan = self._plan
-        if "knn" not in read_profiles(self.path):
+        if TUNED not in read_profiles(self.path):
             pairs = overlap(self._open(), plan.tuning).new if plan.tuning else ()
             if len(pairs) < FEWEST // 4:
                 self._tell(
@@ -167,7 +231,7 @@ class _Making:
                 return False
             self._choose(pairs)
         profiles = read_profiles(self.path)
-        chosen = profiles["knn"].config
+        chosen = profiles[TUNED].config
         fate = "" if default_profile(self.path) else "not: the settings estimated from the store stay, no worse: "
         self._tell(
             f"tuned      {fate}k {chosen.k}, temperature {chosen.temperature:.3g}, λ at most "
@@ -179,26 +243,14 @@ class _Making:
         return True
 
     def _choose(self, pairs: Sequence[SegmentPair]) -> None:
-        translator, engine = self._translator, self._translator.engine
-        memory = translator.memories.open(self.path)
-        opened, before = memory.opened, memory.resolve()
-        new = unseen(opened.store, self._plan.reported)
-        total = 2 * (len(pairs) + len(new))
-        with self._bars("tuning", "pairs passed") as progress:
-            development = develop(engine, opened, pairs, progress=lambda done, _rows: progress(done, total))
-            if new:
-                self._reported = develop(
-                    engine, opened, new, progress=lambda done, _rows: progress(2 * len(pairs) + done, total)
-                ).positions()
-        tuned = tune(development.positions(), before=before)
-        compared = Compared.of(before, tuned.fading.fading, development.positions(), self._reported)
-        main = tuned.fading.fading if compared.improves else before
-        found = {"knn": main, "knn-fixed": tuned.fixed.fixed}
-        decoded = beam_states(translator, opened, main, [pair.source for pair in spread(pairs, CACHE_PAIRS)])
-        if cache := largest_threshold(cache_trade_offs(engine, opened, decoded, main), _CACHE_LOSS):
-            found["cache"] = replace(main, cache=CacheConfig(cache.threshold))
-        write_settings(self.path, **{_COMPARED: asdict(compared)})  # first: what has profiles is compared
-        save_tuned(self.path, development, found, _PROFILES, "likelihood", compared.improves)
+        memory = self._translator.memories.open(self.path)
+        text = DevelopmentText("what is held out", pairs, unseen(memory.opened.store, self._plan.reported))
+        tuning = StoreTuning(self._translator, memory, text, bars=self._bars)
+        found = tuning.choose()
+        self._reported = tuning.reported
+        if found.compared is not None:  # first: what has profiles is compared
+            write_settings(self.path, **{_COMPARED: asdict(found.compared)})
+        tuning.save(found)
 
     def measure(self, sample: int) -> Gain | None:
         """On the half that nothing was tuned on; kept with the store, for it cannot be measured again."""

@@ -3,44 +3,72 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import cast
 
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.writing import write_tsv
 from knnmt.datastore.overlap import Known, known
 from knnmt.datastore.publication import publish_file, storage_errors
 from knnmt.datastore.store import Datastore
+from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import CometError
 from knnmt.evaluation.comet import ADVICE, Comet
+from knnmt.evaluation.loading import Model, text_languages, translator_of
 from knnmt.evaluation.reports import Report, SystemReport
 from knnmt.evaluation.running import Run, RunSettings, Watch, machine, run_systems
 from knnmt.evaluation.scoring import Score, compare, require_sacrebleu
-from knnmt.evaluation.segments import EvaluationText
-from knnmt.evaluation.systems import System
+from knnmt.evaluation.segments import EvaluationText, Half, given_pairs, read_pairs, read_text
+from knnmt.evaluation.systems import System, gather_systems
 from knnmt.translator.translator import Translator
 
 _KNOWN = "its source stands in a store"
 
 
 def evaluate(
-    translator: Translator,
-    systems: Sequence[System],
-    text: EvaluationText,
+    text: str | Path | tuple[str | Path, str | Path] | Iterable[SegmentPair] | EvaluationText,
+    datastores: str | Path | Sequence[str | Path] = (),
     settings: RunSettings | None = None,
     *,
-    target_language: str = "en",
+    systems: Sequence[str | System] = (),
+    base: bool = True,
+    half: Half = "all",
     skip_known: bool = False,
-    output: Path | None = None,
+    model: Model = DEFAULT_MODEL,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    threads: int | None = None,
+    output: str | Path | None = None,
     comet: Comet | None = None,
     watch: Watch = lambda translations, _name, _total: translations,
 ) -> Report:
-    """Translate a text with every system, and compare each with the first.
+    """Translate a text with every system, and compare each with the first, as `knnmt evaluate` does.
 
+    text: a memory in any format, a text and its translation as two files, or pairs; targets are the references
+    datastores: each is a system, the model with this store
+    settings: what is the same for all systems: beam, sizes of batches
+    systems: others, as `--system` writes them: "cached=it.store,cache=6,k=4"
+    base: the model alone is the first
+    half: "report" or "tune": one half of the text, divided by a hash of the source, as `tune` does it
     skip_known: leave out, for all systems, segments whose source stands in a store
+    model: a shipped model, a checkpoint directory, a Hugging Face name, or a `Translator` that is loaded
     output: where hypotheses are kept as systems finish, so that the same call goes on from there; with the segments
         they belong to (segments.tsv) and the report
+    watch: sees a system's translations, its name and how many will come
     """
-    require_sacrebleu(target_language)
+    paths = [datastores] if isinstance(datastores, str | Path) else datastores
+    systems = gather_systems(list(map(Path, paths)), systems, base)
+    languages = text_languages(model, source_lang, target_lang)
+    require_sacrebleu(languages[1])
+    text = _read(text, ReadingConfig(*languages), half)
+    translator = translator_of(
+        model, device=device, dtype=dtype, threads=threads, source_lang=source_lang, target_lang=target_lang
+    )
+    output = None if output is None else Path(output)
     settings = settings or RunSettings()
     in_stores = _known(translator, systems, text)
     if skip_known and (numbers := frozenset[int]().union(*(each.sources for each in in_stores.values()))):
@@ -50,7 +78,7 @@ def evaluate(
             output.mkdir(parents=True, exist_ok=True)
         write_tsv(output / "segments.tsv", text.segments)
     runs = run_systems(translator, systems, text.sources, settings, output, watch)
-    scores = compare([run.hypotheses for run in runs], text.references, target_language)
+    scores = compare([run.hypotheses for run in runs], text.references, languages[1])
     comet_scores, no_comet = _comet_scores(comet, runs, text)
     report = Report(
         [SystemReport(*each) for each in zip(runs, scores, comet_scores, strict=True)],
@@ -65,6 +93,21 @@ def evaluate(
         write_json(report, output / "report.json")
         write_markdown(report, output / "report.md")
     return report
+
+
+def _read(
+    text: str | Path | tuple[str | Path, str | Path] | Iterable[SegmentPair] | EvaluationText,
+    reading: ReadingConfig,
+    half: Half,
+) -> EvaluationText:
+    if isinstance(text, EvaluationText):
+        return text
+    if isinstance(text, str | Path):
+        return read_pairs(Path(text), reading, half)
+    if isinstance(text, tuple) and len(text) == 2 and isinstance(text[0], str | Path):
+        source, reference = text
+        return read_text(Path(source), Path(reference), reading, half)
+    return given_pairs(cast("Iterable[SegmentPair]", text), half)
 
 
 def write_json(report: Report, path: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import halves, is_held_out, spread
 
-Memory = Callable[[], Iterable[SegmentPair]]
+ReadPairs = Callable[[], Iterable[SegmentPair]]
 MOST = 1000  # pairs to hold out
 _PART = 0.1  # of the memory, at most
 FEWEST = 40  # pairs that say anything when they are tuned on and reported
@@ -26,7 +26,7 @@ class Plan:
     digest: of all this text
     """
 
-    memory: Memory
+    memory: ReadPairs
     count: int
     share: float
     held_out: Sequence[SegmentPair]
@@ -39,7 +39,7 @@ class Plan:
         return (pair for pair in self.memory() if not is_held_out(pair.source, self.share))
 
 
-def plan(memory: Memory, development: Iterable[SegmentPair] | None = None) -> Plan:
+def plan(memory: ReadPairs, development: Iterable[SegmentPair] | None = None) -> Plan:
     """Read a memory through and decide; `memory` is called whenever it has to be read.
 
     development: text to tune on and report, so that nothing has to be held out

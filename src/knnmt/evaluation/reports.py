@@ -43,6 +43,9 @@ class Report:
     machine: str
     no_comet: str = ADVICE
 
+    def __str__(self) -> str:
+        return self.as_text()
+
     def as_text(self) -> str:
         """For a terminal: facts, the table, signatures, and what to beware of."""
         facts = self._facts()

@@ -73,6 +73,11 @@ def read_pairs(memory: Path, config: ReadingConfig, half: Half = "all") -> Evalu
     return _half_of(list(read_memories([memory], config, report)), memory.name, half, report)
 
 
+def given_pairs(pairs: Iterable[SegmentPair], half: Half = "all") -> EvaluationText:
+    """Pairs that somebody has, whose targets are the references."""
+    return _half_of(list(pairs), "the pairs given", half, ReadingReport())
+
+
 def _half_of(pairs: list[SegmentPair], name: str, half: Half, report: ReadingReport) -> EvaluationText:
     check(half in HALVES, f"half must be one of {', '.join(HALVES)}, got {half!r}")
     tuning, reporting = halves(pairs)

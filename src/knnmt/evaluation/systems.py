@@ -65,12 +65,15 @@ def parse_system(text: str) -> System:
     return System(name or with_store(place).name, place, "exact" in others, RetrievalSettings(**settings))
 
 
-def gather_systems(datastores: Sequence[Path], described: Sequence[str], base: bool = True) -> list[System]:
-    """Stores, then systems as the command line writes them; with `base`, the model alone before all others."""
-    systems = [*map(with_store, datastores), *map(parse_system, described)]
+def gather_systems(datastores: Sequence[Path], described: Sequence[str | System], base: bool = True) -> list[System]:
+    """Stores, then other systems, also as the command line writes them; with `base`, the model alone before all."""
+    systems = [*map(with_store, datastores)]
+    systems += [each if isinstance(each, System) else parse_system(each) for each in described]
     if base:
         alone = [system for system in systems if system.datastore is None] or [System(BASE)]
         systems = [*alone, *(system for system in systems if system.datastore is not None)]
+    if not systems:
+        raise SettingError("--no-base leaves no system to evaluate; name one: -d STORE, or --system NAME=STORE,…")
     check_names(systems)
     return systems
 

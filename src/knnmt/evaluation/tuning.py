@@ -1,144 +1,349 @@
-"""What tuning needs beside likelihood: states that beams go through, settings compared by BLEU, profiles saved."""
+"""Tuning a store: settings by likelihood, compared with what was there, confirmed by BLEU, τ of the cache, profiles.
+
+`knnmt tune`, `knnmt adapt` and Python's `tune` and `adapt` all choose by `StoreTuning`.
+"""
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice, product
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import torch
-from torch import Tensor
 
 from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.decoding.beam import beam_search
+from knnmt.corpus.splitting import spread
+from knnmt.datastore.store import Datastore
+from knnmt.errors import DatastoreDamagedError, KnnmtWarning, SettingError
+from knnmt.evaluation.loading import Model, translator_of_store
 from knnmt.evaluation.scoring import require_sacrebleu
-from knnmt.evaluation.scoring import score as corpus_scores
-from knnmt.fitting.cache_tuning import CacheTradeOff, DecodedStates
-from knnmt.fitting.development import Development
-from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.profiles import Profile, write_profiles
-from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
-from knnmt.translator.memories import Store
+from knnmt.evaluation.tuning_by_search import Scored, beam_states, confirmed_cache, score
+from knnmt.fitting.cache_tuning import CacheTradeOff, cache_trade_offs, largest_threshold
+from knnmt.fitting.development import Development, develop
+from knnmt.fitting.development_text import PAIRS, DevelopmentText, read_development
+from knnmt.fitting.likelihood import Positions
+from knnmt.fitting.store_tuning import DimensionTradeOff, SearchTradeOff, advise_on_keys, advise_on_search
+from knnmt.fitting.tuning import Compared, Tried, Tuned, paper_grid
+from knnmt.fitting.tuning import tune as tune_by_likelihood
+from knnmt.fitting.tuning_config import TuningConfig, refuse_idle
+from knnmt.index.progress import Bars, no_bars
+from knnmt.retrieval.open_store import require_for_fast
+from knnmt.retrieval.profiles import ESTIMATED, Profile, default_profile, write_profiles
+from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.translator.memories import Memory, warn_if_slow
 from knnmt.translator.translator import Translator
 
-BEAM = 5
-_BATCH = 16
 CACHE_PAIRS = 40  # whose beams show what a cache does
-PAPER_KS = (8, 16, 32, 64)
-PAPER_WEIGHTS = (0.5, 0.6, 0.7, 0.8)
+_CONFIRMED = 3  # of the settings that are best by likelihood, beside the present ones
+Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
-    """Settings, None for the model alone, with BLEU of some text translated with them, and the searches saved."""
+class TuningResult:
+    """What a tuning found.
 
-    config: RetrievalConfig | None
-    bleu: float
-    saved: float
-
-
-class _RecordingRetrieval(BatchRetrieval):
-    """Retrieval of a batch that keeps every state that it is asked with, by sentence and step."""
-
-    def __init__(self, retrieval: Retrieval, sentences: int) -> None:
-        super().__init__([retrieval] * sentences)
-        self._numbers = list(range(sentences))
-        self.seen: list[list[Tensor]] = [[] for _ in range(sentences)]
-
-    def mix(self, representations: Tensor, log_probabilities: Tensor, history: Tensor) -> Tensor:
-        for number, states in zip(self._numbers, representations.cpu(), strict=True):
-            self.seen[number].append(states)
-        return super().mix(representations, log_probabilities, history)
-
-    def keep(self, sentences: Sequence[int]) -> None:
-        self._numbers = [self._numbers[place] for place in sentences]
-        super().keep(sentences)
-
-
-def beam_states(
-    translator: Translator, opened: OpenStore, config: RetrievalConfig, sources: Iterable[str]
-) -> DecodedStates:
-    """The states that beam search of these sources goes through with these settings. Sources too long are left out."""
-    engine = translator.engine
-    decoding = translator.decoding(beam=BEAM)
-    retrieval = Retrieval(opened, replace(config, cache=None))
-    seen: list[list[Tensor]] = []
-    remaining = iter(sources)
-    while texts := list(islice(remaining, _BATCH)):
-        encoded = engine.tokenizer.encode_sources(texts)
-        if batch := [source for source in encoded if len(source) <= engine.max_positions]:
-            recording = _RecordingRetrieval(retrieval, len(batch))
-            beam_search(engine, batch, decoding, recording)
-            seen += recording.seen
-    places = [
-        (sentence, step) for sentence, steps in enumerate(seen) for step, states in enumerate(steps) for _ in states
-    ]
-    states = [states for steps in seen for states in steps]
-    sentences, steps = torch.tensor(places, dtype=torch.long).view(-1, 2).T
-    return DecodedStates(torch.cat(states) if states else torch.empty(0, engine.dim), sentences, steps)
-
-
-def score(
-    translator: Translator,
-    datastore: Store,
-    pairs: Sequence[SegmentPair],
-    configs: Iterable[RetrievalConfig | None],
-) -> Iterator[Scored]:
-    """BLEU of the pairs' targets with each of several settings, as each is translated; None is the model alone."""
-    references = [pair.target for pair in pairs]
-    language = translator.memories.open(datastore).opened.store.manifest.target_language
-    require_sacrebleu(language)
-    for config in configs:
-        before = translator.statistics.rows, translator.statistics.searches
-        memory = {"datastore": None} if config is None else {"datastore": datastore, "profile": config}
-        texts = [each.text for each in translator.translate([pair.source for pair in pairs], **memory)]
-        rows, searches = translator.statistics.rows - before[0], translator.statistics.searches - before[1]
-        bleu = corpus_scores(texts, references, language).bleu.value
-        yield Scored(config, bleu, 1 - searches / rows if rows else 0.0)
-
-
-def paper_grid(temperature: float) -> list[RetrievalConfig]:
-    """The settings that the paper chooses among by BLEU, at one temperature, which it fixes for each domain."""
-    return [RetrievalConfig(k, weight, temperature) for k, weight in product(PAPER_KS, PAPER_WEIGHTS)]
-
-
-def confirmed_cache(
-    scores: Callable[[RetrievalConfig], Scored],
-    config: RetrievalConfig,
-    trade_offs: Sequence[CacheTradeOff],
-    most_lost: float,
-) -> CacheTradeOff | None:
-    """The largest τ, of rising ones, with which BLEU is at most `most_lost` below that without a cache; None for none.
-
-    scores: translates with settings and scores; from the largest τ down it is asked until one holds
+    profiles: the settings chosen, by the names they are saved under; the main ones are the first
+    default: the profile that became the store's default by this, or None
+    tuned: the best of each k by likelihood
+    compared: the main settings beside those that were there; None where there were none, or BLEU decided
+    stays: what was there is no worse, and stays
+    losses: of the reported pairs, in nats a token, by name: alone, before, and every profile
+    caches, dims, searches: what each τ, each number of dimensions and each setting of the search costs, where asked for
     """
-    if not trade_offs:
-        return None
-    whole = scores(config).bleu
-    for each in reversed(trade_offs):
-        if scores(replace(config, cache=CacheConfig(each.threshold))).bleu >= whole - most_lost:
-            return each
-    return None
+
+    store: Path
+    profiles: Mapping[str, RetrievalConfig]
+    default: str | None
+    tuned: Tuned
+    compared: Compared | None
+    stays: bool
+    losses: Mapping[str, float] = field(default_factory=dict)
+    caches: Sequence[CacheTradeOff] = ()
+    dims: Sequence[DimensionTradeOff] = ()
+    searches: Sequence[SearchTradeOff] = ()
+
+    def __str__(self) -> str:
+        lines = [f"{self.store}: {f'{self.default} is its default' if self.default else 'its default stays'}"]
+        for name, loss in self.losses.items():
+            config = self.profiles.get(name)
+            settings = f"  {config.signature()}" if config else ""
+            lines.append(f"{name:<12}perplexity {math.exp(loss):.3f}{settings}")
+        return "\n".join(lines)
 
 
-def save_tuned(
-    store: Path,
-    development: Development,
-    found: Mapping[str, RetrievalConfig],
-    names: Sequence[str],
-    method: str,
-    as_default: bool,
-) -> None:
-    """Keep settings with a store as profiles; names that nothing was found for go.
+def tune(
+    store: str | Path | Datastore,
+    dev: str | Path | Iterable[SegmentPair] | DevelopmentText,
+    config: TuningConfig | None = None,
+    *,
+    pairs: int = PAIRS,
+    all_dev: bool = False,
+    keep_known: bool = False,
+    save: bool = True,
+    model: Model | None = None,
+    device: str | None = None,
+    threads: int | None = None,
+    exact: bool = False,
+    tell: Tell = lambda _: None,
+    bars: Bars = no_bars,
+) -> TuningResult:
+    """Choose k, T, λ and cache of a store on development text, as `knnmt tune` does, and save them with the store.
 
-    development: what they were chosen on
-    as_default: the first name is the store's default from now on
+    dev: pairs like the text to come: a memory in any format, pairs, or text that is divided already, to which `pairs`,
+        `all_dev` and `keep_known` do nothing
+    config: by what is chosen, and what may be lost
+    pairs: most to tune on, and most to report, from all over the text
+    all_dev: tune on all of it, and report the same
+    keep_known: use pairs whose source the store holds, too
+    model: by default the one that the store was built with; a `Translator` that is loaded serves as it is
+    tell: hears of each step, some lines at a time; `print` shows what the command shows
+    bars: gives, for a description and a unit, a function to call with how much is done, of how much
     """
-    positions = development.positions()
-    profiles: dict[str, Profile | None] = dict.fromkeys(names)
-    for name, config in found.items():
-        # A cache does nothing to forced text, so of one there is no loss.
-        profiles[name] = Profile(config, method, development.pairs, None if config.cache else positions.loss(config))
-    write_profiles(store, profiles, names[0] if as_default else None)
+    config = config or TuningConfig()
+    refuse_idle(exact and config.search, "--search judges the index, which --exact does not use")
+    opened = store if isinstance(store, Datastore) else Datastore.open(Path(store))
+    if not isinstance(dev, DevelopmentText):
+        dev = read_development(opened, dev, pairs, all_dev, keep_known, tell)
+    if config.fast:
+        require_for_fast(opened)
+    if config.scores:
+        require_sacrebleu(opened.manifest.target_language)
+    translator = translator_of_store(opened, model, device, threads, exact)
+    memory = translator.memories.open(opened)
+    if config.fast is None:
+        warn_if_slow(memory.opened)
+    tuning = StoreTuning(translator, memory, dev, config, tell, bars)
+    found = tuning.choose()
+    found = replace(found, losses=tuning.report(found))
+    if save:
+        tuning.save(found)
+    return found
+
+
+class StoreTuning:
+    """The steps from a store and development text to profiles; `tell` hears of each."""
+
+    def __init__(
+        self,
+        translator: Translator,
+        memory: Memory,
+        text: DevelopmentText,
+        config: TuningConfig | None = None,
+        tell: Tell = lambda _: None,
+        bars: Bars = no_bars,
+    ) -> None:
+        self._translator, self._memory, self._text = translator, memory, text
+        self._config, self._tell, self._bars = config or TuningConfig(), tell, bars
+        self._store = memory.opened.store.path
+        fast = self._config.fast
+
+        def known(settings: RetrievalSettings) -> RetrievalConfig | None:
+            try:
+                found = memory.resolve(settings)
+            except (SettingError, DatastoreDamagedError):  # a reduced store that nothing is known of, a damaged profile
+                return None
+            # Of a gate's λ, and of distances of the other kind, there are no losses here.
+            return found if found.gate is None and bool(found.fast) == bool(fast) else None
+
+        self._before = known(RetrievalSettings(fast=fast.candidates) if fast else RetrievalSettings())
+        self._default_compares = known(RetrievalSettings()) is not None  # else it has no loss to compare with
+        self._development = self._develop(text.tuning, "tuning")
+        self._positions = self._development.positions()
+        self._reported: Positions | None = None
+
+    @property
+    def reported(self) -> Positions | None:
+        """The positions of the reported pairs; None where there are no pairs to report."""
+        if self._reported is None and self._text.reported:
+            same = self._text.reported == self._text.tuning
+            found = self._development if same else self._develop(self._text.reported, "reporting")
+            self._reported = found.positions()
+        return self._reported
+
+    def _develop(self, pairs: Sequence[SegmentPair], name: str) -> Development:
+        engine, opened = self._translator.engine, self._memory.opened
+        with self._bars(name, "pairs passed") as progress:
+            found = develop(
+                engine,
+                opened,
+                pairs,
+                progress=lambda done, _rows: progress(done, 2 * len(pairs)),
+                fast=self._config.fast,
+            )
+        if missing := len(pairs) - found.pairs:
+            self._tell(
+                f"too long    {missing:,} of {len(pairs):,} pairs, for the model's {engine.max_positions} positions: "
+                "left out"
+            )
+        return found
+
+    def choose(self) -> TuningResult:
+        """The settings that fit best, by what the configuration says; nothing is saved yet."""
+        config, compared = self._config, None
+        tuned = self._by_likelihood()
+        if config.method == "bleu":
+            temperature = tuned.fixed.fixed.temperature if config.temperature is None else config.temperature
+            # The paper's way; what was there takes part where it could lose its place.
+            present = self._present() if config.may_become_default else []
+            main, stays = self._by_bleu([*paper_grid(temperature), *present])
+        elif config.confirm:
+            # Those that were found with fixed λ have no part in it: they harm text of other kinds.
+            few = [each.fading for each in sorted(tuned.tried, key=lambda each: each.fading_loss)[:_CONFIRMED]]
+            main, stays = self._by_bleu(list(dict.fromkeys([tuned.fading.fading, *few, *self._present()])))
+        else:
+            main, compared = self._unless_worse(tuned.fading.fading)
+            stays = compared is not None and not compared.improves
+        fixed = tuned.fixed.fixed if config.method == "likelihood" else None
+        caches, cached = ([], None) if config.fast else self._cache(main)
+        opened, development, most_lost = self._memory.opened, self._development, config.cache_loss
+        dims = advise_on_keys(opened, development, main.k, most_lost, self._tell) if config.dims else []
+        searches: list[SearchTradeOff] = []
+        if config.search:
+            searches = advise_on_search(opened, development, main, most_lost, self._text.name, self._tell)
+        profiles = {name: each for name, each in zip(config.names, (main, fixed, cached), strict=True) if each}
+        becomes = config.may_become_default and not (stays and self._default_compares)
+        return TuningResult(
+            self._store,
+            profiles,
+            config.names[0] if becomes else None,
+            tuned,
+            compared,
+            stays,
+            caches=caches,
+            dims=dims,
+            searches=searches,
+        )
+
+    def _by_likelihood(self) -> Tuned:
+        """The best of each k."""
+        fast, positions = self._config.fast, self._positions
+        how = f"by {self._memory.opened.index.description}"
+        if fast is not None:
+            how = f"in stores of {fast.candidates} occurrences of each source token"
+        self._tell(f"positions   {len(positions):,}, searched {how}; the model alone loses {positions.loss(None):.4f}")
+        self._tell(f"\n{'k':>3} {'T':>8} {'fixed λ':>8} {'loss':>8}   {'T':>8} {'λ to':>6} {'fading loss':>12}")
+
+        def hear(each: Tried) -> None:
+            self._tell(
+                f"{each.k:>3} {each.fixed.temperature:8.4g} {each.fixed.interpolation_weight:8.2f} "
+                f"{each.fixed_loss:8.4f}   {each.fading.temperature:8.4g} {each.fading.interpolation_weight:6.2f} "
+                f"{each.fading_loss:12.4f}"
+            )
+
+        tuned = tune_by_likelihood(positions, hear=hear, fast=fast, before=self._before)
+        self._tell(f"chosen      k {tuned.fading.k} with fading λ, k {tuned.fixed.k} with fixed λ\n")
+        return tuned
+
+    def _unless_worse(self, tuned: RetrievalConfig) -> tuple[RetrievalConfig, Compared | None]:
+        """Tuned settings, or those that were there if these lose no more; and what both lose."""
+        if self._before is None:
+            return tuned, None
+        compared = Compared.of(self._before, tuned, self._positions, self.reported)
+        fate = "tuned settings are better" if compared.improves else "what was there is no worse and stays"
+        self._tell(f"compared    {fate}: {compared.in_words}\n")
+        return tuned if compared.improves else replace(self._before, cache=None), compared
+
+    def _present(self) -> list[RetrievalConfig]:
+        return [] if self._before is None else [replace(self._before, cache=None)]
+
+    def _by_bleu(self, configs: Sequence[RetrievalConfig]) -> tuple[RetrievalConfig, bool]:
+        """The settings with the best BLEU, and whether they were there."""
+        scored = min(self._config.scored_pairs, len(self._text.tuning))
+        self._tell(f"confirming  on {scored:,} of the pairs that tune")
+        scores = [each.bleu for each in self._score(self._text.tuning, configs)]
+        best = configs[scores.index(max(scores))]
+        stays = best in self._present()
+        self._tell(f"chosen      {best.signature()}{', which was there and stays' if stays else ''}\n")
+        return best, stays
+
+    def _score(self, pairs: Sequence[SegmentPair], configs: Sequence[RetrievalConfig | None]) -> list[Scored]:
+        """Translate a sample with each."""
+        some = spread(pairs, self._config.scored_pairs)
+        scored: list[Scored] = []
+        with self._bars("BLEU", "settings") as progress, warnings.catch_warnings():
+            warnings.simplefilter("ignore", KnnmtWarning)  # of single lines, that the score counts anyway
+            progress(0, len(configs))
+            for each in score(self._translator, self._store, some, configs):
+                name = each.config.signature() if each.config else "the model alone"
+                self._tell(f"BLEU        {each.bleu:6.2f}  {each.saved:4.0%} saved  {name}")
+                scored.append(each)
+                progress(len(scored), len(configs))
+        return scored
+
+    def _cache(self, config: RetrievalConfig) -> tuple[list[CacheTradeOff], RetrievalConfig | None]:
+        """What ever larger τ do, and the settings with the one chosen, if any is worth it."""
+        opened, engine = self._memory.opened, self._translator.engine
+        most_lost, most_bleu = self._config.cache_loss, self._config.most_bleu_lost
+        some = spread(self._text.tuning, CACHE_PAIRS)
+        with self._bars("beams", "pairs") as progress:
+
+            def sources() -> Iterator[str]:
+                for done, pair in enumerate(some):
+                    progress(done, len(some))
+                    yield pair.source
+
+            decoded = beam_states(self._translator, opened, config, sources())
+        offs = cache_trade_offs(engine, opened, decoded, config)
+        self._tell(f"{'τ':>8} {'entries within':>15} {'searches saved':>15} {'nats lost':>10}")
+        for each in offs:
+            self._tell(f"{each.threshold:8.3f} {each.quantile:15.1%} {each.saved:15.1%} {each.loss:10.4f}")
+        chosen = largest_threshold(offs, most_lost)
+        if chosen is not None and most_bleu is not None:
+            within = [each for each in offs if each.threshold <= chosen.threshold]
+            chosen = confirmed_cache(
+                lambda settings: self._score(self._text.tuning, [settings])[0], config, within, most_bleu
+            )
+        if chosen is None:
+            limits = f"{most_lost:g} nats" + ("" if most_bleu is None else f" and {most_bleu:g} BLEU")
+            self._tell(f"cache       no τ saves searches and holds {limits}: no profile with a cache\n")
+            return offs, None
+        self._tell(
+            f"cache       τ {chosen.threshold:.4g} saves {chosen.saved:.0%} of the searches of {len(some)} pairs "
+            f"for {chosen.loss:.4f} nats, of {most_lost:g} allowed\n"
+        )
+        return offs, replace(config, cache=CacheConfig(chosen.threshold))
+
+    def report(self, found: TuningResult) -> dict[str, float]:
+        """Losses of pairs that had no part in the choice; BLEU, too, where it is asked for."""
+        if self.reported is None:
+            return {}
+        self._tell(f"{'reported':<12}{'loss':>8} {'perplexity':>11}  settings")
+        rows: dict[str, RetrievalConfig | None] = {"alone": None, "before": self._before, **found.profiles}
+        rows = {name: config for name, config in rows.items() if config or name == "alone"}
+        losses = {name: self.reported.loss(config) for name, config in rows.items()}
+        for name, config in rows.items():
+            cached = " (loss without its cache)" if config and config.cache else ""
+            signature = config.signature() if config else "the model alone"
+            self._tell(f"{name:<12}{losses[name]:8.4f} {math.exp(losses[name]):11.3f}  {signature}{cached}")
+        if self._config.confirm:
+            translated = min(self._config.scored_pairs, len(self._text.reported))
+            self._tell(f"translating {translated:,} of the reported pairs")
+            self._score(self._text.reported, list(rows.values()))
+        return losses
+
+    def save(self, found: TuningResult) -> None:
+        """Keep the profiles with the store; those of an earlier tuning that have no successor go. What was there and is
+        no worse stays the default.
+        """
+        names = self._config.names
+        profiles: dict[str, Profile | None] = dict.fromkeys(names)
+        for name, config in found.profiles.items():
+            by_bleu = self._config.scores and name != names[1]  # it never has the last word on the fixed λ
+            scored = min(self._config.scored_pairs, len(self._text.tuning))
+            method, pairs = ("bleu", scored) if by_bleu else ("likelihood", self._development.pairs)
+            # A cache does nothing to forced text, so of one there is no loss.
+            loss = None if config.cache else self._positions.loss(config)
+            profiles[name] = Profile(config, method, pairs, loss)
+        if found.default:
+            fate = f"{names[0]} is its default"
+        elif self._config.may_become_default:
+            default = default_profile(self._store) or ESTIMATED
+            if default == names[0]:
+                del profiles[default]  # with the cache that it may have
+            fate = f"{default} stays its default"
+        else:
+            fate = f"{names[0]} is not its default: `--profile {names[0]}` would make it that"
+        write_profiles(self._store, profiles, found.default)
+        saved = [name for name in found.profiles if name in profiles]
+        self._tell(f"saved       profiles {', '.join(saved)} with {self._store}; {fate}")

@@ -21,7 +21,7 @@ from knnmt.fitting.likelihood import Positions, model_probabilities
 from knnmt.retrieval.neighbours import LogCounts, Neighbours
 from knnmt.retrieval.open_store import OpenStore
 
-MOST_NEIGHBOURS = 64
+MAX_NEIGHBOURS = 64
 _ROWS = 512
 _SENTENCES = 16  # whose small stores are searched together
 
@@ -92,7 +92,7 @@ def develop(
     engine: Engine[State],
     opened: OpenStore,
     pairs: Sequence[SegmentPair],
-    k: int = MOST_NEIGHBOURS,
+    k: int = MAX_NEIGHBOURS,
     progress: Callable[[int, int], None] = lambda _pairs, _rows: None,
     fast: FastConfig | None = None,
 ) -> Development:

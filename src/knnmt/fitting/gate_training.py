@@ -21,12 +21,10 @@ from knnmt.errors import InputError
 from knnmt.fitting.likelihood import FadingGrid, Positions, losses
 from knnmt.retrieval.gate import GateNetwork, GateRecord, TrainedGate, check_features, gate_inputs
 from knnmt.retrieval.neighbours import Neighbours
-from knnmt.retrieval.ngrams import ORDERS, NgramCounts
 from knnmt.retrieval.open_store import OpenStore
 
 _ROWS = 512
-_LEAST = 1e-30
-_FIRST_DECAY, _SECOND_DECAY = 0.9, 0.999
+_MIN_PROBABILITY = 1e-30
 _WEIGHTS = torch.arange(0, 1, 0.05, dtype=torch.float64)
 
 
@@ -122,7 +120,6 @@ def gate_text(
     opened: OpenStore,
     pairs: Sequence[SegmentPair],
     config: RetrievalConfig,
-    counts: NgramCounts | None,
     features: Sequence[str],
     progress: Callable[[int, int], None] = lambda _pairs, _rows: None,
 ) -> GateText:
@@ -138,7 +135,6 @@ def gate_text(
         "distance: name another profile ('estimated' is always there)",
     )
     forced = force_text(engine, pairs, progress)
-    history = _last_tokens(forced.targets, forced.positions)
     rows = len(forced.targets)
     inputs: list[Tensor] = []
     base: list[Tensor] = []
@@ -148,7 +144,7 @@ def gate_text(
             some = slice(start, start + _ROWS)
             states = forced.representations[some].to(engine.device)
             scores = engine.log_probabilities(states.to(engine.dtype))
-            inputs.append(gate_inputs(features, states, scores, history[some].to(engine.device), counts).cpu())
+            inputs.append(gate_inputs(features, states, scores).cpu())
             base.append(scores.cpu().gather(1, forced.targets[some, None])[:, 0])
             found.append(opened.search(opened.project(states), config.k))
             done = min(start + _ROWS, rows)
@@ -171,7 +167,6 @@ def train_gate(
     training: GateText,
     validation: GateText,
     retrieval: RetrievalConfig,
-    counts: NgramCounts | None,
     config: GateConfig | None = None,
     hear: Callable[[Epoch], None] = lambda _: None,
 ) -> Training:
@@ -205,7 +200,7 @@ def train_gate(
         epochs=min(epochs, key=lambda each: each.validation).number,
         losses={},
     )
-    found = Training(TrainedGate(network, record, counts), fixed, faded, epochs)
+    found = Training(TrainedGate(network, record), fixed, faded, epochs)
     found.gate.record = replace(record, losses=found.losses(validation))
     return found
 
@@ -214,8 +209,8 @@ def _fit(
     network: GateNetwork, training: GateText, validation: GateText, config: GateConfig, hear: Callable[[Epoch], None]
 ) -> list[Epoch]:
     """Train a network, and leave it as it was after the best epoch."""
-    base, knn = (each.clamp(min=_LEAST).log().float() for each in (training.base, training.knn))
-    adam = Adam(list(network.parameters()), config.learning_rate)
+    base, knn = (each.clamp(min=_MIN_PROBABILITY).log().float() for each in (training.base, training.knn))
+    adam = torch.optim.Adam(network.parameters(), config.learning_rate)  # which loads PyTorch's compiler: seconds
     epochs: list[Epoch] = []
     best, best_state = Epoch(0, float("inf"), float("inf")), network.state_dict()
     while len(epochs) < min(config.epochs, best.number + config.patience):
@@ -223,7 +218,9 @@ def _fit(
         total = 0.0
         for rows in torch.split(torch.randperm(len(training)), config.batch_rows):
             loss = gate_loss(network(training.inputs[rows]), base[rows], knn[rows], config.l1)
-            adam.step(loss)
+            adam.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            adam.step()
             total += float(loss.detach()) * len(rows)
         network.eval()
         with torch.no_grad():
@@ -237,39 +234,10 @@ def _fit(
     return epochs
 
 
-class Adam:
-    """Adam (Kingma and Ba, 2015). PyTorch's own loads a compiler with it, which takes longer than a few epochs."""
-
-    def __init__(self, parameters: Sequence[Tensor], learning_rate: float) -> None:
-        self._parameters = parameters
-        self._learning_rate = learning_rate
-        self._moments = [(torch.zeros_like(each), torch.zeros_like(each)) for each in parameters]
-        self._steps = 0
-
-    def step(self, loss: Tensor) -> None:
-        """Move the parameters to where this loss, made from them, is smaller."""
-        self._steps += 1
-        first_bias, second_bias = 1 - _FIRST_DECAY**self._steps, 1 - _SECOND_DECAY**self._steps
-        gradients = torch.autograd.grad(loss, self._parameters)
-        with torch.no_grad():
-            for parameter, (first, second), gradient in zip(self._parameters, self._moments, gradients, strict=True):
-                first.lerp_(gradient, 1 - _FIRST_DECAY)
-                second.mul_(_SECOND_DECAY).addcmul_(gradient, gradient, value=1 - _SECOND_DECAY)
-                spread = (second / second_bias).sqrt_().add_(1e-8)
-                parameter.addcdiv_(first, spread, value=-self._learning_rate / first_bias)
-
-
 def gate_loss(logits: Tensor, base: Tensor, knn: Tensor, l1: float = 0.0) -> Tensor:
     """The mean of -log((1 - λ) p_NMT + λ p_kNN) + l1 · λ; logits of λ, log p_NMT and log p_kNN (rows,)."""
     mixed = torch.logaddexp(functional.logsigmoid(-logits) + base, functional.logsigmoid(logits) + knn)
     return (l1 * torch.sigmoid(logits) - mixed).mean()
-
-
-def _last_tokens(targets: Tensor, positions: Tensor) -> Tensor:
-    """The 4 tokens before each position of forced text, (rows, 4), -1 before the beginning."""
-    back = torch.arange(ORDERS[-1], 0, -1)
-    places = torch.arange(len(targets))[:, None] - back
-    return targets[places.clamp(min=0)].masked_fill(positions[:, None] < back, -1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ from knnmt.index.entries import Entries
 from knnmt.index.progress import Progress, unheard
 
 SENTENCES = 500
-_FEWEST, _POSITIONS = 100, 6_000  # with so many sentences, so many positions tell enough; each is searched exactly
+_MIN_SENTENCES = 100
+_ENOUGH_POSITIONS = 6_000  # of so many sentences, or of more; each is searched exactly
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def sample(entries: Entries, sentences: int = SENTENCES, seed: int = 0) -> HeldO
     places = [(n, s) for n, segment in enumerate(entries.segments) for s in segment.live_sentences().tolist()]
     drawn = rng.permutation(len(places))[:sentences]
     positions = np.cumsum([len(_entries_of(entries, *places[i])) for i in drawn])
-    enough = max(_FEWEST, 1 + int(np.searchsorted(positions, _POSITIONS)))
+    enough = max(_MIN_SENTENCES, 1 + int(np.searchsorted(positions, _ENOUGH_POSITIONS)))
     chosen = [places[i] for i in sorted(drawn[:enough])]
     units = [segment.units_of(np.arange(segment.record.sentences)) for segment in entries.segments]  # of lines, too
     wanted: dict[bytes, int] = {}

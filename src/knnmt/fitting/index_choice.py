@@ -18,10 +18,10 @@ from knnmt.index.exact import ExactIndex
 from knnmt.index.faiss_index import FaissIndex
 from knnmt.index.kinds import EXACT, KINDS, SearchSettings, kind_named
 from knnmt.index.progress import Bars, no_bars
-from knnmt.index.saved import MISSING, build_index, revise_index, save_index
+from knnmt.index.saved import MISSING, build_index, save_index
 
 CANDIDATES = ("pq4", "rabitq")
-_SMALL = 8_192  # entries that are searched exactly in no time
+_MAX_EXACT_ENTRIES = 8_192  # entries that are searched exactly in no time
 _DECIDING = BATCHES[1]
 _PARTS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 4.0)  # of the kind's own settings
 
@@ -108,7 +108,7 @@ class Chooser:
         """
         to_try = self._worth_trying(kinds)
         only = kinds[0] if kinds is not None and len(kinds) == 1 else None
-        limit_bytes = _half_of_memory() if target.memory_bytes is None else target.memory_bytes
+        limit_bytes = memory_of_machine() // 2 if target.memory_bytes is None else target.memory_bytes
         exact = self._exact()
         hear(exact)
         measured, notes = [exact], []
@@ -146,7 +146,7 @@ class Chooser:
     def _worth_trying(self, kinds: Sequence[str] | None) -> list[str]:
         if kinds is not None:
             return [kind_named(kind).name for kind in kinds if kind != EXACT]
-        return list(CANDIDATES) if self._entries.entries > _SMALL else []
+        return list(CANDIDATES) if self._entries.entries > _MAX_EXACT_ENTRIES else []
 
     def _exact(self) -> Candidate:
         milliseconds = milliseconds_per_batch(self._exact_index, self._queries.queries, self._k)
@@ -173,9 +173,9 @@ class Chooser:
     def _save(self, chosen: Candidate, missing: MissingDependencyError | None) -> None:
         known = {**asdict(chosen.fidelity), "k": self._k}
         if chosen.kind == EXACT:
-            build_index(self._store, EXACT, chosen.settings)
-            if missing is not None:  # nobody chose it, and whoever installs the package can be told of it
-                revise_index(self._store, fidelity={**known, MISSING: missing.package})
+            # Where a package is missing nobody chose it, and whoever installs that can be told of it.
+            said = {} if missing is None else {**known, MISSING: missing.package}
+            build_index(self._store, EXACT, chosen.settings, fidelity=said)
         else:
             index = self._built[chosen.kind]
             index.settings = chosen.settings
@@ -203,5 +203,9 @@ def _reason(chosen: Candidate, exact: Candidate, target: Target, only: str | Non
     return "; ".join([reason, *notes])
 
 
-def _half_of_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+def memory_of_machine() -> int:
+    """In bytes; where the system cannot be asked, what is usual."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 34

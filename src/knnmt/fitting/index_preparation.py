@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from knnmt.compression.pca import Projection
+from knnmt.compression.pca import KeyProjection
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.overlap import overlap
 from knnmt.datastore.store import Datastore
@@ -41,7 +41,7 @@ def prepare(
             f"{store.path}: it holds the source of every development pair; give text that it does not hold"
         )
     entries = Entries(store)
-    projection = Projection.of(store)
+    projection = KeyProjection.of(store)
     held_out = (
         forced_queries(engine, entries, development, projection or (lambda states: states.float()))
         if development

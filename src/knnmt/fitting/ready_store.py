@@ -1,15 +1,24 @@
-"""`Datastore` as `knnmt` shows it: what it builds is ready for use, as what `knnmt build` makes."""
+"""`Datastore` and `build` as `knnmt` shows them: what they build is ready for use, as what `knnmt build` makes."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+from knnmt.config import check
+from knnmt.corpus.memory_reading import Memories, MemoryReading, files_or_pairs
+from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore import store
-from knnmt.datastore.building import BuildConfig, Progress, no_progress
+from knnmt.datastore.building import BuildConfig, EntryProgress, no_progress
+from knnmt.datastore.building import build as build_store
 from knnmt.engine.base import Engine, State
+from knnmt.engine.languages import languages_of_text
+from knnmt.engine.shipped import DEFAULT_MODEL
+from knnmt.index.progress import Bars, no_bars
 
 
 class Datastore(store.Datastore):
@@ -22,7 +31,7 @@ class Datastore(store.Datastore):
         pairs: Iterable[SegmentPair],
         engine: Engine[State],
         config: BuildConfig | None = None,
-        progress: Progress = no_progress,
+        progress: EntryProgress = no_progress,
         make_index: bool = True,
     ) -> Self:
         """Build a new store from pairs and open it; `knnmt.datastore.building` says how, and counts what it drops.
@@ -35,3 +44,82 @@ class Datastore(store.Datastore):
 
             prepare(made, engine, first_good=True)
         return made
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What was made.
+
+    dropped: pairs that the model cannot take, by reason
+    reused: parts that an interrupted build had finished
+    read: what became of the memories' units, in lines; none where pairs were given
+    """
+
+    store: Datastore
+    dropped: Counter[str] = field(default_factory=Counter)
+    reused: int = 0
+    read: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        manifest = self.store.manifest
+        made = (
+            f"built      {self.store.path}: {manifest.sentences:,} sentences, {manifest.entries:,} entries of "
+            f"{manifest.dim} dimensions"
+        )
+        return "\n".join([*self.read, made])
+
+
+def build(
+    memories: Memories,
+    path: str | Path,
+    config: BuildConfig | None = None,
+    *,
+    make_index: bool = True,
+    restart: bool = False,
+    model: str | Path | Engine[Any] = DEFAULT_MODEL,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    device: str | None = None,
+    threads: int | None = None,
+    progress: EntryProgress = no_progress,
+    bars: Bars = no_bars,
+) -> Built:
+    """Build a datastore from translation memories, as `knnmt build` does. Killed at any moment, the same call goes on.
+
+    memories: files in any memory format, or pairs (`read_memories` reads with settings of your own)
+    path: a directory that does not exist yet
+    make_index: end by estimating settings that fit the store and making an index of it
+    restart: forget an interrupted build instead of continuing it
+    model: a shipped model, a checkpoint directory, a Hugging Face name, or an engine that is loaded, as a translator's
+    source_lang, target_lang: of the memories; by default the model's
+    progress: is called with pairs and entries done
+    bars: gives, for a description and a unit, a function to call with how much of the index is done, of how much
+    """
+    import torch
+
+    from knnmt.engine.loading import load_engine
+    from knnmt.fitting.index_preparation import prepare
+
+    if isinstance(model, str | Path):
+        languages = languages_of_text(model, source_lang, target_lang)
+        if threads is not None:
+            torch.set_num_threads(threads)
+        engine = load_engine(model, device, None, source_lang, target_lang)
+    else:
+        check(device is None and threads is None, "device, threads: an engine that is loaded has its own")
+        engine, own = model, model.languages
+        languages = source_lang or own.source or "de", target_lang or own.target or "en"
+    config = config or BuildConfig()
+    config = replace(
+        config,
+        source_language=config.source_language or languages[0],
+        target_language=config.target_language or languages[1],
+    )
+    given = files_or_pairs(memories, ReadingConfig(*languages))
+    read = given.pairs() if isinstance(given, MemoryReading) else given
+    made = build_store(Path(path), read, engine, config, progress, restart)
+    opened = Datastore.open(path)
+    if make_index:
+        prepare(opened, engine, first_good=True, bars=bars)
+    lines = tuple(given.summary(made.dropped)) if isinstance(given, MemoryReading) else ()
+    return Built(opened, made.dropped, made.reused, lines)

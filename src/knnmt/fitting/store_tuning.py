@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,6 +109,58 @@ def search_trade_offs(opened: OpenStore, development: Development, config: Retri
             yield SearchTradeOff(settings, measured, loss(found) - whole, milliseconds)
     finally:
         index.settings = usual
+
+
+def advise_on_keys(
+    opened: OpenStore, development: Development, k: int, most_lost: float, tell: Callable[[str], None]
+) -> list[DimensionTradeOff]:
+    """Tell what shorter keys lose, and how short they may be to lose no more than `most_lost` nats a token."""
+    entries = opened.index.entries
+    tell(f"{'dims':>8} {'variance kept':>15} {'nats lost':>10}")
+    offs: list[DimensionTradeOff] = []
+    for each in dimension_trade_offs(entries, development, k):
+        tell(f"{each.dim:>8} {each.variance:15.1%} {each.loss:10.4f}")
+        offs.append(each)
+    sampled = min(SAMPLED_ENTRIES, entries.entries), len(development.spread(SAMPLED_POSITIONS))
+    proposed = next((each.dim for each in offs if each.loss <= most_lost), None)
+    store = shlex.quote(str(opened.store.path))
+    advice = f"`knnmt reduce {store} -o NEW --dim {proposed}`" if proposed else f"keep all {entries.dim}"
+    tell(f"dimensions  {advice}; by {sampled[1]:,} positions and {sampled[0]:,} sampled entries\n")
+    return offs
+
+
+def advise_on_search(
+    opened: OpenStore,
+    development: Development,
+    config: RetrievalConfig,
+    most_lost: float,
+    text: str,
+    tell: Callable[[str], None],
+) -> list[SearchTradeOff]:
+    """Tell what the index loses at several settings, and a target with which it loses no more than `most_lost`.
+
+    text: the file that the development text comes from
+    """
+    offs: list[SearchTradeOff] = []
+    for each in search_trade_offs(opened, development, config):
+        if not offs:
+            tell(f"{'probes':>8} {'recall':>7} {'variation':>10} {'nats lost':>10} {'ms/40':>8}")
+        tell(
+            f"{each.settings.probes:>8} {each.fidelity.recall:7.3f} {each.fidelity.variation:10.4f} "
+            f"{each.loss:10.4f} {each.milliseconds:8.2f}"
+        )
+        offs.append(each)
+    proposed = next((each.fidelity for each in offs if each.loss <= most_lost), None)
+    index = f"knnmt index {shlex.quote(str(opened.store.path))}"
+    if not offs:
+        tell("search      exact: nothing is lost\n")
+    elif proposed is None:
+        tell(f"search      every setting loses more than allowed; `{index} --kind exact` loses nothing\n")
+    else:
+        recall, variation = math.floor(100 * proposed.recall) / 100, math.ceil(1000 * proposed.variation) / 1000
+        target = f"--recall {recall:g} --variation {variation:g}"
+        tell(f"search      enough: `{index} --dev {shlex.quote(text)} {target}`\n")
+    return offs
 
 
 def _nearest(queries: Tensor, keys: Tensor, k: int) -> Found:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,9 +16,12 @@ from knnmt.fitting.likelihood import FadingGrid, Positions, best_fixed, spread
 
 KS = (4, 8, 16, 32, 64)
 WEIGHTS = tuple(round(0.05 * step, 2) for step in range(19))  # 0 to 0.9
+PAPER_KS = (8, 16, 32, 64)  # the paper's grid
+PAPER_WEIGHTS = (0.5, 0.6, 0.7, 0.8)
 _TEMPERATURES = tuple(np.geomspace(0.1, 10, 21).tolist())  # times the spread of the neighbours' distances
 _FADED = 3  # temperatures of a k that fading λ are tried at: the best with a fixed one
 _MOST_OF_IT = 0.95  # of the gain on the model alone: a larger k makes every step dearer
+_Candidate = TypeVar("_Candidate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +61,20 @@ class Tuned:
         return self._smallest(lambda each: each.fixed_loss)
 
     def _smallest(self, loss: Callable[[Tried], float], most_loss: float = math.inf) -> Tried:
-        best = min(map(loss, self.tried))
-        enough = best + (1 - _MOST_OF_IT) * max(0.0, self.alone - best)
-        if best <= most_loss:
-            enough = min(enough, most_loss)
-        return next(each for each in self.tried if loss(each) <= enough)
+        return first_with_most(self.tried, loss, self.alone, most_loss)
+
+
+def first_with_most(
+    tried: Sequence[_Candidate], loss: Callable[[_Candidate], float], alone: float, most_loss: float = math.inf
+) -> _Candidate:
+    """Of candidates from the cheapest on, the first that has nearly all of what the best gains on the model alone, and
+    no more than `most_loss`, if any has.
+    """
+    best = min(map(loss, tried))
+    enough = best + (1 - _MOST_OF_IT) * max(0.0, alone - best)
+    if best <= most_loss:
+        enough = min(enough, most_loss)
+    return next(each for each in tried if loss(each) <= enough)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +128,7 @@ def tune(
     usual = RetrievalConfig(k=1, interpolation_weight=0.0, temperature=1.0, fast=fast)
     unit = usual.squared_temperature  # the squared distance that T = 1 stands for
     width = positions.distances_sq.shape[1]
-    temperatures = _temperatures(positions)
+    temperatures = squared_temperatures(positions)
     grid = FadingGrid(positions)
     tried, curves = [], {}
     for k in [k for k in sorted(ks) if k <= width] or [width]:
@@ -133,9 +147,15 @@ def tune(
 
 def best_of_fixed(positions: Positions) -> tuple[float, float, float]:
     """(loss, T, λ) of the best T and fixed λ with all neighbours that there are."""
-    return min(best_fixed(positions, _temperatures(positions), WEIGHTS))
+    return min(best_fixed(positions, squared_temperatures(positions), WEIGHTS))
 
 
-def _temperatures(positions: Positions) -> list[float]:
+def paper_grid(temperature: float) -> list[RetrievalConfig]:
+    """The settings that the paper chooses among by BLEU, at one temperature, which it fixes for each domain."""
+    return [RetrievalConfig(k, weight, temperature) for k, weight in product(PAPER_KS, PAPER_WEIGHTS)]
+
+
+def squared_temperatures(positions: Positions) -> list[float]:
+    """Those that are tried: squared distances around the spread of the neighbours' own."""
     scale = spread(positions.first(DEFAULT_K).distances_sq)
     return [scale * each for each in _TEMPERATURES]

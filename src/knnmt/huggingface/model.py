@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from knnmt.compression.pca import Projection
+from knnmt.compression.pca import KeyProjection
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Fingerprint
 from knnmt.engine.checkpoint import find_checkpoint, fingerprint
@@ -86,7 +86,7 @@ class LoadedModel:
 
     def require_shape_of(self, store: Datastore) -> None:
         """Refuse a store whose keys or values cannot be this model's, whatever files it came from."""
-        projection = Projection.of(store)
+        projection = KeyProjection.of(store)
         dim = store.manifest.dim if projection is None else len(projection.mean)
         vocabulary = store.manifest.vocabulary
         if (dim, vocabulary) != (self.dim, self.vocabulary_size):

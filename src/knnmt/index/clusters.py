@@ -16,21 +16,21 @@ from torch import Tensor
 from knnmt.index.base import Found, nearest_first, nothing
 from knnmt.index.kinds import SearchSettings
 from knnmt.index.reranking import Places, nearest_among
-from knnmt.index.resident import LARGEST, ResidentKeys, Scan, product
+from knnmt.index.resident import MAX_QUERY_NUMBER, ResidentKeys, Scan, product
 from knnmt.index.selecting import columns_of_smallest
 from knnmt.index.tiles import TILE, principal_axes, shortened, tile_centres, tiled
 from knnmt.native.gpu import kernel
 
-_KEPT = 0.4  # of the dimensions
-_SHARED = 16  # queries that look into one copy of a tile
-_AT_ONCE = 1 << 14  # tiles that are copied at once: 256 MiB of shortened keys
+_KEPT_DIMENSIONS = 0.4  # the part of them
+_QUERIES_PER_TILE = 16  # that look into one copy of a tile
+_TILES_AT_ONCE = 1 << 14  # tiles that are copied at once: 256 MiB of shortened keys
 _ROWS = 1 << 11
 _TILES_OF_A_BLOCK = 2  # of tiles.cu, with eight warps, each for a quarter of a tile
 
 
 def kept_dimensions(dim: int) -> int:
     """Of shortened keys: as many as make, with the three columns of a scan, a multiple of 64 numbers."""
-    return min(dim, 64 * math.ceil(_KEPT * dim / 64) - 3)
+    return min(dim, 64 * math.ceil(_KEPT_DIMENSIONS * dim / 64) - 3)
 
 
 def usual_settings(count: int) -> SearchSettings:
@@ -91,7 +91,8 @@ class Clusters:
 
     def _search(self, queries: Tensor, k: int) -> Found:
         # Of a query that is no number, or too far away, numbers all the same, or it would look into tiles that are not.
-        asked = torch.addmm(self._bias, queries, self._asking).half().nan_to_num_(0.0, LARGEST, -LARGEST)
+        asked = torch.addmm(self._bias, queries, self._asking).half()
+        asked.nan_to_num_(0.0, MAX_QUERY_NUMBER, -MAX_QUERY_NUMBER)
         of_centres, of_keys = torch.split(asked, [each.rows.shape[1] for each in (self._centres, self._scan)], dim=1)
         probes = min(self.settings.probes, self.tiles)
         near = columns_of_smallest(product(of_centres, self._centres.rows.T), probes)
@@ -113,26 +114,29 @@ class Clusters:
         return scores
 
     def _scores_by_products(self, asked: Tensor, near: Tensor) -> Tensor:
-        """For few queries their tiles are copied together. Of many, _SHARED at a time are multiplied with a tile where
-        it lies, and only what more of them want the same tile has copies of it.
+        """For few queries their tiles are copied together. Of many, _QUERIES_PER_TILE at a time are multiplied
+        with a tile where it lies, and only what more of them want the same tile has copies of it.
         """
         pairs, probes = near.numel(), near.shape[1]
-        copies = pairs // _SHARED  # at most, of tiles that more queries want
+        copies = pairs // _QUERIES_PER_TILE  # at most, of tiles that more queries want
         if self.tiles + 3 * copies >= pairs:  # a copy is read, written, and read again
-            at_once = max(1, _AT_ONCE // probes)
+            at_once = max(1, _TILES_AT_ONCE // probes)
             parts = zip(torch.split(near, at_once), torch.split(asked, at_once), strict=True)
             scores = [product(self._copied(some).view(len(some), -1, of.shape[1]), of[..., None]) for some, of in parts]
             return scores[0] if len(scores) == 1 else torch.cat(scores)
         tiles, order = near.flatten().int().sort()
         rank = torch.arange(pairs, device=near.device) - torch.searchsorted(tiles, tiles)  # among a tile's queries
-        first = rank < _SHARED
-        copy = (~first & (rank % _SHARED == 0)).cumsum(0) - 1
+        first = rank < _QUERIES_PER_TILE
+        copy = (~first & (rank % _QUERIES_PER_TILE == 0)).cumsum(0) - 1
         copied = tiles.new_zeros(copies + 1).scatter_(0, torch.where(first, copies, copy), tiles)[:copies]
-        places = torch.where(first, tiles, self.tiles + copy) * _SHARED + rank % _SHARED
-        rows = order.new_zeros((self.tiles + copies) * _SHARED).scatter_(0, places, order // probes)
+        places = torch.where(first, tiles, self.tiles + copy) * _QUERIES_PER_TILE + rank % _QUERIES_PER_TILE
+        rows = order.new_zeros((self.tiles + copies) * _QUERIES_PER_TILE).scatter_(0, places, order // probes)
         in_place = self._scan.rows[: len(self._ids)].view(self.tiles, TILE, -1)
-        keys = [*torch.split(in_place, _AT_ONCE), *(self._copied(some) for some in torch.split(copied, _AT_ONCE))]
-        wanted = torch.split(rows.view(-1, _SHARED), [len(some) for some in keys])
+        keys = [
+            *torch.split(in_place, _TILES_AT_ONCE),
+            *(self._copied(some) for some in torch.split(copied, _TILES_AT_ONCE)),
+        ]
+        wanted = torch.split(rows.view(-1, _QUERIES_PER_TILE), [len(some) for some in keys])
         scores = [product(asked[mine], some.transpose(1, 2)) for some, mine in zip(keys, wanted, strict=True)]
         return torch.cat(scores).view(-1, TILE)[torch.empty_like(places).scatter_(0, order, places)]
 

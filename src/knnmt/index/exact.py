@@ -18,7 +18,7 @@ from knnmt import timing
 from knnmt.index.base import Found, merge_top_k, nearest_first, nothing
 from knnmt.index.entries import Entries, shared_tensor
 
-_MORE = 8  # candidates beyond k that the scan hands on, against its rounding errors
+_EXTRA_CANDIDATES = 8  # candidates beyond k that the scan hands on, against its rounding errors
 _ROWS = 256
 _BLOCK = 1 << 14
 _HELD_BYTES = 1 << 30  # of float32 keys that are held in memory
@@ -146,8 +146,8 @@ class ExactIndex:
         rough = nothing(queries)
         for block in self._blocks:
             distances_sq = torch.addmm(block.norms_sq, queries, block.keys.float().T, alpha=-2)
-            best, columns = smallest(distances_sq, k + _MORE)
-            rough = merge_top_k([rough, (best, columns + block.first)], k + _MORE)
+            best, columns = smallest(distances_sq, k + _EXTRA_CANDIDATES)
+            rough = merge_top_k([rough, (best, columns + block.first)], k + _EXTRA_CANDIDATES)
         return rerank(queries, rough[1], self._entries, k)
 
     def _load(self) -> list[_Block]:

@@ -33,9 +33,9 @@ from knnmt.threads import FAISS_SPINS, loading
 
 _BLOCK = 1 << 16
 _BYTES_BESIDES = 1 << 24
-_TRAIN_AT_LEAST = 1 << 16
+_MIN_TRAINING_KEYS = 1 << 16
 _PER_NEIGHBOUR = 2  # candidates that are measured again for each neighbour asked for, or more
-_BLAS_FROM = 20  # queries; FAISS 1.15 would never use BLAS for fewer than 128,000, and is four times slower for it
+_MIN_BLAS_QUERIES = 20  # FAISS 1.15 would never use BLAS for fewer than 128,000, and is four times slower for it
 
 
 def load_faiss() -> Any:
@@ -43,7 +43,7 @@ def load_faiss() -> Any:
     faiss = _import_faiss()
     if faiss.omp_get_max_threads() != torch.get_num_threads():
         faiss.omp_set_num_threads(torch.get_num_threads())
-    faiss.cvar.distance_compute_blas_threshold = _BLAS_FROM
+    faiss.cvar.distance_compute_blas_threshold = _MIN_BLAS_QUERIES
     return faiss
 
 
@@ -103,7 +103,7 @@ class FaissIndex:
         faiss, lists = load_faiss(), self._lists
         steps = kind.training_rounds + 2
         progress(0, steps)
-        keys = _sample(entries, max(_TRAIN_AT_LEAST, kind.training_per_list * (lists.nlist if lists else 0)), seed)
+        keys = _sample(entries, max(_MIN_TRAINING_KEYS, kind.training_per_list * (lists.nlist if lists else 0)), seed)
         if not self._ours or not isinstance(faiss.downcast_index(lists.quantizer), faiss.IndexFlat):
             self._index.train(keys)
             self._take_arrays()

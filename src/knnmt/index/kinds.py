@@ -12,9 +12,9 @@ from knnmt.errors import SettingError
 from knnmt.extensions import INDEX_KINDS, named
 
 EXACT = "exact"
-_MOST_LISTS = 4096
-_MOST = 1 << 24  # probes or candidates; compiled code counts in 32 bits
-_LEAST_PER_LIST = 39  # below that, FAISS itself calls the training of a list's centre poor
+_MAX_LISTS = 4096
+_MAX_PROBED = 1 << 24  # probes or candidates; compiled code counts in 32 bits
+_MIN_KEYS_PER_LIST = 39  # below that, FAISS itself calls the training of a list's centre poor
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,11 @@ class SearchSettings:
     reach: float = 0.0
 
     def __post_init__(self) -> None:
-        check(1 <= self.probes <= _MOST, f"probes must lie between 1 and {_MOST:,}, got {self.probes}")
-        check(0 <= self.candidates <= _MOST, f"candidates must lie between 0 and {_MOST:,}, got {self.candidates}")
+        check(1 <= self.probes <= _MAX_PROBED, f"probes must lie between 1 and {_MAX_PROBED:,}, got {self.probes}")
+        check(
+            0 <= self.candidates <= _MAX_PROBED,
+            f"candidates must lie between 0 and {_MAX_PROBED:,}, got {self.candidates}",
+        )
         sound = self.reach == 0 or 1 <= self.reach < math.inf
         check(sound, f"reach must be 0, or a number of at least 1, got {self.reach}")
 
@@ -79,13 +82,13 @@ class Kind:
 
 def lists_for(entries: int) -> int:
     """About 2√entries lists, a power of two, few enough that each can be trained."""
-    most = min(2 * math.sqrt(entries), _MOST_LISTS, entries / _LEAST_PER_LIST)
+    most = min(2 * math.sqrt(entries), _MAX_LISTS, entries / _MIN_KEYS_PER_LIST)
     return 1 << int(math.log2(max(most, 1)))
 
 
 def _papers_lists(entries: int) -> int:
     """4096, as the paper has for stores of any size, where each can be trained."""
-    return _MOST_LISTS if entries >= _LEAST_PER_LIST * _MOST_LISTS else lists_for(entries)
+    return _MAX_LISTS if entries >= _MIN_KEYS_PER_LIST * _MAX_LISTS else lists_for(entries)
 
 
 def codes_for(dim: int, most: int = 64) -> int:
@@ -140,7 +143,7 @@ KINDS = {
             lambda entries, dim: f"IVF{_papers_lists(entries)},PQ{codes_for(dim)}x8np",
             SearchSettings(probes=32, candidates=0),
             lambda dim: codes_for(dim) + 8,
-            training_per_list=_LEAST_PER_LIST,  # so many lists take minutes else
+            training_per_list=_MIN_KEYS_PER_LIST,  # so many lists take minutes else
             training_rounds=4,
         ),
         Kind(

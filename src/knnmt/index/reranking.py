@@ -10,7 +10,7 @@ from torch import Tensor
 from knnmt.index.base import Found, nearest_first
 from knnmt.native.gpu import kernel
 
-_MOST = 1024  # candidates of a row, as in measure.cu
+_MAX_CANDIDATES = 1024  # candidates of a row, as in measure.cu
 
 
 class Places(NamedTuple):
@@ -35,7 +35,7 @@ def nearest_among(keys: Tensor, queries: Tensor, chosen: Tensor, k: int, places:
     chosen: (rows, candidates), ids of keys, -1 for none, or places that stand for such
     """
     rows, candidates = chosen.shape
-    measure = kernel("measure", keys.device) if rows and candidates <= _MOST else None
+    measure = kernel("measure", keys.device) if rows and candidates <= _MAX_CANDIDATES else None
     if measure is None:
         ids = chosen if places is None else places.ids_of(chosen)
         differences = keys[ids] - queries[:, None]  # what -1 gives, the last key, is passed over

@@ -1,9 +1,10 @@
 """Exact search over keys in the memory of a GPU: products of halves find candidates, true differences decide.
 
-What is found is at its true distance. With m for the keys' mean, a key k can be missed only if more than `MORE` others
-are found whose squared distances exceed its own by less than |q - m| |k - m| / 512, twice that for keys in float32:
-rounding q - m to halves, and such keys, does no more. With many queries the scores are halves, too, counted from the
-best s of a sample, which makes that |q - m| |k - m| / 512 + |s - |k - q|²| / 1024. Of real states none was missed.
+What is found is at its true distance. With m for the keys' mean, a key k can be missed only if more than
+`EXTRA_CANDIDATES` others are found whose squared distances exceed its own by less than |q - m| |k - m| / 512, twice
+that for keys in float32: rounding q - m to halves, and such keys, does no more. With many queries the scores are
+halves, too, counted from the best s of a sample, which makes that |q - m| |k - m| / 512 + |s - |k - q|²| / 1024. Of
+real states none was missed.
 
 A search waits for nothing on the host and has shapes that depend on the number of queries alone, so that it can be
 captured in a CUDA graph once the first search has loaded the keys. The same code runs on a CPU, where it is tested.
@@ -21,17 +22,17 @@ from knnmt.index.base import Found, nearest_first, nothing
 from knnmt.index.reranking import nearest_among
 from knnmt.index.selecting import columns_of_smallest
 
-MORE = 8  # candidates beyond k that the scan hands on, against its rounding errors
+EXTRA_CANDIDATES = 8  # candidates beyond k that the scan hands on, against its rounding errors
 GROUP = 64  # keys that the scan looks at together
 _PADDED = 4 * GROUP  # the number of keys is filled up to a multiple: minima are then written four at a time
 LOADED = 1 << 18  # keys that are brought to the device, or looked at before a search, at once
 _BLOCK = 1 << 13  # the number of keys that are scanned at once is a multiple
-LARGEST = 2.0**15  # of a query's numbers, lest products become infinite; one so far away has no near keys
-_LOW = 2.0**-11  # what the last digit of a half is worth, beside its first
+MAX_QUERY_NUMBER = 2.0**15  # of a query's numbers, lest products become infinite; one so far away has no near keys
+_LAST_DIGIT = 2.0**-11  # what the last digit of a half is worth, beside its first
 BLOCK_BYTES = 1 << 25  # of scores at once: they are read again while the GPU's cache has them
 _COPIED_BYTES = 1 << 27  # of keys that are copied at once to be looked at again
-_HALVES_FROM = 32  # queries, from which writing their scores takes as long as reading the keys
-_SAMPLED = 1 << 13  # keys
+_MIN_HALVES_QUERIES = 32  # from which writing their scores takes as long as reading the keys
+_SAMPLED_KEYS = 1 << 13
 _MINIMA_BYTES = 1 << 31  # of the groups' minima, which bounds how many queries are searched at once
 _MEASURED_BYTES = 1 << 31  # of candidates, which does so where k is large
 _TO_FLOAT32 = hasattr(torch.ops.aten.mm, "dtype")  # from PyTorch 2.8 on, and only on GPUs
@@ -76,8 +77,8 @@ class Scan:
         scaled = norms_sq / worth
         self._high = scaled.half()
         self.rows[:count, self.dim] = self._high
-        self.rows[:count, self.dim + 1] = (scaled - self._high.float()) / _LOW
-        ends = torch.tensor([worth, worth * _LOW], dtype=torch.float16)
+        self.rows[:count, self.dim + 1] = (scaled - self._high.float()) / _LAST_DIGIT
+        ends = torch.tensor([worth, worth * _LAST_DIGIT], dtype=torch.float16)
         self.ends = torch.nn.functional.pad(ends, (0, self.rows.shape[1] - self.dim - 2)).to(self.rows.device)
 
     def mask(self, live: Tensor) -> None:
@@ -86,15 +87,15 @@ class Scan:
 
     def asked(self, queries: Tensor) -> Tensor:
         """Queries from the mean, (rows, dim) float32, as they are multiplied with: (rows, width) float16."""
-        halves = (-2 * queries).clamp_(-LARGEST, LARGEST).half()
+        halves = (-2 * queries).clamp_(-MAX_QUERY_NUMBER, MAX_QUERY_NUMBER).half()
         return torch.cat([halves, self.ends.expand(len(queries), -1)], dim=1)
 
     def shift(self, asked: Tensor) -> None:
         """Have scores of queries fit halves, and the best lie near zero, where halves are fine, by a sample of keys."""
         if self._fitting < 1:
             asked *= self._fitting
-        best = product(asked, self.rows[:: max(1, len(self.rows) // _SAMPLED)].T).amin(1)
-        asked[:, self.dim + 2] = -best.clamp_(-LARGEST, LARGEST)
+        best = product(asked, self.rows[:: max(1, len(self.rows) // _SAMPLED_KEYS)].T).amin(1)
+        asked[:, self.dim + 2] = -best.clamp_(-MAX_QUERY_NUMBER, MAX_QUERY_NUMBER)
 
 
 class ResidentKeys:
@@ -158,24 +159,25 @@ class ResidentKeys:
         """As in `base.Index`; queries (rows, dim) float32 on the keys' device, ids counted from the first key."""
         if not self.count or not len(queries):
             return nearest_first(*nothing(queries), k)
-        row_bytes = (k + MORE) * (4 * self.dim + 12 * GROUP)  # differences; numbers and scores of the groups' keys
+        # differences; numbers and scores of the groups' keys
+        row_bytes = (k + EXTRA_CANDIDATES) * (4 * self.dim + 12 * GROUP)
         at_once = max(1, min(_MINIMA_BYTES * GROUP // (4 * len(self._scan.rows)), _MEASURED_BYTES // row_bytes))
         parts = [self._search(rows, k) for rows in torch.split(queries, at_once)]
         return parts[0] if len(parts) == 1 else (torch.cat([a for a, _ in parts]), torch.cat([b for _, b in parts]))
 
     def _search(self, queries: Tensor, k: int) -> Found:
         asked = self._scan.asked(self.centred(queries))
-        halves = len(queries) >= _HALVES_FROM
+        halves = len(queries) >= _MIN_HALVES_QUERIES
         if halves:
             self._scan.shift(asked)
-        near = nearest_groups(asked, self._scan.rows, k + MORE, torch.float16 if halves else torch.float32)
+        near = nearest_groups(asked, self._scan.rows, k + EXTRA_CANDIDATES, torch.float16 if halves else torch.float32)
         at_once = max(1, _COPIED_BYTES // (2 * near.shape[1] * asked.shape[1]))
         parts = [
             product(self._scan.rows.index_select(0, ids.flatten()).view(*ids.shape, -1), some[..., None])
             for ids, some in zip(torch.split(near, at_once), torch.split(asked, at_once), strict=True)
         ]
         scores = (parts[0] if len(parts) == 1 else torch.cat(parts))[..., 0]
-        place = columns_of_smallest(scores, min(k + MORE, near.shape[1]))
+        place = columns_of_smallest(scores, min(k + EXTRA_CANDIDATES, near.shape[1]))
         best = scores.gather(1, place)
         # A query that is no number has no scores, not infinite ones, and finds nothing either.
         return nearest_among(self.keys, queries, torch.where(best < float("inf"), near.gather(1, place), -1), k)

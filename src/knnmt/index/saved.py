@@ -23,7 +23,14 @@ import torch
 from knnmt.config import check
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import INDEX_RECORD, INDEXES, StoredFile, checksum
-from knnmt.datastore.publication import SCRATCH, clear_files, publish_file, require_directory, storage_errors
+from knnmt.datastore.publication import (
+    SCRATCH,
+    clear_files,
+    publish_file,
+    put_in_place,
+    require_directory,
+    storage_errors,
+)
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, DatastoreVersionError, MissingDependencyError, SettingError, quoted
 from knnmt.index.entries import Entries, shared_beginning
@@ -39,9 +46,9 @@ MISSING = "missing"  # in the fidelity of exact search that nobody chose: the pa
 _SCRATCH = "written.faiss"
 # Every name that is written below `indexes/`, with what it is called before it is whole; the record and lock aside.
 _FILES = rf"[a-z0-9-]+-g\d+-[0-9a-f]{{12}}\.faiss|written\.faiss|\.(written\.faiss|index\.json){SCRATCH}"
-_FELT = 10_000  # entries newer than an index, from which exact search of them takes its time
-_TURNS = 3  # to save an index of a store that changes meanwhile; the last one is of an earlier state then
-_GROWTH = 0.5  # of the entries it was trained on, how many more it takes before it is better trained anew
+_MIN_FELT_ENTRIES = 10_000  # entries newer than an index, from which exact search of them takes its time
+_MAX_TURNS = 3  # to save an index of a store that changes meanwhile; the last one is of an earlier state then
+_MAX_GROWTH = 0.5  # of the entries it was trained on, how many more it takes before it is better trained anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +155,20 @@ def open_saved(store: Datastore, saved: SavedIndex, entries: Entries) -> FaissIn
 
 
 def build_index(
-    store: Datastore, kind: str, settings: SearchSettings | None = None, seed: int = 0, progress: Progress = unheard
+    store: Datastore,
+    kind: str,
+    settings: SearchSettings | None = None,
+    seed: int = 0,
+    progress: Progress = unheard,
+    fidelity: dict[str, Any] | None = None,
 ) -> SavedIndex:
-    """Build an index of the store's newest generation, of a kind in `KINDS` or "exact", and save it beside it."""
+    """Build an index of the store's newest generation, of a kind in `KINDS` or "exact", and save it beside it.
+
+    fidelity: what is known of it already
+    """
     with _writing(store) as directory:
         store.refresh()
-        return _build(store, directory, kind, settings, seed, progress)
+        return _build(store, directory, kind, settings, seed, progress, fidelity or {})
 
 
 def save_index(store: Datastore, index: FaissIndex, kind: str, fidelity: dict[str, Any], seed: int = 0) -> SavedIndex:
@@ -177,7 +192,7 @@ def lags(store: Datastore) -> bool:
     if saved is None or saved.kind == EXACT:
         return False
     names = [segment.record.stored.sha256 for segment in store.segments]
-    return not saved.fits(names) or store.entries - saved.entries > _FELT
+    return not saved.fits(names) or store.entries - saved.entries > _MIN_FELT_ENTRIES
 
 
 def update_index(store: Datastore, progress: Progress = unheard) -> SavedIndex | None:
@@ -194,14 +209,14 @@ def update_index(store: Datastore, progress: Progress = unheard) -> SavedIndex |
             return saved
         entries = Entries(store)
         names = entries.segment_names()
-        grown = entries.entries > (1 + _GROWTH) * saved.trained_entries and saved.kind in KINDS
+        grown = entries.entries > (1 + _MAX_GROWTH) * saved.trained_entries and saved.kind in KINDS
         if not saved.fits(names) or grown:
             if saved.kind not in KINDS:
                 raise SettingError(
                     f"{store.path}: its index is of the kind {saved.kind!r}, which is none of knnmt's own. Name yours "
                     f"again: `knnmt index {store.path} --kind package.module:NAME`"
                 )
-            return _build(store, directory, saved.kind, saved.settings, saved.seed, progress)
+            return _build(store, directory, saved.kind, saved.settings, saved.seed, progress, {})
         if len(saved.covers) == len(names):
             return saved
         index = open_saved(store, saved, entries)
@@ -209,33 +224,29 @@ def update_index(store: Datastore, progress: Progress = unheard) -> SavedIndex |
         return _save(store, directory, index, saved)
 
 
-def revise_index(
-    store: Datastore, settings: SearchSettings | None = None, fidelity: dict[str, Any] | None = None
-) -> SavedIndex | None:
-    """Change how a store's index is searched, or what is known of its fidelity. None where there is no index."""
-    if read_saved(store) is None:
-        return None
-    with _writing(store) as directory:
-        saved = read_saved(store)
-        if saved is not None:
-            known = saved.fidelity if fidelity is None else fidelity
-            saved = replace(saved, settings=settings or saved.settings, fidelity=known)
-            _publish(directory, saved)
-        return saved
-
-
 def _build(
-    store: Datastore, directory: Path, kind: str, settings: SearchSettings | None, seed: int, progress: Progress
+    store: Datastore,
+    directory: Path,
+    kind: str,
+    settings: SearchSettings | None,
+    seed: int,
+    progress: Progress,
+    fidelity: dict[str, Any],
 ) -> SavedIndex:
     entries = Entries(store)
     if kind == EXACT:
         plain = settings or SearchSettings(probes=1, candidates=0)
-        saved = SavedIndex(EXACT, plain, entries.generation, entries=entries.entries)
+        saved = SavedIndex(EXACT, plain, entries.generation, entries=entries.entries, fidelity=fidelity)
         _publish(directory, saved)
         return saved
     chosen = kind_named(kind)
     saved = SavedIndex(
-        kind, settings or chosen.settings, entries.generation, trained_entries=entries.entries, seed=seed
+        kind,
+        settings or chosen.settings,
+        entries.generation,
+        trained_entries=entries.entries,
+        seed=seed,
+        fidelity=fidelity,
     )
     return _save(store, directory, FaissIndex.train_and_add(entries, chosen, seed, progress), saved)
 
@@ -246,7 +257,7 @@ def _save(store: Datastore, directory: Path, index: FaissIndex, saved: SavedInde
     Additions may have joined segments that it was made of. Their entries are the same, but have others in one segment
     with them: those are taken in, too. That is seldom needed twice, for what a record names is not joined.
     """
-    for _ in range(_TURNS):
+    for _ in range(_MAX_TURNS):
         now = Entries(Datastore.open(store.path))
         if _is_joined(index.entries, now):
             index.add(now)
@@ -269,7 +280,7 @@ def _write(directory: Path, index: FaissIndex, saved: SavedIndex) -> SavedIndex:
     sha256 = index.write(scratch)
     stored = StoredFile(f"{saved.kind}-g{saved.generation}-{sha256[:12]}.faiss", scratch.stat().st_size, sha256)
     with storage_errors(scratch):
-        scratch.replace(directory / stored.file)
+        put_in_place(scratch, directory / stored.file)
     covers = tuple(index.entries.segment_names())
     saved = replace(saved, covers=covers, entries=index.covered, stored=stored)
     _publish(directory, saved)

@@ -25,7 +25,7 @@ from knnmt.index.saved import MISSING, SavedIndex, open_saved, read_saved
 
 Part = ExactIndex | DeviceIndex
 _MIN_FELT_ENTRIES = 20_000  # entries from which exact search is felt
-_CLUSTERED_FROM = 500_000  # entries from which clustered search on a GPU is faster than exact search
+_MIN_CLUSTERED_ENTRIES = 500_000  # entries from which clustered search on a GPU is faster than exact search
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -265,7 +265,7 @@ def extended(
 def _part(entries: Entries, device: torch.device, first: int, last: int, may_cluster: bool) -> Part:
     if device.type == "cpu":
         return ExactIndex(entries, first, last)
-    return DeviceIndex(entries, device, first, last, clustered=may_cluster and last - first >= _CLUSTERED_FROM)
+    return DeviceIndex(entries, device, first, last, clustered=may_cluster and last - first >= _MIN_CLUSTERED_ENTRIES)
 
 
 def _size(part: Part) -> int:

@@ -10,7 +10,7 @@ from knnmt.index.resident import ResidentKeys, Scan, product
 
 TILE = 64  # keys
 _PER_LIST = 4 * TILE  # keys, about
-_MOST_LISTS = 1 << 15
+_MAX_LISTS = 1 << 15
 _TRAINED_ON = 32  # keys for each list
 _TURNS = 4  # towards the direction in which a list is longest
 _SCORES = 1 << 28  # of keys and centres, at once
@@ -52,7 +52,7 @@ def tiled(keys: ResidentKeys, short: Tensor, seed: int) -> Tensor:
 
 def _lists(keys: ResidentKeys, seed: int) -> tuple[Tensor, int]:
     """The list of each key, (count,), and how many lists there are."""
-    count = max(1, min(_MOST_LISTS, keys.count // _PER_LIST))
+    count = max(1, min(_MAX_LISTS, keys.count // _PER_LIST))
     chosen = torch.randperm(keys.count, generator=torch.Generator().manual_seed(seed))[: _TRAINED_ON * count]
     centres = train_centres(keys.some(chosen.to(keys.device)), count, seed)
     scan = Scan(count, keys.dim, keys.device)

@@ -1,48 +1,69 @@
-"""`python -m knnmt.reproduction`: producing where the packages of the command line are missing, as on GPU machines."""
+"""`python -m knnmt.reproduction`: producing where the packages of the command line are missing, as on GPU machines.
+
+It has no options of its own: each field of `ReproductionConfig` is one, called as `knnmt reproduce` calls it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from dataclasses import fields
-from pathlib import Path
-from typing import Any
+import traceback
+from dataclasses import MISSING, Field, fields
+from typing import Any, get_args, get_type_hints
 
+from knnmt.corpus.visible import visible
 from knnmt.errors import KnnmtError
 from knnmt.reproduction.config import ReproductionConfig, names_in, numbers_in
 from knnmt.reproduction.producing import produce
 
 
+def parser() -> argparse.ArgumentParser:
+    """An option for each field, by its type."""
+    made = argparse.ArgumentParser("python -m knnmt.reproduction", description=main.__doc__)
+    types = get_type_hints(ReproductionConfig)
+    for field in fields(ReproductionConfig):
+        _add(made, field, types[field.name])
+    return made
+
+
+def _add(made: argparse.ArgumentParser, field: Field[Any], of_type: Any) -> None:
+    usual: Any = field.default
+    spelled = field.name.replace("_language", "_lang").replace("_", "-")
+    if of_type is bool:
+        option = f"--no-{spelled}" if usual else f"--{spelled}"
+        made.add_argument(option, dest=field.name, action="store_false" if usual else "store_true")
+    elif of_type in (tuple[str, ...], tuple[int, ...]):
+        made.add_argument(f"--{spelled}", dest=field.name, nargs="+", default=[str(each) for each in usual])
+    else:
+        kind = next((each for each in get_args(of_type) if each is not type(None)), of_type)
+        needed = usual is MISSING
+        made.add_argument(
+            f"--{spelled}", dest=field.name, type=kind, required=needed, default=None if needed else usual
+        )
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Produce what is left to produce; reporting is for `knnmt reproduce --report-only`."""
-    usual: dict[str, Any] = {field.name: field.default for field in fields(ReproductionConfig)}
-    parser = argparse.ArgumentParser("python -m knnmt.reproduction", description=main.__doc__)
-    for name in ("data", "output"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--stores", type=Path)
-    for name in ("domains", "blocks", "systems", "without", "batch_sizes"):
-        parser.add_argument(f"--{name.replace('_', '-')}", nargs="+", default=list(map(str, usual[name])))
-    for name in ("train_pairs", "sentences", "speed_sentences", "rounds", "threads"):
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=usual[name])
-    for name in ("model", "device"):
-        parser.add_argument(f"--{name}", default=usual[name])
-    for side in ("source", "target"):
-        parser.add_argument(f"--{side}-lang", dest=f"{side}_language")
-    for name in ("brief", "exact"):
-        parser.add_argument(f"--{name}", action="store_true")
-    for name in ("quality", "speed"):
-        parser.add_argument(f"--no-{name}", dest=name, action="store_false")
-    parser.add_argument("--minutes", type=float)
-    given: dict[str, Any] = vars(parser.parse_args(arguments))
+    given: dict[str, Any] = vars(parser().parse_args(arguments))
     try:
-        for name in ("domains", "blocks", "systems", "without"):
-            given[name] = names_in(" ".join(given[name]))
-        given["batch_sizes"] = numbers_in(" ".join(given["batch_sizes"]))
+        for name, value in given.items():
+            if isinstance(value, list):
+                given[name] = (numbers_in if name == "batch_sizes" else names_in)(" ".join(value))
         produce(ReproductionConfig(**given), lambda line: print(line, flush=True))
     except KeyboardInterrupt:
         sys.exit(130)
     except KnnmtError as error:
         sys.exit(f"knnmt: error: {error}")
+    except (OSError, MemoryError) as error:
+        sys.exit(f"knnmt: error: {visible(str(error)) or type(error).__name__}")
+    except Exception as error:
+        if os.environ.get("KNNMT_TRACEBACK", "0") not in ("", "0"):
+            traceback.print_exception(error)
+        sys.exit(
+            f"knnmt: error: {type(error).__name__}: {visible(str(error))}\nknnmt: this should not have happened. "
+            "Please report it where you got knnmt from, with the command and what it prints with KNNMT_TRACEBACK=1."
+        )
 
 
 if __name__ == "__main__":

@@ -13,8 +13,6 @@ from fnmatch import fnmatchcase
 from knnmt.config import CacheConfig, check
 
 BLOCKS = ("A", "B")
-KS = (8, 16, 32, 64)  # the paper's grid
-WEIGHTS = (0.5, 0.6, 0.7, 0.8)
 ALPHAS = (0.25, 0.5, 0.75)
 TAUS = (2, 4, 6, 8, 12)  # the paper's, whose keys break its cache at 8, and where those of the shipped model do
 PRUNING_KS = (1, 2, 5)

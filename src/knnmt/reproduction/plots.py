@@ -1,6 +1,6 @@
 """The paper's two figures, speed by batch size and the ablation, and two more: BLEU against searches and entries.
 
-Colours are Okabe and Ito's, as in `bench_plots`; marks say the same in grey.
+Colours are Okabe and Ito's, as in `evaluation.bench.plots`; marks say the same in grey.
 """
 
 from __future__ import annotations

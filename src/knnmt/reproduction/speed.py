@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from knnmt.evaluation.bench.running import load_average
-from knnmt.reproduction.translating import System
+from knnmt.reproduction.translating import ReadyRow
 from knnmt.translator.translator import Translator
 
 
 def measure_speed(
     translator: Translator,
-    systems: Sequence[System],
+    systems: Sequence[ReadyRow],
     sources: Sequence[str],
     batch_size: int,
     rounds: int,

@@ -29,7 +29,7 @@ from knnmt.reproduction.records import config_of, read_record, settings_of, writ
 from knnmt.reproduction.speed import measure_speed
 from knnmt.reproduction.stores import DomainStores
 from knnmt.reproduction.texts import DomainText, digest, read_text, read_training
-from knnmt.reproduction.translating import System
+from knnmt.reproduction.translating import ReadyRow
 from knnmt.reproduction.tuning import trained_gate, tuned_settings
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.translator.translator import Translator
@@ -133,13 +133,13 @@ class DomainSteps:
         assert config is not None, "settings come before"  # noqa: S101
         return trained_gate(self._engine, self._open((), row.block), self._text.tuning, config)
 
-    def _system(self, row: Row, opened: OpenStore | None) -> System:
+    def _system(self, row: Row, opened: OpenStore | None) -> ReadyRow:
         rate = None
         if row.chance:
             record = read_record(self.output / f"{row.partner}.json")
             assert record is not None, "the gate's row comes before"  # noqa: S101
             rate = record["searches"]["searches"] / record["searches"]["rows"]
-        return System.of(row, opened, self._settings(row), rate)
+        return ReadyRow.of(row, opened, self._settings(row), rate)
 
     def translate(self, row: Row) -> dict[str, Any]:
         opened = self._open(row.steps, row.block or self.searching) if row.has_store else None

@@ -99,17 +99,20 @@ class DomainStores:
             for name in _LINKED:
                 _link(self.path(steps) / name, scratch / name)
         if not self.is_exact(block):
-            store = Datastore.open(scratch)
-            if steps and steps[-1].startswith("prune"):
-                trained = StoreIndex(Datastore.open(self.path(steps[:-1], block))).approximate
-                assert trained is not None, "the index of the store before comes first"  # noqa: S101
-                trained.fill(Entries(store), progress)
-                save_index(store, trained, KINDS[block], {})
-            else:
-                build_index(store, KINDS[block], progress=progress)
+            self._index(scratch, steps, block, progress)  # whose maps are gone when the directory is renamed
         with storage_errors(place):
             scratch.rename(place)
             sync_directory(self._directory)
+
+    def _index(self, scratch: Path, steps: Sequence[str], block: str, progress: Callable[[int, int], None]) -> None:
+        store = Datastore.open(scratch)
+        if steps and steps[-1].startswith("prune"):
+            trained = StoreIndex(Datastore.open(self.path(steps[:-1], block))).approximate
+            assert trained is not None, "the index of the store before comes first"  # noqa: S101
+            trained.fill(Entries(store), progress)
+            save_index(store, trained, KINDS[block], {})
+        else:
+            build_index(store, KINDS[block], progress=progress)
 
 
 def _recalled(blocks: Sequence[tuple[Tensor, Tensor]]) -> Search:

@@ -24,7 +24,7 @@ _MOST_TOKENS = 200  # a system that breaks down would go on to the model's last 
 
 
 @dataclass(frozen=True, slots=True)
-class System:
+class ReadyRow:
     """A row that is ready to translate. retrieval: None for the model alone; rate: of a choice by chance"""
 
     row: Row
@@ -32,7 +32,7 @@ class System:
     rate: float | None = None
 
     @classmethod
-    def of(cls, row: Row, opened: OpenStore | None, config: RetrievalConfig | None, rate: float | None) -> System:
+    def of(cls, row: Row, opened: OpenStore | None, config: RetrievalConfig | None, rate: float | None) -> ReadyRow:
         """Put a row together from its store and what was tuned for that."""
         if opened is None or config is None:
             return cls(row, None)

@@ -10,25 +10,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from knnmt.config import FastConfig, RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import divide, spread
 from knnmt.engine.base import Engine, State
-from knnmt.fitting.calibration import DEFAULT_K
 from knnmt.fitting.development import develop
 from knnmt.fitting.gate_training import GateConfig, gate_text, judge_thresholds, train_gate
 from knnmt.fitting.likelihood import Positions, best_fixed
-from knnmt.fitting.likelihood import spread as spread_of
-from knnmt.fitting.tuning import tune
-from knnmt.reproduction.plan import ALPHAS, KS, WEIGHTS
+from knnmt.fitting.tuning import PAPER_KS, PAPER_WEIGHTS, first_with_most, squared_temperatures, tune
+from knnmt.reproduction.plan import ALPHAS
 from knnmt.reproduction.records import settings_of
 from knnmt.retrieval.open_store import OpenStore
 
 TUNING_PAIRS = 300  # enough for three numbers; a gate is trained on all there are
-_MOST_OF_IT = 0.95  # of the gain on the model alone, as `tune` has it: likelihood always asks for a little more
-_TEMPERATURES = tuple(np.geomspace(0.1, 10, 21).tolist())  # times the spread of the neighbours' distances
 
 
 def tuned_settings(
@@ -42,7 +36,7 @@ def tuned_settings(
     """
     few = spread(pairs, TUNING_PAIRS)
     config = FastConfig(fast) if fast else None
-    positions = develop(engine, opened, few, max(KS), fast=config).positions()
+    positions = develop(engine, opened, few, max(PAPER_KS), fast=config).positions()
     if fades:
         found = tune(positions).fading
         best, loss = found.fading, found.fading_loss
@@ -59,17 +53,13 @@ def as_published(positions: Positions, fast: FastConfig | None = None) -> tuple[
     """
     positions = replace(positions, log_counts=(positions.log_counts[1],) * 2)
     plain = RetrievalConfig(k=1, interpolation_weight=0.0, temperature=1.0, use_counts=False, fast=fast)
-    scale = spread_of(positions.first(DEFAULT_K).distances_sq)
+    temperatures = squared_temperatures(positions)
     width = positions.distances_sq.shape[1]
     found = []
-    for k in [k for k in KS if k <= width] or [width]:
-        loss, temperature, weight = min(
-            best_fixed(positions.first(k), [scale * each for each in _TEMPERATURES], WEIGHTS)
-        )
+    for k in [k for k in PAPER_KS if k <= width] or [width]:
+        loss, temperature, weight = min(best_fixed(positions.first(k), temperatures, PAPER_WEIGHTS))
         found.append((loss, k, weight, temperature / plain.squared_temperature))
-    best = min(found)[0]
-    enough = best + (1 - _MOST_OF_IT) * max(0.0, positions.loss(None) - best)
-    loss, k, weight, temperature = next(each for each in found if each[0] <= enough)
+    loss, k, weight, temperature = first_with_most(found, lambda each: each[0], positions.loss(None))
     return loss, replace(plain, k=k, interpolation_weight=weight, temperature=temperature)
 
 
@@ -78,8 +68,8 @@ def trained_gate(
 ) -> dict[str, Any]:
     """Train the gate of a store for its settings and put it there; what is known of it comes back."""
     features = GateConfig().features
-    texts = [gate_text(engine, opened, some, config, None, features) for some in divide(pairs, 0.8)]
-    found = train_gate(opened, texts[0], texts[1], config, None)
+    texts = [gate_text(engine, opened, some, config, features) for some in divide(pairs, 0.8)]
+    found = train_gate(opened, texts[0], texts[1], config)
     found.gate.write(opened.store.path)
     judged = [
         {"alpha": each.threshold, "searched": each.searched, "gate": each.gate, "chance": each.chance}

@@ -23,7 +23,7 @@ from knnmt.retrieval.cache import FIRST_CAPACITY, grown
 from knnmt.retrieval.open_store import Snapshot
 from knnmt.retrieval.statistics import Statistics
 
-_MOST_NEIGHBOURS = 256  # as in step.cpp
+_MAX_NEIGHBOURS = 256  # as in step.cpp
 
 
 class _Cache(ctypes.Structure):
@@ -77,7 +77,7 @@ class CompiledSteps:
     ) -> CompiledSteps | None:
         """Steps with this store, or None: not built, not on the CPU, or too many neighbours."""
         native = library()
-        if native is None or store.device.type != "cpu" or config.k > _MOST_NEIGHBOURS:
+        if native is None or store.device.type != "cpu" or config.k > _MAX_NEIGHBOURS:
             return None
         return cls(native, store, config, sentences, statistics)
 

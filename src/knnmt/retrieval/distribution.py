@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_MOST = 1 - 2**-24  # the largest λ below 1: at 1 the offset would be infinite
+_MAX_WEIGHT = 1 - 2**-24  # the largest λ below 1: at 1 the offset would be infinite
 
 
 def log_weights(distances_sq: Tensor, temperature: float | Tensor, log_counts: Tensor | None = None) -> Tensor:
@@ -46,7 +46,7 @@ def interpolate_(log_probabilities: Tensor, tokens: Tensor, log_p_knn: Tensor, l
 
     With a row's offset log(1 - λ) the mixture of token y is offset + log(p_NMT(y) + λ / (1 - λ) p_kNN(y)).
     """
-    offset = torch.log1p(-log_lambda.exp().clamp(max=_MOST))
+    offset = torch.log1p(-log_lambda.exp().clamp(max=_MAX_WEIGHT))
     base = log_probabilities.gather(1, tokens)
     log_probabilities.scatter_(1, tokens, torch.logaddexp(base, log_p_knn + (log_lambda - offset)[:, None]))
     return offset

@@ -32,14 +32,13 @@ from knnmt.errors import (
 )
 from knnmt.records import as_record, parse_json, shown
 from knnmt.regular_files import read_regular
-from knnmt.retrieval.ngrams import ORDERS, NgramCounts
 from knnmt.retrieval.step import Step
 
 FILE = "gate.safetensors"
 VERSION = 1
 WIDTH, LAYERS, DROPOUT = 128, 4, 0.2
-_TELLING = 2048  # tokens of the vocabulary whose order tells rows apart; all of them would take ten times as long
-FEATURES = ("confidence", "entropy", "ngrams")  # beside the decoder state, which is always there
+_ORDERED_TOKENS = 2048  # of the vocabulary, whose order tells rows apart; all of them would take ten times as long
+FEATURES = ("confidence", "entropy")  # beside the decoder state, which is always there
 
 
 class GateNetwork(nn.Module):
@@ -102,6 +101,7 @@ class GateRecord:
 def check_features(features: Sequence[str]) -> None:
     """Refuse inputs that there are not."""
     check(len(set(features)) == len(features), "an input of a gate is named twice")
+    check("ngrams" not in features, "n-grams are no input of a gate any more: they gained nothing; leave them out")
     for name in features:
         check(name in FEATURES, f"no input of a gate is called {name!r}; there are {', '.join(FEATURES)}")
 
@@ -109,19 +109,18 @@ def check_features(features: Sequence[str]) -> None:
 class TrainedGate:
     """A network with what it was trained for, ready to look at the steps of a store."""
 
-    def __init__(self, network: GateNetwork, record: GateRecord, counts: NgramCounts | None) -> None:
+    def __init__(self, network: GateNetwork, record: GateRecord) -> None:
         self.network = network.eval()
         self.record = record
-        self._counts = counts
 
     def signature(self) -> str:
         """What a published score must say of it: its weights and what they are for, by a digest."""
         return f"trained/{_sha256(*self._saved())[:12]}"  # not of the file, whose fields stand in any order
 
-    def logits(self, representations: Tensor, log_probabilities: Tensor, history: Tensor) -> Tensor:
+    def logits(self, representations: Tensor, log_probabilities: Tensor) -> Tensor:
         """Of λ, (rows,); arguments as in a `Step`."""
         with torch.no_grad():
-            inputs = gate_inputs(self.record.features, representations, log_probabilities, history, self._counts)
+            inputs = gate_inputs(self.record.features, representations, log_probabilities)
             logits: Tensor = self.network(inputs)
         return logits
 
@@ -130,12 +129,6 @@ class TrainedGate:
         with torch.no_grad():
             logits: Tensor = self.network(inputs)
         return torch.sigmoid(logits.double())
-
-    def recounted(self, store: Datastore) -> TrainedGate:
-        """The same gate for a store that has changed: n-grams are counted again, where they are looked at."""
-        if self._counts is None:
-            return self
-        return TrainedGate(self.network, self.record, NgramCounts(store, self.network.mean.device))
 
     def applied_to(self, config: RetrievalConfig, given: Collection[str]) -> RetrievalConfig:
         """Settings with the k, T and use of counts that λ was trained for; those of them `given` must be the same."""
@@ -154,14 +147,10 @@ class TrainedGate:
 
     def write(self, store: Path) -> None:
         """Put it beside the store in the place of an earlier one, in one step."""
-        content = self._content()
+        record, tensors = self._saved()
+        content = save(tensors, {"gate": record, "sha256": _sha256(record, tensors)})
         clear_scratch(store / FILE)
         publish_file(store / FILE, lambda file: file.write(content))
-
-    def _content(self) -> bytes:
-        """Of its file."""
-        record, tensors = self._saved()
-        return save(tensors, {"gate": record, "sha256": _sha256(record, tensors)})
 
     def _saved(self) -> tuple[str, dict[str, Tensor]]:
         """What of it is saved: its record as JSON, and its weights."""
@@ -184,6 +173,11 @@ class TrainedGate:
                     f"{path}: written in version {shown(version)} of the format; this knnmt reads version {VERSION}. "
                     f"{advice}"
                 )
+            features = content.get("features")
+            if isinstance(features, list) and "ngrams" in features:
+                raise DatastoreVersionError(
+                    f"{path}: trained to look at n-grams, which gained nothing: they are no input any more. {advice}"
+                )
             record, network = as_record(GateRecord, content), _network(tensors)
             if said.sha256 is not None and said.sha256 != _sha256(said.gate, tensors):
                 raise DatastoreDamagedError(f"{path}: something other than knnmt has altered it. {advice}")
@@ -196,8 +190,7 @@ class TrainedGate:
         _require_fit(record, store, advice)
         if len(network.mean) != inputs_of(record.features, store.model_dim):
             raise DatastoreDamagedError(f"{path}: its network looks at other inputs than its record says. {advice}")
-        counts = NgramCounts(store, device) if "ngrams" in record.features else None
-        return cls(network.to(device), record, counts)
+        return cls(network.to(device), record)
 
 
 def earlier_like(gate: TrainedGate, store: Datastore) -> TrainedGate | None:
@@ -260,47 +253,34 @@ def gate_changed(store: Path) -> int:
 
 def inputs_of(features: Collection[str], dim: int) -> int:
     """How many inputs a network looks at, beside a state of `dim` dimensions."""
-    return dim + sum({"confidence": 1, "entropy": 1, "ngrams": 2 * len(ORDERS)}[name] for name in features)
+    return dim + len(features)
 
 
-def gate_inputs(
-    features: Sequence[str],
-    representations: Tensor,
-    log_probabilities: Tensor,
-    history: Tensor,
-    counts: NgramCounts | None,
-) -> Tensor:
+def gate_inputs(features: Sequence[str], representations: Tensor, log_probabilities: Tensor) -> Tensor:
     """What the network looks at, (rows, inputs): the state, and what else is named, in the order of `FEATURES`."""
     columns = [representations.float()]
     if "confidence" in features:
         columns.append(log_probabilities.amax(1, keepdim=True))
     if "entropy" in features:
         columns.append(-(log_probabilities.exp() * log_probabilities).sum(1, keepdim=True))
-    if "ngrams" in features:
-        assert counts is not None  # noqa: S101 - whoever names them counts them
-        columns.append(counts(history))
     return torch.cat(columns, dim=1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ThresholdGate:
-    """Searches where the predicted λ is above α.
-
-    own_lambda: let the rows that are searched have the store's own λ, not the predicted one
-    """
+    """Searches where the predicted λ is above α, with that λ."""
 
     trained: TrainedGate
     alpha: float
-    own_lambda: bool = False
 
     def signature(self) -> str:
-        """The network's, and whether λ is its own; α is in the settings."""
-        return f"{self.trained.signature()}{'+own' if self.own_lambda else ''}"
+        """The network's; α is in the settings."""
+        return self.trained.signature()
 
     def __call__(self, step: Step) -> tuple[Tensor, Tensor | None]:
-        logits = self.trained.logits(step.states, step.log_probabilities, step.history)
+        logits = self.trained.logits(step.states, step.log_probabilities)
         least = math.log(self.alpha / (1 - self.alpha)) if self.alpha else -math.inf
-        return logits > least, None if self.own_lambda else functional.logsigmoid(logits)
+        return logits > least, functional.logsigmoid(logits)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -325,11 +305,11 @@ class RandomGate:
 
     def __call__(self, step: Step) -> tuple[Tensor, Tensor | None]:
         log_probabilities, history = step.log_probabilities, step.history
-        likeliest = log_probabilities[:, :_TELLING].topk(4, dim=1).indices
+        likeliest = log_probabilities[:, :_ORDERED_TOKENS].topk(4, dim=1).indices
         searched = _chance(torch.cat([likeliest, history], dim=1), self.seed) < self.rate
         if self.predicted is None:
             return searched, None
-        return searched, functional.logsigmoid(self.predicted.logits(step.states, log_probabilities, history))
+        return searched, functional.logsigmoid(self.predicted.logits(step.states, log_probabilities))
 
 
 def _chance(tokens: Tensor, seed: int) -> Tensor:

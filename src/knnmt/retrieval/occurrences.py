@@ -20,7 +20,7 @@ from knnmt.index.entries import Entries, RowsInPlace
 from knnmt.index.exact import smallest
 
 _PIECE_BYTES = 1 << 26  # of states and similarities that are looked at together
-_MOST_TOKENS = 1 << 24  # of any vocabulary
+_MAX_TOKENS = 1 << 24  # of any vocabulary
 _RESIDENT_PART = 4  # the states lie in a GPU's memory if they take no more than one part in so many of what is free
 
 
@@ -127,7 +127,7 @@ class SourceOccurrences:
 
 def _tokens(segment: Segment) -> Array:
     tokens: Array = segment.arrays["source_tokens"]
-    if len(tokens) and not 0 <= tokens.min() <= tokens.max() < _MOST_TOKENS:
+    if len(tokens) and not 0 <= tokens.min() <= tokens.max() < _MAX_TOKENS:
         raise segment.damaged("a source token is one that no model has")
     return tokens
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from knnmt.compression.pca import Projection
+from knnmt.compression.pca import KeyProjection
 from knnmt.config import FastConfig
 from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
@@ -56,7 +56,7 @@ class Snapshot:
     values: Tensor
     merged_counts: Tensor | None
     repeats: Tensor | None
-    projection: Projection | None
+    projection: KeyProjection | None
     same_distance: float
 
     def signature(self) -> str:
@@ -159,7 +159,7 @@ class OpenStore:
         entries = index.entries
         if (part := index.clustered) is not None and not part.clusters.settled:
             self._choose_probes(part, index.store)
-        projection = Projection.of(index.store)
+        projection = KeyProjection.of(index.store)
         counts, repeats = (
             None if each is None or not len(each) else each.to(self.device)
             for each in (entries.counts, entries.repeats)

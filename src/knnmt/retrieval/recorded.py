@@ -23,8 +23,8 @@ from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances
 from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
 from knnmt.retrieval.open_store import Snapshot
 
-_MOST_ROWS = 32  # of a sentence, with a warp for each
-_MOST_NEIGHBOURS = 2048  # of a sentence's rows, as in mix.cu
+_MAX_ROWS = 32  # of a sentence, with a warp for each
+_MAX_NEIGHBOURS = 2048  # of a sentence's rows, as in mix.cu
 
 
 Keep = Callable[[Hashable, Callable[[], Any]], Any]
@@ -105,7 +105,7 @@ class RecordedSteps:
         """
         with timing.stage("interpolation"):
             width, k = scores.shape[1], found[1].shape[1]
-            if self._kernel is not None and width <= _MOST_ROWS and width * k <= _MOST_NEIGHBOURS:
+            if self._kernel is not None and width <= _MAX_ROWS and width * k <= _MAX_NEIGHBOURS:
                 return self._mix_in_one(self._kernel, found, log_probabilities, scores)
             neighbours = self._store.neighbours(*found)
             so_far = self._distances.add(neighbours.distances_sq[:, 0])

@@ -14,7 +14,7 @@ from enum import Enum
 from functools import cache
 from typing import Annotated, Any, Literal, TypedDict, Unpack, get_type_hints
 
-from knnmt.config import MOST_NEIGHBOURS, RetrievalConfig, check
+from knnmt.config import MAX_NEIGHBOURS, RetrievalConfig, check
 
 
 class NotGiven(Enum):
@@ -124,7 +124,7 @@ class RetrievalSettings:
     """
 
     k: Annotated[
-        int | None, Description("Neighbours a step.  [default: the store's]", int, least=1, most=MOST_NEIGHBOURS)
+        int | None, Description("Neighbours a step.  [default: the store's]", int, least=1, most=MAX_NEIGHBOURS)
     ] = None
     interpolation_weight: Annotated[
         float | None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, Unpack
 
-from knnmt.compression.pca import Projection
+from knnmt.compression.pca import KeyProjection
 from knnmt.config import OpenStores, RetrievalConfig
 from knnmt.datastore.manifest import Manifest, read_manifest
 from knnmt.datastore.settings import settings_changed
@@ -21,6 +20,7 @@ from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import ModelNotFoundError, SlowSearchWarning
 from knnmt.fitting.calibration import DEFAULT_K, Calibration, calibrate
 from knnmt.fitting.held_out import sample
+from knnmt.fitting.index_choice import memory_of_machine
 from knnmt.fitting.probes import choose_probes
 from knnmt.retrieval.gate import ThresholdGate, TrainedGate, gate_changed
 from knnmt.retrieval.matches import SourceMatcher
@@ -127,7 +127,7 @@ class Memories:
         self._exact = exact
         limits = limits or OpenStores()
         self._most = limits.count
-        self._most_bytes = _memory_of_machine() if limits.size is None else limits.size
+        self._most_bytes = memory_of_machine() if limits.size is None else limits.size
         self._changing = RLock()
         self._open: dict[Path, Memory] = {}
         self._retrievals: dict[tuple[Path, RetrievalConfig, str | None, str | None], Retrieval] = {}
@@ -186,8 +186,6 @@ class Memories:
         grown = memory.opened.refresh()
         memory.judged &= not grown
         self._read_settings(memory)
-        if grown and memory.gate is not None:
-            self._take_gate(memory, memory.gate.recounted(memory.opened.store))
         if grown and Calibration.of(path) is None:  # an estimate is as old as the entries it was made from
             memory.calibration = self._calibration(memory.opened)
 
@@ -244,18 +242,11 @@ class Memories:
         known = Calibration.of(opened.store.path)
         if known is not None:
             return known
-        if Projection.of(opened.store) is not None:
+        if KeyProjection.of(opened.store) is not None:
             return Calibration.unknown()  # an estimate needs the model's states, which its keys are not any more
         held_out = sample(opened.index.entries, _FEW_SENTENCES)
         estimated = calibrate(held_out, held_out.search(opened.index, DEFAULT_K), self._engine)
         return estimated or Calibration.unknown()
-
-
-def _memory_of_machine() -> int:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not everywhere can that be asked
-        return 1 << 34
 
 
 def warn_if_slow(opened: OpenStore, place: Path | None = None) -> None:

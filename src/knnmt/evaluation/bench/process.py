@@ -15,7 +15,7 @@ from typing import IO, Any, Protocol, cast
 from knnmt.errors import SystemStoppedError
 from knnmt.evaluation.systems import System
 
-_MOST_SHOWN = 2_000  # characters of what a process said before it ended
+_MAX_SHOWN = 2_000  # characters of what a process said before it ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class SystemProcess:
         try:
             self._requests.write(json.dumps({"texts": list(texts), "batch_size": batch_size}) + "\n")
             self._requests.flush()
-        except BrokenPipeError:
+        except OSError:  # a broken pipe, which Windows calls an invalid argument
             raise self._stopped() from None
         return Answer(**self._read())
 
@@ -97,7 +97,7 @@ class SystemProcess:
     def _stopped(self) -> SystemStoppedError:
         status = self._process.wait()
         self._said.seek(0)
-        said = self._said.read().decode("utf-8", "replace").strip()[-_MOST_SHOWN:]
+        said = self._said.read().decode("utf-8", "replace").strip()[-_MAX_SHOWN:]
         how = f"ended with status {status}"
         if status < 0:
             memory = "; was there enough memory for all systems at once?" if status == -signal.SIGKILL else ""

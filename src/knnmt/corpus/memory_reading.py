@@ -1,0 +1,76 @@
+"""Memories that are read as often as somebody asks, with an account of every unit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from knnmt.config import check
+from knnmt.corpus.filters import FilterConfig
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.reading import read_memories
+from knnmt.corpus.report import ReadingReport
+from knnmt.corpus.visible import visible
+from knnmt.errors import InputError
+
+Memories = str | Path | Sequence[str | Path] | Iterable[SegmentPair]
+
+
+@dataclass(slots=True)
+class MemoryReading:
+    """Memories to read, how, and what became of their units when they were last read."""
+
+    paths: Sequence[Path]
+    reading: ReadingConfig
+    filters: FilterConfig | None = None
+    report: ReadingReport = field(default_factory=ReadingReport)
+
+    def pairs(self) -> Iterator[SegmentPair]:
+        """The pairs, read as they are asked for; the report begins anew."""
+        self.report = ReadingReport()
+        return read_memories(self.paths, self.reading, self.report, self.filters)
+
+    def count(self) -> int | None:
+        """How many pairs there will be: reads everything once, which takes little beside encoding it.
+
+        None where that cannot be known, because what comes through a pipe comes once.
+        """
+        if not all(path.is_file() for path in self.paths):
+            return None
+        return sum(1 for _ in read_memories(self.paths, self.reading, filters=self.filters))
+
+    def require_files(self) -> None:
+        """Refuse pipes, which can be read once only."""
+        for path in self.paths:
+            if path.exists() and not path.is_file():
+                raise InputError(
+                    f"{path}: expected a file: adapting reads a memory several times. Save it to one first"
+                )
+
+    def summary(self, dropped: Counter[str] | None = None) -> list[str]:
+        """Lines that account for every unit: read, left out and why, noted, malformed."""
+        report = self.report
+        lines = [f"read       {report.pairs:,} pairs from {len(self.paths)} file{'s' * (len(self.paths) != 1)}"]
+        left_out = report.skipped + (dropped or Counter())
+        lines += [f"left out   {count:,}  {visible(reason)}" for reason, count in left_out.most_common()]
+        lines += [f"noted      {count:,}  {visible(remark)}" for remark, count in report.noted.most_common()]
+        if report.malformed:
+            lines.append(f"malformed  {report.malformed:,} units, left out; the first:")
+            lines += [f"           {visible(problem)}" for problem in report.problems[:5]]
+        return lines
+
+
+def files_or_pairs(memories: Memories, reading: ReadingConfig) -> MemoryReading | Iterable[SegmentPair]:
+    """Files as memories to read, pairs as they are."""
+    if isinstance(memories, str | Path):
+        return MemoryReading([Path(memories)], reading)
+    if isinstance(memories, Sequence):
+        paths = [Path(each) for each in memories if isinstance(each, str | Path)]
+        check(len(paths) in (0, len(memories)), "memories must be files, or pairs: some are files and some are not")
+        if paths:
+            return MemoryReading(paths, reading)
+    return cast("Iterable[SegmentPair]", memories)

@@ -1,0 +1,69 @@
+"""The translator of a call: one that is loaded already, or one to load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from knnmt.config import check
+from knnmt.datastore.store import Datastore
+from knnmt.engine.checkpoint import NamedByStore
+from knnmt.engine.languages import languages_of_text
+from knnmt.translator.translator import Translator
+
+Model = str | Path | Translator
+
+
+def translator_of(
+    model: Model,
+    *,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    threads: int | None = None,
+) -> Translator:
+    """The translator given, or that of a model."""
+    if not isinstance(model, Translator):
+        return Translator(
+            model, device=device, dtype=dtype, threads=threads, source_lang=source_lang, target_lang=target_lang
+        )
+    _refuse_idle(device=device, dtype=dtype, threads=threads)
+    return model
+
+
+def translator_of_store(
+    store: Datastore,
+    model: Model | None = None,
+    device: str | None = None,
+    threads: int | None = None,
+    exact: bool = False,
+) -> Translator:
+    """The translator given, or that of the model that a store was built with, where it was or in another place; it is
+    told the store's languages.
+    """
+    if isinstance(model, Translator):
+        _refuse_idle(device=device, threads=threads, exact=exact or None)
+        return model
+    manifest = store.manifest
+    return Translator(
+        model or NamedByStore(manifest.model_name),
+        device=device,
+        threads=threads,
+        exact=exact,
+        source_lang=manifest.source_language,
+        target_lang=manifest.target_language,
+    )
+
+
+def text_languages(model: Model, source_lang: str | None, target_lang: str | None) -> tuple[str, str]:
+    """Those given, else those that the model translates between, else German and English."""
+    if not isinstance(model, Translator):
+        return languages_of_text(model, source_lang, target_lang)
+    own = model.engine.languages
+    return source_lang or own.source or "de", target_lang or own.target or "en"
+
+
+def _refuse_idle(**given: object) -> None:
+    """Refuse what a translator that is loaded has already."""
+    idle = [name for name, value in given.items() if value is not None]
+    check(not idle, f"{', '.join(idle)}: a translator that is loaded has its own; say it when you load one")

@@ -1,0 +1,75 @@
+"""Development text as it is read: divided into what settings are chosen on and what is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.reading import read_memories
+from knnmt.corpus.report import ReadingReport
+from knnmt.corpus.splitting import halves, spread
+from knnmt.corpus.visible import visible
+from knnmt.errors import InputError
+
+if TYPE_CHECKING:
+    from knnmt.datastore.store import Datastore
+
+PAIRS = 1000  # most that tune, and most that are reported
+
+
+@dataclass(frozen=True, slots=True)
+class DevelopmentText:
+    """Pairs to choose settings on, and pairs to report.
+
+    name: what they come from, such as a file
+    """
+
+    name: str
+    tuning: Sequence[SegmentPair]
+    reported: Sequence[SegmentPair]
+
+
+def read_development(
+    store: Datastore,
+    development: str | Path | Iterable[SegmentPair],
+    most: int = PAIRS,
+    all_dev: bool = False,
+    keep_known: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
+) -> DevelopmentText:
+    """Divide a memory in any format, or pairs, by a hash of their sources.
+
+    most: pairs of either kind, from all over the text
+    all_dev: tune on all of it, and report the same
+    keep_known: use pairs whose source the store holds, too
+    tell: hears what becomes of the text, a line at a time
+    """
+    from knnmt.datastore.overlap import overlap  # which brings NumPy, and the command line is to start at once
+
+    name, report = "the pairs given", ReadingReport()
+    if isinstance(development, str | Path):
+        name, manifest = str(development), store.manifest
+        reading = ReadingConfig(source_language=manifest.source_language, target_language=manifest.target_language)
+        development = read_memories([Path(development)], reading, report)
+    pairs = list(development)
+    for reason, count in report.skipped.most_common():
+        tell(f"left out    {count:,} of {name}: {visible(reason)}")
+    found = overlap(store, pairs)
+    if found.known:
+        fate = "kept" if keep_known else "left out"
+        tell(
+            f"known       {len(found.known):,} of {len(pairs):,} pairs have a source that the store holds, "
+            f"{found.whole:,} with the same target: {fate}"
+        )
+    usable = pairs if keep_known else list(found.new)
+    tuning, reported = (usable, usable) if all_dev else halves(usable)
+    if not tuning or not reported:
+        raise InputError(f"{name}: {len(usable)} pairs are too few to tune and report on; give more, or --all-dev")
+    text = DevelopmentText(name, spread(tuning, most), spread(reported, most))
+    other = "the same are reported" if all_dev else f"{len(text.reported):,} others are reported"
+    tell(f"development {len(text.tuning):,} pairs of {name} tune; {other}")
+    return text

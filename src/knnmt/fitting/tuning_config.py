@@ -1,0 +1,89 @@
+"""What a tuning is asked for: by what it chooses, what it may lose, what it is saved as."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from knnmt.config import FastConfig, check
+from knnmt.retrieval.profiles import BY_BLEU, FAST, TUNED, names_of_tuning
+
+METHODS = ("likelihood", "bleu")
+SAMPLE = 200
+CACHE_LOSS = 0.01
+BLEU_LOSS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class TuningConfig:
+    """What a tuning looks for.
+
+    method: "likelihood", or "bleu" for the paper's search over k and fixed λ
+    profile: what it is saved as, with NAME-fixed and NAME-cache beside it (for knn: cache). A name that is given
+        becomes the store's default. By default knn, which does so, too; with the method "bleu" bleu, with `fast` fast,
+        which do not
+    temperature: T for the method "bleu"; by default the best by likelihood
+    confirm: let BLEU decide among the best by likelihood, confirm τ of the cache, and be reported
+    sample: pairs that are translated for each BLEU; by default 200
+    cache_loss: most nats a token that the cache, shorter keys or a faster search may lose
+    bleu_loss: most BLEU that the cache may lose where it is confirmed; by default 0.1
+    dims, search: say, too, how short keys may be, and how faithful the search must be
+    fast: tune Fast kNN-MT with as many candidates, instead
+    """
+
+    method: str = "likelihood"
+    profile: str | None = None
+    temperature: float | None = None
+    confirm: bool = False
+    sample: int | None = None
+    cache_loss: float = CACHE_LOSS
+    bleu_loss: float | None = None
+    dims: bool = False
+    search: bool = False
+    fast: FastConfig | None = None
+
+    def __post_init__(self) -> None:
+        check(self.method in METHODS, f"--method must be {' or '.join(METHODS)}, got {self.method!r}")
+        check(self.sample is None or self.sample >= 1, f"sample must be at least 1, got {self.sample}")
+        by_bleu = self.method == "bleu"
+        refuse_idle(self.temperature is not None and not by_bleu, "--temperature is for --method bleu")
+        refuse_idle(self.sample is not None and not self.scores, "--sample is for --confirm or --method bleu")
+        refuse_idle(self.bleu_loss is not None and not self.confirm, "--bleu-loss is for --confirm")
+        refuse_idle(
+            self.fast is not None and (by_bleu or self.dims or self.search),
+            "--fast tunes k, T and λ by likelihood: --method bleu, --dims and --search are for the other way",
+        )
+        _ = self.names  # which a name that cannot be had is refused by
+
+    @property
+    def scores(self) -> bool:
+        """Whether BLEU has a say."""
+        return self.confirm or self.method == "bleu"
+
+    @property
+    def scored_pairs(self) -> int:
+        """How many pairs are translated for each BLEU."""
+        return SAMPLE if self.sample is None else self.sample
+
+    @property
+    def most_bleu_lost(self) -> float | None:
+        """By a cache; None where it is not confirmed."""
+        return None if not self.confirm else BLEU_LOSS if self.bleu_loss is None else self.bleu_loss
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """The profiles it saves: of the settings chosen, of those with a fixed λ, of those with a cache."""
+        return names_of_tuning(self._usual_name if self.profile is None else self.profile)
+
+    @property
+    def may_become_default(self) -> bool:
+        """Whether the settings chosen become the store's default if they are better than what was there."""
+        return self.profile is not None or self._usual_name == TUNED
+
+    @property
+    def _usual_name(self) -> str:
+        return FAST if self.fast else BY_BLEU if self.method == "bleu" else TUNED
+
+
+def refuse_idle(idle: bool, problem: str) -> None:
+    """Refuse a setting that would have no effect."""
+    check(not idle, f"{problem}: it would have no effect here")

@@ -1,0 +1,215 @@
+"""Processes that need not import PyTorch first, which takes seconds: forked from one that has.
+
+`Popen` and `run` are those of `subprocess`, for commands `[sys.executable, "-c" or "-m", ...]`, with `-W FILTER` or
+`-P` first. What they start is a process of its own: streams, environment, directory, arguments and exit are as if
+Python had begun it, and whoever asked for it is its parent, who can interrupt, kill and wait for it. Tests of what is
+imported, of memory, and of variables that are read while Python or a library starts need a fresh interpreter.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import gc
+import importlib
+import io
+import json
+import os
+import pkgutil
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import types
+import warnings
+from pathlib import Path
+from typing import Any, NoReturn
+
+_PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>: who is given the children of a process that ends
+_LENGTH = 8  # bytes that say how long a request is
+_channel: socket.socket | None = None
+
+
+# In the process that asks ---------------------------------------------------------------------------------------------
+
+
+def _connected() -> socket.socket:
+    """Where processes are asked for; the first call starts the one that forks them."""
+    global _channel
+    if _channel is None:
+        if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "this process cannot take over the children of its children")
+        _channel, theirs = socket.socketpair()
+        server = subprocess.Popen([sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()])
+        theirs.close()
+        atexit.register(_end, _channel, server)
+    return _channel
+
+
+def _end(channel: socket.socket, server: subprocess.Popen[bytes]) -> None:
+    channel.close()
+    server.wait()
+
+
+class Popen(subprocess.Popen[Any]):
+    """As `subprocess.Popen`, but for how the process comes to be."""
+
+    def _execute_child(self, args: Any, *given: Any) -> None:
+        # As `subprocess` calls it since Python 3.11.
+        (_, preexec_fn, _, pass_fds, cwd, env, _, _, shell, *pipes) = given[:15]
+        (own_in, in_pipe, out_pipe, own_out, err_pipe, own_err) = pipes
+        if args[0] != sys.executable or preexec_fn or pass_fds or shell:
+            raise ValueError(f"only `python -c` and `python -m` with their streams, not {args}")
+        request = {
+            "arguments": [str(each) for each in args[1:]],
+            "directory": str(cwd or Path.cwd()),
+            "environment": dict(os.environ if env is None else env),
+            "own session": bool(given[21]),
+        }
+        content = json.dumps(request).encode()
+        channel = _connected()
+        streams = [own if own != -1 else number for number, own in enumerate((own_in, own_out, own_err))]
+        socket.send_fds(channel, [len(content).to_bytes(_LENGTH)], streams)
+        channel.sendall(content)
+        self.pid = int.from_bytes(_exactly(channel, _LENGTH))
+        self._child_created = True
+        self._close_pipe_fds(own_in, in_pipe, out_pipe, own_out, err_pipe, own_err)  # type: ignore[attr-defined]
+
+
+def run(
+    command: list[str], *, check: bool = False, timeout: float | None = None, **options: Any
+) -> subprocess.CompletedProcess[Any]:
+    """As `subprocess.run`."""
+    given = options.pop("input", None)
+    if given is not None:
+        options["stdin"] = subprocess.PIPE
+    if options.pop("capture_output", False):
+        options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with Popen(command, **options) as process:
+        try:
+            stdout, stderr = process.communicate(given, timeout)
+        except BaseException:
+            process.kill()
+            raise
+    done = subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+    if check:
+        done.check_returncode()
+    return done
+
+
+# In the process that forks --------------------------------------------------------------------------------------------
+
+
+def _exactly(channel: socket.socket, count: int) -> bytes:
+    content = b""
+    while len(content) < count:
+        if not (some := channel.recv(count - len(content))):
+            raise EOFError("the process at the other end is gone")
+        content += some
+    return content
+
+
+def _import_everything() -> None:
+    import knnmt
+    from knnmt.errors import MissingDependencyError
+    from knnmt.index.faiss_index import load_faiss
+
+    with contextlib.suppress(MissingDependencyError):
+        load_faiss()
+
+    for module in pkgutil.walk_packages(knnmt.__path__, "knnmt."):
+        if not module.name.endswith("__main__") and "-" not in module.name:  # a compiled file for other processors
+            importlib.import_module(module.name)
+
+
+def _next_process(channel: socket.socket) -> dict[str, Any]:
+    """Fork processes as they are asked for; returns in each of them, with what was asked, and never in this one."""
+    while True:
+        head, streams, _, _ = socket.recv_fds(channel, _LENGTH, 3)
+        if not head:
+            os._exit(0)
+        request = json.loads(_exactly(channel, int.from_bytes(head)))
+        reading, writing = os.pipe()
+        between = os.fork()
+        if between == 0:
+            number = os.fork()
+            if number == 0:
+                channel.close()
+                os.close(reading)
+                os.close(writing)
+                for wanted, stream in enumerate(streams):
+                    os.dup2(stream, wanted)
+                for stream in streams:
+                    if stream > 2:
+                        os.close(stream)
+                return dict(request)
+            os.write(writing, number.to_bytes(_LENGTH))
+            os._exit(0)
+        os.waitpid(between, 0)  # then the process is a child of whoever asked
+        channel.sendall(os.read(reading, _LENGTH))
+        for each in (reading, writing, *streams):
+            os.close(each)
+
+
+def _begin(request: dict[str, Any]) -> None:
+    """What Python does before it runs a command."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if request["own session"]:
+        os.setsid()
+    os.chdir(request["directory"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    with contextlib.suppress(OSError):  # a closed one
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8")
+    for name, number, errors in (("stdout", 1, "strict"), ("stderr", 2, "backslashreplace")):
+        file = io.BufferedWriter(io.FileIO(number, "w", closefd=False))
+        setattr(sys, name, io.TextIOWrapper(file, "utf-8", errors, line_buffering=number == 2 or os.isatty(number)))
+
+
+def _run(arguments: list[str]) -> None:
+    sys.path[0] = ""
+    if arguments[0] == "-W":
+        warnings.simplefilter(arguments[1])  # type: ignore[arg-type]
+        arguments = arguments[2:]
+    elif arguments[0] == "-P":
+        del sys.path[0], arguments[0]
+    kind, what, *rest = arguments
+    sys.argv = [kind, *rest]
+    if kind == "-m":
+        if not hasattr(sys.modules.get(what), "__path__"):
+            sys.modules.pop(what, None)  # or `runpy` warns
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+    else:
+        main = types.ModuleType("__main__")
+        sys.modules["__main__"] = main
+        exec(compile(what, "<string>", "exec"), vars(main))
+
+
+def _leave(status: int) -> NoReturn:
+    """As Python ends, but that modules are not taken down one by one, which takes half a second of PyTorch."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        sys.exit(status)  # Python knows what to say
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what a terminal sends to all is for the tests
+    _import_everything()
+    gc.freeze()
+    _asked = _next_process(socket.socket(fileno=int(sys.argv[1])))
+    _begin(_asked)
+    try:
+        _run(_asked["arguments"])
+    except SystemExit as _exit:
+        if _exit.code is not None and not isinstance(_exit.code, int):
+            raise
+        _leave(_exit.code or 0)
+    _leave(0)
