@@ -38,13 +38,15 @@ if TYPE_CHECKING:
     from knnmt.translator.explanation import Explanation, explain
     from knnmt.translator.memories import Request
     from knnmt.translator.page import explanation_page
-    from knnmt.translator.translation import Token, Translation
+    from knnmt.translator.steps import Steps
+    from knnmt.translator.translation import Caution, Token, Translation
     from knnmt.translator.translator import Translator
 
 _HOMES = {
     "Adapted": "knnmt.evaluation.adapting",
     "BuildConfig": "knnmt.datastore.building",
     "Built": "knnmt.fitting.ready_store",
+    "Caution": "knnmt.translator.translation",
     "Datastore": "knnmt.fitting.ready_store",
     "DecodingConfig": "knnmt.config",
     "Evidence": "knnmt.translator.evidence",
@@ -63,6 +65,7 @@ _HOMES = {
     "RetrievalSettings": "knnmt.retrieval.settings",
     "RunSettings": "knnmt.evaluation.running",
     "SegmentPair": "knnmt.corpus.pairs",
+    "Steps": "knnmt.translator.steps",
     "Token": "knnmt.translator.translation",
     "Translation": "knnmt.translator.translation",
     "Translator": "knnmt.translator.translator",
@@ -81,6 +84,7 @@ __all__ = [
     "Adapted",
     "BuildConfig",
     "Built",
+    "Caution",
     "Datastore",
     "DecodingConfig",
     "Evidence",
@@ -99,6 +103,7 @@ __all__ = [
     "RetrievalSettings",
     "RunSettings",
     "SegmentPair",
+    "Steps",
     "Token",
     "Translation",
     "Translator",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -278,6 +279,34 @@ def test_what_was_there_stays_if_bleu_likes_it_best(
     assert f"chosen      {there.config.signature()}, which was there and stays\n" in said
     assert said.endswith("; own stays its default\n")
     assert default_profile(store) == "own"
+
+
+def test_a_combiner_of_ones_own_is_tuned_by_bleu(
+    store: Path, dev: Path, model: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("knnmt.fitting.tuning.PAPER_KS", (8,))
+    (tmp_path / "own_tuned_combiner.py").write_text(
+        "from knnmt.retrieval.combiner import DistanceCombiner\n"
+        "MADE = []\n"
+        "def made(store, config, engine):\n"
+        "    MADE.append(config)\n"
+        "    return DistanceCombiner(config, store.same_distance)\n",
+        encoding="utf-8",
+    )
+    own = ["--combiner", "own_tuned_combiner:made"]
+    by_bleu = ["--method", "bleu", "--temperature", "20", "--sample", "3"]
+    said = succeeds("tune", store, "--dev", dev, *by_bleu, *own, *model)
+    assert said.endswith("; to be used with --profile bleu --combiner own_tuned_combiner:made\n")
+    assert "perplexity" not in said
+    chosen = read_profiles(store)["bleu"]
+    assert (chosen.loss, chosen.method) == (None, "bleu")
+    assert chosen.config in sys.modules["own_tuned_combiner"].MADE
+    assert default_profile(store) is None
+    assert "--combiner is for --method bleu" in refused("tune", store, "--dev", dev, *own, *model)
+    assert "give another --profile than knn" in refused(
+        "tune", store, "--dev", dev, *by_bleu, *own, "--profile", "knn", *model
+    )
 
 
 def test_the_papers_search(store: Path, dev: Path, model: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

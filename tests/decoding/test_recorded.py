@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from datastore_pairs import some_pairs
 
 from conftest import MakeCheckpoint, own_engine
@@ -245,3 +247,36 @@ def test_replayed_steps_of_the_shipped_model(dtype: str) -> None:
     assert isinstance(engine, TransformerEngine)
     kept = [each for room in engine.kept(Arenas).free for each in room._kept.values() if isinstance(each, Recorded)]
     assert sum(each.replays for each in kept) >= 3
+
+
+def test_search_records_on_a_gpu_what_can_be_recorded(
+    tiny: TransformerEngine, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decided without one: by an engine that says that it is on a GPU, and loops that say who they are."""
+    for name in ("recorded_search", "beam_search", "greedy_search"):
+        monkeypatch.setattr(f"knnmt.decoding.search.{name}", lambda *_, name=name: name)
+    plain = Retrieval(OpenStore(Datastore.open(store)), RetrievalConfig(k=4, interpolation_weight=0.6, temperature=2))
+    cached = replace(plain, config=replace(plain.config, cache=CacheConfig(2.0)))
+    on_gpu = copy(tiny)
+    on_gpu.device = torch.device("cuda")
+    config = replace(tiny.generation, beam=3)
+    looks_back = replace(config, suppressed_sequences=((3, 4),))
+
+    def taken(
+        engine: Any, decoding: DecodingConfig, retrieval: Retrieval | None = None, record: bool = False
+    ) -> object:
+        batch = None if retrieval is None else BatchRetrieval([retrieval], record=record)
+        return search(engine, [[5, 0]], decoding, batch)
+
+    assert taken(on_gpu, config) == taken(on_gpu, config, plain) == "recorded_search"
+    assert taken(on_gpu, replace(config, beam=1), plain) == "recorded_search"
+    assert taken(tiny, config, plain) == taken(on_gpu, config, cached) == taken(on_gpu, looks_back) == "beam_search"
+    assert taken(on_gpu, config, plain, record=True) == "beam_search"
+    assert taken(on_gpu, replace(config, beam=1), cached) == "greedy_search"
+
+    class Other:
+        """An engine that cannot record its steps."""
+
+        device = on_gpu.device
+
+    assert taken(Other(), config, plain) == "beam_search"

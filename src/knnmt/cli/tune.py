@@ -83,6 +83,12 @@ def tune(
             show_default=False,
         ),
     ] = None,
+    combiner: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="With --method bleu: a combiner of one's own, package.module:Name.", show_default=False
+        ),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="STEM", help="Draw STEM.png and STEM.svg.", show_default=False)
     ] = None,
@@ -118,7 +124,9 @@ def tune(
 
     refuse_idle(fast_candidates is not None and not fast, "--fast-candidates is for --fast")
     of_fast = FastConfig(fast_candidates or FastConfig().candidates) if fast else None
-    config = TuningConfig(method, profile, temperature, confirm, sample, cache_loss, bleu_loss, dims, search, of_fast)
+    config = TuningConfig(
+        method, profile, temperature, confirm, sample, cache_loss, bleu_loss, dims, search, of_fast, combiner
+    )
     opened = Datastore.open(store)
     if plot is not None:
         _prepare_place(plot)

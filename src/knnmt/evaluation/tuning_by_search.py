@@ -18,7 +18,7 @@ from knnmt.fitting.cache_tuning import CacheTradeOff, DecodedStates
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.translator.memories import Store
-from knnmt.translator.translator import Translator
+from knnmt.translator.translator import DatastoreSettings, Translator
 
 BEAM = 5
 _BATCH = 16
@@ -79,14 +79,20 @@ def score(
     datastore: Store,
     pairs: Sequence[SegmentPair],
     configs: Iterable[RetrievalConfig | None],
+    combiner: str | None = None,
 ) -> Iterator[Scored]:
-    """BLEU of the pairs' targets with each of several settings, as each is translated; None is the model alone."""
+    """BLEU of the pairs' targets with each of several settings, as each is translated; None is the model alone.
+
+    combiner: the name of one's own
+    """
     references = [pair.target for pair in pairs]
     language = translator.memories.open(datastore).opened.store.manifest.target_language
     require_sacrebleu(language)
     for config in configs:
         before = translator.statistics.rows, translator.statistics.searches
-        memory = {"datastore": None} if config is None else {"datastore": datastore, "profile": config}
+        memory: DatastoreSettings = {"datastore": None}
+        if config is not None:
+            memory = {"datastore": datastore, "profile": config, "combiner": combiner}
         texts = [each.text for each in translator.translate([pair.source for pair in pairs], **memory)]
         rows, searches = translator.statistics.rows - before[0], translator.statistics.searches - before[1]
         bleu = corpus_scores(texts, references, language).bleu.value

@@ -28,6 +28,8 @@ class TuningConfig:
     bleu_loss: most BLEU that the cache may lose where it is confirmed; by default 0.1
     dims, search: say, too, how short keys may be, and how faithful the search must be
     fast: tune Fast kNN-MT with as many candidates, instead
+    combiner: with the method "bleu", the name of one's own that texts are translated with, "package.module:Name". A
+        profile cannot name it, so what is saved does not become the default
     """
 
     method: str = "likelihood"
@@ -40,12 +42,21 @@ class TuningConfig:
     dims: bool = False
     search: bool = False
     fast: FastConfig | None = None
+    combiner: str | None = None
 
     def __post_init__(self) -> None:
         check(self.method in METHODS, f"--method must be {' or '.join(METHODS)}, got {self.method!r}")
         check(self.sample is None or self.sample >= 1, f"sample must be at least 1, got {self.sample}")
         by_bleu = self.method == "bleu"
         refuse_idle(self.temperature is not None and not by_bleu, "--temperature is for --method bleu")
+        refuse_idle(
+            self.combiner is not None and not by_bleu,
+            "--combiner is for --method bleu; likelihood is computed with the weights that knnmt gives",
+        )
+        check(
+            self.combiner is None or self.profile != TUNED,
+            f"a profile does not name a combiner: give another --profile than {TUNED}, which commands use unasked",
+        )
         refuse_idle(self.sample is not None and not self.scores, "--sample is for --confirm or --method bleu")
         refuse_idle(self.bleu_loss is not None and not self.confirm, "--bleu-loss is for --confirm")
         refuse_idle(
@@ -77,7 +88,7 @@ class TuningConfig:
     @property
     def may_become_default(self) -> bool:
         """Whether the settings chosen become the store's default if they are better than what was there."""
-        return self.profile is not None or self._usual_name == TUNED
+        return self.combiner is None and (self.profile is not None or self._usual_name == TUNED)
 
     @property
     def _usual_name(self) -> str:
