@@ -61,7 +61,7 @@ def one_byte_of_the_manifest(store: Path) -> None:
 
 def a_newer_format(store: Path) -> None:
     path = store / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 2}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 3}))
 
 
 def a_missing_segment(store: Path) -> None:
@@ -81,7 +81,7 @@ DAMAGE: list[tuple[Callable[[Path], None], type[DatastoreError], str]] = [
     (another_json, NotADatastoreError, "found another kind of file"),
     (broken_json, DatastoreDamagedError, "not valid JSON"),
     (one_byte_of_the_manifest, DatastoreDamagedError, "checksum does not fit"),
-    (a_newer_format, DatastoreVersionError, r"version 2 of the format; this knnmt reads version 1.*that fits it"),
+    (a_newer_format, DatastoreVersionError, r"version 3 of the format; this knnmt reads versions 1 to 2.*that fits it"),
     (a_missing_segment, DatastoreDamagedError, r"cannot be read: No such file.*Restore"),
     (a_cut_segment, DatastoreDamagedError, r"expected [\d,]+ bytes, found [\d,]+"),
 ]

@@ -22,6 +22,7 @@ from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.joining import Shared, same_beginning
 from knnmt.datastore.merging import join
+from knnmt.datastore.postings import POSTINGS
 from knnmt.datastore.segment import FOR_FAST, Segment
 from knnmt.datastore.slices import write_segment
 from knnmt.datastore.store import Datastore, matching
@@ -64,7 +65,7 @@ def everything(store: Datastore) -> dict[str, list[Any]]:
         for offsets, name in (("target_offsets", "target_tokens"), ("source_offsets", "source_tokens")):
             if offsets in arrays:
                 found[name] += [part.tolist() for part in np.split(arrays.pop(name), arrays.pop(offsets)[1:-1])]
-        for name in arrays.keys() - {"texts", "text_offsets"}:
+        for name in arrays.keys() - {"texts", "text_offsets", *POSTINGS}:  # `verify` knows what postings must be
             found[name] += arrays[name].tolist()
     return found
 

@@ -137,7 +137,7 @@ def test_what_goes_with_segments(store: Datastore) -> None:
     assert "segments:5" in replace(CONFIG, segments=5).signature()
     for other in ({"gate": 0.5}, {"cache": CacheConfig(3.0)}):
         with pytest.raises(SettingError, match="leave them out, or search the whole store"):
-            replace(CONFIG, segments=5, **other)  # type: ignore[arg-type]
+            replace(CONFIG, segments=5, **other)
     with pytest.raises(SettingError, match=r"segments must lie between 1 and 4,096, got 0"):
         replace(CONFIG, segments=0)
     assert OpenStore(store).snapshot.source_index.sentences == 25

@@ -40,6 +40,8 @@ VALUES: dict[str, tuple[Any, list[str], str]] = {
     "combiner": ("own.part:Name", ["--combiner", "own.part:Name"], "combiner=own.part:Name"),
     "forms": (False, ["--no-forms"], "forms=no"),
     "profile": ("knn", ["--profile", "knn"], "profile=knn"),
+    "search": ("segments", ["--search", "segments"], "search=segments"),
+    "segments": (64, ["--segments", "64"], "segments=64"),
     "fast": (True, ["--fast"], "fast=yes"),
     "fast_candidates": (64, ["--fast-candidates", "64"], "fast-candidates=64"),
     "fast_any_token": (True, ["--fast-any-token"], "fast-any-token=yes"),
@@ -105,7 +107,7 @@ def test_what_whole_settings_have_can_be_asked_for_by_the_same_name() -> None:
     }
     whole = {each.name for each in fields(RetrievalConfig)} | nested
     # A threshold is what `cache` itself is; hits are kept, or stored; nobody chose a capacity; a profile names no code.
-    assert set(described()) - whole == {"profile", "cache_hits", "combiner"}
+    assert set(described()) - whole == {"profile", "cache_hits", "combiner", "search"}
     assert whole - set(described()) == {"cache_threshold", "cache_store_hits", "cache_capacity"}
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.manifest import INDEX_RECORD, INDEXES
+from knnmt.datastore.merging import MAY_DIFFER
 from knnmt.datastore.segment import Segment
 from knnmt.datastore.slices import SLICE_ENTRIES
 
@@ -32,7 +33,7 @@ def joined_with(segments: Sequence[Segment], added: Mapping[str, Array]) -> int:
         if (
             entries > 2 * size
             or entries + size > MAX_JOINED_ENTRIES
-            or (segment.arrays.keys() ^ added.keys()) - {"lines"}
+            or (segment.arrays.keys() ^ added.keys()) - MAY_DIFFER
         ):
             break
         count, size = count + 1, size + entries

@@ -16,6 +16,8 @@ from knnmt.datastore.slices import SLICE_ENTRIES, write_segment
 
 # How each array is joined: rows of entries or sentences, rows of ragged arrays, or the offsets of those.
 ENTRY_ARRAYS = ("keys", "values", "sentences", "positions", "alignment", "counts")
+# Of segments that are joined, some may lack these: they are made anew, or zeros.
+MAY_DIFFER = frozenset({"lines", *POSTINGS})
 _SENTENCE_ARRAYS = ("source_hashes", "lines")
 _RAGGED = {"target_offsets": ("target_tokens",), "source_offsets": ("source_tokens", "source_states")}
 
@@ -49,7 +51,7 @@ def joined(parts: Iterable[dict[str, Array]]) -> Iterator[dict[str, Array]]:
     for part in parts:
         if len(part["target_offsets"]) == 1:
             continue
-        if waiting and (entries >= SLICE_ENTRIES or (part.keys() ^ waiting[0].keys()) - {"lines"}):
+        if waiting and (entries >= SLICE_ENTRIES or (part.keys() ^ waiting[0].keys()) - MAY_DIFFER):
             yield join(waiting)
             waiting, entries = [], 0
         waiting.append(part)

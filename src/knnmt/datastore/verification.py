@@ -97,6 +97,7 @@ def _source_problems(segment: Segment) -> Iterator[str]:
         yield "a sentence has no source tokens"
     if ((arrays["source_tokens"] < 0) | (arrays["source_tokens"] >= MAX_TOKENS)).any():
         yield "a source token is one that no model has"
+        return
     expected = posting_arrays(arrays["source_tokens"], offsets)
     if any(name in arrays and not np.array_equal(arrays[name], expected[name]) for name in POSTINGS):
         yield "the postings are not those of its source tokens"
