@@ -33,7 +33,8 @@ def tune(
         str | None,
         typer.Option(
             help="Save under this name, NAME-fixed and NAME-cache (for knn: cache) beside it, and make it the store's "
-            "default.  [default: knn; with --method bleu: bleu, with --fast: fast, which do not become the default]",
+            "default.  [default: knn; with --method bleu: bleu, with --fast: fast, with --segments: "
+            "segments, which do not become the default]",
             show_default=False,
         ),
     ] = None,
@@ -89,6 +90,16 @@ def tune(
             metavar="NAME", help="With --method bleu: a combiner of one's own, package.module:Name.", show_default=False
         ),
     ] = None,
+    segments: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Tune retrieval by so many segments instead, and save it as segments and segments-fixed: knnmt "
+            "translate --search segments uses it.",
+            show_default=False,
+        ),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="STEM", help="Draw STEM.png and STEM.svg.", show_default=False)
     ] = None,
@@ -118,6 +129,8 @@ def tune(
 
         knnmt tune projekt.store --dev probe.tsv --fast
 
+        knnmt tune projekt.store --dev probe.tsv --segments 64
+
         knnmt tune projekt.store --dev probe.tsv --method bleu --temperature 10      (the paper's)
     """
     from knnmt.datastore.store import Datastore
@@ -125,7 +138,7 @@ def tune(
     refuse_idle(fast_candidates is not None and not fast, "--fast-candidates is for --fast")
     of_fast = FastConfig(fast_candidates or FastConfig().candidates) if fast else None
     config = TuningConfig(
-        method, profile, temperature, confirm, sample, cache_loss, bleu_loss, dims, search, of_fast, combiner
+        method, profile, temperature, confirm, sample, cache_loss, bleu_loss, dims, search, of_fast, segments, combiner
     )
     opened = Datastore.open(store)
     if plot is not None:

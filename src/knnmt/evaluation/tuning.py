@@ -28,7 +28,7 @@ from knnmt.fitting.tuning import Compared, Tried, Tuned, paper_grid
 from knnmt.fitting.tuning import tune as tune_by_likelihood
 from knnmt.fitting.tuning_config import TuningConfig, refuse_idle
 from knnmt.index.progress import Bars, no_bars
-from knnmt.retrieval.open_store import require_for_fast
+from knnmt.retrieval.open_store import require_for_fast, require_for_segments
 from knnmt.retrieval.profiles import ESTIMATED, Profile, default_profile, write_profiles
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.translator.memories import Memory, warn_if_slow
@@ -107,11 +107,13 @@ def tune(
         dev = read_development(opened, dev, pairs, all_dev, keep_known, tell)
     if config.fast:
         require_for_fast(opened)
+    if config.segments:
+        require_for_segments(opened)
     if config.scores:
         require_sacrebleu(opened.manifest.target_language)
     translator = translator_of_store(opened, model, device, threads, exact)
     memory = translator.memories.open(opened)
-    if config.fast is None:
+    if config.fast is None and config.segments is None:
         warn_if_slow(memory.opened)
     tuning = StoreTuning(translator, memory, dev, config, tell, bars)
     found = tuning.choose()
@@ -136,7 +138,8 @@ class StoreTuning:
         self._translator, self._memory, self._text = translator, memory, text
         self._config, self._tell, self._bars = config or TuningConfig(), tell, bars
         self._store = memory.opened.store.path
-        fast = self._config.fast
+        fast, segments = self._config.fast, self._config.segments
+        asked = RetrievalSettings(fast=fast.candidates if fast else None, segments=segments)
 
         def known(settings: RetrievalSettings) -> RetrievalConfig | None:
             try:
@@ -144,9 +147,10 @@ class StoreTuning:
             except (SettingError, DatastoreDamagedError):  # a reduced store that nothing is known of, a damaged profile
                 return None
             # Of a gate's λ, and of distances of the other kind, there are no losses here.
-            return found if found.gate is None and bool(found.fast) == bool(fast) else None
+            alike = bool(found.fast) == bool(fast) and bool(found.segments) == bool(segments)
+            return found if found.gate is None and alike else None
 
-        self._before = known(RetrievalSettings(fast=fast.candidates) if fast else RetrievalSettings())
+        self._before = known(asked)
         self._default_compares = known(RetrievalSettings()) is not None  # else it has no loss to compare with
         self._development = self._develop(text.tuning, "tuning")
         self._positions = self._development.positions()
@@ -170,6 +174,7 @@ class StoreTuning:
                 pairs,
                 progress=lambda done, _rows: progress(done, 2 * len(pairs)),
                 fast=self._config.fast,
+                segments=self._config.segments,
             )
         if missing := len(pairs) - found.pairs:
             self._tell(
@@ -196,7 +201,7 @@ class StoreTuning:
             stays = compared is not None and not compared.improves
         fixed = tuned.fixed.fixed if config.method == "likelihood" else None
         # What a cache loses is computed with the weights that knnmt gives.
-        caches, cached = ([], None) if config.fast or config.combiner else self._cache(main)
+        caches, cached = ([], None) if config.fast or config.segments or config.combiner else self._cache(main)
         opened, development, most_lost = self._memory.opened, self._development, config.cache_loss
         dims = advise_on_keys(opened, development, main.k, most_lost, self._tell) if config.dims else []
         searches: list[SearchTradeOff] = []
@@ -218,10 +223,12 @@ class StoreTuning:
 
     def _by_likelihood(self) -> Tuned:
         """The best of each k."""
-        fast, positions = self._config.fast, self._positions
+        fast, segments, positions = self._config.fast, self._config.segments, self._positions
         how = f"by {self._memory.opened.index.description}"
         if fast is not None:
             how = f"in stores of {fast.candidates} occurrences of each source token"
+        elif segments is not None:
+            how = f"in the {segments} segments that cover each source best"
         self._tell(f"positions   {len(positions):,}, searched {how}; the model alone loses {positions.loss(None):.4f}")
         self._tell(f"\n{'k':>3} {'T':>8} {'fixed λ':>8} {'loss':>8}   {'T':>8} {'λ to':>6} {'fading loss':>12}")
 
@@ -232,7 +239,7 @@ class StoreTuning:
                 f"{each.fading_loss:12.4f}"
             )
 
-        tuned = tune_by_likelihood(positions, hear=hear, fast=fast, before=self._before)
+        tuned = tune_by_likelihood(positions, hear=hear, fast=fast, segments=segments, before=self._before)
         self._tell(f"chosen      k {tuned.fading.k} with fading λ, k {tuned.fixed.k} with fixed λ\n")
         return tuned
 

@@ -95,10 +95,11 @@ def develop(
     k: int = MAX_NEIGHBOURS,
     progress: Callable[[int, int], None] = lambda _pairs, _rows: None,
     fast: FastConfig | None = None,
+    segments: int | None = None,
 ) -> Development:
     """Force the pairs that fit the model through it, and find the k nearest entries of every position.
 
-    fast: in the small stores of their own sentences
+    fast, segments: in entries of their own sentences, chosen as Fast kNN-MT does, or by segment
 
     `progress` is called with how many pairs and positions are done; in the end each counts twice: forced, searched.
     """
@@ -109,7 +110,8 @@ def develop(
     parts: list[Neighbours] = []
     states: list[Tensor] = []
     whole = ((queries, opened.search(queries, k)) for queries in _queries(engine, opened, forced.representations))
-    for queries, found in whole if fast is None else _in_own_stores(engine, opened, pairs, forced, fast, k):
+    own = fast is not None or segments is not None
+    for queries, found in _in_own_stores(engine, opened, pairs, forced, fast, segments, k) if own else whole:
         parts.append(found)
         states.append(queries.cpu())
         searched = sum(map(len, parts))
@@ -140,7 +142,8 @@ def _in_own_stores(
     opened: OpenStore,
     pairs: Sequence[SegmentPair],
     forced: ForcedBlock,
-    fast: FastConfig,
+    fast: FastConfig | None,
+    segments: int | None,
     k: int,
 ) -> Iterator[tuple[Tensor, Neighbours]]:
     """The positions of some sentences at a time, and what each finds in the small store of its sentence."""
@@ -148,9 +151,12 @@ def _in_own_stores(
     of_sentences = torch.split(forced.representations, torch.bincount(forced.sentences).tolist())
     for first in range(0, len(sources), _SENTENCES):
         some, targets = sources[first : first + _SENTENCES], of_sentences[first : first + _SENTENCES]
-        encoded = engine.encode(some)
-        states = [each[:length] for each, length in zip(encoded.states, encoded.lengths, strict=True)]
-        stores = opened.sentence_stores(some, states, fast)
+        if fast is not None:
+            encoded = engine.encode(some)
+            states = [each[:length] for each, length in zip(encoded.states, encoded.lengths, strict=True)]
+            stores = opened.sentence_stores(some, states, fast)
+        else:
+            stores = opened.snapshot.segment_stores(some, segments or 0)
         padded = pad_sequence(list(targets), batch_first=True).to(engine.device)
         lengths = torch.tensor([len(each) for each in targets], device=engine.device)
         real = (torch.arange(padded.shape[1], device=engine.device) < lengths[:, None]).flatten()

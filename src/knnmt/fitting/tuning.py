@@ -117,15 +117,16 @@ def tune(
     ks: Sequence[int] = KS,
     hear: Callable[[Tried], None] = lambda _: None,
     fast: FastConfig | None = None,
+    segments: int | None = None,
     before: RetrievalConfig | None = None,
 ) -> Tuned:
     """Try every k, T and λ; `hear` is told of each k. Where a store has fewer entries than every k, all are taken.
 
-    fast: how the positions' neighbours were found, if by Fast kNN-MT
+    fast, segments: how the positions' neighbours were found, if not by search of the whole store
     before: the settings that are there; a smaller k and a more cautious λ are not worth more loss than these have
     """
     before_loss = math.inf if before is None else positions.loss(before)
-    usual = RetrievalConfig(k=1, interpolation_weight=0.0, temperature=1.0, fast=fast)
+    usual = RetrievalConfig(k=1, interpolation_weight=0.0, temperature=1.0, fast=fast, segments=segments)
     unit = usual.squared_temperature  # the squared distance that T = 1 stands for
     width = positions.distances_sq.shape[1]
     temperatures = squared_temperatures(positions)

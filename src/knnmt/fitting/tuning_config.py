@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from knnmt.config import FastConfig, check
-from knnmt.retrieval.profiles import BY_BLEU, FAST, TUNED, names_of_tuning
+from knnmt.config import MAX_SEGMENTS, FastConfig, check
+from knnmt.retrieval.profiles import BY_BLEU, FAST, SEGMENTS, TUNED, names_of_tuning
 
 METHODS = ("likelihood", "bleu")
 SAMPLE = 200
@@ -20,7 +20,7 @@ class TuningConfig:
     method: "likelihood", or "bleu" for the paper's search over k and fixed λ
     profile: what it is saved as, with NAME-fixed and NAME-cache beside it (for knn: cache). A name that is given
         becomes the store's default. By default knn, which does so, too; with the method "bleu" bleu, with `fast` fast,
-        which do not
+        with `segments` segments, which do not
     temperature: T for the method "bleu"; by default the best by likelihood
     confirm: let BLEU decide among the best by likelihood, confirm τ of the cache, and be reported
     sample: pairs that are translated for each BLEU; by default 200
@@ -28,6 +28,7 @@ class TuningConfig:
     bleu_loss: most BLEU that the cache may lose where it is confirmed; by default 0.1
     dims, search: say, too, how short keys may be, and how faithful the search must be
     fast: tune Fast kNN-MT with as many candidates, instead
+    segments: tune retrieval by so many segments, instead
     combiner: with the method "bleu", the name of one's own that texts are translated with, "package.module:Name". A
         profile cannot name it, so what is saved does not become the default
     """
@@ -42,6 +43,7 @@ class TuningConfig:
     dims: bool = False
     search: bool = False
     fast: FastConfig | None = None
+    segments: int | None = None
     combiner: str | None = None
 
     def __post_init__(self) -> None:
@@ -59,10 +61,14 @@ class TuningConfig:
         )
         refuse_idle(self.sample is not None and not self.scores, "--sample is for --confirm or --method bleu")
         refuse_idle(self.bleu_loss is not None and not self.confirm, "--bleu-loss is for --confirm")
+        own = "--fast" if self.fast is not None else "--segments"
         refuse_idle(
-            self.fast is not None and (by_bleu or self.dims or self.search),
-            "--fast tunes k, T and λ by likelihood: --method bleu, --dims and --search are for the other way",
+            (self.fast is not None or self.segments is not None) and (by_bleu or self.dims or self.search),
+            f"{own} tunes k, T and λ by likelihood: --method bleu, --dims and --search are for the other way",
         )
+        check(self.fast is None or self.segments is None, "--fast and --segments are two ways: give one of them")
+        sound = self.segments is None or 1 <= self.segments <= MAX_SEGMENTS
+        check(sound, f"segments must lie between 1 and {MAX_SEGMENTS:,}, got {self.segments}")
         _ = self.names  # which a name that cannot be had is refused by
 
     @property
@@ -92,6 +98,8 @@ class TuningConfig:
 
     @property
     def _usual_name(self) -> str:
+        if self.segments is not None:
+            return SEGMENTS
         return FAST if self.fast else BY_BLEU if self.method == "bleu" else TUNED
 
 

@@ -129,6 +129,10 @@ class Snapshot:
             found = self.source_index.choose([source[:-1] for source in sources], segments)  # all have the same end
             return [entries.once(self.source_index.entries_of(mine)) for mine in found.sentences]
 
+    def segment_stores(self, sources: Sequence[Sequence[int]], segments: int) -> SentenceStores:
+        """A small store for each of some sentences, from the segments that cover it."""
+        return SentenceStores(self.index.entries, self.segment_entries(sources, segments), self.device)
+
     def all_counts(self, merged: bool) -> Tensor | None:
         """(entries,), how many entries each stands for that say the same, or None where each is for itself.
 

@@ -117,8 +117,7 @@ class PlainSteps:
         for group in self._groups:
             fast, store = group.config.fast, group.store
             if (segments := group.config.segments) is not None:
-                chosen = store.segment_entries([sources[i] for i in group.sentences], segments)
-                group.stores = SentenceStores(store.index.entries, chosen, store.device)
+                group.stores = store.segment_stores([sources[i] for i in group.sentences], segments)
             if fast is not None:
                 with timing.stage("fast"):
                     states = [encoded.states[i, : encoded.lengths[i]] for i in group.sentences]

@@ -19,6 +19,7 @@ from knnmt.records import as_record
 PROFILES = "profiles"
 DEFAULT = "default_profile"
 ESTIMATED = "estimated"  # no saved one: what was estimated from the store alone
+SEGMENTS = "segments"  # the same for retrieval by segment
 FAST = "fast"  # what a tuning for Fast kNN-MT is called unless it is named, and what calls with `fast` use
 TUNED, BY_BLEU = "knn", "bleu"  # what a tuning by likelihood, and one by BLEU, is called unless it is named
 _FIXED, _CACHE = "-fixed", "-cache"

@@ -12,7 +12,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 from knnmt.fitting.calibration import Calibration
 from knnmt.retrieval.open_store import require_for_fast, require_for_segments
-from knnmt.retrieval.profiles import FAST, Profiles
+from knnmt.retrieval.profiles import FAST, SEGMENTS, Profiles
 from knnmt.retrieval.sentence_stores import UNTUNED
 from knnmt.retrieval.settings import RetrievalSettings
 
@@ -34,6 +34,9 @@ def resolve(settings: RetrievalSettings, own: StoresOwn) -> RetrievalConfig:
     profile = given.pop("profile", None)
     if profile is None and given.get("fast"):
         profile = FAST if FAST in own.profiles.names() else UNTUNED
+    by_segment = given.get("segments") is not None or given.get("search") == "segments"
+    if profile is None and by_segment and SEGMENTS in own.profiles.names():
+        profile = SEGMENTS
     start = profile if isinstance(profile, RetrievalConfig) else own.profiles.chosen(profile)
     if (start is not None and start.fast is not None) or given.get("fast"):
         return _fast(own.datastore, given, start)
