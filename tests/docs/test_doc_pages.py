@@ -71,9 +71,9 @@ def test_every_error_and_warning_has_its_remedy() -> None:
 def test_other_kinds_of_things_that_pages_list_are_complete() -> None:
     from knnmt.corpus.options import FORMATS
     from knnmt.engine.families import FAMILIES
-    from knnmt.index.kinds import KINDS
+    from knnmt.index.kinds import BUILT_IN
 
-    listed: dict[str, Iterable[str]] = {"indexes.md": KINDS, "models.md": FAMILIES, "formats.md": FORMATS}
+    listed: dict[str, Iterable[str]] = {"indexes.md": BUILT_IN, "models.md": FAMILIES, "formats.md": FORMATS}
     for page, names in listed.items():
         text = (DOCS / page).read_text(encoding="utf-8").lower()
         assert not [name for name in names if not re.search(rf"\b{name}\b", text)]

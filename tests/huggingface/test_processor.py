@@ -281,7 +281,7 @@ def test_a_gate_decides_as_in_our_own_decoding(
     gated = Datastore.open(shutil.copytree(store.path, tmp_path / "s"))
     manifest = gated.manifest
     features = ("confidence",)
-    torch.manual_seed(2)
+    torch.manual_seed(5)
     network = GateNetwork(32 + 1)
     with torch.no_grad():
         network.layers[-1].bias.zero_()  # type: ignore[operator]

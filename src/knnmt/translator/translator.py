@@ -302,7 +302,9 @@ class Translator:
         told = self.engine.languages
         languages = f"|langs:{told.source}-{told.target}" if told.codes else ""
         weights = f"dtype:{self.engine.computes_in}|weights:{self.engine.fingerprint.model[:8]}"
-        parts = [f"model:{self.engine.name}{languages}|{weights}|{config.signature()}"]
+        # A checkpoint may lie anywhere: its directory has no part in what it is.
+        name = Path(self.engine.name).name if Path(self.engine.name).is_absolute() else self.engine.name
+        parts = [f"model:{name}{languages}|{weights}|{config.signature()}"]
         if (found := self.retrieval(**of_memory)) is not None:
             parts.append(found.signature())
         return "|".join([*parts, f"v:{__version__}"])
