@@ -24,11 +24,13 @@ from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.errors import KnnmtError
+from knnmt.errors import KnnmtError, SettingError
 from knnmt.evaluation.tuning_by_search import Scored
 from knnmt.fitting.tuning import Compared
 from knnmt.index.saved import build_index
 from knnmt.retrieval.profiles import Profile, default_profile, read_profiles, write_profiles
+from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.translator.translator import Translator
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 
@@ -432,3 +434,21 @@ def test_a_default_of_another_kind_is_not_compared(
     said = succeeds("tune", store, "--dev", dev, "--fast", *model)
     assert "compared    " in said
     assert default_profile(store) == "knn"
+
+
+def test_retrieval_by_segment_is_tuned_for_itself(store: Path, dev: Path, model: list[str]) -> None:
+    said = succeeds("tune", store, "--dev", dev, *model, "--segments", "3")
+    assert "searched in the 3 segments that cover each source best" in said
+    assert "saved       profiles segments, segments-fixed" in said
+    tuned = read_profiles(store)["segments"].config
+    assert tuned.segments == 3
+    translator = Translator(model[-1], device="cpu")
+    for asked in (RetrievalSettings(search="segments"), RetrievalSettings(segments=3)):
+        assert translator.memories.open(store).resolve(asked) == tuned
+    whole = translator.memories.open(store).resolve()
+    assert whole.segments is None
+    assert translator.memories.open(store).resolve(RetrievalSettings(search="whole")) == whole
+    with pytest.raises(SettingError, match="search whole and segments 3 do not go together"):
+        translator.memories.open(store).resolve(RetrievalSettings(search="whole", segments=3))
+    said = refused("tune", store, "--dev", dev, *model, "--segments", "3", "--dims")
+    assert "--segments tunes k, T and λ by likelihood" in said

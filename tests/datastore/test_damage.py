@@ -16,6 +16,7 @@ from knnmt.datastore.arrays import Array, arrays_in, map_file, write_arrays
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, DatastoreError, DatastoreVersionError, NotADatastoreError
+from knnmt.index.covering import SourceIndex
 
 GOLDEN = Path(__file__).parent / "golden-v1"
 
@@ -176,3 +177,12 @@ def test_the_first_format_is_still_read() -> None:
     np.testing.assert_allclose(
         store.entry(0).key[:3].astype(float), [-0.395263671875, -1.01953125, 2.71484375], atol=1e-6
     )
+
+
+def test_the_second_format_is_still_read() -> None:
+    """A store written by the version that gave every segment its source tokens and postings, kept as it was."""
+    store = Datastore.open(GOLDEN.with_name("golden-v2"), verify=True)
+    assert [pair.origin for pair in store.pairs()] == ["own.tsv#0", "own.tsv#2", "own.tsv#3", "new.tmx#7"]
+    found = SourceIndex(store.segments).choose([store.segments[0].arrays["source_tokens"][:5].tolist()], 2)
+    assert found.sentences[0, 0] == 0
+    assert 1 not in found.sentences  # which was removed
