@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from importlib.metadata import entry_points
 from operator import attrgetter
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 from knnmt.errors import SettingError
 
 COMBINERS, GATES, INDEX_KINDS = "knnmt.combiners", "knnmt.gates", "knnmt.index_kinds"
+_modules: set[str] = set()  # that were named in this process
 
 
 def names_code(text: str) -> bool:
@@ -31,6 +33,7 @@ def named(text: str, group: str, what: str) -> Any:
     """
     registered = {each.name: each for each in entry_points(group=group)}
     if text in registered:
+        _modules.add(registered[text].module)
         try:
             return registered[text].load()
         except Exception as error:  # whatever the module does when it is imported
@@ -39,6 +42,7 @@ def named(text: str, group: str, what: str) -> Any:
         known = f"; installed packages register {', '.join(sorted(registered))}" if registered else ""
         raise SettingError(f"no {what} is called {text!r}: expected package.module:Name, or a registered name{known}")
     module, _, name = text.partition(":")
+    _modules.add(module)
     here = str(Path.cwd())
     sys.path.append(here)  # last, and for this import only: nothing in the directory stands in for what is installed
     try:
@@ -53,3 +57,9 @@ def named(text: str, group: str, what: str) -> Any:
         raise SettingError(f"{what} {text!r} cannot be loaded: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(here)
+
+
+def module_that_failed(error: BaseException) -> str | None:
+    """The module of one's own that an exception comes from or went through, if one was named."""
+    passed = {frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)}
+    return min(_modules & passed, default=None)

@@ -151,6 +151,18 @@ def test_what_nobody_foresaw_is_told_without_a_traceback(tmp_path: Path) -> None
         assert told[-2:] == plain
 
 
+def test_what_fails_in_a_part_of_ones_own_is_not_to_be_reported(
+    tiny_checkpoint: Path, store: Path, text: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = "def fails(step, neighbours): raise ValueError('mine')\ndef Mine(store, config, engine): return fails\n"
+    (tmp_path / "part_that_fails.py").write_text(code, encoding="utf-8")
+    done = knnmt("translate", "-m", tiny_checkpoint, "-d", store, "--combiner", "part_that_fails:Mine", text)
+    assert (done.returncode, done.stdout) == (1, "")
+    told = "knnmt: that was in part_that_fails. `knnmt --traceback COMMAND...` shows where."
+    assert done.stderr.splitlines()[-2:] == ["knnmt: error: ValueError: mine", told]
+
+
 def test_of_an_error_that_was_foreseen_a_traceback_can_be_had_too() -> None:
     done = knnmt("--traceback", "inspect", "nowhere")
     assert done.stderr.startswith("Traceback")

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -134,6 +135,37 @@ def test_bounds_are_those_of_whole_settings(name: str) -> None:
 def test_a_choice_is_one_of_few() -> None:
     with pytest.raises(SettingError, match="cache_scope must be 'sentence' or 'batch', got 'world'"):
         RetrievalSettings(cache_scope="world")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"k": "8"}, "k must be a whole number, got '8'"),
+        ({"segments": 2.5}, "segments must be a whole number, got 2.5"),
+        ({"temperature": "hot"}, "temperature must be a number, got 'hot'"),
+        ({"fading": "no"}, "fading must be True or False or a whole number, got 'no'"),
+        ({"cache": [6]}, r"cache must be a number or a text, got \[6\]"),
+        ({"search": 1}, "search must be a text, got 1"),
+        (
+            {"combiner": print},
+            r"combiner must be a text, got .*print.*; a combiner that is made already goes into a `Ret",
+        ),
+        (
+            {"gate": print},
+            "gate must be a number or a text, got .*; a gate that is made already goes into a `Retrieval`",
+        ),
+    ],
+)
+def test_a_value_of_another_kind_is_refused(given: Any, problem: str) -> None:
+    with pytest.raises(SettingError, match=problem):
+        RetrievalSettings(**given)
+    sound: Any = {"k": np.int64(3), "temperature": np.float32(2), "fading": False, "fast": 64, "cache": "20%"}
+    assert RetrievalSettings(**sound).given() == sound
+
+
+def test_settings_as_a_whole_are_no_dict() -> None:
+    with pytest.raises(SettingError, match="settings must be RetrievalSettings, got "):
+        settings_of({"k": 3})  # type: ignore[arg-type]
 
 
 def test_none_says_none_of_a_cache_and_a_gate_and_nothing_of_others() -> None:

@@ -58,6 +58,21 @@ def nothing(store, config, engine):
 
 def wrong(store, config, engine):
     return lambda: None
+
+def short_gate(store, config, engine):
+    return lambda step: (torch.ones(1, dtype=torch.bool), None)
+
+def counting_gate(store, config, engine):
+    return lambda step: (torch.ones(len(step)), None)
+
+def bare_gate(store, config, engine):
+    return lambda step: True
+
+def narrow_combiner(store, config, engine):
+    return lambda step, neighbours: (neighbours.distances_sq[:, :1], neighbours.distances_sq[:, 0])
+
+def one_combiner(store, config, engine):
+    return lambda step, neighbours: (neighbours.distances_sq, torch.zeros(1))
 """
 
 
@@ -129,6 +144,31 @@ def test_what_is_none_is_refused(
     settings = RetrievalSettings(**{setting: f"{MODULE}:{name}"})  # type: ignore[arg-type]
     with pytest.raises(SettingError, match=problem):
         translator.memories.retrieval(store, settings)
+
+
+@pytest.mark.parametrize(
+    ("setting", "name", "problem"),
+    [
+        ("gate", "short_gate", r"a gate gives \(rows,\) bool.* of 2 rows; short_gate.* gave \(1,\) torch.bool, None"),
+        ("gate", "counting_gate", r"gave \(2,\) torch.float32, None"),
+        ("gate", "bare_gate", "gave True"),
+        ("combiner", "narrow_combiner", r"here \(2, 4\) and \(2,\); narrow_combiner.* gave \(2, 1\) torch.float32, \("),
+        ("combiner", "one_combiner", r"gave \(2, 4\) torch.float32, \(1,\) torch.float32"),
+    ],
+)
+@pytest.mark.parametrize("segments", [None, 3])
+def test_what_they_say_has_the_shapes_of_the_rows(
+    translator: Translator, store: Datastore, setting: str, name: str, problem: str, segments: int | None
+) -> None:
+    given: Any = {setting: f"{MODULE}:{name}", "k": 4, "segments": segments}
+    texts = [pair.source for pair in some_pairs(2)]
+    with pytest.raises(SettingError, match=problem):
+        translator.translate(texts, datastore=store, max_tokens=9, **given)
+
+
+def test_a_retrieval_is_no_path(translator: Translator, store: Datastore) -> None:
+    with pytest.raises(SettingError, match="retrieval must be a Retrieval, got '"):
+        translator.translate("Satz 3", retrieval=str(store.path))  # type: ignore[call-overload]
 
 
 def test_numbers_stay_thresholds() -> None:

@@ -30,6 +30,11 @@ def translator(tiny_checkpoint: Path, store: Datastore) -> Translator:
     return Translator(tiny_checkpoint, device="cpu", datastore=store)
 
 
+def test_they_print_as_one_line(translator: Translator) -> None:
+    found = translator.translate("Satz 12", steps=True, k=4)
+    assert f"steps=<Steps of {len(found.tokens)} tokens, k 4>" in repr(found)
+
+
 def ranked(translations: list[Translation]) -> Iterator[tuple[Translation, Steps]]:
     for best in translations:
         for each in (best, *best.alternatives):

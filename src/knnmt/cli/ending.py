@@ -11,6 +11,7 @@ from contextlib import suppress
 from knnmt.cli.streams import OutputLost, flush_output
 from knnmt.corpus.visible import visible
 from knnmt.errors import KnnmtError
+from knnmt.extensions import module_that_failed
 
 TRACEBACK = "KNNMT_TRACEBACK"  # in the environment, so that processes that a command starts hear of it
 _UNFORESEEN = (
@@ -47,7 +48,9 @@ def _status_of(action: Callable[[], object]) -> int:
     except MemoryError as error:
         return _tell(error, "the memory of this machine, or what a process may have of it, is used up")
     except Exception as error:
-        return _tell(error, f"{type(error).__name__}: {visible(str(error))}", _UNFORESEEN)
+        own = module_that_failed(error)
+        whose = _UNFORESEEN if own is None else f"knnmt: that was in {own}. `knnmt --traceback COMMAND...` shows where."
+        return _tell(error, f"{type(error).__name__}: {visible(str(error))}", whose)
     return 0
 
 

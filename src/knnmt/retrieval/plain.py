@@ -22,7 +22,16 @@ from knnmt.retrieval.neighbours import Neighbours
 from knnmt.retrieval.open_store import UNIT_SAME_DISTANCE, Snapshot
 from knnmt.retrieval.sentence_stores import SentenceStores
 from knnmt.retrieval.statistics import Statistics
-from knnmt.retrieval.step import Combiner, Gate, SentenceSoFar, Step, with_step_combiner, with_step_gate
+from knnmt.retrieval.step import (
+    Combiner,
+    Gate,
+    SentenceSoFar,
+    Step,
+    ask_combiner,
+    ask_gate,
+    with_step_combiner,
+    with_step_gate,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +186,10 @@ class PlainSteps:
 
         wanted, gates_lambda = None, None
         if group.gate is not None:
-            wanted, gates_lambda = group.gate(step(group.distances.so_far(len(states))))
+            wanted, gates_lambda = ask_gate(group.gate, step(group.distances.so_far(len(states))))
         neighbours, hits = self._neighbours(group, queries, wanted)
         nearest_sq = neighbours.distances_sq[:, 0]
-        weights, log_lambda = group.combiner(step(group.distances.add(nearest_sq)), neighbours)
+        weights, log_lambda = ask_combiner(group.combiner, step(group.distances.add(nearest_sq)), neighbours)
         if gates_lambda is not None:
             log_lambda = gates_lambda.masked_fill(nearest_sq.isinf(), float("-inf"))
         return neighbours, weights, log_lambda, hits

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cache
-from typing import Annotated, Any, Literal, TypedDict, Unpack, get_type_hints
+from numbers import Integral, Real
+from typing import Annotated, Any, Literal, TypedDict, Unpack, get_args, get_origin, get_type_hints
 
 from knnmt.config import DEFAULT_SEGMENTS, MAX_NEIGHBOURS, MAX_SEGMENTS, RetrievalConfig, check
 
@@ -117,6 +118,8 @@ class RetrievalSettings:
     forms: False gives the model every text as it is, also where the memory holds it with another final mark or other
         capitals
     profile: the name of settings saved with the store, or whole settings; "estimated" passes over what was tuned
+    search: "whole", or "segments": each sentence among the entries of the segments that cover its source best
+    segments: the same with so many segments
     fast: Fast kNN-MT; a number is short for `fast_candidates`. What is not given is as in the store's profile "fast",
         else what usually serves Fast kNN-MT; λ is fixed unless tuned
     fast_candidates: Fast kNN-MT with the c nearest occurrences of each source token
@@ -235,6 +238,12 @@ class RetrievalSettings:
     def __post_init__(self) -> None:
         for name, value in self.given().items():
             if value is not None:
+                kinds = _kinds()[name]
+                words = " or ".join(dict.fromkeys(_WORDS[kind] for kind in kinds))
+                made = (
+                    f"; a {name} that is made already goes into a `Retrieval`" if name in ("gate", "combiner") else ""
+                )
+                check(isinstance(value, kinds), f"{name} must be {words}, got {value!r}{made}")
                 described()[name].check(name, value)
 
     def given(self) -> dict[str, Any]:
@@ -276,6 +285,24 @@ def described() -> Mapping[str, Description]:
     return {name: hint.__metadata__[0] for name, hint in hints.items()}
 
 
+_WORDS: dict[type, str] = {
+    bool: "True or False",
+    Integral: "a whole number",
+    Real: "a number",
+    str: "a text",
+    RetrievalConfig: "a RetrievalConfig",
+}
+
+
+@cache
+def _kinds() -> Mapping[str, tuple[type, ...]]:
+    """What the value of every setting may be, as `isinstance` sees it: numbers of NumPy are numbers."""
+    seen = {bool: (bool, Integral), int: (Integral,), float: (Real,), str: (str,), RetrievalConfig: (RetrievalConfig,)}
+    hints = get_type_hints(RetrievalSettings)
+    kinds = {name: [str if get_origin(each) is Literal else each for each in get_args(hints[name])] for name in hints}
+    return {name: tuple(kind for each in given for kind in seen.get(each, ())) for name, given in kinds.items()}
+
+
 @cache
 def spelled() -> Mapping[str, str]:
     """The name in Python of every setting, by how the command line spells it, without dashes."""
@@ -293,6 +320,7 @@ def settings_of(given: RetrievalSettings | None, **keywords: Unpack[RetrievalKey
 
     A misspelt keyword is refused: it would be passed over in silence.
     """
+    check(given is None or isinstance(given, RetrievalSettings), f"settings must be RetrievalSettings, got {given!r}")
     known = described()
     for name in keywords:
         check(name in known, f"no setting is called {name!r}; those of retrieval are {', '.join(known)}")

@@ -123,6 +123,42 @@ class Signed(Protocol):
         """
 
 
+# What they say is checked: other shapes would be used in silence, or fail far from whoever made them ------------------
+
+
+def ask_gate(gate: Gate, step: Step) -> tuple[Tensor, Tensor | None]:
+    """What a gate says of a step, in the shapes of its rows."""
+    found: Any = gate(step)
+    rows = len(step)
+    sound = isinstance(found, tuple) and len(found) == 2 and _shaped(found[0], rows) and found[0].dtype == torch.bool
+    sound = sound and (found[1] is None or _shaped(found[1], rows))
+    check(sound, f"a gate gives (rows,) bool, and (rows,) log λ or None, here of {rows} rows; {_named(gate, found)}")
+    return found[0], found[1]
+
+
+def ask_combiner(combiner: Combiner, step: Step, neighbours: Neighbours) -> tuple[Tensor, Tensor]:
+    """What a combiner says of neighbours, in their shapes."""
+    found: Any = combiner(step, neighbours)
+    rows, k = neighbours.ids.shape
+    sound = isinstance(found, tuple) and len(found) == 2 and _shaped(found[0], rows, k) and _shaped(found[1], rows)
+    check(
+        sound,
+        f"a combiner gives log-weights (rows, k) and log λ (rows,), here ({rows}, {k}) and ({rows},); "
+        f"{_named(combiner, found)}",
+    )
+    return found[0], found[1]
+
+
+def _shaped(found: object, *shape: int) -> bool:
+    return isinstance(found, Tensor) and found.shape == shape
+
+
+def _named(part: object, found: object) -> str:
+    parts = found if isinstance(found, tuple) else (found,)
+    kinds = [f"{tuple(each.shape)} {each.dtype}" if isinstance(each, Tensor) else repr(each) for each in parts]
+    return f"{getattr(part, '__qualname__', type(part).__qualname__)} gave {', '.join(kinds)}"
+
+
 # As gates and combiners were called before there was `Step` -----------------------------------------------------------
 
 

@@ -37,6 +37,10 @@ class Steps:
     cached: Tensor
     forced: Tensor
 
+    def __repr__(self) -> str:
+        count, k = self.ids.shape
+        return f"<Steps of {count} tokens, k {k}>"
+
 
 def steps_of(hypothesis: Hypothesis, recorded: Sequence[Retrieved | None], k: int) -> Steps:
     """The steps of a hypothesis, from those of its search, where a batch may have more neighbours than its k."""

@@ -318,6 +318,7 @@ class Translator:
         """The memory of a call and how it retrieves, the translator's own where the call says nothing."""
         keywords: dict[str, Any] = {**given}
         ready = keywords.pop("retrieval", None)
+        check(ready is None or isinstance(ready, Retrieval), f"retrieval must be a Retrieval, got {ready!r}")
         told = ", ".join(keywords)
         check(ready is None or not told, f"a retrieval is a store with all settings: leave {told} out")
         datastore = keywords.pop("datastore", self._datastore)
