@@ -121,6 +121,14 @@ def test_signatures_name_them_and_they_are_made_once(translator: Translator, sto
     assert not unsigned.signed
 
 
+def test_no_index_has_a_part_in_retrieval_by_segment(translator: Translator, store: Datastore) -> None:
+    whole, some = (translator.retrieval(datastore=store, segments=segments) for segments in (None, 3))
+    assert whole is not None
+    assert some is not None
+    assert "|index:exact|" in whole.signature()
+    assert some.signature() == whole.signature().replace("|index:exact", "").replace("|cache:", "|segments:3|cache:")
+
+
 def test_the_text_of_a_system_names_them(store: Datastore) -> None:
     system = parse_system(f"own={store.path},combiner={MODULE}:Usual,gate={MODULE}:Never,k=3")
     assert system.settings == RetrievalSettings(combiner=f"{MODULE}:Usual", gate=f"{MODULE}:Never", k=3)

@@ -37,7 +37,10 @@ class Retrieval:
 
     def signature(self) -> str:
         """What a published score must say of it; of a gate or a combiner that is not `Signed`, that it is unsigned."""
-        parts = [self.store.signature(), self.config.signature()]
+        store = self.store.signature()
+        if self.config.segments is not None:  # their entries are searched exactly, whatever index the store has
+            store = store.rpartition("|index:")[0]
+        parts = [store, self.config.signature()]
         for name, part in (("gated", self.gate), ("combiner", self.combiner)):
             if part is not None:
                 parts.append(f"{name}:{part.signature() if isinstance(part, Signed) else UNSIGNED}")
