@@ -303,6 +303,8 @@ def test_fast_knn_mt_is_refused_also_as_a_profile_that_was_made_since(
     refusal = pytest.raises(SettingError, match=r"Fast kNN-MT looks at the source .*profile='estimated'")
     with refusal:
         KNNLogitsProcessor(model, store, fast=True)
+    with pytest.raises(SettingError, match=r"retrieval by segment looks at the source .*profile='estimated'"):
+        KNNLogitsProcessor(model, store, segments=2)
     fast = RetrievalConfig(4, 0.5, 0.1, fast=FastConfig(8))
     with KNNLogitsProcessor(model, store) as knn:
         write_profiles(store.path, {"fast": Profile(fast, "likelihood", 9, None)}, "fast")

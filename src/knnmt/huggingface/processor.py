@@ -100,9 +100,9 @@ class KNNLogitsProcessor:
     def _retrieval(self) -> Retrieval:
         retrieval = self._memories.retrieval(self._datastore, self._settings)
         check(
-            retrieval.config.fast is None,
-            "Fast kNN-MT looks at the source before the first step, which no logits processor sees; use a Translator, "
-            "or other settings (profile='estimated')",
+            retrieval.config.fast is None and retrieval.config.segments is None,
+            f"{'Fast kNN-MT' if retrieval.config.fast else 'retrieval by segment'} looks at the source before the "
+            "first step, which no logits processor sees; use a Translator, or other settings (profile='estimated')",
         )
         return retrieval
 
