@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,21 @@ def test_a_page_that_cannot_be_written_leaves_the_old_one(
     assert isinstance(done.exception, StorageError)
     assert page.read_text(encoding="utf-8") == "old"
     assert list(tmp_path.iterdir()) == [page]
+
+
+def test_a_page_takes_the_place_of_a_file_and_of_nothing_else(command: list[str], tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    done = run(command, "Satz 3 ja.", "--html", pipe)
+    assert isinstance(done.exception, SettingError)
+    assert "found a device or a pipe" in str(done.exception)
+    assert pipe.is_fifo()
+    page, link = tmp_path / "page.html", tmp_path / "link.html"
+    page.write_text("old", encoding="utf-8")
+    link.symlink_to(page)
+    assert run(command, "Satz 3 ja.", "--html", link).exit_code == 0
+    assert link.is_symlink()
+    assert "<article" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
