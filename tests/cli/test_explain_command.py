@@ -133,6 +133,7 @@ def test_a_page_takes_the_place_of_a_file_and_of_nothing_else(command: list[str]
         (["x", "--html", "p.html", "--full"], SettingError, "--full is for the terminal"),
         (["x", "--neighbours", "2"], SettingError, "--neighbours is for a page"),
         (["x", "--html", "nowhere/p.html"], SettingError, "a directory that exists"),
+        (["x", "--lambda", "1.5"], SettingError, "--lambda must be at least 0 and below 1, got 1.5"),
         ([" ", ""], InputError, "expected a text to explain, found none"),
         (["x", "-d", "nowhere"], NotADatastoreError, "nowhere"),
     ],
