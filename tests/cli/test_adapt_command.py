@@ -46,6 +46,7 @@ def test_one_command_from_memories_to_translations(
         "",
     ]
     assert lines[-2] == f"next       `knnmt translate -m {tiny_checkpoint} -d {store} --text TEXT` translates with it"
+    assert lines[-1] == f"           `knnmt replace {store} -m {tiny_checkpoint} MEMORY` puts corrections in"
     assert len(list(Datastore.open(store).pairs())) == 420
     heard: list[str] = []
     pairs = knnmt.read_memories(memories, filters=FilterConfig(duplicates=False))

@@ -167,6 +167,20 @@ def test_what_fails_in_a_part_of_ones_own_is_not_to_be_reported(
     assert done.stderr.splitlines()[-2:] == ["knnmt: error: ValueError: mine", told]
 
 
+def test_an_interruption_while_the_code_is_read_has_no_traceback() -> None:
+    script = """
+import runpy, sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "knnmt.cli":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())
+runpy.run_module("knnmt", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_of_an_error_that_was_foreseen_a_traceback_can_be_had_too() -> None:
     done = knnmt("--traceback", "inspect", "nowhere")
     assert done.stderr.startswith("Traceback")

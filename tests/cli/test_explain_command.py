@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,21 @@ def test_a_page_that_cannot_be_written_leaves_the_old_one(
     assert list(tmp_path.iterdir()) == [page]
 
 
+def test_a_page_takes_the_place_of_a_file_and_of_nothing_else(command: list[str], tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    done = run(command, "Satz 3 ja.", "--html", pipe)
+    assert isinstance(done.exception, SettingError)
+    assert "found a device or a pipe" in str(done.exception)
+    assert pipe.is_fifo()
+    page, link = tmp_path / "page.html", tmp_path / "link.html"
+    page.write_text("old", encoding="utf-8")
+    link.symlink_to(page)
+    assert run(command, "Satz 3 ja.", "--html", link).exit_code == 0
+    assert link.is_symlink()
+    assert "<article" in page.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("more", "error", "message"),
     [
@@ -117,6 +133,7 @@ def test_a_page_that_cannot_be_written_leaves_the_old_one(
         (["x", "--html", "p.html", "--full"], SettingError, "--full is for the terminal"),
         (["x", "--neighbours", "2"], SettingError, "--neighbours is for a page"),
         (["x", "--html", "nowhere/p.html"], SettingError, "a directory that exists"),
+        (["x", "--lambda", "1.5"], SettingError, "--lambda must be at least 0 and below 1, got 1.5"),
         ([" ", ""], InputError, "expected a text to explain, found none"),
         (["x", "-d", "nowhere"], NotADatastoreError, "nowhere"),
     ],

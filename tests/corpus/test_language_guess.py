@@ -116,6 +116,12 @@ def test_a_few_sentences_and_mixed_text_give_no_guess() -> None:
     assert guess(quoted).other_than("de") is None
 
 
+def test_strings_without_small_words_do_not_hide_the_others() -> None:
+    strings = ["Supplier number already exists twice"] * 10
+    assert guess([*strings, *SENTENCES["en"][:1] * 9]).other_than("de") == "English"
+    assert guess([*strings * 2, *SENTENCES["en"][:1] * 9]).other_than("de") is None
+
+
 def test_only_the_first_segments_are_looked_at() -> None:
     sentences = [pair.source for pair in german_memory(300)] * 2
     found = guess([*sentences[:SAMPLE], *SENTENCES["en"] * 4000])

@@ -76,7 +76,7 @@ def a_cut_segment(store: Path) -> None:
 
 DAMAGE: list[tuple[Callable[[Path], None], type[DatastoreError], str]] = [
     (no_store, NotADatastoreError, "no datastore there. Make one with: knnmt build"),
-    (a_file, NotADatastoreError, "which is a directory; found a file"),
+    (a_file, NotADatastoreError, "found a file. Of a memory, make one with: knnmt build"),
     (an_empty_directory, NotADatastoreError, r"found a directory without manifest\.json"),
     (an_unfinished_build, NotADatastoreError, "An unfinished build of it is there: run the same"),
     (another_json, NotADatastoreError, "found another kind of file"),

@@ -56,6 +56,12 @@ def test_every_word_is_a_button_that_controls_a_panel_of_its_own() -> None:
         assert text_of(segment.xpath("./div[@class='words']")[0]) == "Skid cleared.end"
 
 
+def test_no_line_begins_with_a_closing_mark_or_the_end_alone() -> None:
+    words = parsed(explanation_page([made_explanation()])).xpath("//div[@class='words']")[0]
+    assert [text_of(each) for each in words] == ["Skid", "cleared.end"]
+    assert words[1].get("class") == "unbroken"
+
+
 def test_a_panel_shows_tokens_their_probabilities_and_neighbours_in_context() -> None:
     document = parsed(explanation_page([made_explanation()]))
     skid, cleared, *_ = document.xpath("//details[@class='panel']")

@@ -92,6 +92,8 @@ def explain(
         raise SettingError("--neighbours is for a page (--html); on the terminal, --full shows every neighbour")
     if html and (html.is_dir() or not html.parent.is_dir()):
         raise SettingError(f"--html {html}: expected the name of a file in a directory that exists")
+    if html and html.exists() and not html.is_file():
+        raise SettingError(f"--html {html}: expected the name of a file, found a device or a pipe. Name a file")
     keyboard = not texts and not files and sys.stdin.isatty()
     if keyboard:
         print("Reading lines from the keyboard; Ctrl-D ends.", file=sys.stderr)
@@ -153,6 +155,7 @@ def _write_page(explanations: Iterator[Explanation], html: Path, signature: str,
     found = list(track(explanations, "explaining", None, "lines"))
     if found:
         content = explanation_page(found, note=signature, neighbours=NEIGHBOURS if neighbours is None else neighbours)
-        publish_file(html, lambda file: file.write(content.encode("utf-8")))
+        # The page takes the place of what is there: of the file that a link leads to, never of the link (/dev/stdout).
+        publish_file(html.resolve(), lambda file: file.write(content.encode("utf-8")))
         typer.echo(f"wrote {html}: {len(found):,} segment{'s' * (len(found) != 1)}; open it in a browser")
     return len(found)

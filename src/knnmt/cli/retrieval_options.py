@@ -24,6 +24,9 @@ def takes_retrieval_settings(command: Callable[..., None]) -> Callable[..., None
     def with_settings(**given: Any) -> None:
         asked = {each.name: given.pop(each.name) for each in options}
         asked = {name: value for name, value in asked.items() if value is not None}
+        for option, name in spelled().items():
+            if name in asked:
+                described()[name].check(f"--{option}", asked[name])  # under the name that was typed
         command(settings=RetrievalSettings(**asked), **given)
 
     with_settings.__doc__ = command.__doc__

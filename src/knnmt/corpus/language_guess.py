@@ -98,7 +98,8 @@ _MIN_WORDS, _MIN_LETTERS = 5, 10  # of a segment that is looked at, in Latin scr
 _MAX_CHARACTERS = 2000
 _MIN_HITS = 2
 _MIN_SEGMENTS = 8
-_MIN_SHARE = 0.6
+_MIN_SHARE = 0.6  # of the segments that look like any language
+_MIN_PART = 0.4  # of all that were looked at: short ones often have no small words
 SAMPLE = 500
 
 
@@ -142,7 +143,8 @@ class LanguageGuess:
         if expected is None or self._looked_at < _MIN_SEGMENTS:
             return None
         found, votes = next(iter(self._votes.most_common(1)), ("", 0))
-        return found if votes >= _MIN_SHARE * self._looked_at and found != expected else None
+        most = votes >= _MIN_SHARE * self._votes.total() and votes >= _MIN_PART * self._looked_at
+        return found if most and found != expected else None
 
 
 def _language_of(words: list[str]) -> str | None:

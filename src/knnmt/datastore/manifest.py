@@ -226,5 +226,8 @@ def _what_is_there(store: Path) -> str:
             hint = " It is being made, or was when that was stopped: run the same `knnmt reduce` or `prune` again."
         return f"no datastore there.{hint or ' Make one with: knnmt build MEMORY... -o STORE'}"
     if not store.is_dir():
-        return "expected a datastore, which is a directory; found a file."
+        return (
+            "expected a datastore, which is a directory; found a file. Of a memory, make one with: "
+            "knnmt build MEMORY... -o STORE"
+        )
     return f"expected a datastore, found a directory without {MANIFEST}."

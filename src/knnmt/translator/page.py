@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
 
@@ -112,9 +112,7 @@ def _segment(explanation: Explanation, key: str, pairs: _Pairs) -> str:
     source = _in(explanation.source_language)
     target = _in(explanation.target_language)
     numbers = {id(word): f"{key}w{number}" for number, word in enumerate(explanation.words, 1)}
-    words = "".join(
-        _text(piece) if isinstance(piece, str) else _word(piece, numbers[id(piece)]) for piece in explanation.pieces()
-    )
+    words = "".join(_words(explanation, numbers))
     panels = "\n".join(_panel(word, numbers[id(word)], key, source, target, pairs) for word in explanation.words)
     return f"""<article class="segment" id="{key}" aria-labelledby="{key}source">
 <h2 class="source" id="{key}source"{source}>{_text(explanation.translation.source)}</h2>
@@ -125,6 +123,22 @@ def _segment(explanation: Explanation, key: str, pairs: _Pairs) -> str:
 <dt>Model alone</dt><dd{target}>{_alone(explanation)}</dd>
 {_match(explanation.translation.match, explanation, source, target)}</dl>
 </article>"""
+
+
+def _words(explanation: Explanation, numbers: dict[int, str]) -> Iterator[str]:
+    """The translation, so that no line of it begins with a mark that closes a word, nor with the end alone."""
+    pieces = list(explanation.pieces())
+    first = 0
+    for last, piece in enumerate(pieces):
+        after = pieces[last + 1] if last + 1 < len(pieces) else " "
+        if isinstance(piece, Word) and isinstance(after, Word) and not any(map(str.isalnum, after.text)):
+            continue
+        made = "".join(
+            _text(each) if isinstance(each, str) else _word(each, numbers[id(each)])
+            for each in pieces[first : last + 1]
+        )
+        yield f'<span class="unbroken">{made}</span>' if last > first else made
+        first = last + 1
 
 
 def _word(word: Word, key: str) -> str:
