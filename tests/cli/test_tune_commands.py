@@ -293,7 +293,10 @@ def test_a_combiner_of_ones_own_is_tuned_by_bleu(
         "MADE = []\n"
         "def made(store, config, engine):\n"
         "    MADE.append(config)\n"
-        "    return DistanceCombiner(config, store.same_distance)\n",
+        "    return DistanceCombiner(config, store.same_distance)\n"
+        "class Never:\n"
+        "    def __init__(self, store, config, engine): pass\n"
+        "    def __call__(self, step): return step.states[:, 0] > 1e9, None\n",
         encoding="utf-8",
     )
     own = ["--combiner", "own_tuned_combiner:made"]
@@ -305,6 +308,9 @@ def test_a_combiner_of_ones_own_is_tuned_by_bleu(
     assert (chosen.loss, chosen.method) == (None, "bleu")
     assert chosen.config in sys.modules["own_tuned_combiner"].MADE
     assert default_profile(store) is None
+    gated = succeeds("tune", store, "--dev", dev, *by_bleu, "--gate", "own_tuned_combiner:Never", *model)
+    assert "100% saved" in gated
+    assert gated.endswith("; to be used with --profile bleu --gate own_tuned_combiner:Never\n")
     assert "--combiner is for --method bleu" in refused("tune", store, "--dev", dev, *own, *model)
     assert "give another --profile than knn" in refused(
         "tune", store, "--dev", dev, *by_bleu, *own, "--profile", "knn", *model

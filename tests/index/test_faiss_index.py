@@ -150,7 +150,9 @@ def made_kind(factory: str, candidates: int = 200) -> Kind:
     return Kind("own", "", lambda _entries, _dim: factory, SearchSettings(16, candidates), lambda dim: dim)
 
 
-@pytest.mark.parametrize("factory", RECIPES)
+@pytest.mark.parametrize(
+    "factory", [*RECIPES[:3], *(pytest.param(each, marks=pytest.mark.soak) for each in RECIPES[3:])]
+)
 def test_recipes_with_transforms_are_built_saved_and_searched(
     factory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

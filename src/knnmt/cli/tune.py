@@ -90,6 +90,12 @@ def tune(
             metavar="NAME", help="With --method bleu: a combiner of one's own, package.module:Name.", show_default=False
         ),
     ] = None,
+    gate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="With --method bleu: a gate of one's own, package.module:Name.", show_default=False
+        ),
+    ] = None,
     segments: Annotated[
         int | None,
         typer.Option(
@@ -138,7 +144,19 @@ def tune(
     refuse_idle(fast_candidates is not None and not fast, "--fast-candidates is for --fast")
     of_fast = FastConfig(fast_candidates or FastConfig().candidates) if fast else None
     config = TuningConfig(
-        method, profile, temperature, confirm, sample, cache_loss, bleu_loss, dims, search, of_fast, segments, combiner
+        method=method,
+        profile=profile,
+        temperature=temperature,
+        confirm=confirm,
+        sample=sample,
+        cache_loss=cache_loss,
+        bleu_loss=bleu_loss,
+        dims=dims,
+        search=search,
+        fast=of_fast,
+        segments=segments,
+        combiner=combiner,
+        gate=gate,
     )
     opened = Datastore.open(store)
     if plot is not None:

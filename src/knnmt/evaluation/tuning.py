@@ -201,7 +201,7 @@ class StoreTuning:
             stays = compared is not None and not compared.improves
         fixed = tuned.fixed.fixed if config.method == "likelihood" else None
         # What a cache loses is computed with the weights that knnmt gives.
-        caches, cached = ([], None) if config.fast or config.segments or config.combiner else self._cache(main)
+        caches, cached = ([], None) if config.fast or config.segments or config.own_parts else self._cache(main)
         opened, development, most_lost = self._memory.opened, self._development, config.cache_loss
         dims = advise_on_keys(opened, development, main.k, most_lost, self._tell) if config.dims else []
         searches: list[SearchTradeOff] = []
@@ -272,7 +272,7 @@ class StoreTuning:
         with self._bars("BLEU", "settings") as progress, warnings.catch_warnings():
             warnings.simplefilter("ignore", KnnmtWarning)  # of single lines, that the score counts anyway
             progress(0, len(configs))
-            for each in score(self._translator, self._store, some, configs, self._config.combiner):
+            for each in score(self._translator, self._store, some, configs, self._config.own_parts):
                 name = each.config.signature() if each.config else "the model alone"
                 self._tell(f"BLEU        {each.bleu:6.2f}  {each.saved:4.0%} saved  {name}")
                 scored.append(each)
@@ -315,14 +315,14 @@ class StoreTuning:
     def report(self, found: TuningResult) -> dict[str, float]:
         """Losses of pairs that had no part in the choice; BLEU, too, where it is asked for.
 
-        There are no losses with a combiner of one's own: they are computed with the weights that knnmt gives.
+        There are no losses with parts of one's own: they are computed with the weights that knnmt gives.
         """
         if self.reported is None:
             return {}
         rows: dict[str, RetrievalConfig | None] = {"alone": None, "before": self._before, **found.profiles}
         rows = {name: config for name, config in rows.items() if config or name == "alone"}
         losses: dict[str, float] = {}
-        if self._config.combiner is None:
+        if not self._config.own_parts:
             self._tell(f"{'reported':<12}{'loss':>8} {'perplexity':>11}  settings")
             losses = {name: self.reported.loss(config) for name, config in rows.items()}
         for name in losses:
@@ -347,7 +347,7 @@ class StoreTuning:
             scored = min(self._config.scored_pairs, len(self._text.tuning))
             method, pairs = ("bleu", scored) if by_bleu else ("likelihood", self._development.pairs)
             # A cache does nothing to forced text, and other weights have other losses, so of these there are none.
-            loss = None if config.cache or self._config.combiner else self._positions.loss(config)
+            loss = None if config.cache or self._config.own_parts else self._positions.loss(config)
             profiles[name] = Profile(config, method, pairs, loss)
         if found.default:
             fate = f"{names[0]} is its default"
@@ -356,8 +356,9 @@ class StoreTuning:
             if default == names[0]:
                 del profiles[default]  # with the cache that it may have
             fate = f"{default} stays its default"
-        elif self._config.combiner is not None:
-            fate = f"to be used with --profile {names[0]} --combiner {self._config.combiner}"
+        elif self._config.own_parts:
+            own = "".join(f" --{part} {name}" for part, name in self._config.own_parts.items())
+            fate = f"to be used with --profile {names[0]}{own}"
         else:
             fate = f"{names[0]} is not its default: `--profile {names[0]}` would make it that"
         write_profiles(self._store, profiles, found.default)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from knnmt.evaluation.scoring import score as corpus_scores
 from knnmt.fitting.cache_tuning import CacheTradeOff, DecodedStates
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.translator.memories import Store
 from knnmt.translator.translator import DatastoreSettings, Translator
 
@@ -79,11 +81,11 @@ def score(
     datastore: Store,
     pairs: Sequence[SegmentPair],
     configs: Iterable[RetrievalConfig | None],
-    combiner: str | None = None,
+    own: Mapping[str, Any] | None = None,
 ) -> Iterator[Scored]:
     """BLEU of the pairs' targets with each of several settings, as each is translated; None is the model alone.
 
-    combiner: the name of one's own
+    own: names of a combiner and a gate of one's own
     """
     references = [pair.target for pair in pairs]
     language = translator.memories.open(datastore).opened.store.manifest.target_language
@@ -92,7 +94,7 @@ def score(
         before = translator.statistics.rows, translator.statistics.searches
         memory: DatastoreSettings = {"datastore": None}
         if config is not None:
-            memory = {"datastore": datastore, "profile": config, "combiner": combiner}
+            memory = {"datastore": datastore, "settings": RetrievalSettings(profile=config, **(own or {}))}
         texts = [each.text for each in translator.translate([pair.source for pair in pairs], **memory)]
         rows, searches = translator.statistics.rows - before[0], translator.statistics.searches - before[1]
         bleu = corpus_scores(texts, references, language).bleu.value

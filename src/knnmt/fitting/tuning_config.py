@@ -29,8 +29,8 @@ class TuningConfig:
     dims, search: say, too, how short keys may be, and how faithful the search must be
     fast: tune Fast kNN-MT with as many candidates, instead
     segments: tune retrieval by so many segments, instead
-    combiner: with the method "bleu", the name of one's own that texts are translated with, "package.module:Name". A
-        profile cannot name it, so what is saved does not become the default
+    combiner, gate: with the method "bleu", names of one's own that texts are translated with, "package.module:Name". A
+        profile cannot name them, so what is saved does not become the default
     """
 
     method: str = "likelihood"
@@ -45,20 +45,22 @@ class TuningConfig:
     fast: FastConfig | None = None
     segments: int | None = None
     combiner: str | None = None
+    gate: str | None = None
 
     def __post_init__(self) -> None:
         check(self.method in METHODS, f"--method must be {' or '.join(METHODS)}, got {self.method!r}")
         check(self.sample is None or self.sample >= 1, f"sample must be at least 1, got {self.sample}")
         by_bleu = self.method == "bleu"
         refuse_idle(self.temperature is not None and not by_bleu, "--temperature is for --method bleu")
-        refuse_idle(
-            self.combiner is not None and not by_bleu,
-            "--combiner is for --method bleu; likelihood is computed with the weights that knnmt gives",
-        )
-        check(
-            self.combiner is None or self.profile != TUNED,
-            f"a profile does not name a combiner: give another --profile than {TUNED}, which commands use unasked",
-        )
+        for part in self.own_parts:
+            refuse_idle(
+                not by_bleu,
+                f"--{part} is for --method bleu; likelihood is computed with the weights that knnmt gives",
+            )
+            check(
+                self.profile != TUNED,
+                f"a profile does not name a {part}: give another --profile than {TUNED}, which commands use unasked",
+            )
         refuse_idle(self.sample is not None and not self.scores, "--sample is for --confirm or --method bleu")
         refuse_idle(self.bleu_loss is not None and not self.confirm, "--bleu-loss is for --confirm")
         own = "--fast" if self.fast is not None else "--segments"
@@ -70,6 +72,12 @@ class TuningConfig:
         sound = self.segments is None or 1 <= self.segments <= MAX_SEGMENTS
         check(sound, f"segments must lie between 1 and {MAX_SEGMENTS:,}, got {self.segments}")
         _ = self.names  # which a name that cannot be had is refused by
+
+    @property
+    def own_parts(self) -> dict[str, str]:
+        """The names of a combiner and a gate of one's own, where they are given."""
+        given = {"combiner": self.combiner, "gate": self.gate}
+        return {part: name for part, name in given.items() if name is not None}
 
     @property
     def scores(self) -> bool:
@@ -94,7 +102,7 @@ class TuningConfig:
     @property
     def may_become_default(self) -> bool:
         """Whether the settings chosen become the store's default if they are better than what was there."""
-        return self.combiner is None and (self.profile is not None or self._usual_name == TUNED)
+        return not self.own_parts and (self.profile is not None or self._usual_name == TUNED)
 
     @property
     def _usual_name(self) -> str:
