@@ -11,6 +11,7 @@ MAX_NEIGHBOURS = 4096  # of a step: each is compared with every other
 MAX_SEGMENTS = 4096  # that a sentence is searched in
 DEFAULT_SEGMENTS = 64
 _MAX_COUNT = (1 << 31) - 1  # of anything that is counted
+_MIN_TEMPERATURE, _MAX_TEMPERATURE = 1e-20, 1e20  # beyond them, float32 has no weights, and the memory would be silent
 
 
 def check(condition: bool, message: str) -> None:
@@ -205,7 +206,10 @@ class RetrievalConfig:
         check(self.k <= MAX_NEIGHBOURS, f"k must be at most {MAX_NEIGHBOURS:,}, got {self.k}")
         weight = self.interpolation_weight
         check(0 <= weight < 1, f"interpolation_weight must be at least 0 and below 1, got {weight}")
-        check(0 < self.temperature < float("inf"), f"temperature must be above 0, got {self.temperature}")
+        check(self.temperature > 0, f"temperature must be above 0, got {self.temperature}")
+        sound = _MIN_TEMPERATURE <= self.temperature <= _MAX_TEMPERATURE
+        bounds = f"between {_MIN_TEMPERATURE:g} and {_MAX_TEMPERATURE:g}"
+        check(sound, f"temperature must lie {bounds}, got {self.temperature}")
         sound = self.gate is None or 0 <= self.gate < 1
         check(sound, f"gate is a threshold of λ, at least 0 and below 1, got {self.gate}")
         check(

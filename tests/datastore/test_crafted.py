@@ -72,6 +72,7 @@ def outcomes(store: Path, translator: Translator) -> list[str]:
     attempt(look)
     attempt(lambda: translator.translate(SENTENCES, datastore=store, **SHORT))
     attempt(lambda: translator.translate(SENTENCES, datastore=store, fast=2, **SHORT))
+    attempt(lambda: translator.translate(SENTENCES, datastore=store, segments=2, **SHORT))
     attempt(lambda: list(explain(translator, SENTENCES, datastore=store, **SHORT)))
     attempt(lambda: Datastore.open(store).compact())
     translator.memories.close(store)
@@ -113,7 +114,7 @@ def test_arrays_of_other_types_and_shapes_are_refused_on_opening(
         Datastore.open(store)
 
 
-def at(place: int, value: float) -> Callable[[Array], Array]:
+def at(place: int | slice, value: float) -> Callable[[Array], Array]:
     def change(array: Array) -> Array:
         array[place] = value
         return array
@@ -121,6 +122,19 @@ def at(place: int, value: float) -> Callable[[Array], Array]:
     return change
 
 
+def rising(*numbers: int) -> Callable[[Array], Array]:
+    """Numbers after the first whose differences are all above 0, because they are too large for their type."""
+
+    def change(array: Array) -> Array:
+        array[1 : 1 + len(numbers)] = numbers
+        return array
+
+    return change
+
+
+WRAPPED_32 = rising(2**31 - 1, 5 - 2**31, -5)
+WRAPPED_64 = rising(2**63 - 1 - 2**31, 2**30 - 2**63, -5)
+OFFSETS = ("text_offsets", "target_offsets", "source_offsets", "posting_offsets")
 WRONG_CONTENT = [
     *[(name, at(5, value)) for name in ("values", "target_tokens") for value in (-1, 231, 2**31 - 1, -(2**31))],
     *[(name, at(5, value)) for name in ("sentences", "positions", "alignment") for value in (-1, 99, 2**31 - 1)],
@@ -130,6 +144,11 @@ WRONG_CONTENT = [
     *[(name, at(3, value)) for name in ("keys", "source_states") for value in (np.nan, np.inf, -np.inf)],
     ("keys", lambda array: array * np.float16("nan")),
     ("texts", at(3, 0xFF)),
+    *[("posting_sentences", at(slice(None), value)) for value in (-1, 12, 2**31 - 1)],
+    *[("posting_offsets", at(2, value)) for value in (-5, 2**40, -(2**63))],
+    *[("posting_tokens", at(-1, value)) for value in (-1, 2**24 - 1, 2**31 - 1)],
+    *[(name, WRAPPED_64) for name in OFFSETS],
+    *[(name, WRAPPED_32) for name in ("sentences", "posting_tokens")],
     ("sentences", lambda array: array[::-1]),
     ("text_offsets", lambda array: array * 0),
 ]
@@ -141,6 +160,43 @@ def test_content_that_cannot_be_is_said_wherever_it_is_used(
 ) -> None:
     alter_arrays(store, **{name: change})
     assert outcomes(store, translator)
+
+
+WITHOUT_POSTINGS = dict.fromkeys(("posting_tokens", "posting_offsets", "posting_sentences"))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [("source_tokens", at(2, -1)), ("source_tokens", at(2, 2**31 - 1)), ("source_offsets", WRAPPED_64)],
+)
+def test_postings_are_made_of_sound_tokens_only(
+    store: Path, translator: Translator, name: str, change: Callable[[Array], Array]
+) -> None:
+    alter_arrays(store, **{name: change}, **WITHOUT_POSTINGS)
+    with pytest.raises(DatastoreDamagedError, match=r"a source token is one that no model has|do not divide"):
+        translator.translate(SENTENCES, datastore=store, segments=2, **SHORT)
+    translator.memories.close(store)
+
+
+@pytest.mark.parametrize("name", ["source_offsets", "target_offsets", "text_offsets"])
+def test_nothing_is_joined_with_offsets_that_do_not_divide(store: Path, tiny: TransformerEngine, name: str) -> None:
+    alter_arrays(store, **{name: WRAPPED_64})
+    with pytest.raises(DatastoreDamagedError, match=f"{name} do not divide"):
+        Datastore.open(store).add(some_pairs(12), tiny)
+
+
+@pytest.mark.parametrize("put", ["link", "nested"])
+def test_an_addition_reads_no_index_record_without_end(store: Path, tiny: TransformerEngine, put: str) -> None:
+    record = store / "indexes" / "index.json"
+    record.parent.mkdir(exist_ok=True)
+    if put == "link":
+        (store / "elsewhere").write_text('{"covers": []}')
+        record.symlink_to(store / "elsewhere")
+    else:
+        record.write_text("[" * 100_000)
+    before = segment_file(store)
+    Datastore.open(store).add(some_pairs(12), tiny)
+    assert before.exists()  # not joined: it may be covered by an index that cannot be read
 
 
 def test_content_wrong_by_chance_is_said_wherever_it_is_used(

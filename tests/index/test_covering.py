@@ -158,3 +158,13 @@ def test_postings_that_lead_elsewhere_are_refused(way: str, name: str, place: in
     with pytest.raises(DatastoreDamagedError):
         SourceIndex([replace(whole, arrays=arrays)]).choose([[1, 2, 3]], 2)
     assert way
+
+
+def test_a_name_that_two_segments_have_does_not_mix_them_up(way: str) -> None:
+    small, large = segment_of([[3], [1, 2]]), segment_of([[4, 5]] * 9)
+    large = replace(large, record=replace(large.record, stored=small.record.stored))
+    earlier = SourceIndex([small, large])
+    later = SourceIndex([small, large], earlier)
+    for index in (earlier, later):
+        assert index.choose([[1, 2]], 1).sentences.tolist() == [[1]]
+        assert index.choose([[4, 5]], 1).sentences.tolist() == [[2]]

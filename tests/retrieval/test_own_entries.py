@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from crafted import alter_arrays
 from datastore_pairs import some_pairs
 from torch import Tensor
 
@@ -19,7 +21,7 @@ from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.store import Datastore
 from knnmt.decoding.beam import beam_search
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.errors import SettingError
+from knnmt.errors import DatastoreDamagedError, SettingError
 from knnmt.index.base import Found
 from knnmt.index.entries import Entries
 from knnmt.native import library
@@ -141,3 +143,24 @@ def test_what_goes_with_segments(store: Datastore) -> None:
     with pytest.raises(SettingError, match=r"segments must lie between 1 and 4,096, got 0"):
         replace(CONFIG, segments=0)
     assert OpenStore(store).snapshot.source_index.sentences == 25
+
+
+def in_unit_vectors(entries: Entries, chosen: list[Array]) -> Own:
+    return SentenceStores(entries, chosen, cosine=True)
+
+
+@pytest.mark.parametrize("made", [plain, in_unit_vectors, in_compiled_code])
+def test_a_key_that_is_no_number_is_said(
+    store: Datastore, tmp_path: Path, made: Callable[[Entries, list[Array]], Own]
+) -> None:
+    altered = shutil.copytree(store.path, tmp_path / "s")
+
+    def change(keys: Array) -> Array:
+        keys[5, 0] = np.nan
+        return keys
+
+    alter_arrays(altered, keys=change)
+    entries = Entries(Datastore.open(altered))
+    made(entries, [np.arange(5), np.arange(6, 9)])
+    with pytest.raises(DatastoreDamagedError, match="the key of an entry is no finite number"):
+        made(entries, [np.arange(5), np.arange(4, 7)])

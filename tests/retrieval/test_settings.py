@@ -192,3 +192,24 @@ def test_the_documentation_names_every_option() -> None:
     page = (Path(__file__).parents[2] / "docs" / "retrieval.md").read_text(encoding="utf-8")
     table = page.partition("## Settings")[2].partition("\n## ")[0]
     assert [option for option in spelled() if f"--{option}" not in table and f"--no-{option}" not in table] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"segments": 1.5}, r"segments must be a whole number, got 1\.5"),
+        ({"segments": "4"}, "segments must be a whole number, got '4'"),
+        ({"k": True}, "k must be a whole number, got True"),
+        ({"temperature": "10"}, "temperature must be a number, got '10'"),
+        ({"fast_candidates": 2.0}, r"fast_candidates must be a whole number, got 2\.0"),
+    ],
+)
+def test_a_number_is_none_of_another_type(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        RetrievalSettings(**given)
+
+
+@pytest.mark.parametrize("temperature", [1e-308, 1e-21, 1e21, math.inf])
+def test_a_temperature_has_weights_in_float32(temperature: float) -> None:
+    with pytest.raises(SettingError, match="temperature must lie between 1e-20 and 1e\\+20"):
+        RetrievalConfig(k=4, interpolation_weight=0.5, temperature=temperature)

@@ -12,7 +12,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array, write_stored
 from knnmt.datastore.joining import free_to_join, joined_with, removed_of
 from knnmt.datastore.manifest import SEGMENTS, Manifest, RemovedSentences, SegmentRecord
-from knnmt.datastore.merging import join
+from knnmt.datastore.merging import join, sound_arrays
 from knnmt.datastore.segment import Segment
 from knnmt.datastore.slices import write_segment
 
@@ -52,7 +52,7 @@ def write_change(
         own: Array = np.empty(0, np.int32)
         if not records and (count := joined_with(segments[free_to_join(store, segments) :], arrays)):
             kept -= count
-            name, arrays = "joined", join([*(segment.arrays for segment in segments[kept:]), arrays])
+            name, arrays = "joined", join([*map(sound_arrays, segments[kept:]), arrays])
             own = removed_of(segments[kept:], gone[kept:])
         record = write_segment(directory, f"{number:05d}-{name}.safetensors", arrays)
         records.append(_without(directory, record, arrays["sentences"], own, generation))

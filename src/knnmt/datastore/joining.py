@@ -7,7 +7,6 @@ that is not exceeded: there are few, and an entry is seldom written again. Entri
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -20,6 +19,8 @@ from knnmt.datastore.manifest import INDEX_RECORD, INDEXES
 from knnmt.datastore.merging import MAY_DIFFER
 from knnmt.datastore.segment import Segment
 from knnmt.datastore.slices import SLICE_ENTRIES
+from knnmt.records import parse_json
+from knnmt.regular_files import read_regular
 
 MAX_JOINED_ENTRIES = SLICE_ENTRIES // 2  # entries of a joined segment
 
@@ -46,7 +47,7 @@ def free_to_join(store: Path, segments: Sequence[Segment]) -> int:
     One that is being made takes in what was joined meanwhile, when it is saved.
     """
     try:
-        covers = json.loads((store / INDEXES / INDEX_RECORD).read_text(encoding="utf-8"))["covers"]
+        covers = parse_json(read_regular(store / INDEXES / INDEX_RECORD))["covers"]
         names = [segment.record.stored.sha256 for segment in segments]
         covered = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(covers, names, strict=False)))
         return covered if covered == len(covers) else 0  # of another state: it fits already no more

@@ -60,13 +60,19 @@ def joined(parts: Iterable[dict[str, Array]]) -> Iterator[dict[str, Array]]:
         yield join(waiting)
 
 
+def sound_arrays(segment: Segment) -> dict[str, Array]:
+    """The arrays of a segment, refused unless they can be cut and joined."""
+    segment.owners()
+    segment.gone_sentences()
+    for name in ("text_offsets", *_RAGGED):
+        if name in segment.arrays:
+            segment.offsets(name)
+    return segment.arrays
+
+
 def without_removed(segment: Segment) -> dict[str, Array]:
     """The arrays of a segment as if its removed sentences had never been there."""
-    arrays = segment.arrays
-    segment.owners()
-    for name in ("text_offsets", *_RAGGED):
-        if name in arrays:
-            segment.offsets(name)
+    arrays = sound_arrays(segment)
     if not len(segment.removed):
         return arrays
     sentences = segment.live_sentences()

@@ -85,6 +85,12 @@ def source_arrays(sources: Sequence[Sequence[int]]) -> dict[str, Array]:
     return {"source_tokens": tokens, "source_offsets": offsets, **posting_arrays(tokens, offsets)}
 
 
+def ascending(numbers: Array, each_once: bool = False) -> bool:
+    """Whether no number is less than the one before it, or each more. Compared: differences of extremes would wrap."""
+    before, after = numbers[:-1], numbers[1:]
+    return bool((before < after if each_once else before <= after).all())
+
+
 def _offsets(lengths: Sequence[int]) -> Array:
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
 
@@ -156,7 +162,7 @@ class Segment:
     def offsets(self, name: str) -> Array:
         """An array of offsets whole, refused unless it divides what it belongs to."""
         offsets: Array = self.arrays[name]
-        if offsets[0] != 0 or (np.diff(offsets) < 0).any() or offsets[-1] != len(self.arrays[_DIVIDED[name]]):
+        if offsets[0] != 0 or not ascending(offsets) or offsets[-1] != len(self.arrays[_DIVIDED[name]]):
             raise self.damaged(f"{name} do not divide {_DIVIDED[name]}")
         return offsets
 
@@ -168,10 +174,17 @@ class Segment:
             raise self.damaged(f"{name} do not divide {_DIVIDED[name]}")
         return content[begin:end]
 
+    def source_tokens(self) -> Array:
+        """The array whole, refused if one of them is a token that no model has."""
+        tokens: Array = self.arrays["source_tokens"]
+        if len(tokens) and not 0 <= tokens.min() <= tokens.max() < MAX_TOKENS:
+            raise self.damaged("a source token is one that no model has")
+        return tokens
+
     def owners(self) -> Array:
         """The array `sentences` whole, refused unless it says of each entry, in order, a sentence that there is."""
         owners: Array = self.arrays["sentences"]
-        if len(owners) and (owners[0] < 0 or owners[-1] >= self.record.sentences or (np.diff(owners) < 0).any()):
+        if len(owners) and (owners[0] < 0 or owners[-1] >= self.record.sentences or not ascending(owners)):
             raise self.damaged(f"an entry belongs to none of the {self.record.sentences} sentences, or not in order")
         return owners
 

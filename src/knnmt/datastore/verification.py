@@ -11,7 +11,7 @@ from knnmt.datastore.arrays import Buffer
 from knnmt.datastore.manifest import Manifest, StoredFile
 from knnmt.datastore.postings import POSTINGS, posting_arrays
 from knnmt.datastore.projection import StoredProjection
-from knnmt.datastore.segment import MAX_TOKENS, Segment
+from knnmt.datastore.segment import MAX_TOKENS, Segment, ascending
 from knnmt.errors import DatastoreDamagedError
 
 
@@ -111,7 +111,9 @@ def _source_problems(segment: Segment) -> Iterator[str]:
 
 def _removal_problems(segment: Segment) -> Iterator[str]:
     removed, counted = segment.removed, segment.record.removed
-    if len(removed) and ((np.diff(removed) <= 0).any() or removed[0] < 0 or removed[-1] >= segment.record.sentences):
+    if len(removed) and (
+        not ascending(removed, each_once=True) or removed[0] < 0 or removed[-1] >= segment.record.sentences
+    ):
         yield "the removed sentences are not a sorted list of sentences"
     elif counted and (counted.sentences, counted.entries) != (len(removed), int((~segment.live_entries()).sum())):
         yield "the manifest counts other removed sentences or entries"

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 from knnmt.errors import UnsupportedModelError
+from knnmt.records import parse_json
+from knnmt.regular_files import read_regular
 
 
 def require_no_custom_search(directory: Path) -> None:
@@ -19,7 +21,7 @@ def explain_refusal(directory: Path, error: Exception) -> None:
     """Raise what should be said where a checkpoint did not load and names code in its `auto_map`."""
     for name in ("config.json", "tokenizer_config.json"):
         try:
-            named = json.loads((directory / name).read_text(encoding="utf-8"))["auto_map"]
+            named = parse_json(read_regular(directory / name, links=True))["auto_map"]
         except (OSError, ValueError, KeyError, TypeError):
             continue
         raise _refusal(directory, f"{name} names {json.dumps(named)}") from error

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import torch
 
 from knnmt.datastore.arrays import Array
+from knnmt.datastore.manifest import SegmentRecord
 from knnmt.datastore.postings import posting_arrays
-from knnmt.datastore.segment import MAX_TOKENS, Segment
+from knnmt.datastore.segment import MAX_TOKENS, Segment, ascending
 from knnmt.errors import DatastoreDamagedError
 from knnmt.native import library
 
@@ -122,8 +123,8 @@ class SourceIndex:
     """
 
     def __init__(self, segments: Sequence[Segment], earlier: SourceIndex | None = None) -> None:
-        self._names: list[str] = [segment.record.stored.sha256 for segment in segments]
-        known: dict[str, dict[str, Array]] = earlier.known_parts() if earlier is not None else {}
+        self._names = [replace(segment.record, removed=None) for segment in segments]
+        known = earlier.known_parts() if earlier is not None else {}
         self._parts: list[dict[str, Array]] = [
             known[name] if name in known else _sound_arrays(segment)
             for name, segment in zip(self._names, segments, strict=True)
@@ -140,8 +141,8 @@ class SourceIndex:
         self.sentences = int(self._first_sentence[-1])
         self._mean_length = max(1.0, float(self._postings.sum()) / max(1, self.sentences))
 
-    def known_parts(self) -> dict[str, dict[str, Array]]:
-        """The arrays of each segment, by its name."""
+    def known_parts(self) -> dict[SegmentRecord, dict[str, Array]]:
+        """The arrays of each segment, by its record without what was removed from it."""
         return dict(zip(self._names, self._parts, strict=True))
 
     def _placed(self, first: int, last: int) -> _Places:
@@ -307,12 +308,12 @@ class SourceIndex:
 def _sound_arrays(segment: Segment) -> dict[str, Array]:
     """A segment's source tokens and postings. What would lead compiled code to other memory is refused."""
     offsets = segment.offsets("source_offsets")
-    tokens = segment.arrays["source_tokens"]
+    tokens = segment.source_tokens()
     arrays = {"source_tokens": tokens, "source_offsets": offsets, "sentences": segment.owners()}
     if "posting_tokens" not in segment.arrays:
         return {**arrays, **posting_arrays(tokens, offsets)}
     tokens, postings = segment.arrays["posting_tokens"], segment.offsets("posting_offsets")
-    if (len(tokens) and not 0 <= tokens[0] <= tokens[-1] < MAX_TOKENS) or (np.diff(tokens) <= 0).any():
+    if (len(tokens) and not 0 <= tokens[0] <= tokens[-1] < MAX_TOKENS) or not ascending(tokens, each_once=True):
         raise segment.damaged("its postings are not those of tokens in order")
     sentences = segment.arrays["posting_sentences"]
     return {**arrays, "posting_tokens": tokens, "posting_offsets": postings, "posting_sentences": sentences}

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from knnmt.config import FastConfig
 from knnmt.datastore.arrays import Array
-from knnmt.datastore.segment import MAX_TOKENS, Segment
+from knnmt.datastore.segment import Segment
 from knnmt.index.base import merge_top_k, nothing
 from knnmt.index.entries import Entries, RowsInPlace
 from knnmt.index.exact import smallest
@@ -41,7 +41,7 @@ class SourceOccurrences:
         self.state_bytes = sum(array.nbytes for array in states)
         self._resident = self._on_device(states)
         first = np.cumsum([0, *map(len, states)])
-        tokens = np.concatenate([np.empty(0, np.int32), *map(_tokens, segments)])
+        tokens = np.concatenate([np.empty(0, np.int32), *(segment.source_tokens() for segment in segments)])
         live = np.concatenate([np.empty(0, bool), *map(_live_occurrences, segments)])
         self._by_token = np.argsort(tokens, kind="stable")
         self._by_token = self._by_token[live[self._by_token]]
@@ -122,13 +122,6 @@ class SourceOccurrences:
         counts = self._first_aligned[occurrences + 1] - begin
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         return self._entries.once(np.sort(self._aligned[np.repeat(begin, counts) + within]))
-
-
-def _tokens(segment: Segment) -> Array:
-    tokens: Array = segment.arrays["source_tokens"]
-    if len(tokens) and not 0 <= tokens.min() <= tokens.max() < MAX_TOKENS:
-        raise segment.damaged("a source token is one that no model has")
-    return tokens
 
 
 def _live_occurrences(segment: Segment) -> Array:

@@ -46,6 +46,7 @@ class CompiledOwnEntries:
         sizes = (ctypes.c_int64(count), ctypes.c_int64(dim))
         if count:
             self._native.knnmt_own_prepare(ctypes.c_void_p(keys.data_ptr()), *sizes, *at)
+            entries.require_sound(bias[:count])  # of squared lengths; others than numbers cannot be sorted
         matrix = Matrix(0, dim, whole, panels.data_ptr(), bias.data_ptr(), None, None)
         return (keys, panels, bias, ids), _Own(matrix, keys.data_ptr(), ids.data_ptr(), count)
 

@@ -134,6 +134,7 @@ class SentenceStores:
         stored = torch.empty((ids.numel(), self._entries.dim), dtype=self._entries.key_dtype)
         self._entries.gather(ids.clamp(min=0).flatten(), stored)
         keys = stored.to(self._device).float()
+        self._entries.require_sound(keys.sum(1))
         if self._cosine:
             functional.normalize(keys, dim=-1, out=keys)
         return keys.view(*ids.shape, self._entries.dim)

@@ -61,7 +61,11 @@ class Description:
         return _yes_or_no(text) if self.kind is bool else self.kind(text)
 
     def check(self, name: str, value: Any) -> None:
-        """Refuse a value that is out of bounds."""
+        """Refuse a value that is of another type, or out of bounds."""
+        if self.kind in (int, float) and self.read is None:
+            number, words = (Integral, "a whole number") if self.kind is int else (Real, "a number")
+            sound = isinstance(value, number) and not isinstance(value, bool)
+            check(sound, f"{name} must be {words}, got {value!r}")
         if self.choices:
             choices = " or ".join(map(repr, self.choices))
             check(value in self.choices, f"{name} must be {choices}, got {value!r}")
