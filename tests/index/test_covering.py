@@ -38,12 +38,15 @@ def grams_of(tokens: list[int]) -> set[tuple[int, ...]]:
 
 
 def assert_as_defined(found: Covering, row: int, sources: Sources, asked: list[int], gone: set[int]) -> None:
-    """What is chosen at each step gains as much as any sentence could, of all that share a token with the source."""
+    """What is chosen at each step gains as much as any sentence could, of all that share a token with the source. Of
+    sentences with the same source the first stands for all.
+    """
     held = Counter(token for source in sources for token in source)
     idf = {token: math.log(1 + (max(len(sources) - held[token], 0) + 0.5) / (held[token] + 0.5)) for token in asked}
     whole = {gram: sum(idf[token] for token in gram) * len(gram) ** 0.5 for gram in grams_of(asked)}
     left = dict(whole)
     share = [number for number, source in enumerate(sources) if set(source) & set(asked) and number not in gone]
+    share = [number for number in share if sources[number] not in (sources[other] for other in share if other < number)]
     has = {number: grams_of(sources[number]) & whole.keys() for number in share}
 
     def gain(number: int) -> float:
@@ -119,10 +122,27 @@ def test_the_postings_that_are_read_are_bounded(way: str, monkeypatch: pytest.Mo
     sources = [[1, 2, 3] for _ in range(500)]
     sources[123] = [1, 7, 3]
     sources[321] = [1, 2, 7]
+    sources[200:] = [[1, 2, 3, number] for number in range(1000, 1300)]
+    sources[321] = [1, 2, 7]
     monkeypatch.setattr(covering, "POSTINGS", 25)
     found = SourceIndex([segment_of(sources)]).choose([[1, 2, 7]], 4)
     assert found.sentences.tolist() == [[321, 123, -1, -1]], way
     assert found.by_one.tolist() == pytest.approx([1.0])
+
+
+def test_copies_of_a_source_use_up_one_choice_and_all_are_searched(way: str) -> None:
+    """The first of them stands for all, and the next if that was removed."""
+    sources = [[1, 2, 3]] * 5 + [[1, 2, 9], [2, 3, 8]] + [[1, 2, 3]] * 4
+    owners = np.repeat(np.arange(11), 2).tolist()
+    index = SourceIndex([segment_of(sources, owners=owners)])
+    found = index.choose([[1, 2, 3]], 3).sentences[0]
+    assert sorted(found.tolist()) == [0, 5, 6], way
+    assert index.entries_of(found).tolist() == list(range(22))
+    assert index.entries_of(np.array([5])).tolist() == [10, 11]
+    other = SourceIndex([segment_of(sources[:7], [0], "a", owners[:14]), segment_of(sources[7:], [], "b", owners[:8])])
+    found = other.choose([[1, 2, 3]], 3).sentences[0]
+    assert sorted(found.tolist()) == [1, 5, 6]
+    assert other.entries_of(found[found == 1]).tolist() == [*range(2, 10), *range(14, 22)]
 
 
 def test_nothing_is_chosen_where_nothing_is_shared(way: str) -> None:

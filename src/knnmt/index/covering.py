@@ -6,7 +6,8 @@
    to 4, weight: the sum of its tokens' idf times √n) that it holds, times (10 + length)^-0.3. The weights of what it
    holds are halved.
 
-So what a sentence costs does not grow with the memory. Compiled code (`native/choose.cpp`) and NumPy choose alike.
+Of sentences with the same source one stands for all, so that a memory that repeats itself does not use up the choice.
+What a sentence costs does not grow with the memory. Compiled code (`native/choose.cpp`) and NumPy choose alike.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _BM25_K, _BM25_B = 1.2, 0.75
 _LENGTH_OFFSET, _LENGTH_POWER = 10.0, -0.3
 _LEFT = 0.5  # of the weight of what is covered once more
 _TOKENS = 4096  # vocabularies are counted in: a new token seldom makes one larger
-_DAMAGED = "the postings of a store name sentences that it does not have; `knnmt verify STORE` says what is wrong"
+_DAMAGED = "its postings name sentences that it does not have; `knnmt verify` says all that is wrong with it"
+_FACTOR = 0x9E3779B97F4A7C15  # odd, with about as many ones as zeros
 _STEPS = 512  # of height that proposed sentences are told apart by
 
 
@@ -131,19 +133,34 @@ class SourceIndex:
         ]
         largest = max((int(part["posting_tokens"].max(initial=0)) for part in self._parts), default=0)
         self._vocabulary = -(-(largest + 1) // _TOKENS) * _TOKENS
+        self._place = segments[0].path.parent.parent if segments else None
         self._first_sentence = np.cumsum([0, *(segment.record.sentences for segment in segments)])
         self._first_entry = np.cumsum([0, *(segment.record.entries for segment in segments)])
-        self._removed = [_mask(segment) for segment in segments]
+        self.sentences = int(self._first_sentence[-1])
+        firsts = zip(self._first_sentence, segments, strict=False)
+        gone = [first + segment.gone_sentences() for first, segment in firsts]
+        self._hashes = np.concatenate([np.empty(0, np.uint64), *(part["hashes"] for part in self._parts)])
+        live = np.ones(self.sentences, np.bool_)
+        live[np.concatenate([np.empty(0, np.int64), *gone])] = False
+        alike = np.flatnonzero(live)
+        self._alike = alike[np.argsort(self._hashes[alike], kind="stable")]  # of each source the first comes first
+        self._ordered_hashes = self._hashes[self._alike]
+        live[self._alike[1:][self._ordered_hashes[1:] == self._ordered_hashes[:-1]]] = False
+        self._passed_over = self._masks(live)
         count = len(self._parts)
         self._base_count, self._base = self._taken_over(earlier) or (count, self._placed(0, count))
         self._newer = self._placed(self._base_count, count)
         self._postings = self._base.postings + self._newer.postings
-        self.sentences = int(self._first_sentence[-1])
         self._mean_length = max(1.0, float(self._postings.sum()) / max(1, self.sentences))
 
     def known_parts(self) -> dict[SegmentRecord, dict[str, Array]]:
         """The arrays of each segment, by its record without what was removed from it."""
         return dict(zip(self._names, self._parts, strict=True))
+
+    def _masks(self, chosen_from: Array) -> list[Array | None]:
+        """For each part (sentences,) uint8, 1 for those that are not to be chosen, or None where all may be."""
+        parts = np.split(~chosen_from, self._first_sentence[1:-1]) if self._parts else []
+        return [part.astype(np.uint8) if part.any() else None for part in parts]
 
     def _placed(self, first: int, last: int) -> _Places:
         return _Places.of(self._parts[first:last], first, self._vocabulary)
@@ -176,21 +193,24 @@ class SourceIndex:
             ctypes.byref(self._compiled), ctypes.byref(choosing), len(sources), torch.get_num_threads(), *places
         )
         if not sound:
-            raise DatastoreDamagedError(_DAMAGED)
+            raise DatastoreDamagedError(f"{self._place}: {_DAMAGED}")
         return Covering(sentences, covered[:, 0], covered[:, 1])
 
     def entries_of(self, sentences: Array) -> Array:
-        """The ids of all entries of some sentences, (n,) int64, ascending; sentences of -1 are passed over."""
-        sentences = np.sort(sentences[sentences >= 0])
+        """The ids of all entries of some sentences and of those with the same sources, (n,) int64, ascending.
+
+        Sentences of -1 are passed over.
+        """
+        hashes = self._hashes[sentences[sentences >= 0]]
+        begin, end = (np.searchsorted(self._ordered_hashes, hashes, side=side) for side in ("left", "right"))
+        sentences = np.unique(self._alike[_ranges(begin, end - begin)])
         if (native := library()) is None:
             first, sizes = self._stretches(sentences)
         else:
             first, sizes = np.empty(len(sentences), np.int64), np.empty(len(sentences), np.int64)
             places = (ctypes.c_void_p(array.ctypes.data) for array in (sentences, first, sizes))
             native.knnmt_entries_of(ctypes.byref(self._compiled), ctypes.c_int64(len(sentences)), *places)
-        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        ids: Array = np.repeat(first, sizes) + within
-        return ids
+        return _ranges(first, sizes)
 
     def _stretches(self, sentences: Array) -> tuple[Array, Array]:
         """The first entry of each sentence, and how many it has."""
@@ -207,7 +227,7 @@ class SourceIndex:
     def _compiled(self) -> _Index:
         """As compiled code sees it. It points into arrays that live as long as this does."""
         parts = (_Part * len(self._parts))()
-        for place, (part, removed) in enumerate(zip(self._parts, self._removed, strict=True)):
+        for place, (part, removed) in enumerate(zip(self._parts, self._passed_over, strict=True)):
             arrays = [part[name] for name in ("posting_sentences", "source_tokens", "source_offsets")]
             at = [array.ctypes.data for array in arrays]
             sizes = (len(arrays[2]) - 1, int(self._first_sentence[place]), len(arrays[1]))
@@ -290,9 +310,9 @@ class SourceIndex:
         found = []
         for directory in (self._base, self._newer):
             for part, begin, end in directory.places[directory.first[token] : directory.first[token + 1]].tolist():
-                mine, removed = self._parts[part]["posting_sentences"][begin:end], self._removed[part]
+                mine, removed = self._parts[part]["posting_sentences"][begin:end], self._passed_over[part]
                 if len(mine) and not 0 <= mine.min() <= mine.max() < len(self._parts[part]["source_offsets"]) - 1:
-                    raise DatastoreDamagedError(_DAMAGED)
+                    raise DatastoreDamagedError(f"{self._place}: {_DAMAGED}")
                 found.append((mine if removed is None else mine[removed[mine] == 0]) + self._first_sentence[part])
         return np.concatenate([np.empty(0, np.int64), *found])
 
@@ -310,6 +330,7 @@ def _sound_arrays(segment: Segment) -> dict[str, Array]:
     offsets = segment.offsets("source_offsets")
     tokens = segment.source_tokens()
     arrays = {"source_tokens": tokens, "source_offsets": offsets, "sentences": segment.owners()}
+    arrays["hashes"] = _hashes_of(tokens, offsets)
     if "posting_tokens" not in segment.arrays:
         return {**arrays, **posting_arrays(tokens, offsets)}
     tokens, postings = segment.arrays["posting_tokens"], segment.offsets("posting_offsets")
@@ -319,10 +340,18 @@ def _sound_arrays(segment: Segment) -> dict[str, Array]:
     return {**arrays, "posting_tokens": tokens, "posting_offsets": postings, "posting_sentences": sentences}
 
 
-def _mask(segment: Segment) -> Array | None:
-    """(sentences,) uint8, 1 for those that were removed, or None where none was."""
-    if not len(segment.removed):
-        return None
-    removed = np.zeros(segment.record.sentences, np.uint8)
-    removed[segment.gone_sentences()] = 1
-    return removed
+def _ranges(first: Array, sizes: Array) -> Array:
+    """Whole numbers from each `first` on, as many as its size says, one range after the other."""
+    within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    numbers: Array = np.repeat(first, sizes) + within
+    return numbers
+
+
+def _hashes_of(tokens: Array, offsets: Array) -> Array:
+    """(sentences,) uint64, the same for sentences of the same tokens: sums of tokens times powers, in 64 bits."""
+    lengths = np.diff(offsets)
+    powers = np.cumprod(np.full(int(lengths.max(initial=0)) + 1, _FACTOR, np.uint64))
+    products = (tokens.astype(np.uint64) + np.uint64(1)) * powers[_ranges(np.zeros(len(lengths), np.int64), lengths)]
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(products, dtype=np.uint64)])
+    hashes: Array = sums[offsets[1:]] - sums[offsets[:-1]]
+    return hashes
