@@ -43,7 +43,7 @@ def named(text: str, group: str, what: str) -> Any:
         raise SettingError(f"no {what} is called {text!r}: expected package.module:Name, or a registered name{known}")
     module, _, name = text.partition(":")
     _modules.add(module)
-    here, before = str(Path.cwd()), list(sys.path)
+    here = str(Path.cwd())
     sys.path.append(here)  # last, and for this import only: nothing in the directory stands in for what is installed
     try:
         return attrgetter(name)(importlib.import_module(module))
@@ -56,7 +56,7 @@ def named(text: str, group: str, what: str) -> Any:
     except Exception as error:  # whatever the module does when it is imported
         raise SettingError(f"{what} {text!r} cannot be loaded: {type(error).__name__}: {error}") from error
     finally:
-        sys.path[:] = before
+        del sys.path[len(sys.path) - 1 - sys.path[::-1].index(here)]  # the last: it may stand there of itself
 
 
 def module_that_failed(error: BaseException) -> str | None:
