@@ -234,7 +234,7 @@ def test_mistakes_of_translating_with_a_store_are_explained(store: Path, model: 
     assert "below 1, got 1.5" in refused("translate", "-d", store, "--lambda", "1.5", *model)
     assert "got 'viel'" in refused("translate", "-d", store, "--cache", "viel", *model)
     assert "no profile 'x'; it has estimated" in refused("translate", "-d", store, "--profile", "x", *model)
-    assert "cache_scope must be" in refused("translate", "-d", store, "--cache", "5", "--cache-scope", "x", *model)
+    assert "--cache-scope must be" in refused("translate", "-d", store, "--cache", "5", "--cache-scope", "x", *model)
     assert "built with" in refused("translate", "-d", store, "-m", "de-en")
     assert "--k, --lambda, --exact: only used with" in refused("translate", "--exact", "--lambda", "0.5", "--k", "2")
 
