@@ -28,7 +28,7 @@ from knnmt.fitting.gate_training import (
 from knnmt.fitting.likelihood import Positions
 from knnmt.retrieval.gate import TrainedGate, gate_inputs
 from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.sentence_stores import UNTUNED
+from knnmt.retrieval.sentence_stores import UNTUNED_FAST
 
 CONFIG = RetrievalConfig(4, 0.5, 10.0)
 QUICK = GateConfig((), epochs=12, learning_rate=1e-3, batch_rows=64, l1=0.0)
@@ -182,7 +182,7 @@ def test_what_cannot_work_is_refused(tiny: TransformerEngine, tmp_path: Path) ->
             GateConfig(**wrong)
     store = Datastore.build(tmp_path / "s", some_pairs(2), tiny)
     with pytest.raises(SettingError, match="name another profile"):
-        gate_text(tiny, OpenStore(store), some_pairs(2), UNTUNED, ())
+        gate_text(tiny, OpenStore(store), some_pairs(2), UNTUNED_FAST, ())
     store.remove(lambda _: True)
     with pytest.raises(InputError, match="no entries left"):
         gate_text(tiny, OpenStore(store), some_pairs(2), CONFIG, ())

@@ -46,7 +46,7 @@ class _Part(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("sentences", "first_sentence", "tokens")),
-        *((name, ctypes.c_void_p) for name in ("posting_sentences", "source_tokens", "source_offsets", "removed")),
+        *((name, ctypes.c_void_p) for name in ("posting_sentences", "source_tokens", "source_offsets", "passed_over")),
         *((name, ctypes.c_int64) for name in ("entries", "first_entry")),
         ("owners", ctypes.c_void_p),
     )
@@ -227,12 +227,12 @@ class SourceIndex:
     def _compiled(self) -> _Index:
         """As compiled code sees it. It points into arrays that live as long as this does."""
         parts = (_Part * len(self._parts))()
-        for place, (part, removed) in enumerate(zip(self._parts, self._passed_over, strict=True)):
+        for place, (part, passed_over) in enumerate(zip(self._parts, self._passed_over, strict=True)):
             arrays = [part[name] for name in ("posting_sentences", "source_tokens", "source_offsets")]
             at = [array.ctypes.data for array in arrays]
             sizes = (len(arrays[2]) - 1, int(self._first_sentence[place]), len(arrays[1]))
             owners = (len(part["sentences"]), int(self._first_entry[place]), part["sentences"].ctypes.data)
-            parts[place] = _Part(*sizes, *at, None if removed is None else removed.ctypes.data, *owners)
+            parts[place] = _Part(*sizes, *at, None if passed_over is None else passed_over.ctypes.data, *owners)
         self._compiled_parts = parts
         directories = (_Directory * 2)(
             *(_Directory(each.first.ctypes.data, each.places.ctypes.data) for each in (self._base, self._newer))

@@ -1,7 +1,7 @@
 // Retrieval by segment: which segments of a memory cover a source best, found through postings over source tokens.
 //
-// The same choice as knnmt.index.covering makes in NumPy. Rare tokens propose candidates, BM25 over all tokens ranks them,
-// and of the best a greedy choice takes the one that adds most to what is covered, n-gram by n-gram. The number of
+// The same choice as knnmt.index.covering makes in NumPy. Rare tokens propose candidates, BM25 over these tokens ranks them,
+// and a greedy choice takes, of the best, the one that adds most to what is covered, n-gram by n-gram. The number of
 // postings that are read is bounded, so that the time of a choice does not grow with the memory.
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct SourcePart {
     const int32_t* posting_sentences;  // (tokens,), ascending for each token
     const int32_t* source_tokens;      // (tokens,)
     const int64_t* source_offsets;     // (sentences + 1,)
-    const uint8_t* removed;            // (sentences,), or null where nothing was removed
+    const uint8_t* passed_over;        // (sentences,), not 0 for those that are not to be chosen; null where all may be
     int64_t entries;
     int64_t first_entry;               // of all, in the store
     const int32_t* owners;             // (entries,), the sentence of each, ascending
@@ -54,7 +54,7 @@ struct SourceIndex {
 struct Choosing {
     int32_t count;       // sentences to choose
     int32_t candidates;  // to choose them from
-    int32_t proposed;    // sentences that BM25 ranks
+    int32_t proposed;    // sentences that are ranked by length, too
     int64_t postings;    // read at most, but for the rarest token
 };
 }
@@ -200,7 +200,7 @@ private:
                 if (posting + AHEAD < place.end) scores_.expect(number(part, part.posting_sentences[posting + AHEAD]));
                 const int32_t sentence = part.posting_sentences[posting];
                 if (sentence < 0 || sentence >= part.sentences) return false;
-                if (!part.removed || !part.removed[sentence]) scores_.add(number(part, sentence), weight);
+                if (!part.passed_over || !part.passed_over[sentence]) scores_.add(number(part, sentence), weight);
             }
         }
         return true;
@@ -330,7 +330,7 @@ private:
     Scores scores_;
     std::vector<int32_t> first_of_token_;  // (vocabulary,), the first place of a token in the source, or -1
     std::vector<int32_t> next_same_;       // (length,), the next place of the same token, or -1
-    std::vector<int32_t> distinct_, shared_, counts_, gram_at_, seen_, held_, first_held_;
+    std::vector<int32_t> distinct_, gram_at_, seen_, held_, first_held_;
     std::vector<float> weights_, gram_weights_, norms_;
     std::vector<Candidate> candidates_;
 };

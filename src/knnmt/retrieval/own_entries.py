@@ -23,17 +23,13 @@ class _Own(ctypes.Structure):
 
 
 class CompiledOwnEntries:
-    """The entries of each sentence of a batch, searched by the rows of that sentence.
-
-    bytes: memory that their keys take
-    """
+    """The entries of each sentence of a batch, searched by the rows of that sentence."""
 
     def __init__(self, native: Any, entries: Entries, chosen: Sequence[Array]) -> None:
         """chosen: the entry ids of each sentence, ascending"""
         self._native = native
         self._dim = entries.dim
         self._kept = [self._prepared(entries, torch.from_numpy(ids)) for ids in chosen]
-        self.bytes = sum(tensor.nbytes for tensors, _ in self._kept for tensor in tensors)
         self._put()
 
     def _prepared(self, entries: Entries, ids: Tensor) -> tuple[tuple[Tensor, ...], _Own]:

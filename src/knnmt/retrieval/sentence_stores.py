@@ -1,8 +1,9 @@
-"""Fast kNN-MT (Meng et al. 2021): each sentence is searched in a small store of its own, by cosine distance.
+"""Small stores: each sentence of a batch is searched exactly among entries of its own.
 
-A sentence's store holds the entries aligned with the nearest occurrences of its source tokens. All keys are made unit
-vectors, whose squared distance is 2 (1 - cosine). Keys of a batch's stores are held up to a limit; what is beyond is
-read from the memory maps again at every step, piece by piece, so that any batch fits.
+Fast kNN-MT (Meng et al. 2021) chooses the entries aligned with the nearest occurrences of source tokens, and searches
+by cosine distance. Retrieval by segment chooses the entries of whole segments (`knnmt.index.covering`), and searches by
+Euclidean distance. The keys of a batch are held in memory up to a limit. Keys beyond it are read from the memory maps
+again at every step, piece by piece, so that any batch fits.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from knnmt.index.base import Found, merge_top_k, nothing
 from knnmt.index.entries import Entries
 from knnmt.index.exact import smallest
 
-UNTUNED = RetrievalConfig(k=16, interpolation_weight=0.5, temperature=0.05, fast=FastConfig())
+UNTUNED_FAST = RetrievalConfig(k=16, interpolation_weight=0.5, temperature=0.05, fast=FastConfig())
 # Of keys looked at together: small ones waste less on stores of different sizes, large ones ask a GPU less often.
 _PIECE_BYTES = {"cpu": 1 << 24, "cuda": 1 << 29}
 _HELD_BYTES = 1 << 30

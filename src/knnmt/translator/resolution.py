@@ -13,7 +13,7 @@ from knnmt.errors import SettingError
 from knnmt.fitting.calibration import Calibration
 from knnmt.retrieval.open_store import require_for_fast, require_for_segments
 from knnmt.retrieval.profiles import FAST, SEGMENTS, Profiles
-from knnmt.retrieval.sentence_stores import UNTUNED
+from knnmt.retrieval.sentence_stores import UNTUNED_FAST
 from knnmt.retrieval.settings import RetrievalSettings
 
 _SAME = ("k", "interpolation_weight", "temperature", "use_counts", "forms")  # what whole settings call the same
@@ -33,7 +33,7 @@ def resolve(settings: RetrievalSettings, own: StoresOwn) -> RetrievalConfig:
     given = _given(settings)
     profile = given.pop("profile", None)
     if profile is None and given.get("fast"):
-        profile = FAST if FAST in own.profiles.names() else UNTUNED
+        profile = FAST if FAST in own.profiles.names() else UNTUNED_FAST
     by_segment = given.get("segments") is not None or given.get("search") == "segments"
     if profile is None and by_segment and SEGMENTS in own.profiles.names():
         profile = SEGMENTS
