@@ -7,6 +7,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "src" / "knnmt"
 FLOW = [
+    "protection",
     "corpus",
     "engine",
     "datastore",
@@ -19,6 +20,7 @@ FLOW = [
     "huggingface",
     "evaluation",
     "reproduction",
+    "documents",
     "serve",
     "cli",
 ]

@@ -1,0 +1,1 @@
+"""What a translation must hand on unaltered: placeholders, inline codes, numbers, terms."""

@@ -1,0 +1,31 @@
+"""Text with inline codes, as documents have it: words, and between them tags and placeholders of the document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Role(Enum):
+    """How a code stands to the text around it."""
+
+    OPENING = "opening"
+    CLOSING = "closing"
+    ALONE = "alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """An inline code.
+
+    raw: exactly as it stands in the document
+    pair: a number that an opening code shares with its closing one; None for a code without the other
+    """
+
+    raw: str
+    role: Role = Role.ALONE
+    pair: int | None = None
+
+
+Marked = tuple[str | Code, ...]
+"""The parts of a text in order. Characters in its strings are those a person reads, not escaped."""
