@@ -10,7 +10,7 @@ from threading import RLock
 from typing import Any, Unpack
 
 from knnmt.compression.pca import KeyProjection
-from knnmt.config import OpenStores, RetrievalConfig
+from knnmt.config import OpenStores, RetrievalConfig, check
 from knnmt.datastore.manifest import Manifest, read_manifest
 from knnmt.datastore.settings import settings_changed
 from knnmt.datastore.store import Datastore
@@ -35,6 +35,7 @@ from knnmt.translator.resolution import StoresOwn, named_by, resolve
 _RETRIEVALS = 1024  # ways to retrieve that are remembered: texts may each come with settings of their own
 _FEW_SENTENCES = 50  # asked by a store that nothing was estimated for, whenever it is opened
 Store = str | Path | Datastore
+AskedLanguages = tuple[str | None, str | None]  # source and target as somebody names them, None for the translator's
 _said: set[object] = set()  # what was warned of in this process
 
 
@@ -65,26 +66,42 @@ def _manifest_of(store: Store) -> Manifest:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Request:
-    """A text to translate with a memory, or settings, of its own.
+    """A text to translate with a memory, settings, or languages of its own.
 
     datastore: None for the model alone; by default what the call or the translator says
     settings: of retrieval, whole or as keywords; what is not given is as the call or the translator says
+    source_lang, target_lang: for models of many languages, as for a `Translator`; by default the translator's. A store
+        must be of these languages
     """
 
     text: str
     datastore: Store | NotGiven | None
     settings: RetrievalSettings
+    source_lang: str | None
+    target_lang: str | None
 
     def __init__(
         self,
         text: str,
         datastore: Store | NotGiven | None = NOT_GIVEN,
         settings: RetrievalSettings | None = None,
+        *,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
         **keywords: Unpack[RetrievalKeywords],
     ) -> None:
+        for side in (source_lang, target_lang):
+            check(side is None or isinstance(side, str), f"a language is named by a tag such as de, got {side!r}")
         object.__setattr__(self, "text", text)
         object.__setattr__(self, "datastore", datastore)
         object.__setattr__(self, "settings", settings_of(settings, **keywords))
+        object.__setattr__(self, "source_lang", source_lang)
+        object.__setattr__(self, "target_lang", target_lang)
+
+    @property
+    def languages(self) -> AskedLanguages:
+        """From which language to which, as far as it says."""
+        return self.source_lang, self.target_lang
 
 
 @dataclass(slots=True, eq=False)
