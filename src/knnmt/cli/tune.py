@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from knnmt.cli.change import Store
+from knnmt.cli.change import StoreArgument
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.options import Device, Exact, KeepKnown, ModelOfStore, Threads
 from knnmt.cli.progress import passing_bars
@@ -21,7 +21,7 @@ from knnmt.fitting.tuning_config import BLEU_LOSS, CACHE_LOSS, SAMPLE, TuningCon
 
 
 def tune(
-    store: Store,
+    store: StoreArgument,
     development: Annotated[Path, typer.Option("--dev", help="Pairs like the text to come, in any memory format.")],
     pairs: Annotated[int, typer.Option(min=1, help="Most pairs to tune on, and to report, from all over DEV.")] = PAIRS,
     all_dev: Annotated[

@@ -122,7 +122,7 @@ class Told:
         return positions - len(self.special_tokens.beginning) + 1
 
 
-Tell = Callable[[str | None, str | None], Told]
+TellLanguages = Callable[[str | None, str | None], Told]
 """What a model has beside its weights, told a source and a target language."""
 
 

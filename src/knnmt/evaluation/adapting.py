@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from knnmt.config import check
-from knnmt.corpus.memory_reading import Memories, MemoryReading, files_or_pairs
+from knnmt.corpus.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_memories
@@ -61,7 +61,7 @@ class Adapted:
 
 
 def adapt(
-    memories: Memories | Plan,
+    memories: MemoriesOrPairs | Plan,
     store: str | Path,
     config: BuildConfig | None = None,
     *,
@@ -107,7 +107,7 @@ def adapt(
 
 
 def _planned(
-    memories: Memories,
+    memories: MemoriesOrPairs,
     dev: str | Path | Iterable[SegmentPair] | None,
     reading: ReadingConfig,
     tell: Callable[[str], None],
@@ -244,7 +244,7 @@ class _Making:
 
     def _choose(self, pairs: Sequence[SegmentPair]) -> None:
         memory = self._translator.memories.open(self.path)
-        text = DevelopmentText("what is held out", pairs, unseen(memory.opened.store, self._plan.reported))
+        text = DevelopmentText("what is held out", pairs, unseen(memory.opened.datastore, self._plan.reported))
         tuning = StoreTuning(self._translator, memory, text, bars=self._bars)
         found = tuning.choose()
         self._reported = tuning.reported

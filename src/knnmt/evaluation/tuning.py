@@ -137,7 +137,7 @@ class StoreTuning:
     ) -> None:
         self._translator, self._memory, self._text = translator, memory, text
         self._config, self._tell, self._bars = config or TuningConfig(), tell, bars
-        self._store = memory.opened.store.path
+        self._store = memory.opened.datastore.path
         fast, segments = self._config.fast, self._config.segments
         asked = RetrievalSettings(fast=fast.candidates if fast else None, segments=segments)
 

@@ -103,8 +103,8 @@ def develop(
 
     `progress` is called with how many pairs and positions are done; in the end each counts twice: forced, searched.
     """
-    if not opened.store.manifest.live_entries:
-        raise InputError(f"{opened.store.path}: has no entries left to find neighbours among")
+    if not opened.datastore.manifest.live_entries:
+        raise InputError(f"{opened.datastore.path}: has no entries left to find neighbours among")
     forced = force_text(engine, pairs, progress)
     used, rows = int(forced.sentences[-1]) + 1, len(forced.targets)
     parts: list[Neighbours] = []

@@ -39,7 +39,7 @@ class ReadyRow:
         config = replace(config, cache=row.cache, gate=row.alpha)
         gate: Gate | None = None
         if row.alpha is not None:
-            trained = TrainedGate.read(opened.store, opened.device)
+            trained = TrainedGate.read(opened.datastore, opened.device)
             gate = ThresholdGate(trained, row.alpha) if rate is None else RandomGate(rate, 0, trained)
         return cls(row, Retrieval(opened, config, gate), rate)
 

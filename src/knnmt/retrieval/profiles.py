@@ -77,7 +77,7 @@ class Profiles:
                 "`knnmt tune` makes some"
             )
         try:
-            return as_record(Profile, self.section[name])
+            return as_record(Profile, _spelled_anew(self.section[name]))
         except ValueError as error:
             raise DatastoreDamagedError(
                 f"{self.store}: its profile {name!r} lacks a field, has an unknown one or a wrong value ({error}); "
@@ -98,6 +98,16 @@ class Profiles:
         """The settings of a call that names this profile, or none; None for those estimated from the store."""
         name = name or self.default_name() or ESTIMATED
         return None if name == ESTIMATED else self.profile(name).config
+
+
+def _spelled_anew(profile: Any) -> Any:
+    """A profile as it is written now: `keep_hits` was `store_hits`."""
+    try:
+        cache = {**profile["config"]["cache"]}
+        cache["keep_hits"] = cache.pop("store_hits")
+    except (KeyError, TypeError):  # there is none, or it is damaged in some way
+        return profile
+    return {**profile, "config": {**profile["config"], "cache": cache}}
 
 
 def read_profiles(store: Path) -> dict[str, Profile]:

@@ -52,7 +52,7 @@ class Retrieval:
         return all(part is None or isinstance(part, Signed) for part in (self.gate, self.combiner))
 
 
-class Steps(Protocol):
+class RetrievalSteps(Protocol):
     """The retrieval of a batch, step by step. Recorded steps begin and are kept in an arena, and mix in two halves."""
 
     def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:
@@ -75,7 +75,7 @@ def steps_for(
     statistics: Statistics,
     evidence: list[Retrieved | None] | None = None,
     fixed: bool = False,
-) -> Steps | RecordedRetrieval:
+) -> RetrievalSteps | RecordedRetrieval:
     """The fastest way that gives what is asked for.
 
     fixed: the loop takes steps of fixed shape, which can be recorded
@@ -116,7 +116,7 @@ class BatchRetrieval:
         self.groups = list(numbers.values())
         self.statistics = statistics if statistics is not None else Statistics()
         self.steps: list[Retrieved | None] | None = [] if record else None
-        self._way: Steps | RecordedRetrieval | None = None
+        self._way: RetrievalSteps | RecordedRetrieval | None = None
         self._mixed = False
         self._told = 0  # tokens that were forced before the first that was chosen
 
@@ -126,7 +126,7 @@ class BatchRetrieval:
         return way if isinstance(way, RecordedRetrieval) else None
 
     @property
-    def way(self) -> Steps:
+    def way(self) -> RetrievalSteps:
         """How a loop of any shape takes its steps."""
         if self._way is None or isinstance(self._way, RecordedRetrieval):
             self._way = steps_for(self.groups, len(self.snapshots), self.statistics, self.steps)

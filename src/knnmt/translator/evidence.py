@@ -69,7 +69,7 @@ class _Entries:
     """Entries of a store as they are shown; the steps of a sentence find many of them again and again."""
 
     def __init__(self, store: Snapshot, tokenizer: Tokenizer) -> None:
-        self._store = store.store
+        self._store = store.datastore
         self._tokenizer = tokenizer
         self._seen: dict[int, EvidenceNeighbour] = {}
 

@@ -125,11 +125,11 @@ class Memory:
     @property
     def size(self) -> int:
         """Bytes of the store's files, which is about what it takes in memory when all of it is used."""
-        return sum(stored.bytes for stored in self.opened.store.manifest.files())
+        return sum(stored.bytes for stored in self.opened.datastore.manifest.files())
 
     def resolve(self, settings: RetrievalSettings | None = None) -> RetrievalConfig:
         """The whole settings of a call that asks for these, or for nothing."""
-        own = StoresOwn(self.opened.store, self.calibration, self.profiles)
+        own = StoresOwn(self.opened.datastore, self.calibration, self.profiles)
         return resolve(settings or RetrievalSettings(), own)
 
 
@@ -199,7 +199,7 @@ class Memories:
                 del sizes[path]
 
     def _refresh(self, memory: Memory) -> None:
-        path = memory.opened.store.path
+        path = memory.opened.datastore.path
         grown = memory.opened.refresh()
         memory.judged &= not grown
         self._read_settings(memory)
@@ -208,7 +208,7 @@ class Memories:
 
     def _read_settings(self, memory: Memory) -> None:
         """Read the settings of a store again if they were written since."""
-        path = memory.opened.store.path
+        path = memory.opened.datastore.path
         changed = settings_changed(path)
         if changed != memory.settings_changed:
             memory.calibration, memory.profiles = self._calibration(memory.opened), Profiles.of(path)
@@ -230,7 +230,7 @@ class Memories:
                 config = trained.applied_to(config, named_by(settings))
                 gate = ThresholdGate(trained, alpha)
             names = (settings.gate if isinstance(settings.gate, str) else None, settings.combiner)
-            key = (opened.store.path, config, *names)
+            key = (opened.datastore.path, config, *names)
             if key not in self._retrievals:
                 while len(self._retrievals) >= _RETRIEVALS:
                     del self._retrievals[next(iter(self._retrievals))]
@@ -242,24 +242,24 @@ class Memories:
 
     def _gate(self, memory: Memory) -> TrainedGate:
         """The gate of a store, read again if it was trained since."""
-        path = memory.opened.store.path
+        path = memory.opened.datastore.path
         changed = gate_changed(path)
         if memory.gate is None or changed != memory.gate_changed:
-            self._take_gate(memory, TrainedGate.read(memory.opened.store, self._engine.device))
+            self._take_gate(memory, TrainedGate.read(memory.opened.datastore, self._engine.device))
             memory.gate_changed = changed
         assert memory.gate is not None  # noqa: S101 - taken just now
         return memory.gate
 
     def _take_gate(self, memory: Memory, gate: TrainedGate) -> None:
         """Use this gate from the next batch on; those under way go on with the one before."""
-        memory.gate, path = gate, memory.opened.store.path
+        memory.gate, path = gate, memory.opened.datastore.path
         self._retrievals = {key: each for key, each in self._retrievals.items() if key[0] != path or not each.gate}
 
     def _calibration(self, opened: OpenStore) -> Calibration:
-        known = Calibration.of(opened.store.path)
+        known = Calibration.of(opened.datastore.path)
         if known is not None:
             return known
-        if KeyProjection.of(opened.store) is not None:
+        if KeyProjection.of(opened.datastore) is not None:
             return Calibration.unknown()  # an estimate needs the model's states, which its keys are not any more
         held_out = sample(opened.index.entries, _FEW_SENTENCES)
         estimated = calibrate(held_out, held_out.search(opened.index, DEFAULT_K), self._engine)
@@ -271,7 +271,7 @@ def warn_if_slow(opened: OpenStore, place: Path | None = None) -> None:
 
     place: where the store will be, if it is still being made
     """
-    place = place or opened.store.path
+    place = place or opened.datastore.path
     index = opened.index.snapshot
     about = "faiss" if index.lacks_faiss else place
     if about not in _said and (hint := index.hint_for(place)):

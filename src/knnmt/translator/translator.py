@@ -32,7 +32,7 @@ from knnmt.translator.asking import AskedText, Asking, OnError, TextMemory
 from knnmt.translator.assembly import Part, assemble, untranslated
 from knnmt.translator.evidence import evidence_of
 from knnmt.translator.memories import AskedLanguages, Memories, Request, Store, languages_of, model_of
-from knnmt.translator.segments import Segment, fitted, loses_lines, segments_of
+from knnmt.translator.segments import TextSegment, fitted, loses_lines, segments_of
 from knnmt.translator.steps import steps_of
 from knnmt.translator.translation import Caution, Translation
 from knnmt.translator.turns import Turns
@@ -291,7 +291,7 @@ class Translator:
         call = _Call(config, batching, split_sentences, evidence, steps, counted, progress)
         memory, settings = self._memory_settings(of_memory)
         if isinstance(memory, Retrieval):
-            ready = TextMemory(memory, SourceMatcher(memory.store.store) if match else None)
+            ready = TextMemory(memory, SourceMatcher(memory.store.datastore) if match else None)
             return self._stream(iter(texts), Asking(ready, settings, match, on_error), call, searching)
         if memory is not None:
             self.memories.retrieval(memory, settings)  # what is wrong with them shows at once
@@ -406,7 +406,7 @@ class Translator:
                 else:
                     yield self._translation(texts[number], segmented[number], found[mine], cautions[number], call)
 
-    def _loses_lines(self, segments: Sequence[Segment], found: Sequence[Sequence[Part]], call: _Call) -> bool:
+    def _loses_lines(self, segments: Sequence[TextSegment], found: Sequence[Sequence[Part]], call: _Call) -> bool:
         """Whether a segment of several lines, uncut because a memory holds it, came out as something else."""
         decode = self.engine.tokenizer.decode
         best = ((segment, each[0].hypothesis) for segment, each in zip(segments, found, strict=True) if each)
@@ -418,7 +418,7 @@ class Translator:
     def _translation(
         self,
         text: AskedText,
-        segments: Sequence[Segment],
+        segments: Sequence[TextSegment],
         parts: Sequence[Sequence[Part]],
         cautions: tuple[Caution, ...],
         call: _Call,
