@@ -16,8 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from knnmt.corpus.visible import visible
+from knnmt.translator.evidence import percent
 from knnmt.translator.explanation import Explanation, Passage, Word, differences, marked, passages_of
-from knnmt.translator.wording import because, percent, token_name
+from knnmt.translator.wording import token_name
 
 if TYPE_CHECKING:
     from knnmt.corpus.pairs import SegmentPair
@@ -136,7 +137,7 @@ def _token(token: Token, word: Word) -> Iterator[RenderableType]:
     if evidence is None:
         return
     title = f"{token_name(word, token)}: " if len(word.tokens) > 1 else ""
-    yield Text.assemble((title, "bold"), because(evidence))
+    yield Text.assemble((title, "bold"), str(evidence))
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")
