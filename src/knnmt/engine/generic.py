@@ -66,7 +66,7 @@ class GenericEngine:
         self.tokenizer = told.tokenizer
         self.special_tokens = told.special_tokens
         self.generation = told.generation
-        self.max_positions = told.room(self._positions)
+        self.max_positions = told.text_positions(self._positions)
 
     def for_languages(self, source: str | None, target: str | None) -> Self:
         """The same weights, told other languages."""

@@ -117,7 +117,7 @@ class Told:
                     "config.json, generation_config.json and the weights are from the same checkpoint."
                 )
 
-    def room(self, positions: int) -> int:
+    def text_positions(self, positions: int) -> int:
         """How many of a model's positions are left for text."""
         return positions - len(self.special_tokens.beginning) + 1
 

@@ -93,7 +93,7 @@ def _tell(directory: Path, config: Mapping[str, Any], positions: int) -> TellLan
 
     def tell(source: str | None, target: str | None) -> Told:
         told = tell_languages(plain, family, tokenizer_config, source, target)
-        longest = min(told.generation.max_tokens, told.room(positions) - 1)
+        longest = min(told.generation.max_tokens, told.text_positions(positions) - 1)
         return replace(told, generation=replace(told.generation, max_tokens=longest))
 
     return tell

@@ -72,7 +72,7 @@ class TransformerEngine:
         self.tokenizer = told.tokenizer
         self.special_tokens = told.special_tokens
         self.generation = told.generation
-        self.max_positions = told.room(self._shape.max_positions)
+        self.max_positions = told.text_positions(self._shape.max_positions)
 
     def for_languages(self, source: str | None, target: str | None) -> Self:
         """The same weights, told other languages."""

@@ -27,7 +27,7 @@ from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.evaluation.gain import Gain, measure_gain
-from knnmt.evaluation.holding_out import FEWEST, Plan, plan
+from knnmt.evaluation.holding_out import MIN_HELD_OUT, Plan, plan
 from knnmt.evaluation.loading import Model, text_languages, translator_of
 from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.tuning import StoreTuning
@@ -223,7 +223,7 @@ class _Making:
         plan = self._plan
         if TUNED not in read_profiles(self.path):
             pairs = overlap(self._open(), plan.tuning).new if plan.tuning else ()
-            if len(pairs) < FEWEST // 4:
+            if len(pairs) < MIN_HELD_OUT // 4:
                 self._tell(
                     "tuned      not: there is too little text that the store does not hold to tune or measure with. "
                     "The settings estimated from the store serve"

@@ -21,7 +21,7 @@ from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.tuning_by_search import Scored, beam_states, confirmed_cache, score
 from knnmt.fitting.cache_tuning import CacheTradeOff, cache_trade_offs, largest_threshold
 from knnmt.fitting.development import Development, develop
-from knnmt.fitting.development_text import PAIRS, DevelopmentText, read_development
+from knnmt.fitting.development_text import MAX_PAIRS, DevelopmentText, read_development
 from knnmt.fitting.likelihood import Positions
 from knnmt.fitting.store_tuning import DimensionTradeOff, SearchTradeOff, advise_on_keys, advise_on_search
 from knnmt.fitting.tuning import Compared, Tried, Tuned, paper_grid
@@ -77,7 +77,7 @@ def tune(
     dev: str | Path | Iterable[SegmentPair] | DevelopmentText,
     config: TuningConfig | None = None,
     *,
-    pairs: int = PAIRS,
+    pairs: int = MAX_PAIRS,
     all_dev: bool = False,
     keep_known: bool = False,
     save: bool = True,

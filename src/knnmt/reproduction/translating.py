@@ -20,7 +20,7 @@ from knnmt.retrieval.step import Gate
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import DatastoreSettings, Translator
 
-_MOST_TOKENS = 200  # a system that breaks down would go on to the model's last position
+_MAX_TOKENS = 200  # a system that breaks down would go on to the model's last position
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ReadyRow:
         progress: Callable[[int, int], None] = lambda _done, _total: None,
     ) -> tuple[list[Translation], dict[str, Any]]:
         """Translations and figures: seconds, where they went, tokens, and searches as `Statistics` counts them."""
-        longest = min(_MOST_TOKENS, translator.engine.max_positions - 1)
+        longest = min(_MAX_TOKENS, translator.engine.max_positions - 1)
         # Handed over ready: gates of chance are none that a call can name.
         how: DatastoreSettings = {"datastore": None} if self.retrieval is None else {"retrieval": self.retrieval}
         statistics = Statistics()

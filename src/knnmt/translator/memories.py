@@ -32,7 +32,7 @@ from knnmt.retrieval.settings import NOT_GIVEN, NotGiven, RetrievalKeywords, Ret
 from knnmt.retrieval.step import Gate
 from knnmt.translator.resolution import StoresOwn, named_by, resolve
 
-_RETRIEVALS = 1024  # ways to retrieve that are remembered: texts may each come with settings of their own
+_MAX_RETRIEVALS = 1024  # ways to retrieve that are remembered: texts may each come with settings of their own
 _FEW_SENTENCES = 50  # asked by a store that nothing was estimated for, whenever it is opened
 Store = str | Path | Datastore
 AskedLanguages = tuple[str | None, str | None]  # source and target as somebody names them, None for the translator's
@@ -232,7 +232,7 @@ class Memories:
             names = (settings.gate if isinstance(settings.gate, str) else None, settings.combiner)
             key = (opened.datastore.path, config, *names)
             if key not in self._retrievals:
-                while len(self._retrievals) >= _RETRIEVALS:
+                while len(self._retrievals) >= _MAX_RETRIEVALS:
                     del self._retrievals[next(iter(self._retrievals))]
                 of_store = (opened, config, self._engine)
                 gate = gate if names[0] is None else own_gate(names[0], *of_store)

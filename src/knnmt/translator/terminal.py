@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 # From nothing to all: backgrounds on which black can be read, whatever the terminal's own colours are.
 _SHADES = ["", "black on #e3f1ee", "black on #c2e4dc", "black on #97d3c6", "black on #62bfad", "bold black on #3fae9a"]
 _PASSAGES = 10  # shown unless all is asked for
-_LEAST = 0.05  # of a word from memory, to be worth naming
+_MIN_SHARE = 0.05  # of a word from memory, to be worth naming
 _CONTEXT = 72  # characters of a segment
 
 
 def print_explanation(explanation: Explanation, console: Console, full: bool = False) -> None:
     """Show an explanation: the segments that gave most, with the words that they gave; or in full all there is."""
     console.print(_summary(explanation, console))
-    for part in map(_in_full, explanation.words) if full else _passages(passages_of(explanation, _LEAST)):
+    for part in map(_in_full, explanation.words) if full else _passages(passages_of(explanation, _MIN_SHARE)):
         console.print()
         console.print(Padding(part, (0, 0, 0, 2)))
 
@@ -73,16 +73,16 @@ def _shaded(explanation: Explanation, console: Console) -> Text:
     for piece, following in pairwise([*explanation.pieces(), ""]):
         if isinstance(piece, str):
             text.append(visible(piece))
-        elif piece.text or piece.share >= _LEAST:
+        elif piece.text or piece.share >= _MIN_SHARE:
             text.append(visible(piece.text) or " [end]", _SHADES[_shade(piece.share)] if _colours(console) else "")
             # "today.(77)" would read as if it were the word's: one that a number follows at once has its own.
-            if not _colours(console) and (piece.share >= _LEAST or _numbered(following)):
+            if not _colours(console) and (piece.share >= _MIN_SHARE or _numbered(following)):
                 text.append(f"({100 * piece.share:.0f})")
     return text
 
 
 def _numbered(piece: str | Word) -> bool:
-    return isinstance(piece, Word) and bool(piece.text) and piece.share >= _LEAST
+    return isinstance(piece, Word) and bool(piece.text) and piece.share >= _MIN_SHARE
 
 
 def _legend(console: Console) -> Text:
