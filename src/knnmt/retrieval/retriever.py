@@ -20,6 +20,7 @@ from knnmt.config import RetrievalConfig
 from knnmt.engine.base import EncodedSources
 from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.own_entries_on_device import can_serve
 from knnmt.retrieval.plain import Group, PlainSteps, Retrieved
 from knnmt.retrieval.recorded import RecordedRetrieval
 from knnmt.retrieval.statistics import Statistics
@@ -84,7 +85,12 @@ def steps_for(
         store, config = groups[0].store, groups[0].config
         of_ones_own = groups[0].gate is not None or groups[0].combiner is not None
         if not of_ones_own and config.fast is None and len(store.values):
-            if fixed and config.cache is None and config.segments is None:  # a cache chooses the rows that search
+            recordable = config.cache is None  # which chooses the rows that search
+            if (
+                fixed
+                and recordable
+                and (config.segments is None or can_serve(store.index.entries, config.k, store.device))
+            ):
                 return RecordedRetrieval(store, config)
             if (compiled := CompiledSteps.of(store, config, sentences, statistics)) is not None:
                 return compiled
