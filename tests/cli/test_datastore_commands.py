@@ -139,11 +139,11 @@ def test_control_c_and_the_same_command_again(
     tmp_path: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = tmp_path / "large.tsv"
-    memory.write_text("".join(f"Satz {n}\tsentence number {n}\n" for n in range(1_500)), encoding="utf-8")
+    memory.write_text("".join(f"Satz {n}\tsentence number {n}\n" for n in range(600)), encoding="utf-8")
     store = tmp_path / "large.store"
     command = ["build", str(memory), "-o", str(store), "--model", str(tiny_checkpoint)]
-    monkeypatch.setattr("knnmt.datastore.slices.SLICE_ENTRIES", 3_000)
-    code = "from knnmt.datastore import slices; from knnmt.cli import main; slices.SLICE_ENTRIES = 3_000; main()"
+    monkeypatch.setattr("knnmt.datastore.slices.SLICE_ENTRIES", 1_200)
+    code = "from knnmt.datastore import slices; from knnmt.cli import main; slices.SLICE_ENTRIES = 1_200; main()"
     with warm.Popen([sys.executable, "-c", code, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         deadline = time.monotonic() + 200
         segments = store.with_name("large.store.building") / "segments"
@@ -157,7 +157,7 @@ def test_control_c_and_the_same_command_again(
     assert not store.exists()
     said = succeeds(*command)
     assert "continued  " in said
-    assert "1,500 sentences" in said
+    assert "600 sentences" in said
 
 
 @pytest.mark.parametrize("command", [["inspect"], ["verify"], ["compact"], ["remove", "--origin", "*", "--dry-run"]])

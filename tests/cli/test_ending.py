@@ -145,7 +145,7 @@ def test_what_nobody_foresaw_is_told_without_a_traceback(tmp_path: Path) -> None
         done = warm.run(command, capture_output=True, text=True, env=known, timeout=60, light=True)
         assert (done.returncode, done.stdout) == (1, "")
         assert "\x1b" not in done.stderr
-        return done.stderr.splitlines()
+        return str(done.stderr).splitlines()
 
     plain = run("models")
     assert plain[0] == "knnmt: error: RuntimeError: two↵lines ␛]0;title␇"

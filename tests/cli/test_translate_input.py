@@ -38,7 +38,7 @@ def refused_at_once(*arguments: str | Path, stdin: Path | None = None) -> str:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("knnmt: error: ")
     assert done.stderr.endswith("\nFalse\n")
-    return done.stderr
+    return str(done.stderr)
 
 
 @pytest.mark.parametrize(("name", "content", "kind"), DOCUMENTS)

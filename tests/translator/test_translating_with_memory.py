@@ -338,7 +338,7 @@ def test_the_papers_index_of_a_memory_that_repeats_itself(
     """Codes of keys that are searched with themselves have squared distances a little below 0."""
     faiss_or_skip()
     pairs = list(islice(read_memories([ROOT / "examples" / "memory.tsv"], ReadingConfig(), ReadingReport()), 9))
-    made = Datastore.build(tmp_path / "own.store", 12 * pairs, engine)
+    made = Datastore.build(tmp_path / "own.store", 8 * pairs, engine)
     prepare(made, engine, kinds=["ivfpq"])
     found = translator.translate([pair.source for pair in pairs], datastore=made)
     assert [each.error for each in found] == [None] * 9

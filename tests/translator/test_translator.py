@@ -48,7 +48,8 @@ def test_output_order_is_input_order_however_it_is_batched(translator: Translato
     assert [each.source for each in expected] == texts
     every: list[Settings] = [{"batch_size": 1}, {"batch_size": 7}, {"batch_tokens": 60}, {"window": 5}]
     for options in every:
-        found = translator.translate(texts, beam=2, **options)
+        options["beam"] = 2
+        found = translator.translate(texts, **options)
         assert [each.text for each in found] == [each.text for each in expected], options
 
 
