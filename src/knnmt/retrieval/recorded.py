@@ -53,11 +53,10 @@ class RecordedRetrieval:
         spans = None
         if config.segments is not None:
             chosen = store.segment_entries(sources, config.segments)
-            entries = store.index.entries
-            kind = entries.dim, entries.key_dtype
+            dim = store.index.entries.dim
             with timing.stage("segments"):
-                self._own = keep(("own", *kind), lambda: OwnKeys(*kind, store.device))
-                spans = self._own.put(store.index, chosen)
+                self._own = own = keep(("own", dim), lambda: OwnKeys(dim, store.device))
+                spans = own.put(store.index, chosen)
         self.steps = self._of_size(sentences, keep)
         self.steps.begin(spans)
 
