@@ -127,7 +127,7 @@ class Snapshot:
             return [every] * len(sources)
         with timing.stage("segments"):
             found = self.source_index.choose([source[:-1] for source in sources], segments)  # all have the same end
-            return [entries.once(self.source_index.entries_of(mine)) for mine in found.sentences]
+            return self.source_index.entries_of(found.sentences, entries.first_of)
 
     def segment_stores(self, sources: Sequence[Sequence[int]], segments: int) -> SentenceStores:
         """A small store for each of some sentences, from the segments that cover it."""
