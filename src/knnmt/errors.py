@@ -28,6 +28,9 @@
     ├── IgnoredSettingWarning   a checkpoint asks for something that decoding here does not do
     ├── NoTranslationWarning    a text among others has no translation
     ├── SlowSearchWarning       a large store is searched without an index
+    ├── InPiecesWarning         a text was translated in the pieces between its codes
+    ├── SourceKeptWarning       a text, or a piece of it, stayed as it was, for nothing else kept its codes
+    ├── TermWarning             a term of a glossary is missing in a translation, or contradicts another
     └── LanguageWarning         text looks like another language than the one it was said to be
 
 A message says what was expected, what came, where, and what can be done.
@@ -153,6 +156,18 @@ class LanguageWarning(KnnmtWarning):
 
 class NoTranslationWarning(KnnmtWarning):
     """A text among others has no translation."""
+
+
+class InPiecesWarning(KnnmtWarning):
+    """A text was translated in the pieces between its codes: as a whole, its translation did not keep them."""
+
+
+class SourceKeptWarning(KnnmtWarning):
+    """A text, or a piece of it, stayed as it was: no translation that was found kept its placeholders or numbers."""
+
+
+class TermWarning(KnnmtWarning):
+    """A term of a glossary is missing in a translation, or contradicts another."""
 
 
 class SlowSearchWarning(KnnmtWarning):
