@@ -51,7 +51,9 @@ class Content:
         self._errors = "xmlcharrefreplace" if references else "strict"
         # Some encodings write one text in several ways: then what is not touched could change.
         if self.text.encode(encoding) != data:
-            raise MalformedDocumentError(f"{name}: its text in {encoding} does not come back as it was. Convert it to UTF-8")
+            raise MalformedDocumentError(
+                f"{name}: its text in {encoding} does not come back as it was. Convert it to UTF-8"
+            )
 
     @property
     def line_end(self) -> str:

@@ -92,7 +92,7 @@ class TextDocument(Document):
         return Written(self.content.replaced(self.edits(written)), failures)
 
     @abstractmethod
-    def written(self, unit: Unit, target: Marked) -> str:
+    def written(self, unit: Unit, target: Marked, /) -> str:
         """A target as it stands in the document; `UnitError` where it cannot stand there."""
 
     @abstractmethod

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 
+from knnmt.corpus.inline import visible_text
 from knnmt.corpus.report import UnitError
 from knnmt.documents.content import Content
 from knnmt.documents.markup import Element, escaped, pieces
@@ -41,8 +42,7 @@ def marked_text(content: Content, element: Element, rule: Rule) -> Marked:
         add_pieces(content.text[place : element.inside_end])
 
     def add_pieces(raw: str) -> None:
-        for piece in pieces(raw):
-            parts.append(Code(piece.raw) if piece.kind == "other" else piece.text)
+        parts.extend(Code(piece.raw) if piece.kind == "other" else piece.text for piece in pieces(raw))
 
     def add_child(child: Element) -> None:
         kind, shared = rule(child)
@@ -54,10 +54,22 @@ def marked_text(content: Content, element: Element, rule: Rule) -> Marked:
             return
         role = {Kind.OPENING: Role.OPENING, Kind.CLOSING: Role.CLOSING}.get(kind, Role.ALONE)
         pair = None if role is Role.ALONE or shared is None else pairs.setdefault(shared, len(pairs) + 1)
-        parts.append(Code(content.text[child.start : child.end], role, pair))
+        shown = _shown(content, child) if role is Role.ALONE else ""
+        parts.append(Code(content.text[child.start : child.end], role, pair, shown))
 
     add(element)
     return joined(parts)
+
+
+def _shown(content: Content, code: Element) -> str:
+    """What a person reads of a code: its own text, or what its attributes say of that, without mark-up."""
+    own = (
+        "".join(piece.text for piece in pieces(content.text[code.inside : code.inside_end]))
+        if not code.children
+        else ""
+    )
+    told = (code.attributes.get(name, "") for name in ("equiv-text", "disp", "equiv"))
+    return next((text for each in (own, *told) if (text := visible_text(each).strip())), "")
 
 
 def joined(parts: list[str | Code]) -> Marked:
@@ -77,7 +89,9 @@ def joined(parts: list[str | Code]) -> Marked:
     }
     whole = halves[Role.OPENING] & halves[Role.CLOSING]
     return tuple(
-        replace(part, pair=None) if isinstance(part, Code) and part.pair not in whole and part.pair is not None else part
+        replace(part, pair=None)
+        if isinstance(part, Code) and part.pair not in whole and part.pair is not None
+        else part
         for part in merged
     )
 

@@ -14,7 +14,7 @@ from knnmt.corpus.po_identifiers import message_text
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import State, TextDocument, Unit
 from knnmt.errors import MalformedDocumentError
-from knnmt.protection.marked import Code, Marked
+from knnmt.protection.marked import Marked, written
 
 _CHARSET = re.compile(rb"charset=([\w.:-]+)", re.IGNORECASE)
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|$)")
@@ -98,9 +98,8 @@ class PoDocument(TextDocument):
                     translatable=bool(source.strip()),
                 )
 
-    def written(self, unit: Unit, target: Marked) -> str:
-        text = "".join(part.raw if isinstance(part, Code) else part for part in target)
-        lines = ["".join(_WRITTEN.get(each, each) for each in line) for line in text.split("\n")]
+    def written(self, _unit: Unit, target: Marked, /) -> str:
+        lines = ["".join(_WRITTEN.get(each, each) for each in line) for line in written(target).split("\n")]
         strings = [f'"{line}\\n"' for line in lines[:-1]] + ([f'"{lines[-1]}"'] if lines[-1] or not lines[:-1] else [])
         return self.content.line_end.join(strings if len(strings) == 1 else ['""', *strings])
 
@@ -208,7 +207,7 @@ def _singular_form(rule: str) -> int | None:
     if int(found[1]) == 1:
         return None
     try:
-        form: int = gettext.c2py(found[2])(1)  # type: ignore[attr-defined]
+        form: int = gettext.c2py(found[2])(1)
     except (ValueError, ZeroDivisionError):
         return 0
     return form

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from knnmt.corpus.xliff_segments import MACHINE_SUBSTATE
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import Document, State, TextDocument, Unit
 from knnmt.documents.elements import Kind, as_markup, marked_text, plain
@@ -17,7 +18,6 @@ _UNTOUCHED = frozenset({"new", "needs-translation"})
 _FINISHED_TRADOS = frozenset({"Translated", "ApprovedTranslation", "ApprovedSignOff"})
 _FINISHED_MEMOQ = frozenset({"ManuallyConfirmed", "ConfirmedTranslator", "ConfirmedReviewer1", "Proofread"})
 _FINISHED_2 = frozenset({"translated", "reviewed", "final"})
-_SUBSTATE = "knnmt:mt-suggestion"
 _OF_ONE_TAG = {"bx": Kind.OPENING, "ex": Kind.CLOSING, "bpt": Kind.OPENING, "ept": Kind.CLOSING}
 _OF_2 = {"sc": Kind.OPENING, "ec": Kind.CLOSING, "sm": Kind.OPENING, "em": Kind.CLOSING}
 
@@ -84,7 +84,7 @@ class Xliff1(TextDocument):
             for segment in whole.segments or (None,):
                 yield whole, segment, _unit_1(content, whole, segment, name)
 
-    def written(self, unit: Unit, target: Marked) -> str:  # noqa: ARG002
+    def written(self, _unit: Unit, target: Marked, /) -> str:
         return as_markup(target, self.content)
 
     def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
@@ -226,7 +226,7 @@ class Xliff2(TextDocument):
                     name += f"/{segment.attributes.get('id') or number}"
                 yield segment, _unit_2(content, element, segment, name)
 
-    def written(self, unit: Unit, target: Marked) -> str:  # noqa: ARG002
+    def written(self, _unit: Unit, target: Marked, /) -> str:
         return as_markup(target, self.content)
 
     def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
@@ -238,7 +238,7 @@ class Xliff2(TextDocument):
                 yield with_content(self.content, target, text)
             else:
                 yield _new_target(self.content, source, text, {})
-            yield marked_start(self.content, segment, state="translated", subState=_SUBSTATE)
+            yield marked_start(self.content, segment, state="translated", subState=MACHINE_SUBSTATE)
 
 
 def _unit_2(content: Content, unit: Element, segment: Element, name: str) -> Unit:
@@ -248,7 +248,7 @@ def _unit_2(content: Content, unit: Element, segment: Element, name: str) -> Uni
         raise MalformedDocumentError(f"{content.name}, line {line}: expected a <source> in the segment, found none")
     translation = marked_text(content, target, _rule_2) if target is not None else None
     state = segment.attributes.get("state")
-    by_machine = segment.attributes.get("subState") == _SUBSTATE
+    by_machine = segment.attributes.get("subState") == MACHINE_SUBSTATE
     if not plain(translation).strip():
         found = State.UNTRANSLATED
     else:
@@ -281,7 +281,9 @@ def _name(unit: Element, own: str, several: bool) -> str:
 
 def _is_translatable(unit: Element) -> bool:
     """What the nearest element says that says anything about it."""
-    return next((each.attributes["translate"] for each in unit.around() if "translate" in each.attributes), "yes") != "no"
+    return (
+        next((each.attributes["translate"] for each in unit.around() if "translate" in each.attributes), "yes") != "no"
+    )
 
 
 def _note(content: Content, unit: Element) -> str | None:
