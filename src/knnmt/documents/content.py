@@ -56,6 +56,11 @@ class Content:
             )
 
     @property
+    def start(self) -> int:
+        """Where the text begins, behind a byte order mark."""
+        return 1 if self.text.startswith("\ufeff") else 0
+
+    @property
     def line_end(self) -> str:
         """How the first line ends."""
         found = _LINE_END.search(self.text)
@@ -64,6 +69,14 @@ class Content:
     def line_number(self, place: int) -> int:
         """The line, counted from 1, that a character is in."""
         return self.text.count("\n", 0, place) + 1
+
+    def can_hold(self, text: str) -> bool:
+        """Whether the encoding has these characters."""
+        try:
+            self.require(text)
+        except UnitError:
+            return False
+        return True
 
     def require(self, text: str) -> None:
         """Refuse text that the encoding cannot hold."""

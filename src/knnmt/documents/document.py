@@ -100,6 +100,28 @@ class TextDocument(Document):
         """What changes for the sake of these targets, as `written` has them."""
 
 
+class Replacing(TextDocument):
+    """A document in which targets take the places of their sources.
+
+    found: the units, each with the characters that it takes
+    """
+
+    bilingual = False
+
+    def __init__(
+        self,
+        content: Content,
+        found: Iterable[tuple[Unit, tuple[int, int]]],
+        languages: tuple[str | None, str | None] = (None, None),
+    ) -> None:
+        units = list(found)
+        super().__init__(content, (unit for unit, _ in units), languages)
+        self.places = {unit.id: place for unit, (_, place) in zip(self.units, units, strict=True)}
+
+    def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
+        return (Edit(*self.places[name], text) for name, text in targets.items())
+
+
 def _distinct(units: Iterable[Unit]) -> Iterable[Unit]:
     """The same units with a number behind ids that came before: files may repeat what should be unique."""
     seen: Counter[str] = Counter()

@@ -19,14 +19,28 @@ _Open = Callable[[bytes, str], Document]
 _FORMATS = {  # where each is opened
     "po": "knnmt.documents.po:PoDocument",
     "xliff": "knnmt.documents.xliff:open_xliff",
+    "qt": "knnmt.documents.qt:QtCatalog",
+    "android": "knnmt.documents.android:AndroidStrings",
+    "resx": "knnmt.documents.resx:Resources",
+    "properties": "knnmt.documents.properties:Properties",
+    "json": "knnmt.documents.json_strings:JsonStrings",
+    "yaml": "knnmt.documents.yaml_strings:YamlStrings",
+    "subtitles": "knnmt.documents.subtitles:Subtitles",
     "text": "knnmt.documents.plain_text:PlainText",
 }
-_ROOTS = {"xliff": "xliff"}
+_ROOTS = {"xliff": "xliff", "TS": "qt", "resources": "android"}
 _ENDINGS = {
     "po": ".po .pot",
     "xliff": ".xlf .xliff .sdlxliff .mqxliff .mxliff .txlf",
+    "resx": ".resx .resw",
+    "properties": ".properties",
+    "json": ".json .arb",
+    "yaml": ".yaml .yml",
+    "subtitles": ".srt .vtt",
     "text": ".txt",
 }
+_ENDINGS_OF_MORE = (".ts", ".xml")  # which programs have, too
+_KINDS = {"a JSON file": "json", "a file of subtitles": "subtitles"}
 _BY_ENDING = {ending: name for name, endings in _ENDINGS.items() for ending in endings.split()}
 
 
@@ -37,11 +51,15 @@ def document_format(path: Path) -> str | None:
             head = file.read(HEAD)
     except OSError:
         return None
+    named = _BY_ENDING.get(path.suffix.lower())
     if head.startswith(XML_STARTS) and (root := read_prolog(head).root):
-        return _ROOTS.get(root) or _BY_ENDING.get(path.suffix.lower())
+        return _ROOTS.get(root) or named
     if begins_like_po(head):
         return "po"
-    return _BY_ENDING.get(path.suffix.lower()) or (None if document_kind(path, head) else "text")
+    if named:
+        return named
+    kind = document_kind(path, head)
+    return _KINDS.get(kind) if kind else "text"
 
 
 def open_document(path: str | Path) -> Document:
@@ -60,9 +78,10 @@ def open_document(path: str | Path) -> Document:
 
 
 def documents_in(directory: Path) -> Iterator[Path]:
-    """The documents in a directory and those in it, known by their names, in the order of these."""
+    """The documents in a directory and those in it that have a usual name, in the order of these."""
     for path in sorted(directory.rglob("*")):
-        if path.suffix.lower() in _BY_ENDING and path.is_file():
+        suffix = path.suffix.lower()
+        if path.is_file() and (suffix in _BY_ENDING or (suffix in _ENDINGS_OF_MORE and document_format(path))):
             yield path
 
 

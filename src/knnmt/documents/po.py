@@ -130,7 +130,7 @@ def _entries(content: Content) -> Iterator[_Entry]:
     """Entries in force; an entry ends where, after its translation, a comment or a message begins."""
     entry = _Entry(1)
     current: _String | None = None
-    place, number = (1 if content.text.startswith("\ufeff") else 0), 0
+    place, number = content.start, 0
     while place < len(content.text):
         line = _LINE.match(content.text, place)
         assert line is not None  # noqa: S101 - the pattern matches anything

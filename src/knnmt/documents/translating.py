@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 WINDOW = 256  # units translated, and kept, together
 _ICU = re.compile(r"\{\s*[\w.]+\s*,\s*(?:plural|select|selectordinal)\s*,")
+_ADDRESS = re.compile(r"\s*(?:[a-z]+://\S+|\S+@\S+\.\S+)\s*")
 Translate = Callable[[Sequence[Marked]], "list[Translation]"]
 """`Translator.translate_marked` with the settings of a call."""
 
@@ -84,7 +85,8 @@ def _refusal(unit: Unit, outcome: Outcome) -> bool:
 
 
 def _has_words(text: Marked) -> bool:
-    return any(each.isalpha() for each in plain(text))
+    words = plain(text)
+    return any(each.isalpha() for each in words) and not _ADDRESS.fullmatch(words)
 
 
 def _windows(units: Iterable[Unit], size: int) -> Iterator[list[Unit]]:
