@@ -22,7 +22,8 @@ from knnmt.decoding.search import search
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.loading import load_engine
 from knnmt.engine.shipped import shipped_models
-from knnmt.errors import NoTranslationError, NoTranslationWarning, SettingError
+from knnmt.errors import InPiecesWarning, NoTranslationError, NoTranslationWarning, SettingError
+from knnmt.protection.marked import Code, Marked, written
 from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings, settings_of
@@ -227,6 +228,16 @@ class Translator:
         if found.error is not None and settings.get("on_error") != "continue":
             raise NoTranslationError(found.error)
         return found
+
+    def translate_marked(self, texts: Iterable[Marked], **settings: Unpack[Settings]) -> list[Translation]:
+        """Translate texts with inline codes. `Translation.marked` has each code of its text exactly once, well nested.
+
+        The settings are those of `stream`. `Translation.warnings` says where a code was kept at a cost.
+        """
+        asked = list(texts)
+        words = [part for text in asked for part in text if isinstance(part, str)]
+        found = iter(self.translate(words, **settings))
+        return [_in_pieces(text, found) for text in asked]
 
     def stream(
         self,
@@ -452,6 +463,24 @@ class Translator:
 def _held(retrieval: Retrieval | None) -> HeldSources | None:
     """The sources that texts are taken for, where they are to be."""
     return retrieval.store.sources if retrieval is not None and retrieval.config.forms else None
+
+
+def _in_pieces(text: Marked, found: Iterator[Translation]) -> Translation:
+    """A text with codes, of which every string was translated by itself."""
+    pieces = [part if isinstance(part, Code) else next(found) for part in text]
+    marked = tuple(each if isinstance(each, Code) else each.text for each in pieces)
+    done = [each for each in pieces if isinstance(each, Translation)]
+    words = f"translated in the pieces between its codes: {written(text)[:60]!r}"
+    return Translation(
+        source=written(text),
+        text=written(marked),
+        tokens=tuple(token for each in done for token in each.tokens),
+        score=sum(each.score * len(each.tokens) for each in done) / max(1, sum(len(each.tokens) for each in done)),
+        complete=all(each.complete for each in done),
+        error=next((each.error for each in done if each.error), None),
+        warnings=(*(caution for each in done for caution in each.warnings), Caution(InPiecesWarning, words)),
+        marked=marked,
+    )
 
 
 class _Closed:
