@@ -107,22 +107,34 @@ def develop(
 
     `progress` is called with how many pairs and positions are done; in the end each counts twice: forced, searched.
     """
+    passed = pass_over(engine, opened, pairs, progress)
+
+    def done(rows: int) -> None:
+        progress(len(pairs) + len(pairs) * rows // len(passed), len(passed) + rows)
+
+    return searched(engine, opened, passed, way, k, done)
+
+
+def pass_over(
+    engine: Engine[State],
+    opened: OpenStore,
+    pairs: Sequence[SegmentPair],
+    progress: Callable[[int, int], None] = lambda _pairs, _rows: None,
+) -> Development:
+    """Force the pairs that fit the model through it; nothing is searched for yet."""
     if not opened.store.manifest.live_entries:
         raise InputError(f"{opened.store.path}: has no entries left to find neighbours among")
     forced = force_text(engine, pairs, progress)
-    rows = len(forced.targets)
     states = [opened.project(some.to(engine.device)).cpu() for some in torch.split(forced.representations, _ROWS)]
-    passed = Development(
+    return Development(
         states=torch.cat(states),
         tokens=forced.targets,
         base=model_probabilities(engine, forced.representations, forced.targets),
-        neighbours=Neighbours.none(rows, 1, torch.device("cpu")),
+        neighbours=Neighbours.none(len(forced.targets), 1, torch.device("cpu")),
         log_counts=(None, None),
         sentences=forced.sentences,
         sources=[source for source, _ in fitting_tokens(engine, pairs)],
     )
-    done = lambda searched: progress(len(pairs) + len(pairs) * searched // rows, rows + searched)  # noqa: E731
-    return searched(engine, opened, passed, way, k, done)
 
 
 def searched(

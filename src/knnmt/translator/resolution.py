@@ -123,9 +123,7 @@ def _asked_search(given: Mapping[str, Any], start: RetrievalConfig | None) -> st
     return "whole" if whole and (start is None or start.segments is not None) else None
 
 
-def _segments(
-    given: Mapping[str, Any], start: RetrievalConfig | None, asked: str | None, own: StoresOwn
-) -> int | None:
+def _segments(given: Mapping[str, Any], start: RetrievalConfig | None, asked: str | None, own: StoresOwn) -> int | None:
     """How many segments each sentence is searched in, None for the whole store."""
     if asked == "whole":
         return None
