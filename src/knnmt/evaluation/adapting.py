@@ -212,11 +212,13 @@ class _Making:
         if read_saved(store) is None:
             prepare(store, self._translator.engine, first_good=True, bars=self._bars)
             self._translator.memories.refresh([self.path])
-        saved = read_saved(store)
-        if saved is not None:
+        self._tell_index()
+
+    def _tell_index(self) -> None:
+        if (saved := read_saved(self._open())) is not None:
             recall = f", which finds {saved.fidelity['recall']:.1%} of the nearest" if saved.fidelity else ""
             self._tell(f"index      {saved.kind}{recall}")
-        warn_if_slow(self._translator.memories.open(self.path).opened, self._place)
+            warn_if_slow(self._translator.memories.open(self.path).opened, self._place)
 
     def tune(self) -> bool:
         """Choose how to search, profiles by likelihood and τ over beams; False where there is too little text for that.
@@ -234,6 +236,8 @@ class _Making:
                 )
                 return False
             self._choose(pairs)
+        else:
+            self._tell_index()
         profiles, default = read_profiles(self.path), default_profile(self.path)
         main = profiles[default or (SEGMENTS if SEGMENTS in profiles else TUNED)]
         chosen = main.config

@@ -35,7 +35,7 @@ def resolve(settings: RetrievalSettings, own: StoresOwn) -> RetrievalConfig:
     if profile is None and given.get("fast"):
         profile = FAST if FAST in own.profiles.names() else UNTUNED_FAST
     start = profile if isinstance(profile, RetrievalConfig) else own.profiles.chosen(profile)
-    asked = _asked_search(given, start)
+    asked = _asked_search(given, profile is None and (start is None or start.segments is not None))
     if profile is None and asked is not None:
         start = own.profiles.of_search(asked == "segments")
     if (start is not None and start.fast is not None) or given.get("fast"):
@@ -113,14 +113,17 @@ def _fast(datastore: Datastore, given: Mapping[str, Any], start: RetrievalConfig
     return replace(start, **same, fading=start.fading if fading else None, fast=fast)
 
 
-def _asked_search(given: Mapping[str, Any], start: RetrievalConfig | None) -> str | None:
-    """How a call asks to search, "whole" or "segments", or None. A cache or a gate asks for whole search."""
+def _asked_search(given: Mapping[str, Any], may_change: bool) -> str | None:
+    """How a call asks to search, "whole" or "segments", or None.
+
+    may_change: a cache or a gate asks for whole search, too
+    """
     search, segments = given.get("search"), given.get("segments")
     check(search != "whole" or segments is None, f"search whole and segments {segments} do not go together: give one")
     if search is not None or segments is not None:
         return search or "segments"
     whole = given.get("cache") is not None or given.get("gate") is not None
-    return "whole" if whole and (start is None or start.segments is not None) else None
+    return "whole" if whole and may_change else None
 
 
 def _segments(given: Mapping[str, Any], start: RetrievalConfig | None, asked: str | None, own: StoresOwn) -> int | None:
