@@ -36,7 +36,7 @@ def translate_all(arguments: argparse.Namespace) -> dict[str, Any]:
             place = Path(scratch) / domain
             build(place, domain, arguments.pairs, translator)
             opened = translator.memories.open(place).opened
-            first, second = (overlap(opened.store, half).new for half in halves(read(domain, "dev")))
+            first, second = (overlap(opened.datastore, half).new for half in halves(read(domain, "dev")))
             tuning, lines = spread(first, TUNING), second[: arguments.lines]
             found[f"{domain}|reference"] = [pair.target for pair in lines]
             for segments in (None, *arguments.segments):

@@ -107,13 +107,13 @@ class CacheConfig:
     threshold: τ, the largest Euclidean distance between the two decoder states
     scope: "sentence" keeps a cache for each sentence, shared by its beams; "batch" one for all sentences together, so
         that results depend on the batch, as in the paper's code
-    store_hits: keep hits too, under their own state with the borrowed neighbours, as the paper's code does
+    keep_hits: keep hits too, under their own state with the borrowed neighbours, as the paper's code does
     capacity: most states of a scope; the oldest make room
     """
 
     threshold: float
     scope: Literal["sentence", "batch"] = "sentence"
-    store_hits: bool = False
+    keep_hits: bool = False
     capacity: int = 4096
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ class CacheConfig:
     def signature(self) -> str:
         """What a published score must say of the cache."""
         scope = "" if self.scope == "sentence" else "+batch"
-        return f"cache:{self.threshold:.4g}{scope}{'+hits' if self.store_hits else ''}"
+        return f"cache:{self.threshold:.4g}{scope}{'+hits' if self.keep_hits else ''}"
 
 
 @dataclass(frozen=True, slots=True)

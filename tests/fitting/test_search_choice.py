@@ -86,14 +86,14 @@ def test_held_out_sentences_find_the_nearest_of_their_segments_and_never_themsel
     tiny: TransformerEngine, opened: OpenStore, tmp_path: Path, kind: str
 ) -> None:
     if kind == "pruned":
-        opened = OpenStore(prune(opened.store, tmp_path / "few", StoreIndex(opened.store).search, 4, 0))
+        opened = OpenStore(prune(opened.datastore, tmp_path / "few", StoreIndex(opened.datastore).search, 4, 0))
     snapshot = opened.snapshot
     held_out = sample(snapshot.index.entries, 12)
     distances_sq, ids = held_out.search_by_segment(snapshot, 3, 5)
     entries = held_out.entries
     for row in range(len(held_out.queries)):
         number, sentence = held_out.places[int(held_out.sentences[row])]
-        source = snapshot.store.segments[number].divided("source_offsets", sentence).tolist()
+        source = snapshot.datastore.segments[number].divided("source_offsets", sentence).tolist()
         (mine,) = snapshot.segment_entries([source], 4)
         mine = mine[entries.sentence_of(mine)[1] != sentence]
         distances = ((entries.keys_of(mine).astype(np.float64) - held_out.queries[row].double().numpy()) ** 2).sum(1)

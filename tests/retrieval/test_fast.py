@@ -249,7 +249,7 @@ def test_an_open_store_follows_what_is_added_and_removed(tiny: TransformerEngine
 
     def origins() -> set[str]:
         ids = opened.occurrences.entries_for([[tilde, tilde]], [states[0][[0, 0]]], config)[0]
-        return {opened.store.entry(int(each)).pair.origin for each in ids}
+        return {opened.datastore.entry(int(each)).pair.origin for each in ids}
 
     assert not origins()
     writer = Datastore.open(store.path)

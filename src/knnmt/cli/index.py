@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from knnmt.cli.change import Store
+from knnmt.cli.change import StoreArgument
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.options import ModelOfStore, Threads
 from knnmt.cli.progress import passing_bars
@@ -29,7 +29,7 @@ _DEVELOPMENT_PAIRS = 500
 
 
 def index(
-    store: Store,
+    store: StoreArgument,
     recall: Annotated[float, typer.Option(help="The part of the true nearest entries that must be found.")] = 0.95,
     variation: Annotated[
         float, typer.Option(help="The most that the memory's distribution may differ from exact search, 0 to 1.")

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from knnmt.config import check
-from knnmt.corpus.memory_reading import Memories, MemoryReading, files_or_pairs
+from knnmt.corpus.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_memories
@@ -27,7 +27,7 @@ from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.evaluation.gain import Gain, measure_gain
-from knnmt.evaluation.holding_out import FEWEST, Plan, plan
+from knnmt.evaluation.holding_out import MIN_HELD_OUT, Plan, plan
 from knnmt.evaluation.loading import Model, text_languages, translator_of
 from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.tuning import StoreTuning
@@ -61,7 +61,7 @@ class Adapted:
 
 
 def adapt(
-    memories: Memories | Plan,
+    memories: MemoriesOrPairs | Plan,
     store: str | Path,
     config: BuildConfig | None = None,
     *,
@@ -107,7 +107,7 @@ def adapt(
 
 
 def _planned(
-    memories: Memories,
+    memories: MemoriesOrPairs,
     dev: str | Path | Iterable[SegmentPair] | None,
     reading: ReadingConfig,
     tell: Callable[[str], None],
@@ -228,7 +228,7 @@ class _Making:
         plan = self._plan
         if TUNED not in read_profiles(self.path):
             pairs = overlap(self._open(), plan.tuning).new if plan.tuning else ()
-            if len(pairs) < FEWEST // 4:
+            if len(pairs) < MIN_HELD_OUT // 4:
                 self._index()
                 self._tell(
                     "tuned      not: there is too little text that the store does not hold to tune or measure with. "
@@ -253,9 +253,9 @@ class _Making:
 
     def _choose(self, pairs: Sequence[SegmentPair]) -> None:
         memory = self._translator.memories.open(self.path)
-        text = DevelopmentText("what is held out", pairs, unseen(memory.opened.store, self._plan.reported))
+        text = DevelopmentText("what is held out", pairs, unseen(memory.opened.datastore, self._plan.reported))
         # Where there is an index, a run that was interrupted decided for the whole store.
-        config = TuningConfig(whole=read_saved(memory.opened.store) is not None)
+        config = TuningConfig(whole=read_saved(memory.opened.datastore) is not None)
         tuning = StoreTuning(self._translator, memory, text, config, bars=self._bars, before_whole=self._index)
         if tuning.choice is not None:
             self._tell(f"search     {tuning.choice.in_words}")

@@ -21,7 +21,7 @@ from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.tuning_by_search import Scored, beam_states, confirmed_cache, score
 from knnmt.fitting.cache_tuning import CacheTradeOff, cache_trade_offs, largest_threshold
 from knnmt.fitting.development import Development, pass_over, searched
-from knnmt.fitting.development_text import PAIRS, DevelopmentText, read_development
+from knnmt.fitting.development_text import MAX_PAIRS, DevelopmentText, read_development
 from knnmt.fitting.likelihood import Positions
 from knnmt.fitting.search_choice import SearchChoice, choose_search
 from knnmt.fitting.store_tuning import DimensionTradeOff, SearchTradeOff, advise_on_keys, advise_on_search
@@ -78,7 +78,7 @@ def tune(
     dev: str | Path | Iterable[SegmentPair] | DevelopmentText,
     config: TuningConfig | None = None,
     *,
-    pairs: int = PAIRS,
+    pairs: int = MAX_PAIRS,
     all_dev: bool = False,
     keep_known: bool = False,
     save: bool = True,
@@ -138,7 +138,7 @@ class StoreTuning:
         """before_whole: called where the whole store is going to be searched"""
         self._translator, self._memory, self._text = translator, memory, text
         self._config, self._tell, self._bars = config or TuningConfig(), tell, bars
-        self._store = memory.opened.store.path
+        self._store = memory.opened.datastore.path
         passed = self._pass(text.tuning, "tuning")
         self.choice = self._choose_search(passed) if self._config.compares_searches else None
         self._way: Way = self._config.fast or self._config.segments

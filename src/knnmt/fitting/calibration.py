@@ -133,7 +133,7 @@ class Estimates:
 
     def __init__(self, opened: OpenStore, engine: Engine[State]) -> None:
         self._store, self._engine = opened.snapshot, engine
-        self._saved, self._saved_by_segment = (Calibration.of(opened.store.path, each) for each in (False, True))
+        self._saved, self._saved_by_segment = (Calibration.of(opened.datastore.path, each) for each in (False, True))
 
     @cached_property
     def whole(self) -> Calibration:

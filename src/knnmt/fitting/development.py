@@ -122,8 +122,8 @@ def pass_over(
     progress: Callable[[int, int], None] = lambda _pairs, _rows: None,
 ) -> Development:
     """Force the pairs that fit the model through it; nothing is searched for yet."""
-    if not opened.store.manifest.live_entries:
-        raise InputError(f"{opened.store.path}: has no entries left to find neighbours among")
+    if not opened.datastore.manifest.live_entries:
+        raise InputError(f"{opened.datastore.path}: has no entries left to find neighbours among")
     forced = force_text(engine, pairs, progress)
     states = [opened.project(some.to(engine.device)).cpu() for some in torch.split(forced.representations, _ROWS)]
     return Development(

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from knnmt.compression.pca import KeyProjection
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.overlap import overlap
+from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
 from knnmt.errors import InputError
-from knnmt.fitting.calibration import DEFAULT_K, Calibration, calibrate, calibrate_by_segment
+from knnmt.fitting.calibration import BY_SEGMENT, DEFAULT_K, Calibration, calibrate, calibrate_by_segment
 from knnmt.fitting.held_out import forced_queries, sample
 from knnmt.fitting.index_choice import Candidate, Choice, Chooser, Target
 from knnmt.index.entries import Entries
@@ -69,6 +70,8 @@ def prepare(
         calibration = calibrate(held_out, true, engine)
         if calibration is not None:
             calibration.save(store.path)
+        if BY_SEGMENT in read_settings(store.path):
+            write_settings(store.path, **{BY_SEGMENT: None})  # with an index the whole store is searched
     temperature = calibration.temperature if calibration else max(float(true[0][:, 0].median()), 1e-6)
     chooser = Chooser(store, held_out, exact, true, temperature)
     return chooser.choose(target or Target(), kinds, first_good, hear, bars)

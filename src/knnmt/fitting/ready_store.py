@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from knnmt.config import check
-from knnmt.corpus.memory_reading import Memories, MemoryReading, files_or_pairs
+from knnmt.corpus.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore import store
@@ -71,7 +71,7 @@ class Built:
 
 
 def build(
-    memories: Memories,
+    memories: MemoriesOrPairs,
     path: str | Path,
     config: BuildConfig | None = None,
     *,

@@ -72,9 +72,9 @@ class SearchChoice:
 
 def counts_for(opened: OpenStore) -> list[int]:
     """How many segments are worth trying for a store."""
-    if not has_source_tokens(opened.store):
+    if not has_source_tokens(opened.datastore):
         return []
-    return [count for count in COUNTS if _FEWEST * count <= opened.store.manifest.live_sentences]
+    return [count for count in COUNTS if _FEWEST * count <= opened.datastore.manifest.live_sentences]
 
 
 def choose_search(
@@ -93,7 +93,7 @@ def choose_search(
     if not counts:
         return None
     most, least = _COMPARED
-    some = passed.spread(min(most, max(least, _PRODUCTS // max(1, opened.store.manifest.entries))))
+    some = passed.spread(min(most, max(least, _PRODUCTS // max(1, opened.datastore.manifest.entries))))
     ways: list[int | None] = [*counts, None]
     judged = []
     for done, way in enumerate(ways):

@@ -70,7 +70,7 @@ def trained_gate(
     features = GateConfig().features
     texts = [gate_text(engine, opened, some, config, features) for some in divide(pairs, 0.8)]
     found = train_gate(opened, texts[0], texts[1], config)
-    found.gate.write(opened.store.path)
+    found.gate.write(opened.datastore.path)
     judged = [
         {"alpha": each.threshold, "searched": each.searched, "gate": each.gate, "chance": each.chance}
         for each in judge_thresholds(found, texts[1], ALPHAS)

@@ -45,7 +45,7 @@ class Snapshot:
     Whoever decodes a batch holds the one it began with: entry ids, tokens and keys always belong together.
 
     number: no two have the same
-    store: the generation of the store on disk; index: the search over it
+    datastore: the generation of the store on disk; index: the search over it
     values: (entries,) int32, the entries' tokens
     merged_counts: (entries,), how many entries each stands for that say the same or that pruning merged with it;
         repeats: those that say the same alone; None where each is for itself
@@ -56,7 +56,7 @@ class Snapshot:
     """
 
     number: int
-    store: Datastore
+    datastore: Datastore
     index: IndexSnapshot
     device: torch.device
     values: Tensor
@@ -68,10 +68,10 @@ class Snapshot:
 
     def signature(self) -> str:
         """What a published score must say of the store."""
-        manifest = self.store.manifest
+        manifest = self.datastore.manifest
         transforms = f"|made:{'+'.join(manifest.transforms)}" if manifest.transforms else ""
         entries = f"n:{manifest.live_entries}|d:{manifest.dim}{transforms}|content:{manifest.content[:8]}"
-        return f"store:{self.store.path.name}|{entries}|index:{self.index.signature}"
+        return f"store:{self.datastore.path.name}|{entries}|index:{self.index.signature}"
 
     def project(self, representations: Tensor) -> Tensor:
         """Decoder states, (rows, dim), as this store's keys were made from them."""
@@ -102,7 +102,7 @@ class Snapshot:
     @cached_property
     def occurrences(self) -> SourceOccurrences:
         """The store's source side, put in order when first asked for; refused unless the store was made for that."""
-        require_for_fast(self.store)
+        require_for_fast(self.datastore)
         return SourceOccurrences(self.index.entries, self.device)
 
     def sentence_stores(
@@ -115,8 +115,8 @@ class Snapshot:
     @cached_property
     def source_index(self) -> SourceIndex:
         """The store's source side, for choosing segments; refused unless its segments have their source tokens."""
-        require_for_segments(self.store)
-        return SourceIndex(self.store.segments, self.earlier_sources)
+        require_for_segments(self.datastore)
+        return SourceIndex(self.datastore.segments, self.earlier_sources)
 
     def segment_entries(self, sources: Sequence[Sequence[int]], segments: int) -> list[Array]:
         """For each source, by its token ids, the entries of the segments that cover it best: ascending ids, each once.
@@ -124,7 +124,7 @@ class Snapshot:
         Of a store that has no more segments, all.
         """
         entries = self.index.entries
-        if segments >= self.store.manifest.live_sentences:
+        if segments >= self.datastore.manifest.live_sentences:
             every = np.arange(entries.entries) if entries.live is None else np.flatnonzero(entries.live.numpy())
             return [every] * len(sources)
         with timing.stage("segments"):
@@ -176,7 +176,7 @@ class OpenStore:
         exact: bool = False,
         choose_probes: ChooseProbes = lambda index, _: index.give_clusters_up(),
     ) -> None:
-        self.store = store
+        self.datastore = store
         self._choose_probes = choose_probes
         self.sources = HeldSources(store)
         self.device = torch.device(device)
@@ -196,7 +196,7 @@ class OpenStore:
         )
         return Snapshot(
             number=next(_numbers),
-            store=index.store,
+            datastore=index.store,
             index=index,
             device=self.device,
             values=entries.values.to(self.device),

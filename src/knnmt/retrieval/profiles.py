@@ -77,7 +77,7 @@ class Profiles:
                 "`knnmt tune` makes some"
             )
         try:
-            return as_record(Profile, self.section[name])
+            return as_record(Profile, _spelled_anew(self.section[name]))
         except ValueError as error:
             raise DatastoreDamagedError(
                 f"{self.store}: its profile {name!r} lacks a field, has an unknown one or a wrong value ({error}); "
@@ -109,6 +109,16 @@ class Profiles:
                 if config.fast is None and (config.segments is not None) == by_segment:
                     return config
         return None
+
+
+def _spelled_anew(profile: Any) -> Any:
+    """A profile as it is written now: `keep_hits` was `store_hits`."""
+    try:
+        cache = {**profile["config"]["cache"]}
+        cache["keep_hits"] = cache.pop("store_hits")
+    except (KeyError, TypeError):  # there is none, or it is damaged in some way
+        return profile
+    return {**profile, "config": {**profile["config"], "cache": cache}}
 
 
 def read_profiles(store: Path) -> dict[str, Profile]:

@@ -155,6 +155,6 @@ def _cache(own: StoresOwn, given: Mapping[str, Any], before: CacheConfig | None)
                 "store made from another, index that one and make this one again)."
             )
         threshold = own.estimates.whole.nearest_distance(number / 100) if quantile else number
-    names = {"cache_scope": "scope", "cache_hits": "store_hits"}
+    names = {"cache_scope": "scope", "cache_hits": "keep_hits"}
     changed = {names[each]: given[each] for each in names if each in given}
     return replace(before or CacheConfig(threshold), threshold=threshold, **changed)
