@@ -14,8 +14,9 @@ from torch import Tensor
 
 from knnmt import timing
 from knnmt.compression.pca import KeyProjection
-from knnmt.config import FastConfig
+from knnmt.config import DEFAULT_SEGMENTS, FastConfig
 from knnmt.datastore.arrays import Array
+from knnmt.datastore.manifest import INDEX_RECORD, INDEXES
 from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
@@ -28,6 +29,7 @@ from knnmt.retrieval.neighbours import LogCounts, Neighbours
 from knnmt.retrieval.occurrences import SourceOccurrences
 from knnmt.retrieval.sentence_stores import SentenceStores
 
+FROM_SENTENCES = 100_000  # that a store holds, it is searched by segment unless something else is known of it
 UNIT_SAME_DISTANCE = 0.04  # between keys of length 1
 _SAMPLED = 256  # keys whose lengths are looked at
 _numbers = count()
@@ -253,9 +255,24 @@ class OpenStore:
         return self.snapshot.same_distance
 
 
+def has_source_tokens(store: Datastore) -> bool:
+    """Whether a store has what retrieval by segment needs."""
+    return all("source_tokens" in segment.arrays for segment in store.segments)
+
+
+def usual_segments(store: Datastore) -> int | None:
+    """How many segments sentences are searched in where nothing was tuned; None for the whole store.
+
+    Small stores lose by it. Whoever made an index wants it used.
+    """
+    if store.manifest.live_sentences < FROM_SENTENCES or (store.path / INDEXES / INDEX_RECORD).exists():
+        return None
+    return DEFAULT_SEGMENTS if has_source_tokens(store) else None
+
+
 def require_for_segments(store: Datastore) -> None:
     """Refuse a store that lacks what retrieval by segment needs."""
-    if any("source_tokens" not in segment.arrays for segment in store.segments):
+    if not has_source_tokens(store):
         raise SettingError(
             f"{store.path}: retrieval by segment needs the tokens of its sources, which this store was built without. "
             "Build it again, or search it whole (--search whole)"
