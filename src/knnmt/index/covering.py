@@ -87,6 +87,17 @@ def _at(array: Array | None) -> ctypes.c_void_p | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of a source a memory holds, 0 to 1: the part of its n-grams (n up to 4), rare words weighing more.
+
+    covered: held by the segments that were chosen for it together; by_one: by the one that holds most
+    """
+
+    covered: float
+    by_one: float
+
+
+@dataclass(frozen=True, slots=True)
 class Covering:
     """What was chosen for some sources.
 
@@ -98,6 +109,10 @@ class Covering:
     sentences: Array
     covered: Array
     by_one: Array
+
+    def coverage(self) -> list[Coverage]:
+        """Of each source."""
+        return [Coverage(*each) for each in zip(self.covered.tolist(), self.by_one.tolist(), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from knnmt import timing
 from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.engine.base import EncodedSources
 from knnmt.errors import DatastoreDamagedError
+from knnmt.index.covering import Coverage
 from knnmt.native import library
 from knnmt.retrieval.cache import FIRST_CAPACITY, grown
 from knnmt.retrieval.open_store import Snapshot
@@ -72,6 +73,7 @@ class CompiledSteps:
         self._sums, self._steps = torch.zeros(sentences), torch.zeros(sentences)
         self._cache = None if config.cache is None else _CompiledCache(native, config.cache, self._k, sentences)
         self._segments = config.segments
+        self.coverage: list[Coverage] = []
         self._own: CompiledOwnEntries | None = None
 
     @classmethod
@@ -89,9 +91,10 @@ class CompiledSteps:
     def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:  # noqa: ARG002 - for fast
         """Sentences that are searched in segments of their own get the entries of these."""
         if self._segments is not None:
-            chosen = self._store.segment_entries(sources, self._segments)
+            chosen = self._store.choose_segments(sources, self._segments)
+            self.coverage = chosen.coverage
             with timing.stage("segments"):
-                self._own = CompiledOwnEntries(self._native, self._store.index.entries, chosen)
+                self._own = CompiledOwnEntries(self._native, self._store.index.entries, chosen.entries)
 
     def mix(self, states: Tensor, scores: Tensor, history: Tensor, told: int) -> Tensor:  # noqa: ARG002 - for gates
         """As `retriever.RetrievalSteps` says."""

@@ -21,7 +21,7 @@ from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 from knnmt.index.base import Found
-from knnmt.index.covering import SourceIndex
+from knnmt.index.covering import Coverage, SourceIndex
 from knnmt.index.entries import Entries
 from knnmt.index.on_device import DeviceIndex
 from knnmt.index.store_index import IndexSnapshot, StoreIndex
@@ -33,6 +33,15 @@ FROM_SENTENCES = 100_000  # that a store holds, it is searched by segment unless
 UNIT_SAME_DISTANCE = 0.04  # between keys of length 1
 _SAMPLED = 256  # keys whose lengths are looked at
 _numbers = count()
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenEntries:
+    """The entries that each of some sentences is searched in, ascending ids, each once; and what they cover of it."""
+
+    entries: list[Array]
+    coverage: list[Coverage]
+
 
 ChooseProbes = Callable[[DeviceIndex, Datastore], object]
 """Gives a clustered search over a store, before its first use, as many probes as it needs to be faithful."""
@@ -118,18 +127,24 @@ class Snapshot:
         require_for_segments(self.datastore)
         return SourceIndex(self.datastore.segments, self.earlier_sources)
 
-    def segment_entries(self, sources: Sequence[Sequence[int]], segments: int) -> list[Array]:
-        """For each source, by its token ids, the entries of the segments that cover it best: ascending ids, each once.
+    def choose_segments(self, sources: Sequence[Sequence[int]], segments: int) -> ChosenEntries:
+        """For each source, by its token ids, the entries of the segments that cover it best, and how much they cover.
 
         Of a store that has no more segments, all.
         """
         entries = self.index.entries
-        if segments >= self.datastore.manifest.live_sentences:
-            every = np.arange(entries.entries) if entries.live is None else np.flatnonzero(entries.live.numpy())
-            return [every] * len(sources)
         with timing.stage("segments"):
-            found = self.source_index.choose([source[:-1] for source in sources], segments)  # all have the same end
-            return self.source_index.entries_of(found.sentences, entries.first_of)
+            known = [source[:-1] for source in sources]  # all have the same end
+            found = self.source_index.choose(known, min(segments, self.datastore.manifest.live_sentences))
+            if segments >= self.datastore.manifest.live_sentences:
+                every = np.arange(entries.entries) if entries.live is None else np.flatnonzero(entries.live.numpy())
+                return ChosenEntries([every] * len(sources), found.coverage())
+            own = self.source_index.entries_of(found.sentences, entries.first_of)
+            return ChosenEntries(own, found.coverage())
+
+    def segment_entries(self, sources: Sequence[Sequence[int]], segments: int) -> list[Array]:
+        """The entries alone."""
+        return self.choose_segments(sources, segments).entries
 
     def segment_stores(self, sources: Sequence[Sequence[int]], segments: int) -> SentenceStores:
         """A small store for each of some sentences, from the segments that cover it."""

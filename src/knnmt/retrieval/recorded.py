@@ -19,6 +19,7 @@ from knnmt import timing
 from knnmt.config import RetrievalConfig
 from knnmt.datastore.arrays import Array
 from knnmt.index.base import Found
+from knnmt.index.covering import Coverage
 from knnmt.native.gpu import kernel
 from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances
 from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
@@ -45,6 +46,7 @@ class RecordedRetrieval:
         self._store = store
         self._config = config
         self._own: OwnKeys | None = None
+        self.coverage: list[Coverage] = []
         self.steps: RecordedSteps | None = None
 
     def begin(self, sources: Sequence[Sequence[int]], sentences: int, keep: Keep) -> None:
@@ -52,11 +54,12 @@ class RecordedRetrieval:
         store, config = self._store, self._config
         spans = None
         if config.segments is not None:
-            chosen = store.segment_entries(sources, config.segments)
+            chosen = store.choose_segments(sources, config.segments)
+            self.coverage = chosen.coverage
             dim = store.index.entries.dim
             with timing.stage("segments"):
                 self._own = own = keep(("own", dim), lambda: OwnKeys(dim, store.device))
-                spans = own.put(store.index, chosen)
+                spans = own.put(store.index, chosen.entries)
         self.steps = self._of_size(sentences, keep)
         self.steps.begin(spans)
 

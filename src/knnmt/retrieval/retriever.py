@@ -18,6 +18,7 @@ from torch import Tensor
 
 from knnmt.config import RetrievalConfig
 from knnmt.engine.base import EncodedSources
+from knnmt.index.covering import Coverage
 from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.own_entries_on_device import can_serve
@@ -55,6 +56,10 @@ class Retrieval:
 
 class RetrievalSteps(Protocol):
     """The retrieval of a batch, step by step. Recorded steps begin and are kept in an arena, and mix in two halves."""
+
+    @property
+    def coverage(self) -> Sequence[Coverage | None]:
+        """Of each sentence's source, once begun; none where there are no segments to cover it."""
 
     def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:
         """Before the first step. sources: token ids of the batch."""
@@ -142,6 +147,11 @@ class BatchRetrieval:
     def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:
         """Before the first step. sources: token ids of the batch."""
         self.way.begin(encoded, sources)
+
+    @property
+    def coverage(self) -> Sequence[Coverage | None]:
+        """Of the sentences' sources, once it has begun; None of those that are not searched by segment."""
+        return (self._way.coverage if self._way is not None else ()) or [None] * len(self.snapshots)
 
     def skip(self) -> None:
         """A step whose tokens are forced needs no retrieval."""

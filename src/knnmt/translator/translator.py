@@ -449,14 +449,15 @@ class Translator:
         batch = BatchRetrieval(retrievals, call.statistics, record=call.evidence or call.steps)
         hypotheses = search(self.engine, sources, call.decoding, batch)
         parts: list[list[Part]] = []
-        for retrieval, snapshot, found in zip(retrievals, batch.snapshots, hypotheses, strict=True):
+        of_sentences = zip(retrievals, batch.snapshots, batch.coverage, hypotheses, strict=True)
+        for retrieval, snapshot, coverage, found in of_sentences:
             if retrieval is None or snapshot is None or batch.steps is None:
-                parts.append([Part(each) for each in found])
+                parts.append([Part(each, coverage=coverage) for each in found])
                 continue
             recorded, tokenizer = batch.steps, self.engine.tokenizer
             evidence = [evidence_of(each, recorded, snapshot, tokenizer) if call.evidence else [] for each in found]
             steps = [steps_of(each, recorded, retrieval.config.k) if call.steps else None for each in found]
-            parts.append([Part(*each) for each in zip(found, evidence, steps, strict=True)])
+            parts.append([Part(*each, coverage) for each in zip(found, evidence, steps, strict=True)])
         return parts
 
 
