@@ -18,6 +18,8 @@ from knnmt.config import FastConfig
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
+from knnmt.datastore.upgrading import source_side
+from knnmt.engine.tokenizer import Tokenizer
 from knnmt.errors import SettingError
 from knnmt.index.base import Found
 from knnmt.index.covering import SourceIndex
@@ -51,6 +53,7 @@ class Snapshot:
     same_distance: up to about which Euclidean distance a key is of the very same state: computed in other batches or in
         eight bits, a state of the shipped model lies 0.0003 to 0.03 of its length away from itself
     earlier_sources: the source side of an earlier state, of which much may be taken over
+    tokenizer: the model's, for sources that the store has no tokens of
     """
 
     number: int
@@ -63,6 +66,7 @@ class Snapshot:
     projection: KeyProjection | None
     same_distance: float
     earlier_sources: SourceIndex | None = None
+    tokenizer: Tokenizer | None = None
 
     def signature(self) -> str:
         """What a published score must say of the store."""
@@ -112,9 +116,14 @@ class Snapshot:
 
     @cached_property
     def source_index(self) -> SourceIndex:
-        """The store's source side, for choosing segments; refused unless its segments have their source tokens."""
-        require_for_segments(self.store)
-        return SourceIndex(self.store.segments, self.earlier_sources)
+        """The store's source side, for choosing segments. What segments of earlier versions lack is made in memory."""
+        tokenizer, accelerators = self.tokenizer, self.store.manifest.accelerators
+        if tokenizer is None:
+            require_source_tokens(self.store)
+            return SourceIndex(self.store.segments, self.earlier_sources)
+        return SourceIndex(
+            self.store.segments, self.earlier_sources, lambda segment: source_side(segment, tokenizer, accelerators)
+        )
 
     def segment_entries(self, sources: Sequence[Sequence[int]], segments: int) -> list[Array]:
         """For each source, by its token ids, the entries of the segments that cover it best: ascending ids, each once.
@@ -163,6 +172,7 @@ class OpenStore:
     """A store ready to be searched with a model's decoder states; it shows one state of it until `refresh`.
 
     choose_probes: for clustered search on a GPU (`fitting.probes`); without it, every key is looked at
+    tokenizer: the model's; without it, segments of a store of an earlier version cannot be chosen from
     snapshot: that state. It is taken up whole, in one step: a thread that refreshes disturbs no other, and a batch
         goes on with the one that it began with.
     """
@@ -173,8 +183,10 @@ class OpenStore:
         device: torch.device | str = "cpu",
         exact: bool = False,
         choose_probes: ChooseProbes = lambda index, _: index.give_clusters_up(),
+        tokenizer: Tokenizer | None = None,
     ) -> None:
         self.store = store
+        self._tokenizer = tokenizer
         self._choose_probes = choose_probes
         self.sources = HeldSources(store)
         self.device = torch.device(device)
@@ -203,6 +215,7 @@ class OpenStore:
             projection=None if projection is None else projection.to(self.device),
             same_distance=UNIT_SAME_DISTANCE * _usual_length(entries),
             earlier_sources=None if earlier is None else vars(earlier).get("source_index", earlier.earlier_sources),
+            tokenizer=self._tokenizer,
         )
 
     def refresh(self) -> bool:
@@ -253,12 +266,12 @@ class OpenStore:
         return self.snapshot.same_distance
 
 
-def require_for_segments(store: Datastore) -> None:
-    """Refuse a store that lacks what retrieval by segment needs."""
+def require_source_tokens(store: Datastore) -> None:
+    """Refuse a store whose segments lack the tokens of their sources, where nobody can make them."""
     if any("source_tokens" not in segment.arrays for segment in store.segments):
         raise SettingError(
             f"{store.path}: retrieval by segment needs the tokens of its sources, which this store was built without. "
-            "Build it again, or search it whole (--search whole)"
+            f"Run `knnmt upgrade {store.path}`, or search it whole (--search whole)"
         )
 
 

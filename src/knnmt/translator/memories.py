@@ -139,7 +139,7 @@ class Memories:
             memory = self._open.pop(path, None)
             if memory is None:
                 store = Datastore.open(path, self._engine)
-                opened = OpenStore(store, self._engine.device, self._exact, choose_probes)
+                opened = OpenStore(store, self._engine.device, self._exact, choose_probes, self._engine.tokenizer)
                 changed = settings_changed(path)
                 calibration = self._calibration(opened)
                 memory = Memory(opened, calibration, Profiles.of(path), SourceMatcher(store), changed)

@@ -11,7 +11,7 @@ from knnmt.config import DEFAULT_SEGMENTS, CacheConfig, FastConfig, RetrievalCon
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 from knnmt.fitting.calibration import Calibration
-from knnmt.retrieval.open_store import require_for_fast, require_for_segments
+from knnmt.retrieval.open_store import require_for_fast
 from knnmt.retrieval.profiles import FAST, SEGMENTS, Profiles
 from knnmt.retrieval.sentence_stores import UNTUNED_FAST
 from knnmt.retrieval.settings import RetrievalSettings
@@ -61,8 +61,6 @@ def resolve(settings: RetrievalSettings, own: StoresOwn) -> RetrievalConfig:
     same = {each: given[each] for each in _SAME if each in given}
     gate = given.get("gate", config.gate)
     segments = _segments(given, config.segments)
-    if segments is not None:
-        require_for_segments(own.datastore)
     return replace(config, **same, cache=_cache(own, given, config.cache), gate=gate, segments=segments)
 
 
