@@ -41,7 +41,7 @@ def require_all(store: Datastore, engine: TransformerEngine) -> None:
     """That every live entry has what a pass over its pair alone gives."""
     for segment in store.segments:
         arrays = segment.arrays
-        assert (arrays["log_probabilities"].dtype, arrays["alignment"].dtype) == (np.float16, np.uint16)
+        assert [str(arrays[name].dtype) for name in (*SCORES, "alignment")] == ["float16", "uint8", "uint16"]
         for entry in np.flatnonzero(segment.live_entries()):
             pair = segment.pair(int(arrays["sentences"][entry]))
             own, first, aligned = (each[arrays["positions"][entry]] for each in expected(engine, pair))

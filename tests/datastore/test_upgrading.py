@@ -12,7 +12,6 @@ from crafted import alter_record, read_arrays
 from crafted import stored as record_of
 from datastore_pairs import some_pairs
 
-import knnmt.datastore.store as store_module
 from knnmt.compression.pruning import prune
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import write_arrays
@@ -20,7 +19,7 @@ from knnmt.datastore.manifest import MANIFEST
 from knnmt.datastore.postings import POSTINGS
 from knnmt.datastore.segment import CONTEXTS, SCORES, SOURCE
 from knnmt.datastore.store import Datastore, matching
-from knnmt.datastore.upgrading import SUPPLIED, lacking
+from knnmt.datastore.upgrading import SUPPLIED, lacking, supplement
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.covering import SourceIndex
 from knnmt.index.saved import build_index
@@ -185,14 +184,14 @@ def test_a_change_meanwhile_holds(
     store = made(tmp_path / "s", tiny, monkeypatch)
     make_earlier(store.path, FIRST)
     store = Datastore.open(store.path)
-    supplement, changed = store_module.supplement, []
+    changed: list[object] = []
 
     def slowly(*given: Any) -> Any:
         if not changed:
             changed.append(meanwhile(Datastore.open(store.path)))
         return supplement(*given)
 
-    monkeypatch.setattr(store_module, "supplement", slowly)
+    monkeypatch.setattr("knnmt.datastore.store.supplement", slowly)
     store.upgrade(tiny)
     assert changed
     assert not any(lacking(segment) for segment in store.segments)
