@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from knnmt.datastore.store import Datastore
     from knnmt.engine.base import Engine
 
-Store = Annotated[Path, typer.Argument(metavar="STORE", help="The datastore's directory.", show_default=False)]
+StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="The datastore's directory.", show_default=False)]
 
 
 ModelOfChanges = Annotated[
@@ -42,7 +42,7 @@ _MAX_SHOWN = 5
 
 @reads_memories
 def add(
-    store: Store,
+    store: StoreArgument,
     memories_in: MemoriesIn,
     model: ModelOfChanges = None,
     device: Device = None,
@@ -67,7 +67,7 @@ def add(
 
 @reads_memories
 def replace(
-    store: Store,
+    store: StoreArgument,
     memories_in: MemoriesIn,
     known_only: Annotated[
         bool, typer.Option("--known-only", help="Leave out pairs whose source the store does not hold.")
@@ -110,7 +110,7 @@ def replace(
 
 
 def remove(
-    store: Store,
+    store: StoreArgument,
     origin: Annotated[
         str | None,
         typer.Option(
@@ -164,7 +164,7 @@ def remove(
     _say_what_stays(opened, change.removed_sentences)
 
 
-def compact(store: Store) -> None:
+def compact(store: StoreArgument) -> None:
     """Write a datastore anew, without what was removed. Small additions are joined.
 
     Readers that have the store open are not disturbed. Entry numbers change.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from knnmt.cli.advice import command
-from knnmt.cli.change import Store
+from knnmt.cli.change import StoreArgument
 from knnmt.cli.memories import in_words
 from knnmt.corpus.units import for_model
 from knnmt.corpus.visible import visible
@@ -60,7 +60,7 @@ class _Settings:
 
 
 def inspect(
-    store: Store,
+    store: StoreArgument,
     entry: Annotated[int | None, typer.Option(min=0, help="Show one entry.", show_default=False)] = None,
     search: Annotated[str | None, typer.Option(help="Show sentences that contain a text.", show_default=False)] = None,
     limit: Annotated[int, typer.Option(min=1, help="Most sentences or origins to show.")] = 20,
@@ -85,7 +85,7 @@ def inspect(
             _show_entry(opened.entry(number), tokenizer)
 
 
-def verify(store: Store) -> None:
+def verify(store: StoreArgument) -> None:
     """Check a datastore: every checksum, every invariant. Those of its index, settings, profiles and gate, too."""
     from knnmt.datastore.store import Datastore
 
@@ -108,7 +108,7 @@ def verify(store: Store) -> None:
 
 
 def export(
-    store: Store,
+    store: StoreArgument,
     output: Annotated[Path, typer.Option("--output", "-o", help="A file whose name ends in .tmx or .tsv.")],
 ) -> None:
     """Write a datastore's units as a memory, as they were read."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _FINISHED_1 = frozenset({"translated", "final", "signed-off"})
 _FINISHED_2 = frozenset({"translated", "reviewed", "final"})
+MACHINE_SUBSTATE = "knnmt:mt-suggestion"  # of translations that `knnmt translate` puts in, for people to look at
 _FINISHED_SDL = frozenset({"Translated", "ApprovedTranslation", "ApprovedSignOff"})
 _SDL = "{http://sdl.com/FileTypes/SdlXliff/1.0}"
 
@@ -107,6 +108,6 @@ def _segments_2(unit: etree._Element) -> Iterator[XliffSegment]:
             _child(segment, "target"),
             (segment.get("id") or str(ordinal)) if len(segments) > 1 else None,
             state,
-            finished=state in _FINISHED_2,
+            finished=state in _FINISHED_2 and segment.get("subState") != MACHINE_SUBSTATE,
             codes=codes,
         )

@@ -89,9 +89,14 @@ class Entries:
             return merged
         return torch.zeros_like(merged).index_add_(0, torch.from_numpy(self._repeats.first_of), merged)
 
+    @property
+    def first_of(self) -> Array | None:
+        """(entries,) int64, for every entry the first that says the same; None where the store says nothing twice."""
+        return None if self._repeats is None else self._repeats.first_of
+
     def once(self, ids: Array) -> Array:
         """Entry ids, ascending, with the first of those that say the same in their place."""
-        firsts: Array = ids if self._repeats is None else np.unique(self._repeats.first_of[ids])
+        firsts: Array = ids if self.first_of is None else np.unique(self.first_of[ids])
         return firsts
 
     def segments_shared_with(self, other: Entries) -> int:

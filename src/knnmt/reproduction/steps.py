@@ -150,8 +150,8 @@ class DomainSteps:
         return {
             "row": row.name,
             "steps": row.steps,
-            "entries": opened and opened.store.manifest.live_entries,
-            "dim": opened and opened.store.manifest.dim,
+            "entries": opened and opened.datastore.manifest.live_entries,
+            "dim": opened and opened.datastore.manifest.dim,
             "settings": system.config and settings_of(system.config),
             "chance": system.rate,
             **figures,

@@ -94,7 +94,7 @@ class CompiledSteps:
                 self._own = CompiledOwnEntries(self._native, self._store.index.entries, chosen)
 
     def mix(self, states: Tensor, scores: Tensor, history: Tensor, told: int) -> Tensor:  # noqa: ARG002 - for gates
-        """As `retriever.Steps` says."""
+        """As `retriever.RetrievalSteps` says."""
         with timing.stage("retrieval"):
             offset = self._mix(states, scores)
         self._first = False
@@ -126,8 +126,8 @@ class CompiledSteps:
         )
         if not sound:
             raise DatastoreDamagedError(
-                f"{self._store.store.path}: a token of its entries is not one of the model's {scores.shape[1]:,}, or "
-                "its index names entries that it does not have. `knnmt verify` reads every byte of it."
+                f"{self._store.datastore.path}: a token of its entries is not one of the model's {scores.shape[1]:,}, "
+                "or its index names entries that it does not have. `knnmt verify` reads every byte of it."
             )
         return offsets
 
@@ -166,7 +166,7 @@ class _CompiledCache:
         if missed:
             found_sq, found = store.nearest(queries if missed == rows else queries[misses], self._k)
             distances_sq[misses], ids[misses] = found_sq, found
-        kept = torch.arange(rows) if self._config.store_hits else misses
+        kept = torch.arange(rows) if self._config.keep_hits else misses
         places = [_at(array) for array in (kept, queries, distances_sq, ids)]
         native.knnmt_cache_keep(ctypes.byref(cache), len(kept), each, *places)
         self._most_written += each

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from knnmt import timing
 from knnmt.compression.pca import KeyProjection
-from knnmt.config import FastConfig
+from knnmt.config import DEFAULT_SEGMENTS, FastConfig
 from knnmt.datastore.arrays import Array
+from knnmt.datastore.manifest import INDEX_RECORD, INDEXES
 from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
@@ -28,6 +29,7 @@ from knnmt.retrieval.neighbours import LogCounts, Neighbours
 from knnmt.retrieval.occurrences import SourceOccurrences
 from knnmt.retrieval.sentence_stores import SentenceStores
 
+FROM_SENTENCES = 100_000  # that a store holds, it is searched by segment unless something else is known of it
 UNIT_SAME_DISTANCE = 0.04  # between keys of length 1
 _SAMPLED = 256  # keys whose lengths are looked at
 _numbers = count()
@@ -43,7 +45,7 @@ class Snapshot:
     Whoever decodes a batch holds the one it began with: entry ids, tokens and keys always belong together.
 
     number: no two have the same
-    store: the generation of the store on disk; index: the search over it
+    datastore: the generation of the store on disk; index: the search over it
     values: (entries,) int32, the entries' tokens
     merged_counts: (entries,), how many entries each stands for that say the same or that pruning merged with it;
         repeats: those that say the same alone; None where each is for itself
@@ -54,7 +56,7 @@ class Snapshot:
     """
 
     number: int
-    store: Datastore
+    datastore: Datastore
     index: IndexSnapshot
     device: torch.device
     values: Tensor
@@ -66,10 +68,10 @@ class Snapshot:
 
     def signature(self) -> str:
         """What a published score must say of the store."""
-        manifest = self.store.manifest
+        manifest = self.datastore.manifest
         transforms = f"|made:{'+'.join(manifest.transforms)}" if manifest.transforms else ""
         entries = f"n:{manifest.live_entries}|d:{manifest.dim}{transforms}|content:{manifest.content[:8]}"
-        return f"store:{self.store.path.name}|{entries}|index:{self.index.signature}"
+        return f"store:{self.datastore.path.name}|{entries}|index:{self.index.signature}"
 
     def project(self, representations: Tensor) -> Tensor:
         """Decoder states, (rows, dim), as this store's keys were made from them."""
@@ -100,7 +102,7 @@ class Snapshot:
     @cached_property
     def occurrences(self) -> SourceOccurrences:
         """The store's source side, put in order when first asked for; refused unless the store was made for that."""
-        require_for_fast(self.store)
+        require_for_fast(self.datastore)
         return SourceOccurrences(self.index.entries, self.device)
 
     def sentence_stores(
@@ -113,8 +115,8 @@ class Snapshot:
     @cached_property
     def source_index(self) -> SourceIndex:
         """The store's source side, for choosing segments; refused unless its segments have their source tokens."""
-        require_for_segments(self.store)
-        return SourceIndex(self.store.segments, self.earlier_sources)
+        require_for_segments(self.datastore)
+        return SourceIndex(self.datastore.segments, self.earlier_sources)
 
     def segment_entries(self, sources: Sequence[Sequence[int]], segments: int) -> list[Array]:
         """For each source, by its token ids, the entries of the segments that cover it best: ascending ids, each once.
@@ -122,12 +124,12 @@ class Snapshot:
         Of a store that has no more segments, all.
         """
         entries = self.index.entries
-        if segments >= self.store.manifest.live_sentences:
+        if segments >= self.datastore.manifest.live_sentences:
             every = np.arange(entries.entries) if entries.live is None else np.flatnonzero(entries.live.numpy())
             return [every] * len(sources)
         with timing.stage("segments"):
             found = self.source_index.choose([source[:-1] for source in sources], segments)  # all have the same end
-            return [entries.once(self.source_index.entries_of(mine)) for mine in found.sentences]
+            return self.source_index.entries_of(found.sentences, entries.first_of)
 
     def segment_stores(self, sources: Sequence[Sequence[int]], segments: int) -> SentenceStores:
         """A small store for each of some sentences, from the segments that cover it."""
@@ -174,7 +176,7 @@ class OpenStore:
         exact: bool = False,
         choose_probes: ChooseProbes = lambda index, _: index.give_clusters_up(),
     ) -> None:
-        self.store = store
+        self.datastore = store
         self._choose_probes = choose_probes
         self.sources = HeldSources(store)
         self.device = torch.device(device)
@@ -194,7 +196,7 @@ class OpenStore:
         )
         return Snapshot(
             number=next(_numbers),
-            store=index.store,
+            datastore=index.store,
             index=index,
             device=self.device,
             values=entries.values.to(self.device),
@@ -253,9 +255,24 @@ class OpenStore:
         return self.snapshot.same_distance
 
 
+def has_source_tokens(store: Datastore) -> bool:
+    """Whether a store has what retrieval by segment needs."""
+    return all("source_tokens" in segment.arrays for segment in store.segments)
+
+
+def usual_segments(store: Datastore) -> int | None:
+    """How many segments sentences are searched in where nothing was tuned; None for the whole store.
+
+    Small stores lose by it. Whoever made an index wants it used.
+    """
+    if store.manifest.live_sentences < FROM_SENTENCES or (store.path / INDEXES / INDEX_RECORD).exists():
+        return None
+    return DEFAULT_SEGMENTS if has_source_tokens(store) else None
+
+
 def require_for_segments(store: Datastore) -> None:
     """Refuse a store that lacks what retrieval by segment needs."""
-    if any("source_tokens" not in segment.arrays for segment in store.segments):
+    if not has_source_tokens(store):
         raise SettingError(
             f"{store.path}: retrieval by segment needs the tokens of its sources, which this store was built without. "
             "Build it again, or search it whole (--search whole)"

@@ -134,7 +134,7 @@ class PlainSteps:
                 self._statistics.count_fast(group.stores.bytes, store.occurrences.state_bytes)
 
     def mix(self, states: Tensor, scores: Tensor, history: Tensor, told: int) -> Tensor:
-        """As `retriever.Steps` says."""
+        """As `retriever.RetrievalSteps` says."""
         with timing.stage("retrieval"):
             neighbours, weights, log_lambda, hits = self._retrieve(states, scores, history, told)
         with timing.stage("interpolation"):
@@ -223,7 +223,7 @@ class PlainSteps:
         if group.cache is not None and config.cache is not None and places is not None:
             if len(found):
                 neighbours.put(found, group.cache.at(found // (rows // scopes), places.flatten()[found]))
-            kept = searched | hits if config.cache.store_hits else searched
+            kept = searched | hits if config.cache.keep_hits else searched
             group.cache.add(kept.view(scopes, -1), scoped, neighbours)
         return neighbours, hits
 

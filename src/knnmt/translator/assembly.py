@@ -12,7 +12,7 @@ from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.tokenizer import Tokenizer
 from knnmt.errors import CutTranslationWarning, NoTranslationWarning
 from knnmt.translator.evidence import Evidence
-from knnmt.translator.segments import Segment, join, laid_out
+from knnmt.translator.segments import TextSegment, join, laid_out
 from knnmt.translator.spans import Span, moved_spans, spans_of
 from knnmt.translator.steps import Steps, joined
 from knnmt.translator.translation import Caution, Token, Translation
@@ -29,7 +29,7 @@ class Part:
 
 def assemble(
     text: str,
-    segments: Sequence[Segment],
+    segments: Sequence[TextSegment],
     parts: Sequence[Sequence[Part]],
     tokenizer: Tokenizer,
     config: DecodingConfig,
@@ -59,7 +59,7 @@ def untranslated(text: str, error: str) -> Translation:
     return Translation(text, "", (), float("-inf"), complete=False, error=error, warnings=(caution,))
 
 
-def _without_translation(segment: Segment) -> str:
+def _without_translation(segment: TextSegment) -> str:
     return (
         f"no translation of {segment.text[:60]!r}: no hypothesis of it has a probability. Numbers may have "
         "overflowed (dtype float32 helps), the memory may be damaged (`knnmt verify`), or settings forbid every token"
@@ -67,7 +67,11 @@ def _without_translation(segment: Segment) -> str:
 
 
 def _joined_parts(
-    text: str, segments: Sequence[Segment], parts: Sequence[Part], tokenizer: Tokenizer, config: DecodingConfig
+    text: str,
+    segments: Sequence[TextSegment],
+    parts: Sequence[Part],
+    tokenizer: Tokenizer,
+    config: DecodingConfig,
 ) -> Translation:
     hypotheses = [part.hypothesis for part in parts]
     decoded = [tokenizer.decode(each.tokens) for each in hypotheses]

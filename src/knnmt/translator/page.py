@@ -18,10 +18,10 @@ from importlib.resources import files
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.visible import visible
 from knnmt.retrieval.matches import Match
-from knnmt.translator.evidence import Evidence, EvidenceNeighbour
+from knnmt.translator.evidence import Evidence, EvidenceNeighbour, percent
 from knnmt.translator.explanation import Explanation, Word, differences, marked
 from knnmt.translator.translation import Token
-from knnmt.translator.wording import because, percent, piece_name, token_name
+from knnmt.translator.wording import piece_name, token_name
 from knnmt.version import __version__
 
 NEIGHBOURS = 4  # of a token, unless a page is to show more
@@ -174,7 +174,7 @@ def _token(token: Token, word: Word, source: str, target: str, pairs: _Pairs) ->
     same = [near for near in evidence.neighbours if near.token == token.text]
     others = [near for near in evidence.neighbours if near.token != token.text]
     groups = "".join(_group(near, kind, item) for near, kind in ((same, "same"), (others, "other")) if near)
-    return f'<div class="token">{title}<p>{because(evidence)}</p>{_mixture(evidence)}{groups}</div>'
+    return f'<div class="token">{title}<p>{evidence}</p>{_mixture(evidence)}{groups}</div>'
 
 
 def _mixture(evidence: Evidence) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from knnmt.errors import KnnmtWarning
+from knnmt.protection.marked import Marked
 from knnmt.retrieval.matches import Match
 from knnmt.translator.evidence import Evidence
 from knnmt.translator.spans import Span
@@ -43,7 +44,9 @@ class Translation:
     match: on request, the memory's source segment that is most like the text
     stored_source: the memory's source that the text is a form of, if it was translated in the text's place
     error: where no translation was found, why; the text is empty then, and the score -inf
-    warnings: what was warned of on its account: that it was cut, or translated in parts, or not at all
+    warnings: what was warned of on its account: that it was cut, or translated in parts, or not at all; that codes were
+        kept by translating the pieces between them, or by leaving the source as it was; terms that are missing
+    marked: the text with the codes of its source, where they are to be kept
     steps: on request, what each of its tokens was chosen from, as tensors
     """
 
@@ -57,4 +60,5 @@ class Translation:
     stored_source: str | None = None
     error: str | None = None
     warnings: tuple[Caution, ...] = ()
+    marked: Marked | None = None
     steps: Steps | None = field(default=None, compare=False)  # tensors are not equal or unequal as a whole
