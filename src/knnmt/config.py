@@ -9,7 +9,7 @@ from knnmt.errors import SettingError
 
 MAX_NEIGHBOURS = 4096  # of a step: each is compared with every other
 MAX_SEGMENTS = 4096  # that a sentence is searched in
-DEFAULT_SEGMENTS = 64
+DEFAULT_SEGMENTS = 128
 _MAX_COUNT = (1 << 31) - 1  # of anything that is counted
 _MIN_TEMPERATURE, _MAX_TEMPERATURE = 1e-20, 1e20  # beyond them, float32 has no weights, and the memory would be silent
 
@@ -173,6 +173,10 @@ class FastConfig:
         return f"fast:{self.candidates}{'+any' if self.any_token else ''}"
 
 
+Way = FastConfig | int | None
+"""Which entries a sentence is searched in: those that Fast kNN-MT chooses, those of so many segments, or all."""
+
+
 @dataclass(frozen=True, slots=True)
 class RetrievalConfig:
     """How neighbours change the model's distribution.
@@ -231,6 +235,11 @@ class RetrievalConfig:
                 "gate, cache and fast are for search of the whole store, and with segments each sentence has entries "
                 "of its own: leave them out, or search the whole store",
             )
+
+    @property
+    def way(self) -> Way:
+        """Which entries a sentence is searched in."""
+        return self.segments if self.fast is None else self.fast
 
     @property
     def fades(self) -> bool:

@@ -108,6 +108,13 @@ def tune(
             show_default=False,
         ),
     ] = None,
+    whole: Annotated[
+        bool,
+        typer.Option(
+            "--whole",
+            help="Tune search of the whole store. Without it, the text decides between that and search by segment.",
+        ),
+    ] = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="STEM", help="Draw STEM.png and STEM.svg.", show_default=False)
     ] = None,
@@ -157,6 +164,7 @@ def tune(
         search=search,
         fast=of_fast,
         segments=segments,
+        whole=whole,
         combiner=combiner,
         gate=gate,
     )

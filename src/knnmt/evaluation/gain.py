@@ -71,11 +71,12 @@ def measure_gain(
         return None
     some = spread(new, sample)
     total = 2 * len(new) + 2 * len(some)
+    config = memory.resolve()
     if positions is None:
         positions = develop(
-            translator.engine, memory.opened, new, progress=lambda done, _rows: progress(done, total)
+            translator.engine, memory.opened, new, progress=lambda done, _rows: progress(done, total), way=config.way
         ).positions()
-    losses = positions.loss(None), positions.loss(memory.resolve())
+    losses = positions.loss(None), positions.loss(config)
     known = len(pairs) - len(new)
     if not some:
         return Gain(len(new), known, *losses)

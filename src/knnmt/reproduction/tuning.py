@@ -36,7 +36,7 @@ def tuned_settings(
     """
     few = spread(pairs, TUNING_PAIRS)
     config = FastConfig(fast) if fast else None
-    positions = develop(engine, opened, few, max(PAPER_KS), fast=config).positions()
+    positions = develop(engine, opened, few, max(PAPER_KS), way=config).positions()
     if fades:
         found = tune(positions).fading
         best, loss = found.fading, found.fading_loss
