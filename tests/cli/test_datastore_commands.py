@@ -97,17 +97,17 @@ def test_a_store_from_building_to_export(memory: Path, tmp_path: Path) -> None:
     corrections = tmp_path / "corrections.tsv"
     corrections.write_text("Abbrechen\tCancel\n", encoding="utf-8")
     said = succeeds("add", store, corrections)
-    assert "added      1 sentences" in said
+    assert "added      1 sentence" in said
     assert "store      5 sentences" in said
 
     would = succeeds("remove", store, "--match", "Datei", "--dry-run")
     assert "would remove 2 sentences" in would
     assert "no sentence fits, nothing was removed" in fails("remove", store, "--origin", "Datei")
     assert "removed    2 sentences, " in succeeds("remove", store, "--match", "Datei")
-    assert "removed    1 sentences" in succeeds("remove", store, "--origin", f"{memory}#1")
+    assert "removed    1 sentence" in succeeds("remove", store, "--origin", f"{memory}#1")
     assert "removed     " in succeeds("inspect", store)
     assert "2 sentences" in succeeds("compact", store)
-    assert succeeds("verify", store).startswith("sound: 1 files")
+    assert succeeds("verify", store).startswith("sound: 1 file,")
 
     for name in ("out.tmx", "out.tsv"):
         assert "wrote 2 pairs" in succeeds("export", store, "-o", tmp_path / name)
@@ -131,7 +131,7 @@ def test_mistakes_are_explained(store: Path, memory: Path, tmp_path: Path) -> No
     broken.write_text("Ja\tYes\nohne Spalte\n", encoding="utf-8")
     assert "broken.tsv" in fails("build", broken, "-o", tmp_path / "y")
     said = succeeds("build", broken, "-o", tmp_path / "y", "--skip-malformed", "--restart")
-    assert "malformed  1 units" in said
+    assert "malformed  1 unit," in said
     segment = next((store / "segments").iterdir())
     segment.write_bytes(segment.read_bytes()[:-1] + b"\x00")
     assert "its bytes were altered" in fails("verify", store)
