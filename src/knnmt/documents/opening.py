@@ -25,10 +25,12 @@ _FORMATS = {  # where each is opened
     "properties": "knnmt.documents.properties:Properties",
     "json": "knnmt.documents.json_strings:JsonStrings",
     "yaml": "knnmt.documents.yaml_strings:YamlStrings",
+    "html": "knnmt.documents.html_pages:HtmlPage",
+    "markdown": "knnmt.documents.markdown:MarkdownPage",
     "subtitles": "knnmt.documents.subtitles:Subtitles",
     "text": "knnmt.documents.plain_text:PlainText",
 }
-_ROOTS = {"xliff": "xliff", "TS": "qt", "resources": "android"}
+_ROOTS = {"xliff": "xliff", "TS": "qt", "resources": "android", "html": "html"}
 _ENDINGS = {
     "po": ".po .pot",
     "xliff": ".xlf .xliff .sdlxliff .mqxliff .mxliff .txlf",
@@ -36,11 +38,13 @@ _ENDINGS = {
     "properties": ".properties",
     "json": ".json .arb",
     "yaml": ".yaml .yml",
+    "html": ".html .htm .xhtml",
+    "markdown": ".md .markdown",
     "subtitles": ".srt .vtt",
     "text": ".txt",
 }
 _ENDINGS_OF_MORE = (".ts", ".xml")  # which programs have, too
-_KINDS = {"a JSON file": "json", "a file of subtitles": "subtitles"}
+_KINDS = {"a JSON file": "json", "a file of subtitles": "subtitles", "an HTML page": "html"}
 _BY_ENDING = {ending: name for name, endings in _ENDINGS.items() for ending in endings.split()}
 
 
