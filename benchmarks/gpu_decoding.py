@@ -1,7 +1,7 @@
 """Decoding speed on a GPU: the model alone beside `transformers` and the limit of bandwidth, and kNN-MT beside it.
 
     python benchmarks/gpu_decoding.py [--batches 1 16 64 256] [--beams 5 1] [--rounds 3] [--transformers]
-        [--pairs 58000 0 ...] [--synthetic 20000000 ...] [--searches exact clusters] [--large]
+        [--pairs 58000 0 ...] [--every 1] [--synthetic 20000000 ...] [--searches exact clusters 64 ...] [--large]
 
 Systems take turns within every round; text is sorted by length and batched alike. Tokens are those of the best
 hypotheses, the end of sentence counted. The limit: every weight that a step needs read once, at the bandwidth that a
@@ -9,7 +9,9 @@ large copy reaches on the spot. With --transformers, "not recorded" is the ordin
 for one by one.
 
 --pairs: for each number a store of so many training pairs of the software domain (0: all), searched exactly and in
-clusters, or as --searches says. --synthetic: so many keys that never were text, with a λ that changes nothing, for
+clusters, or as --searches says, where a number is that of the segments that are chosen for each sentence, choosing
+included. --every: a store of all training pairs of all domains, and again so often with words added, for speed only.
+--synthetic: so many keys that never were text, with a λ that changes nothing, for
 speed only. --large: a model of the paper's size (269 M parameters, 1024 dimensions) with random weights that writes 32
 tokens a sentence, for speed only. Text: development and training sets under KNNMT_DATA (default ../shared).
 """
@@ -21,7 +23,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +36,8 @@ import harm
 from decoding import MODEL, default_text
 from knnmt import timing
 from knnmt.config import RetrievalConfig
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.store import Datastore
 from knnmt.decoding.beam import beam_search
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.search import search
@@ -43,6 +47,7 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.base import Index
 from knnmt.retrieval.open_store import OpenStore, Snapshot
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.translator.memories import Memories
 
 Decode = Callable[[list[list[int]], int], int]
@@ -127,22 +132,37 @@ def step_bytes(engine: TransformerEngine) -> int:
     return sum(seen.values()) - sum(each.weight.nbytes for each in of_source if isinstance(each, Projection))
 
 
+def every_pair(times: int) -> Iterator[SegmentPair]:
+    """The training pairs of all domains, then the same with a number added, so that no source comes twice."""
+    for time_ in range(times):
+        for domain in harm.DOMAINS:
+            for pair in harm.read(domain, "train"):
+                more = f" {1000 + time_}" if time_ else ""
+                yield replace(pair, source=pair.source + more, target=pair.target + more)
+
+
 def with_memories(
     arguments: argparse.Namespace, engine: TransformerEngine, most: int, place: Path
 ) -> dict[str, Decode]:
     """kNN-MT with real stores, then with synthetic ones."""
     systems: dict[str, Decode] = {}
-    for pairs in arguments.pairs:
-        store = place / f"it-{pairs}"
+    for pairs in (*arguments.pairs, *(-times for times in arguments.every)):
+        store = place / f"{pairs}"
         started = time.perf_counter()
-        harm.build(store, "it", pairs, argparse.Namespace(engine=engine))  # type: ignore[arg-type]
+        if pairs < 0:
+            Datastore.build(store, every_pair(-pairs), engine)
+        else:
+            harm.build(store, "it", pairs, argparse.Namespace(engine=engine))  # type: ignore[arg-type]
         print(f"built in {time.perf_counter() - started:.0f} s", flush=True)
         for how in arguments.searches:
             memory = Memories(engine, exact=how == "exact")
-            retrieval = memory.retrieval(store)
+            segments = int(how) if how.isdecimal() else None
+            retrieval = memory.retrieval(store, RetrievalSettings(segments=segments))
             entries = f"{len(retrieval.store.values) / 1e6:.2f} M entries"
             print(f"{how}: {retrieval.store.index.description}", flush=True)
-            systems[f"kNN-MT, {entries}, {how}"] = ours(engine, retrieval, most)
+            systems[f"kNN-MT, {entries}, {how if segments is None else f'{how} segments'}"] = ours(
+                engine, retrieval, most
+            )
     for count in arguments.synthetic:
         centres = torch.randn(
             (count // 64, engine.dim), device="cuda", generator=torch.Generator("cuda").manual_seed(0)
@@ -150,7 +170,7 @@ def with_memories(
         exact, clusters, _ = gpu_search.made(count, centres)
         indexes: dict[str, Index] = {"exact": exact, "clusters": clusters}
         config = RetrievalConfig(k=8, interpolation_weight=1e-6, temperature=30)
-        for how in arguments.searches:
+        for how in indexes.keys() & arguments.searches:
             retrieval = Retrieval(SyntheticStore(indexes[how], count, engine), config)
             systems[f"kNN-MT, {count / 1e6:.0f} M synthetic entries, {how}"] = ours(engine, retrieval, most)
     return systems
@@ -164,7 +184,8 @@ def main() -> None:
     parser.add_argument("--transformers", action="store_true")
     parser.add_argument("--pairs", type=int, nargs="*", default=[])
     parser.add_argument("--synthetic", type=int, nargs="*", default=[])
-    parser.add_argument("--searches", nargs="*", choices=["exact", "clusters"], default=["exact", "clusters"])
+    parser.add_argument("--every", type=int, nargs="*", default=[])
+    parser.add_argument("--searches", nargs="*", default=["exact", "clusters"])
     parser.add_argument("--large", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:

@@ -36,14 +36,14 @@ def translate_all(arguments: argparse.Namespace) -> dict[str, Any]:
             place = Path(scratch) / domain
             build(place, domain, arguments.pairs, translator)
             opened = translator.memories.open(place).opened
-            first, second = (overlap(opened.store, half).new for half in halves(read(domain, "dev")))
+            first, second = (overlap(opened.datastore, half).new for half in halves(read(domain, "dev")))
             tuning, lines = spread(first, TUNING), second[: arguments.lines]
             found[f"{domain}|reference"] = [pair.target for pair in lines]
             for segments in (None, *arguments.segments):
                 name = "whole" if segments is None else f"{segments} segments"
-                positions = develop(translator.engine, opened, tuning, segments=segments).positions()
-                best = tune(positions, segments=segments).fading
-                held = develop(translator.engine, opened, spread(lines, TUNING), segments=segments).positions()
+                positions = develop(translator.engine, opened, tuning, way=segments).positions()
+                best = tune(positions, way=segments).fading
+                held = develop(translator.engine, opened, spread(lines, TUNING), way=segments).positions()
                 started = time.perf_counter()
                 results = translator.translate(
                     [pair.source for pair in lines],

@@ -36,9 +36,9 @@ config = tune(develop(translator.engine, opened, pairs[4:]).positions()).fading.
 print(beam_states(translator, opened, config, ["Das ist Satz 9."]).states.shape[1])
 from knnmt.fitting.gate_training import GateConfig, gate_text, train_gate
 texts = [gate_text(translator.engine, opened, some, config, ("confidence",)) for some in (pairs[4:5], pairs[5:])]
-train_gate(opened, *texts, config, GateConfig(epochs=1)).gate.write(opened.store.path)
+train_gate(opened, *texts, config, GateConfig(epochs=1)).gate.write(opened.datastore.path)
 gated = knnmt.retrieval.settings.RetrievalSettings(gate=0.5)
-print(translator.memories.retrieval(opened.store, gated).config.signature())
+print(translator.memories.retrieval(opened.datastore, gated).config.signature())
 """
 )
 

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from memories import read, read_with_origins
+from memories import contexts, read, read_with_origins
 
 from knnmt.errors import MalformedMemoryError, MissingDependencyError
 
@@ -41,6 +41,21 @@ def test_a_machine_s_translation_is_left_out_unless_asked_for(tmp_path: Path) ->
     assert not pairs
     assert dict(report.skipped) == {"a machine's translation that nobody looked at": 1}
     assert read(tmp_path / "a.tmx", content, unfinished=True)[0] == [("Ja", "Yes")]
+
+
+def test_contexts_are_taken_whatever_the_tool(tmp_path: Path) -> None:
+    said = "".join(
+        f'<prop type="{kind}">{text}</prop>'
+        for kind, text in (
+            ("x-context", "menu.open"),
+            ("x-context-pre", "Datei"),
+            ("X-Context-Post", "Ende"),
+            ("x-note", "ein Wort"),
+            ("x-context", ""),
+        )
+    )
+    content = document(f"<tu>{said}{unit('de=Auf', 'en=Open')[4:]}", unit("de=Ja", "en=Yes"))
+    assert contexts(tmp_path / "a.tmx", content) == ["menu.open\nDatei\nEnde", ""]
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,9 @@ def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-@pytest.mark.parametrize("settings", [{}, {"fading": FADING}, {"k": 100}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"fading": FADING}, {"k": 100}, {"segments": 3}, {"segments": 99, "fading": FADING}], ids=str
+)
 def test_retrieval_is_the_ordinary_one(
     small: TransformerEngine, store: Path, beam: int, settings: dict[str, Any]
 ) -> None:

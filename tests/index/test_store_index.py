@@ -22,7 +22,7 @@ from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.index.kinds import SearchSettings
 from knnmt.index.saved import MISSING, build_index, update_index
-from knnmt.index.store_index import Part, StoreIndex, extended
+from knnmt.index.store_index import IndexPart, StoreIndex, extended
 
 QUERIES = torch.from_numpy(clustered(20, seed=9))
 EVERYTHING = SearchSettings(probes=4096, candidates=0)
@@ -273,7 +273,7 @@ def test_a_store_without_entries(tmp_path: Path) -> None:
 
 def test_parts_stay_few_and_cover_everything(tmp_path: Path) -> None:
     store = write_store(tmp_path / "store", [clustered(64)])
-    parts: list[Part] = []
+    parts: list[IndexPart] = []
     most = 0
     for seed in range(100):
         append_keys(store.path, clustered(8, seed=seed))

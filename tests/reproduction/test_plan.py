@@ -16,9 +16,9 @@ def test_blocks_have_the_same_methods_and_other_caches() -> None:
     assert all(each.count("-") > 1 for each in published - ours)  # the paper's cache, its differences told apart
     for name, row in rows.items():
         if row.cache is not None and name.startswith("B/"):
-            assert (row.cache.scope, row.cache.store_hits) == ("sentence", False)
+            assert (row.cache.scope, row.cache.keep_hits) == ("sentence", False)
     told_apart = {
-        (row.cache.scope, row.cache.store_hits)
+        (row.cache.scope, row.cache.keep_hits)
         for name, row in rows.items()
         if name.startswith("A/cache-6") and row.cache
     }

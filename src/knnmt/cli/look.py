@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from knnmt.cli.advice import command
-from knnmt.cli.change import Store
+from knnmt.cli.change import StoreArgument
 from knnmt.cli.memories import in_words
 from knnmt.corpus.units import for_model
 from knnmt.corpus.visible import visible
 from knnmt.datastore.manifest import INDEXES
 from knnmt.datastore.settings import SETTINGS, read_settings
+from knnmt.datastore.upgrading import lacking
 from knnmt.errors import DatastoreDamagedError, MissingDependencyError, ModelError, SettingError
 from knnmt.records import as_record, parse_json
 from knnmt.regular_files import read_regular
@@ -60,7 +61,7 @@ class _Settings:
 
 
 def inspect(
-    store: Store,
+    store: StoreArgument,
     entry: Annotated[int | None, typer.Option(min=0, help="Show one entry.", show_default=False)] = None,
     search: Annotated[str | None, typer.Option(help="Show sentences that contain a text.", show_default=False)] = None,
     limit: Annotated[int, typer.Option(min=1, help="Most sentences or origins to show.")] = 20,
@@ -85,7 +86,7 @@ def inspect(
             _show_entry(opened.entry(number), tokenizer)
 
 
-def verify(store: Store) -> None:
+def verify(store: StoreArgument) -> None:
     """Check a datastore: every checksum, every invariant. Those of its index, settings, profiles and gate, too."""
     from knnmt.datastore.store import Datastore
 
@@ -108,7 +109,7 @@ def verify(store: Store) -> None:
 
 
 def export(
-    store: Store,
+    store: StoreArgument,
     output: Annotated[Path, typer.Option("--output", "-o", help="A file whose name ends in .tmx or .tsv.")],
 ) -> None:
     """Write a datastore's units as a memory, as they were read."""
@@ -152,6 +153,9 @@ def _show_summary(store: Datastore, limit: int) -> None:
         states = sum(segment.arrays["source_states"].nbytes for segment in store.segments)
         tokens = sum(len(segment.arrays["source_tokens"]) for segment in store.segments)
         typer.echo(f"for fast    {tokens:,} source tokens, {in_words(states)} of their states, mapped")
+    if older := sum(bool(lacking(segment)) for segment in store.segments):
+        lack = f"{older:,} of {len(store.segments):,} segments lack what later versions write"
+        typer.echo(f"earlier     {lack}; {command('upgrade', store.path)} adds it")
     if manifest.transforms:
         typer.echo(f"transforms  {', '.join(manifest.transforms)}")
     typer.echo(f"on disk     {in_words(size)} in {len(manifest.files())} files")

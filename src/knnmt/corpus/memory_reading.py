@@ -17,7 +17,7 @@ from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.visible import visible
 from knnmt.errors import InputError
 
-Memories = str | Path | Sequence[str | Path] | Iterable[SegmentPair]
+MemoriesOrPairs = str | Path | Sequence[str | Path] | Iterable[SegmentPair]
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class MemoryReading:
         return lines
 
 
-def files_or_pairs(memories: Memories, reading: ReadingConfig) -> MemoryReading | Iterable[SegmentPair]:
+def files_or_pairs(memories: MemoriesOrPairs, reading: ReadingConfig) -> MemoryReading | Iterable[SegmentPair]:
     """Files as memories to read, pairs as they are."""
     if isinstance(memories, str | Path):
         return MemoryReading([Path(memories)], reading)

@@ -80,7 +80,7 @@ class _FixedBatch:
         self._recorded = retrieval.recorded() if retrieval is not None else None
         self._begin(sources)
         if self._recorded is not None:
-            self._recorded.begin(self._size, arena.kept)
+            self._recorded.begin(sources, self._size, arena.kept)
 
     def search(self) -> list[Finished]:
         """Decode to the end."""

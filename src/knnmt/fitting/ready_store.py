@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from knnmt.config import check
-from knnmt.corpus.memory_reading import Memories, MemoryReading, files_or_pairs
+from knnmt.corpus.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore import store
@@ -36,13 +36,14 @@ class Datastore(store.Datastore):
     ) -> Self:
         """Build a new store from pairs and open it; `knnmt.datastore.building` says how, and counts what it drops.
 
-        make_index: end by estimating settings that fit the store and making an index of it, as `knnmt build` does
+        make_index: end by estimating settings that fit the store, and making an index unless it is searched by segment,
+            as `knnmt build` does
         """
         made = super().build(path, pairs, engine, config, progress)
         if make_index:
-            from knnmt.fitting.index_preparation import prepare  # which brings PyTorch
+            from knnmt.fitting.index_preparation import make_ready  # which brings PyTorch
 
-            prepare(made, engine, first_good=True)
+            make_ready(made, engine)
         return made
 
 
@@ -70,7 +71,7 @@ class Built:
 
 
 def build(
-    memories: Memories,
+    memories: MemoriesOrPairs,
     path: str | Path,
     config: BuildConfig | None = None,
     *,
@@ -98,7 +99,7 @@ def build(
     import torch
 
     from knnmt.engine.loading import load_engine
-    from knnmt.fitting.index_preparation import prepare
+    from knnmt.fitting.index_preparation import make_ready
 
     if isinstance(model, str | Path):
         languages = languages_of_text(model, source_lang, target_lang)
@@ -120,6 +121,6 @@ def build(
     made = build_store(Path(path), read, engine, config, progress, restart)
     opened = Datastore.open(path)
     if make_index:
-        prepare(opened, engine, first_good=True, bars=bars)
+        make_ready(opened, engine, bars)
     lines = tuple(given.summary(made.dropped)) if isinstance(given, MemoryReading) else ()
     return Built(opened, made.dropped, made.reused, lines)

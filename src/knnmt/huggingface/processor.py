@@ -20,7 +20,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine
 from knnmt.errors import SettingError
 from knnmt.huggingface.model import LoadedModel
-from knnmt.huggingface.watching import Step, Watch
+from knnmt.huggingface.watching import ModelWatch, WatchedStep
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings, settings_of
 from knnmt.retrieval.statistics import Statistics
@@ -68,7 +68,7 @@ class KNNLogitsProcessor:
         self._given_logits: bool | None = None
         self._prompt = 0
         self._alike = True  # whether the rows of a sentence are still the same
-        self._watch = Watch(model)
+        self._watch = ModelWatch(model)
         weakref.finalize(self, self._watch.remove)
 
     def remove(self) -> None:
@@ -118,7 +118,7 @@ class KNNLogitsProcessor:
         self._alike = True
         self._given_logits = None
 
-    def _mix(self, step: Step, log_probabilities: Tensor, generated: Tensor) -> Tensor:
+    def _mix(self, step: WatchedStep, log_probabilities: Tensor, generated: Tensor) -> Tensor:
         """Equation 3, (rows, vocabulary); generated (rows, length).
 
         Until a token was chosen that was not forced, the rows of a sentence are the same: one is asked.

@@ -118,7 +118,7 @@ class DomainSteps:
 
     def _load(self, path: Path, block: str) -> OpenStore:
         store = Datastore.open(path, self._engine)
-        return OpenStore(store, self._engine.device, self.stores.is_exact(block), choose_probes)
+        return OpenStore(store, self._engine.device, self.stores.is_exact(block), choose_probes, self._engine.tokenizer)
 
     def tune(self, row: Row) -> dict[str, Any]:
         opened = self._open(row.steps, row.block or self.searching)
@@ -150,8 +150,8 @@ class DomainSteps:
         return {
             "row": row.name,
             "steps": row.steps,
-            "entries": opened and opened.store.manifest.live_entries,
-            "dim": opened and opened.store.manifest.dim,
+            "entries": opened and opened.datastore.manifest.live_entries,
+            "dim": opened and opened.datastore.manifest.dim,
             "settings": system.config and settings_of(system.config),
             "chance": system.rate,
             **figures,

@@ -36,7 +36,7 @@ def tuned_settings(
     """
     few = spread(pairs, TUNING_PAIRS)
     config = FastConfig(fast) if fast else None
-    positions = develop(engine, opened, few, max(PAPER_KS), fast=config).positions()
+    positions = develop(engine, opened, few, max(PAPER_KS), way=config).positions()
     if fades:
         found = tune(positions).fading
         best, loss = found.fading, found.fading_loss
@@ -70,7 +70,7 @@ def trained_gate(
     features = GateConfig().features
     texts = [gate_text(engine, opened, some, config, features) for some in divide(pairs, 0.8)]
     found = train_gate(opened, texts[0], texts[1], config)
-    found.gate.write(opened.store.path)
+    found.gate.write(opened.datastore.path)
     judged = [
         {"alpha": each.threshold, "searched": each.searched, "gate": each.gate, "chance": each.chance}
         for each in judge_thresholds(found, texts[1], ALPHAS)

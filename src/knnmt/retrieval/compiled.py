@@ -18,6 +18,7 @@ from knnmt import timing
 from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.engine.base import EncodedSources
 from knnmt.errors import DatastoreDamagedError
+from knnmt.index.covering import Coverage
 from knnmt.native import library
 from knnmt.retrieval.cache import FIRST_CAPACITY, grown
 from knnmt.retrieval.open_store import Snapshot
@@ -72,6 +73,7 @@ class CompiledSteps:
         self._sums, self._steps = torch.zeros(sentences), torch.zeros(sentences)
         self._cache = None if config.cache is None else _CompiledCache(native, config.cache, self._k, sentences)
         self._segments = config.segments
+        self.coverage: list[Coverage] = []
         self._own: CompiledOwnEntries | None = None
 
     @classmethod
@@ -89,12 +91,13 @@ class CompiledSteps:
     def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:  # noqa: ARG002 - for fast
         """Sentences that are searched in segments of their own get the entries of these."""
         if self._segments is not None:
-            chosen = self._store.segment_entries(sources, self._segments)
+            chosen = self._store.choose_segments(sources, self._segments)
+            self.coverage = chosen.coverage
             with timing.stage("segments"):
-                self._own = CompiledOwnEntries(self._native, self._store.index.entries, chosen)
+                self._own = CompiledOwnEntries(self._native, self._store.index.entries, chosen.entries)
 
     def mix(self, states: Tensor, scores: Tensor, history: Tensor, told: int) -> Tensor:  # noqa: ARG002 - for gates
-        """As `retriever.Steps` says."""
+        """As `retriever.RetrievalSteps` says."""
         with timing.stage("retrieval"):
             offset = self._mix(states, scores)
         self._first = False
@@ -126,8 +129,8 @@ class CompiledSteps:
         )
         if not sound:
             raise DatastoreDamagedError(
-                f"{self._store.store.path}: a token of its entries is not one of the model's {scores.shape[1]:,}, or "
-                "its index names entries that it does not have. `knnmt verify` reads every byte of it."
+                f"{self._store.datastore.path}: a token of its entries is not one of the model's {scores.shape[1]:,}, "
+                "or its index names entries that it does not have. `knnmt verify` reads every byte of it."
             )
         return offsets
 
@@ -166,7 +169,7 @@ class _CompiledCache:
         if missed:
             found_sq, found = store.nearest(queries if missed == rows else queries[misses], self._k)
             distances_sq[misses], ids[misses] = found_sq, found
-        kept = torch.arange(rows) if self._config.store_hits else misses
+        kept = torch.arange(rows) if self._config.keep_hits else misses
         places = [_at(array) for array in (kept, queries, distances_sq, ids)]
         native.knnmt_cache_keep(ctypes.byref(cache), len(kept), each, *places)
         self._most_written += each

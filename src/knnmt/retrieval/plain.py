@@ -15,6 +15,7 @@ from torch import Tensor
 from knnmt import timing
 from knnmt.config import RetrievalConfig
 from knnmt.engine.base import EncodedSources
+from knnmt.index.covering import Coverage
 from knnmt.retrieval.cache import RetrievalCache
 from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances
 from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
@@ -119,6 +120,7 @@ class PlainSteps:
         self._k = max((group.config.k for group in groups), default=1)
         self._statistics = statistics
         self._evidence = evidence
+        self.coverage: list[Coverage | None] = [None] * sentences
         self._first = True
 
     def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:
@@ -126,7 +128,10 @@ class PlainSteps:
         for group in self._groups:
             fast, store = group.config.fast, group.store
             if (segments := group.config.segments) is not None:
-                group.stores = store.segment_stores([sources[i] for i in group.sentences], segments)
+                chosen = store.choose_segments([sources[i] for i in group.sentences], segments)
+                group.stores = SentenceStores(store.index.entries, chosen.entries, store.device)
+                for place, coverage in zip(group.sentences, chosen.coverage, strict=True):
+                    self.coverage[place] = coverage
             if fast is not None:
                 with timing.stage("fast"):
                     states = [encoded.states[i, : encoded.lengths[i]] for i in group.sentences]
@@ -134,7 +139,7 @@ class PlainSteps:
                 self._statistics.count_fast(group.stores.bytes, store.occurrences.state_bytes)
 
     def mix(self, states: Tensor, scores: Tensor, history: Tensor, told: int) -> Tensor:
-        """As `retriever.Steps` says."""
+        """As `retriever.RetrievalSteps` says."""
         with timing.stage("retrieval"):
             neighbours, weights, log_lambda, hits = self._retrieve(states, scores, history, told)
         with timing.stage("interpolation"):
@@ -223,7 +228,7 @@ class PlainSteps:
         if group.cache is not None and config.cache is not None and places is not None:
             if len(found):
                 neighbours.put(found, group.cache.at(found // (rows // scopes), places.flatten()[found]))
-            kept = searched | hits if config.cache.store_hits else searched
+            kept = searched | hits if config.cache.keep_hits else searched
             group.cache.add(kept.view(scopes, -1), scoped, neighbours)
         return neighbours, hits
 

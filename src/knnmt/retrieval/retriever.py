@@ -18,8 +18,10 @@ from torch import Tensor
 
 from knnmt.config import RetrievalConfig
 from knnmt.engine.base import EncodedSources
+from knnmt.index.covering import Coverage
 from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.own_entries_on_device import can_serve
 from knnmt.retrieval.plain import Group, PlainSteps, Retrieved
 from knnmt.retrieval.recorded import RecordedRetrieval
 from knnmt.retrieval.statistics import Statistics
@@ -52,8 +54,12 @@ class Retrieval:
         return all(part is None or isinstance(part, Signed) for part in (self.gate, self.combiner))
 
 
-class Steps(Protocol):
+class RetrievalSteps(Protocol):
     """The retrieval of a batch, step by step. Recorded steps begin and are kept in an arena, and mix in two halves."""
+
+    @property
+    def coverage(self) -> Sequence[Coverage | None]:
+        """Of each sentence's source, once begun; none where there are no segments to cover it."""
 
     def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:
         """Before the first step. sources: token ids of the batch."""
@@ -75,7 +81,7 @@ def steps_for(
     statistics: Statistics,
     evidence: list[Retrieved | None] | None = None,
     fixed: bool = False,
-) -> Steps | RecordedRetrieval:
+) -> RetrievalSteps | RecordedRetrieval:
     """The fastest way that gives what is asked for.
 
     fixed: the loop takes steps of fixed shape, which can be recorded
@@ -84,7 +90,12 @@ def steps_for(
         store, config = groups[0].store, groups[0].config
         of_ones_own = groups[0].gate is not None or groups[0].combiner is not None
         if not of_ones_own and config.fast is None and len(store.values):
-            if fixed and config.cache is None and config.segments is None:  # a cache chooses the rows that search
+            recordable = config.cache is None  # which chooses the rows that search
+            if (
+                fixed
+                and recordable
+                and (config.segments is None or can_serve(store.index.entries, config.k, store.device))
+            ):
                 return RecordedRetrieval(store, config)
             if (compiled := CompiledSteps.of(store, config, sentences, statistics)) is not None:
                 return compiled
@@ -116,7 +127,7 @@ class BatchRetrieval:
         self.groups = list(numbers.values())
         self.statistics = statistics if statistics is not None else Statistics()
         self.steps: list[Retrieved | None] | None = [] if record else None
-        self._way: Steps | RecordedRetrieval | None = None
+        self._way: RetrievalSteps | RecordedRetrieval | None = None
         self._mixed = False
         self._told = 0  # tokens that were forced before the first that was chosen
 
@@ -126,7 +137,7 @@ class BatchRetrieval:
         return way if isinstance(way, RecordedRetrieval) else None
 
     @property
-    def way(self) -> Steps:
+    def way(self) -> RetrievalSteps:
         """How a loop of any shape takes its steps."""
         if self._way is None or isinstance(self._way, RecordedRetrieval):
             self._way = steps_for(self.groups, len(self.snapshots), self.statistics, self.steps)
@@ -136,6 +147,11 @@ class BatchRetrieval:
     def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:
         """Before the first step. sources: token ids of the batch."""
         self.way.begin(encoded, sources)
+
+    @property
+    def coverage(self) -> Sequence[Coverage | None]:
+        """Of the sentences' sources, once it has begun; None of those that are not searched by segment."""
+        return (self._way.coverage if self._way is not None else ()) or [None] * len(self.snapshots)
 
     def skip(self) -> None:
         """A step whose tokens are forced needs no retrieval."""

@@ -69,7 +69,7 @@ class Step:
         Without what was forced first, if no target of the store begins so: the code of a language.
         """
         history = self.all_history if self.rows is None else self.all_history[self.rows]
-        store = self.store.store
+        store = self.store.datastore
         if not self.told or not store.segments:
             return history
         begins = store.segments[0].target_tokens(0)[: self.told].tolist()

@@ -6,7 +6,7 @@ With a datastore, every step of the search mixes the model's distribution with t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,14 +32,15 @@ from knnmt.threads import require_threads
 from knnmt.translator.asking import AskedText, Asking, OnError, TextMemory
 from knnmt.translator.assembly import Part, assemble, untranslated
 from knnmt.translator.evidence import evidence_of
-from knnmt.translator.memories import Memories, Request, Store, languages_of, model_of
-from knnmt.translator.segments import Segment, fitted, loses_lines, segments_of
+from knnmt.translator.memories import AskedLanguages, Memories, Request, Store, languages_of, model_of
+from knnmt.translator.segments import TextSegment, fitted, loses_lines, segments_of
 from knnmt.translator.steps import steps_of
 from knnmt.translator.translation import Caution, Translation
 from knnmt.translator.turns import Turns
 from knnmt.version import __version__
 
 _ON_A_GPU = BatchingConfig(sentences=128)
+_MAX_DIRECTIONS = 256  # that requests asked for and that are remembered
 
 
 def _unheard(_texts: int) -> None:
@@ -152,6 +153,7 @@ class Translator:
         self.memories = Memories(self.engine, exact, open_stores)
         self.statistics = Statistics()
         self._datastore = datastore
+        self._directions: dict[AskedLanguages, Translator] = {}
         self._settings: RetrievalSettings = self._asked["settings"]
         if datastore is not None:
             self.memories.retrieval(datastore, self._settings)  # what is wrong with them shows at once
@@ -166,11 +168,32 @@ class Translator:
         other._asked, other._datastore, other.statistics = asked, None, Statistics()
         other.engine = self.engine.for_languages(source_lang, target_lang)
         other.memories = Memories(other.engine, asked["exact"], asked["open_stores"])
+        other._directions = {}
         return other
+
+    def _between(self, asked: AskedLanguages) -> Translator:
+        """The translator of requests that ask for these languages: this one, or another with the same weights."""
+        if asked == (None, None):
+            return self
+        found = self._directions.get(asked)
+        if found is None:
+            own = self.engine.languages
+            told = self.engine.for_languages(asked[0] or own.source, asked[1] or own.target).languages
+            if told == own:
+                found = self
+            else:
+                same = [each for each in list(self._directions.values()) if each.engine.languages == told]
+                found = same[0] if same else self.for_languages(told.source, told.target)
+            while len(self._directions) >= _MAX_DIRECTIONS:
+                self._directions.pop(next(iter(self._directions)), None)
+            found = self._directions.setdefault(asked, found)
+        return found
 
     def close(self) -> None:
         """Give back the model and the stores. Calls under way may still end, or be refused as later ones are."""
-        self.memories.close_all()
+        for each in (self, *self._directions.values()):
+            each.memories.close_all()
+        self._directions = {}
         self.engine = self.memories = cast("Any", _Closed())
 
     def __enter__(self) -> Self:
@@ -240,7 +263,8 @@ class Translator:
         """Translations in the order of `texts`, which may be endless: memory is bounded by `window` texts.
 
         A translation is handed on as soon as it and those before it are done.
-        A text may be a `Request` that names a datastore of its own; requests for different ones are decoded together.
+        A text may be a `Request` that names a datastore of its own; requests for different ones are decoded together,
+        where their languages are the same.
         A text that has no translation says so in `Translation.error`, with a `NoTranslationWarning`; the others follow.
         What is no text (not a str, or with half a surrogate pair), or asks for a store or settings that it cannot have,
         ends the stream with an error after those before it, or has a `Translation.error` too: `on_error` says which.
@@ -263,13 +287,14 @@ class Translator:
         retrieval: instead of both, how to retrieve, ready made: a store that is open, whole settings, a gate or a
             combiner of one's own. Its store stays at the state it is in until somebody refreshes it
         """
-        config = self.decoding(
-            beam=beam,
-            n_best=n_best,
-            length_penalty=length_penalty,
-            early_stopping=early_stopping,
-            max_tokens=max_tokens,
-        )
+        searching: dict[str, object] = {
+            "beam": beam,
+            "n_best": n_best,
+            "length_penalty": length_penalty,
+            "early_stopping": early_stopping,
+            "max_tokens": max_tokens,
+        }
+        config = self.decoding(**searching)
         check(not isinstance(texts, str), "stream takes many texts; for one, use translate, or give a list")
         check(on_error in ("raise", "continue"), f"on_error must be 'raise' or 'continue', got {on_error!r}")
         batching = _batching(self.engine.device, batch_size, batch_tokens, window)
@@ -277,11 +302,11 @@ class Translator:
         call = _Call(config, batching, split_sentences, evidence, steps, counted, progress)
         memory, settings = self._memory_settings(of_memory)
         if isinstance(memory, Retrieval):
-            ready = TextMemory(memory, SourceMatcher(memory.store.store) if match else None)
-            return self._stream(iter(texts), Asking(ready, settings, match, on_error), call)
+            ready = TextMemory(memory, SourceMatcher(memory.store.datastore) if match else None)
+            return self._stream(iter(texts), Asking(ready, settings, match, on_error), call, searching)
         if memory is not None:
             self.memories.retrieval(memory, settings)  # what is wrong with them shows at once
-        return self._stream(iter(texts), Asking(memory, settings, match, on_error), call)
+        return self._stream(iter(texts), Asking(memory, settings, match, on_error), call, searching)
 
     def decoding(self, **settings: object) -> DecodingConfig:
         """The search settings of a call: the checkpoint's, but for those that are given and not None."""
@@ -336,17 +361,33 @@ class Translator:
         settings = settings_of(keywords.pop("settings", None), **keywords).over(self._settings)
         return datastore if ready is None else ready, settings
 
-    def _stream(self, texts: Iterator[str | Request], asking: Asking, call: _Call) -> Iterator[Translation]:
+    def _stream(
+        self, texts: Iterator[str | Request], asking: Asking, call: _Call, searching: Mapping[str, object]
+    ) -> Iterator[Translation]:
         failure: Exception | None = None
         while failure is None:
-            window, failure = asking.window(texts, call.batching.window, self.memories)
+            window, failure = asking.window(texts, call.batching.window, lambda asked: self._between(asked).memories)
             if not window and failure is None:
                 return
-            for translation in self._translate_window(window, call):
+            for translation in self._translate_in_order(window, call, searching):
                 yield translation
                 if translation.error is not None:  # afterwards, for `translate` raises it if there is one text
                     warnings.warn(translation.error, NoTranslationWarning, stacklevel=2)
         raise failure
+
+    def _translate_in_order(
+        self, texts: Sequence[AskedText], call: _Call, searching: Mapping[str, object]
+    ) -> Iterator[Translation]:
+        """Translations of some texts, those of the same languages decoded together. searching: as the call asks"""
+        translators = [self._between(each.languages) for each in texts]
+        made: dict[Translator, Iterator[Translation]] = {}
+        for each in set(translators):
+            mine = [text for text, translator in zip(texts, translators, strict=True) if translator is each]
+            # What a search is forced to begin with differs with the languages.
+            decoding = call.decoding if each is self else each.decoding(**searching)
+            made[each] = each._translate_window(mine, replace(call, decoding=decoding))
+        for translator in translators:
+            yield next(made[translator])
 
     def _translate_window(self, texts: Sequence[AskedText], call: _Call, whole: bool = True) -> Iterator[Translation]:
         """Translations of some texts. With `whole`, what a memory holds as one segment is translated as one."""
@@ -376,7 +417,7 @@ class Translator:
                 else:
                     yield self._translation(texts[number], segmented[number], found[mine], cautions[number], call)
 
-    def _loses_lines(self, segments: Sequence[Segment], found: Sequence[Sequence[Part]], call: _Call) -> bool:
+    def _loses_lines(self, segments: Sequence[TextSegment], found: Sequence[Sequence[Part]], call: _Call) -> bool:
         """Whether a segment of several lines, uncut because a memory holds it, came out as something else."""
         decode = self.engine.tokenizer.decode
         best = ((segment, each[0].hypothesis) for segment, each in zip(segments, found, strict=True) if each)
@@ -388,7 +429,7 @@ class Translator:
     def _translation(
         self,
         text: AskedText,
-        segments: Sequence[Segment],
+        segments: Sequence[TextSegment],
         parts: Sequence[Sequence[Part]],
         cautions: tuple[Caution, ...],
         call: _Call,
@@ -408,14 +449,15 @@ class Translator:
         batch = BatchRetrieval(retrievals, call.statistics, record=call.evidence or call.steps)
         hypotheses = search(self.engine, sources, call.decoding, batch)
         parts: list[list[Part]] = []
-        for retrieval, snapshot, found in zip(retrievals, batch.snapshots, hypotheses, strict=True):
+        of_sentences = zip(retrievals, batch.snapshots, batch.coverage, hypotheses, strict=True)
+        for retrieval, snapshot, coverage, found in of_sentences:
             if retrieval is None or snapshot is None or batch.steps is None:
-                parts.append([Part(each) for each in found])
+                parts.append([Part(each, coverage=coverage) for each in found])
                 continue
             recorded, tokenizer = batch.steps, self.engine.tokenizer
             evidence = [evidence_of(each, recorded, snapshot, tokenizer) if call.evidence else [] for each in found]
             steps = [steps_of(each, recorded, retrieval.config.k) if call.steps else None for each in found]
-            parts.append([Part(*each) for each in zip(found, evidence, steps, strict=True)])
+            parts.append([Part(*each, coverage) for each in zip(found, evidence, steps, strict=True)])
         return parts
 
 
