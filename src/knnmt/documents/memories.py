@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
+from dataclasses import replace
 from pathlib import Path, PurePath
 
 from knnmt.corpus.detection import detect_format
@@ -54,7 +54,7 @@ def read_documents(
         in this order. In a folder, files belong together whose names differ by their languages only
     """
     report = ReadingReport() if report is None else report
-    for job in _jobs(memories, config):
+    for job in jobs_of(memories, config):
         if len(job) == 1 and document_format(job[0]) == "qt":
             yield from _checked(_both_sides(open_document(job[0]), job[0], config, report), job[0], config, report)
         elif document_format(job[0]) in (*_STREAMED, "text"):
@@ -74,7 +74,7 @@ def _checked(
     sides.end()
 
 
-def _jobs(memories: Sequence[Path], config: ReadingConfig) -> Iterator[list[Path]]:
+def jobs_of(memories: Sequence[Path], config: ReadingConfig) -> Iterator[list[Path]]:
     """Files one by one, or two by two: source and target."""
     remaining = iter(memories)
     for path in remaining:
@@ -173,21 +173,36 @@ def _both_sides(document: Document, path: Path, config: ReadingConfig, report: R
 
 
 def _matched(first: Path, second: Path, config: ReadingConfig, report: ReadingReport) -> Iterator[SegmentPair]:
-    """Pairs of two documents of one language each: by the ids of their units, or by their order."""
-    source, target = open_document(first), open_document(second)
-    by_id = source.format in _BY_ID
-    others = {_own(unit.id, config): unit for unit in target.units} if by_id else {}
-    if not by_id and len(source.units) != len(target.units):
-        report.skip(f"{len(source.units)} units beside {len(target.units)}, which ones belong together is not known")
+    """Pairs of two documents of one language each."""
+    units = matched_units(open_document(first), open_document(second), config)
+    if units is None:
+        report.skip("files with different numbers of units, of which it is not known which belong together")
         return
-    for unit, other in zip_longest(source.units, () if by_id else target.units):
-        partner: Unit | None = others.get(_own(unit.id, config)) if by_id else other
-        if partner is None:
+    for unit in units:
+        if unit.target is None:
             report.skip("no unit of the same name in the other file")
         elif not unit.translatable:
             report.skip("not to be translated")
-        elif pair := report.admit(_text(unit.source), _text(partner.source), f"{origin_name(first)}#{unit.id}"):
+        elif pair := report.admit(_text(unit.source), _text(unit.target), f"{origin_name(first)}#{unit.id}"):
             yield pair
+
+
+def matched_units(source: Document, target: Document, config: ReadingConfig) -> list[Unit] | None:
+    """The units of one document with those of another as their targets: by their ids, or by their order.
+
+    None where neither says which belong together.
+    """
+    if source.format in _BY_ID:
+        others = {_own(unit.id, config): unit for unit in target.units}
+        partners = [others.get(_own(unit.id, config)) for unit in source.units]
+    elif len(source.units) == len(target.units):
+        partners = list(target.units)
+    else:
+        return None
+    return [
+        replace(unit, target=other.source, state=State.TRANSLATED) if other is not None else unit
+        for unit, other in zip(source.units, partners, strict=True)
+    ]
 
 
 def _own(name: str, config: ReadingConfig) -> str:
