@@ -98,7 +98,12 @@ def choose_search(
     judged = []
     for done, way in enumerate(ways):
         progress(done, len(ways))
-        positions = searched(engine, opened, some, way).positions()
-        judged.append(JudgedSearch(way, tune(positions, way=way)))
+        judged.append(judge(engine, opened, some, way))
     progress(len(ways), len(ways))
     return SearchChoice(tuple(judged), most_lost, some.pairs)
+
+
+def judge(engine: Engine[State], opened: OpenStore, passed: Development, segments: int | None) -> JudgedSearch:
+    """One way, with k, T and λ of its own."""
+    positions = searched(engine, opened, passed, segments).positions()
+    return JudgedSearch(segments, tune(positions, way=segments))

@@ -322,6 +322,7 @@ class SourceIndex:
         return sentences[np.lexsort((sentences, -ranked))]
 
     def _sentences_with(self, token: int) -> Array:
+        """Those that may be chosen, once for each time that they have it."""
         found = []
         for directory in (self._base, self._newer):
             for part, begin, end in directory.places[directory.first[token] : directory.first[token + 1]].tolist():

@@ -62,6 +62,7 @@ class Snapshot:
     same_distance: up to about which Euclidean distance a key is of the very same state: computed in other batches or in
         eight bits, a state of the shipped model lies 0.0003 to 0.03 of its length away from itself
     earlier_sources: the source side of an earlier state, of which much may be taken over
+    chooser: what chooses segments
     """
 
     number: int
@@ -74,6 +75,7 @@ class Snapshot:
     projection: KeyProjection | None
     same_distance: float
     earlier_sources: SourceIndex | None = None
+    chooser: type[SourceIndex] = SourceIndex
 
     def signature(self) -> str:
         """What a published score must say of the store."""
@@ -125,7 +127,7 @@ class Snapshot:
     def source_index(self) -> SourceIndex:
         """The store's source side, for choosing segments; refused unless its segments have their source tokens."""
         require_for_segments(self.datastore)
-        return SourceIndex(self.datastore.segments, self.earlier_sources)
+        return self.chooser(self.datastore.segments, self.earlier_sources)
 
     def choose_segments(self, sources: Sequence[Sequence[int]], segments: int) -> ChosenEntries:
         """For each source, by its token ids, the entries of the segments that cover it best, and how much they cover.
@@ -180,6 +182,7 @@ class OpenStore:
     """A store ready to be searched with a model's decoder states; it shows one state of it until `refresh`.
 
     choose_probes: for clustered search on a GPU (`fitting.probes`); without it, every key is looked at
+    chooser: what chooses segments for a source
     snapshot: that state. It is taken up whole, in one step: a thread that refreshes disturbs no other, and a batch
         goes on with the one that it began with.
     """
@@ -190,9 +193,10 @@ class OpenStore:
         device: torch.device | str = "cpu",
         exact: bool = False,
         choose_probes: ChooseProbes = lambda index, _: index.give_clusters_up(),
+        chooser: type[SourceIndex] = SourceIndex,
     ) -> None:
         self.datastore = store
-        self._choose_probes = choose_probes
+        self._choose_probes, self._chooser = choose_probes, chooser
         self.sources = HeldSources(store)
         self.device = torch.device(device)
         self.index = StoreIndex(store, device, exact)
@@ -220,6 +224,7 @@ class OpenStore:
             projection=None if projection is None else projection.to(self.device),
             same_distance=UNIT_SAME_DISTANCE * _usual_length(entries),
             earlier_sources=None if earlier is None else vars(earlier).get("source_index", earlier.earlier_sources),
+            chooser=self._chooser,
         )
 
     def refresh(self) -> bool:
