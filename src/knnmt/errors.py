@@ -3,7 +3,8 @@
     KnnmtError
     ├── SettingError            an option or argument has a value that cannot work
     ├── InputError              text that was given cannot be read
-    │   └── MalformedMemoryError    a translation memory, or a unit of it, is not what its format says
+    │   ├── MalformedMemoryError    a translation memory, or a unit of it, is not what its format says
+    │   └── MalformedDocumentError  a document to translate is not what its format says, or too large
     ├── ModelError
     │   ├── ModelNotFoundError      no model of that name or at that place
     │   ├── CheckpointError         the files of a checkpoint are missing or do not fit together
@@ -27,6 +28,9 @@
     ├── IgnoredSettingWarning   a checkpoint asks for something that decoding here does not do
     ├── NoTranslationWarning    a text among others has no translation
     ├── SlowSearchWarning       a large store is searched without an index
+    ├── InPiecesWarning         a text was translated in the pieces between its codes
+    ├── SourceKeptWarning       a text, or a piece of it, stayed as it was, for nothing else kept its codes
+    ├── TermWarning             a term of a glossary is missing in a translation, or contradicts another
     └── LanguageWarning         text looks like another language than the one it was said to be
 
 A message says what was expected, what came, where, and what can be done.
@@ -52,6 +56,10 @@ class InputError(KnnmtError):
 
 class MalformedMemoryError(InputError):
     """A translation memory, or a unit of it, is not what its format says."""
+
+
+class MalformedDocumentError(InputError):
+    """A document to translate is not what its format says, or too large."""
 
 
 class ModelError(KnnmtError):
@@ -148,6 +156,18 @@ class LanguageWarning(KnnmtWarning):
 
 class NoTranslationWarning(KnnmtWarning):
     """A text among others has no translation."""
+
+
+class InPiecesWarning(KnnmtWarning):
+    """A text was translated in the pieces between its codes: as a whole, its translation did not keep them."""
+
+
+class SourceKeptWarning(KnnmtWarning):
+    """A text, or a piece of it, stayed as it was: no translation that was found kept its placeholders or numbers."""
+
+
+class TermWarning(KnnmtWarning):
+    """A term of a glossary is missing in a translation, or contradicts another."""
 
 
 class SlowSearchWarning(KnnmtWarning):

@@ -60,7 +60,10 @@ def write_files(place: Path) -> None:
         "fragen.txt": new,
         "handbuch.de.txt": new,
         "endlos.txt": new,
+        "app.po": _catalog(pairs[103:107]),
+        "katalog/menu.po": _catalog(pairs[107:109]),
     }.items():
+        (place / name).parent.mkdir(exist_ok=True)
         (place / name).write_text(content, encoding="utf-8")
     (place / "examples").symlink_to(ROOT / "examples")
     (place / "models").symlink_to(ROOT / "src" / "knnmt" / "models")
@@ -77,6 +80,13 @@ def _tsv(pairs: Sequence[SegmentPair]) -> str:
 def _po(pairs: Sequence[SegmentPair]) -> str:
     head = 'msgid ""\nmsgstr "Language: de\\nContent-Type: text/plain; charset=UTF-8\\n"\n'
     return head + "".join(f'\nmsgid "{pair.target}"\nmsgstr "{pair.source}"\n' for pair in pairs)
+
+
+def _catalog(pairs: Sequence[SegmentPair]) -> str:
+    """Into English, with the last entry translated."""
+    entries = [f'\nmsgid "{pair.source}"\nmsgstr ""\n' for pair in pairs[:-1]]
+    head = 'msgid ""\nmsgstr "Language: en\\nContent-Type: text/plain; charset=UTF-8\\n"\n'
+    return head + "".join(entries) + f'\nmsgid "{pairs[-1].source}"\nmsgstr "{pairs[-1].target}"\n'
 
 
 def _tmx(pairs: Sequence[SegmentPair]) -> str:

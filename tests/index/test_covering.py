@@ -137,12 +137,12 @@ def test_copies_of_a_source_use_up_one_choice_and_all_are_searched(way: str) -> 
     index = SourceIndex([segment_of(sources, owners=owners)])
     found = index.choose([[1, 2, 3]], 3).sentences[0]
     assert sorted(found.tolist()) == [0, 5, 6], way
-    assert index.entries_of(found).tolist() == list(range(22))
-    assert index.entries_of(np.array([5])).tolist() == [10, 11]
+    assert entries_of(index, found) == list(range(22))
+    assert entries_of(index, np.array([5])) == [10, 11]
     other = SourceIndex([segment_of(sources[:7], [0], "a", owners[:14]), segment_of(sources[7:], [], "b", owners[:8])])
     found = other.choose([[1, 2, 3]], 3).sentences[0]
     assert sorted(found.tolist()) == [1, 5, 6]
-    assert other.entries_of(found[found == 1]).tolist() == [*range(2, 10), *range(14, 22)]
+    assert entries_of(other, found[found == 1]) == [*range(2, 10), *range(14, 22)]
 
 
 def test_nothing_is_chosen_where_nothing_is_shared(way: str) -> None:
@@ -153,13 +153,28 @@ def test_nothing_is_chosen_where_nothing_is_shared(way: str) -> None:
     assert SourceIndex([]).choose([[1]], 1).sentences.tolist() == [[-1]]
 
 
+def entries_of(index: SourceIndex, sentences: Array, first_of: Array | None = None) -> list[int]:
+    [ids] = index.entries_of(sentences[None], first_of)
+    found: list[int] = ids.tolist()
+    return found
+
+
 def test_the_entries_of_sentences(way: str) -> None:
     """Of which some may have none, after pruning."""
     first, second = segment_of([[1], [2], [3]], owners=[0, 0, 2]), segment_of([[3], [4]], owners=[0, 1, 1])
     index = SourceIndex([first, second])
-    assert index.entries_of(np.array([4, 0, -1, 1])).tolist() == [0, 1, 4, 5], way
-    assert index.entries_of(np.array([2, 3])).tolist() == [2, 3]
-    assert index.entries_of(np.array([-1])).tolist() == []
+    assert entries_of(index, np.array([4, 0, -1, 1])) == [0, 1, 4, 5], way
+    assert entries_of(index, np.array([2, 3])) == [2, 3]
+    assert entries_of(index, np.array([-1])) == []
+    several = index.entries_of(np.array([[4, 0], [-1, -1], [2, 4]]))
+    assert [each.tolist() for each in several] == [[0, 1, 4, 5], [], [2, 3, 4, 5]]
+
+
+def test_entries_that_say_the_same_are_searched_once(way: str) -> None:
+    index = SourceIndex([segment_of([[1], [2], [3]], owners=[0, 0, 1, 1, 2])])
+    first_of = np.array([0, 1, 0, 3, 1])
+    assert entries_of(index, np.array([1]), first_of) == [0, 3], way
+    assert entries_of(index, np.array([2, 0]), first_of) == [0, 1]
 
 
 @pytest.mark.parametrize(

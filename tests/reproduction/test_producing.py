@@ -221,7 +221,9 @@ def test_speed_is_measured_again_with_rows_that_were_added_and_refused_where_tha
     assert len(again) == 4
     with pytest.raises(SettingError, match=r"speed of 2 sentences in 1 rounds, now 3 in 2\. Ask for the same"):
         produce(asked(data, copy, tiny_checkpoint, speed_sentences=3, rounds=2))
-    with pytest.raises(SettingError, match=r"has the speed of base, segments, A/knn, A/cache-6, .* too, which must take turns"):
+    with pytest.raises(
+        SettingError, match=r"has the speed of base, segments, A/knn, A/cache-6, .* too, which must take turns"
+    ):
         produce(asked(data, copy, tiny_checkpoint, systems=("A/pca+cache",)))
 
 

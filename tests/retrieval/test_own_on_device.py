@@ -37,18 +37,15 @@ def one_by_one(keys: Array, chosen: list[Array], queries: torch.Tensor, k: int) 
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("key_dtype", ["float16", "float32"])
 @pytest.mark.parametrize(("dim", "width"), [(8, 1), (20, 5), (320, 5), (72, 11)])
-def test_each_row_finds_the_nearest_of_its_own(
-    tmp_path: Path, device: str, key_dtype: str, dim: int, width: int
-) -> None:
-    keys = random_keys(ENTRIES, dim).astype(key_dtype)
+def test_each_row_finds_the_nearest_of_its_own(tmp_path: Path, device: str, dim: int, width: int) -> None:
+    keys = random_keys(ENTRIES, dim).astype(np.float16)
     index = StoreIndex(made_store(tmp_path / "s", keys, random_values(ENTRIES)), device, exact=True).snapshot
     chosen = sentences_of(700, 0, 3, 2900, 64)
     queries = torch.randn((len(chosen) * width, dim), generator=torch.Generator().manual_seed(1))
     queries[0] = float("nan")
     assert can_serve(index.entries, 16, torch.device(device))
-    memory = OwnKeys(dim, index.entries.key_dtype, torch.device(device))
+    memory = OwnKeys(dim, torch.device(device))
     own = OwnEntriesOnDevice(memory, dim, len(chosen) + 1)
     own.begin(memory.put(index, chosen))
     blank = torch.zeros((width, dim))
@@ -69,7 +66,7 @@ def test_sentences_move_and_leave(tmp_path: Path, device: str) -> None:
     keys = random_keys(ENTRIES, 16).astype(np.float16)
     index = StoreIndex(made_store(tmp_path / "s", keys, random_values(ENTRIES)), device, exact=True).snapshot
     chosen = sentences_of(40, 500, 9, 33)
-    memory = OwnKeys(16, torch.float16, torch.device(device))
+    memory = OwnKeys(16, torch.device(device))
     before, after = (OwnEntriesOnDevice(memory, 16, sentences) for sentences in (4, 2))
     before.begin(memory.put(index, chosen))
     after.go_on(before, torch.tensor([3, 1], device=device))
@@ -85,17 +82,17 @@ def test_keys_that_do_not_fit_on_the_device_come_from_the_host(
     keys = random_keys(ENTRIES, 16).astype(np.float16)
     index = StoreIndex(made_store(tmp_path / "s", keys, random_values(ENTRIES)), device, exact=True).snapshot
     monkeypatch.setattr(own_entries_on_device, "_resident", lambda *_: False)
-    memory = OwnKeys(16, torch.float16, torch.device(device))
+    memory = OwnKeys(16, torch.device(device))
     [chosen] = sentences_of(5000)
     memory.put(index, [chosen])
-    np.testing.assert_array_equal(memory.keys[:5000].cpu().numpy(), keys[chosen])
+    np.testing.assert_array_equal(memory.keys[:5000, :16].cpu().numpy(), keys[chosen])
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_memory_grows_and_says_so(tmp_path: Path, device: str) -> None:
     keys = random_keys(ENTRIES, 12).astype(np.float16)
     index = StoreIndex(made_store(tmp_path / "s", keys, random_values(ENTRIES)), device, exact=True).snapshot
-    memory = OwnKeys(12, torch.float16, torch.device(device))
+    memory = OwnKeys(12, torch.device(device))
     first = memory.number
     memory.put(index, sentences_of(5000))
     assert memory.number == first
@@ -107,7 +104,7 @@ def test_memory_grows_and_says_so(tmp_path: Path, device: str) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("k", [3, 1024])
+@pytest.mark.parametrize("k", [3, 1016])
 def test_many_equal_distances_are_taken_in_the_order_of_their_ids(tmp_path: Path, k: int) -> None:
     """More than the list holds: of 3,000 keys the last 2,000 are equally near, and ten are nearer."""
     keys = np.ones((3000, 8), np.float16) * 4
@@ -115,7 +112,7 @@ def test_many_equal_distances_are_taken_in_the_order_of_their_ids(tmp_path: Path
     keys[500:510] = 2
     values = np.arange(3000, dtype=np.int32) % 50
     index = StoreIndex(made_store(tmp_path / "s", keys, values), "cuda", exact=True).snapshot
-    memory = OwnKeys(8, torch.float16, torch.device("cuda"))
+    memory = OwnKeys(8, torch.device("cuda"))
     own = OwnEntriesOnDevice(memory, 8, 1)
     chosen = [np.arange(3000)]
     own.begin(memory.put(index, chosen))
@@ -127,7 +124,7 @@ def test_many_equal_distances_are_taken_in_the_order_of_their_ids(tmp_path: Path
 def test_a_captured_search_serves_other_sentences(tmp_path: Path) -> None:
     keys = random_keys(ENTRIES, 16).astype(np.float16)
     index = StoreIndex(made_store(tmp_path / "s", keys, random_values(ENTRIES)), "cuda", exact=True).snapshot
-    memory = OwnKeys(16, torch.float16, torch.device("cuda"))
+    memory = OwnKeys(16, torch.device("cuda"))
     own = OwnEntriesOnDevice(memory, 16, 2)
     own.begin(memory.put(index, sentences_of(40, 500)))
     queries = torch.randn((10, 16), device="cuda")

@@ -1,4 +1,4 @@
-"""`knnmt translate`: lines in, lines out."""
+"""`knnmt translate`: lines in, lines out; or documents (`documents.py`)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from knnmt import timing
+from knnmt.cli.documents import Jobs, are_documents, refuse_options_of_lines, translate_documents
 from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.cli.output import open_output, require_other_output, write_all
 from knnmt.cli.progress import tally
@@ -38,7 +39,8 @@ def translate(
         list[Path] | None,
         typer.Argument(
             metavar="[FILES]...",
-            help="Text files, one segment a line. Without any, standard input.",
+            help="Text files, one segment a line; or documents (PO, XLIFF and so on), which come out as they were but "
+            "for what was translated, and directories of them. Without any, standard input.",
             show_default=False,
         ),
     ] = None,
@@ -67,6 +69,20 @@ def translate(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write here instead of standard output.", show_default=False)
     ] = None,
+    output_directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--output-dir",
+            help="Write every file under its own name into this directory: for several documents.",
+            show_default=False,
+        ),
+    ] = None,
+    retranslate: Annotated[
+        bool,
+        typer.Option(
+            "--retranslate", help="In documents, translate units anew that are marked as fuzzy or as to be reviewed."
+        ),
+    ] = False,
     beam: Annotated[int, typer.Option(min=1, help="Hypotheses kept at each step; 1 is greedy search.")] = 5,
     n_best: Annotated[
         int,
@@ -149,11 +165,15 @@ def translate(
     ] = False,
     timings: Annotated[bool, typer.Option("--timings", help="Say at the end where the time went.")] = False,
 ) -> None:
-    """Translate lines of text.
+    """Translate lines of text, or documents.
 
     Reads FILES, or standard input, and writes one line for each line read, in the same order; empty lines stay empty.
-    Documents (XLIFF, PO, HTML, tables and so on) are refused, for their mark-up would be translated like text.
     A line that no translation is found for is left empty and named on standard error, and the exit status is 1.
+
+    Documents are known by content, then by name. Units that nobody translated are translated, and marked as the format
+    marks what a person has to look at; all else stays as it is. A unit that fails stays untranslated and is named, and
+    the exit status is 1. A run that was killed goes on with the same command. Documents of other formats (tables, RTF
+    and so on) are refused, for their mark-up would be translated like text.
 
     Examples:
 
@@ -166,6 +186,10 @@ def translate(
         knnmt translate --n-best 3 --scores fragen.txt
 
         knnmt translate -d projekt.store handbuch.de.txt
+
+        knnmt translate -d projekt.store app.po -o app.en.po
+
+        knnmt translate -d projekt.store katalog/ --output-dir fertig/
     """
     if n_best > beam:
         raise SettingError(f"--n-best {n_best} needs a beam at least as large: add --beam {n_best}")
@@ -173,6 +197,21 @@ def translate(
         raise SettingError("--evidence and --match are printed with --jsonl, of a --datastore: add both")
     if datastore is None and (unused := [*options_of(settings), *["--exact"] * exact]):
         raise SettingError(f"{', '.join(unused)}: only used with a memory; name it with --datastore STORE")
+    if are_documents(files, output_directory, plain):
+        line_options = {"--n-best": n_best > 1, "--scores": scores, "--jsonl": jsonl, "--text": bool(texts)}
+        refuse_options_of_lines(line_options | {"--window": window is not None})
+        decoding = {"beam": beam, "length_penalty": length_penalty, "max_tokens": max_tokens}
+        translate_documents(
+            Jobs.of(files or [], output, output_directory),
+            lambda: load(model, (source_language, target_language), device, dtype, threads, datastore, exact, settings),
+            decoding,
+            {"batch_size": batch_size, "batch_tokens": batch_tokens, "split_sentences": split_sentences},
+            retranslate,
+            timings,
+        )
+        return
+    if retranslate:
+        raise SettingError("--retranslate is for documents: lines of text are always translated")
     _check_input(files, texts, output)
     keyboard = not files and not texts and sys.stdin.isatty()
     if keyboard:

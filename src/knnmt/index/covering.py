@@ -13,7 +13,7 @@ What a sentence costs does not grow with the memory. Compiled code (`native/choo
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -73,6 +73,17 @@ class _Choosing(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("count", "candidates", "proposed")),
         ("postings", ctypes.c_int64),
     )
+
+
+class _SameSources(ctypes.Structure):
+    _fields_ = (
+        ("count", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("ordered", "sentences", "hashes")),
+    )
+
+
+def _at(array: Array | None) -> ctypes.c_void_p | None:
+    return None if array is None else ctypes.c_void_p(array.ctypes.data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +148,19 @@ class SourceIndex:
     """The source side of a store as it was at one time. Threads may share it.
 
     earlier: of an earlier state; what both have in common is not put in order again
+    tokenized: gives the source tokens and postings of a segment that lacks them
     """
 
-    def __init__(self, segments: Sequence[Segment], earlier: SourceIndex | None = None) -> None:
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        earlier: SourceIndex | None = None,
+        tokenized: Callable[[Segment], dict[str, Array]] | None = None,
+    ) -> None:
         self._names = [replace(segment.record, removed=None) for segment in segments]
         known = earlier.known_parts() if earlier is not None else {}
         self._parts: list[dict[str, Array]] = [
-            known[name] if name in known else _sound_arrays(segment)
+            known[name] if name in known else _sound_arrays(segment, tokenized)
             for name, segment in zip(self._names, segments, strict=True)
         ]
         largest = max((int(part["posting_tokens"].max(initial=0)) for part in self._parts), default=0)
@@ -189,6 +206,10 @@ class SourceIndex:
         newer = sum(len(part["source_tokens"]) for part in self._parts[earlier._base_count :])
         return (earlier._base_count, earlier._base) if 2 * newer <= earlier._base.postings.sum() else None
 
+    def source_of(self, segment: int, sentence: int) -> list[int]:
+        """The source tokens of a sentence, by the number of its segment and its own there."""
+        return self._tokens_of(int(self._first_sentence[segment]) + sentence)
+
     def choose(self, sources: Sequence[Sequence[int]], count: int) -> Covering:
         """The sentences that cover each source best, by its token ids without the end token."""
         candidates = max(MIN_CANDIDATES, CANDIDATES * count)
@@ -203,7 +224,7 @@ class SourceIndex:
         sentences = np.empty((len(sources), count), np.int64)
         covered = np.empty((len(sources), 2), np.float32)
         choosing = _Choosing(count, candidates, max(MAX_PROPOSED, candidates), POSTINGS * count)
-        places = (ctypes.c_void_p(array.ctypes.data) for array in (tokens, offsets, sentences, covered))
+        places = (_at(array) for array in (tokens, offsets, sentences, covered))
         sound = native.knnmt_choose(
             ctypes.byref(self._compiled), ctypes.byref(choosing), len(sources), torch.get_num_threads(), *places
         )
@@ -211,21 +232,30 @@ class SourceIndex:
             raise DatastoreDamagedError(f"{self._place}: {_DAMAGED}")
         return Covering(sentences, covered[:, 0], covered[:, 1])
 
-    def entries_of(self, sentences: Array) -> Array:
-        """The ids of all entries of some sentences and of those with the same sources, (n,) int64, ascending.
+    def entries_of(self, chosen: Array, first_of: Array | None = None) -> list[Array]:
+        """For each row of chosen sentences, the ids of their entries and of those with the same sources, (n,) int64.
 
-        Sentences of -1 are passed over.
+        They are ascending, each once. Sentences of -1 are passed over.
+        first_of: the entry in whose place each is searched for
         """
+        if (native := library()) is None:
+            return [self._entries_of(mine, first_of) for mine in chosen]
+        chosen = np.ascontiguousarray(chosen)
+        sizes = np.empty(len(chosen), np.int64)
+        given = (ctypes.byref(self._compiled), ctypes.byref(self._same), _at(first_of))
+        of_chosen = (*chosen.shape, torch.get_num_threads(), _at(chosen))
+        native.knnmt_own_entries(*given, *of_chosen, None, _at(sizes), None)
+        offsets = np.cumsum([0, *sizes])
+        ids = np.empty(int(offsets[-1]), np.int64)
+        native.knnmt_own_entries(*given, *of_chosen, _at(offsets), _at(sizes), _at(ids))
+        return [ids[first : first + size] for first, size in zip(offsets.tolist(), sizes.tolist(), strict=False)]
+
+    def _entries_of(self, sentences: Array, first_of: Array | None) -> Array:
+        """The same for one row, in NumPy."""
         hashes = self._hashes[sentences[sentences >= 0]]
         begin, end = (np.searchsorted(self._ordered_hashes, hashes, side=side) for side in ("left", "right"))
-        sentences = np.unique(self._alike[_ranges(begin, end - begin)])
-        if (native := library()) is None:
-            first, sizes = self._stretches(sentences)
-        else:
-            first, sizes = np.empty(len(sentences), np.int64), np.empty(len(sentences), np.int64)
-            places = (ctypes.c_void_p(array.ctypes.data) for array in (sentences, first, sizes))
-            native.knnmt_entries_of(ctypes.byref(self._compiled), ctypes.c_int64(len(sentences)), *places)
-        return _ranges(first, sizes)
+        ids = _ranges(*self._stretches(np.unique(self._alike[_ranges(begin, end - begin)])))
+        return ids if first_of is None else np.unique(first_of[ids])
 
     def _stretches(self, sentences: Array) -> tuple[Array, Array]:
         """The first entry of each sentence, and how many it has."""
@@ -237,6 +267,12 @@ class SourceIndex:
             first[mine] = np.searchsorted(owners, own) + self._first_entry[part]
             last[mine] = np.searchsorted(owners, own, side="right") + self._first_entry[part]
         return first, last - first
+
+    @cached_property
+    def _same(self) -> _SameSources:
+        """As compiled code sees which sentences have the same source."""
+        arrays = (self._ordered_hashes, self._alike, self._hashes)
+        return _SameSources(len(self._alike), *(array.ctypes.data for array in arrays))
 
     @cached_property
     def _compiled(self) -> _Index:
@@ -341,8 +377,12 @@ class SourceIndex:
         return tokens
 
 
-def _sound_arrays(segment: Segment) -> dict[str, Array]:
+def _sound_arrays(segment: Segment, tokenized: Callable[[Segment], dict[str, Array]] | None) -> dict[str, Array]:
     """A segment's source tokens and postings. What would lead compiled code to other memory is refused."""
+    if "source_tokens" not in segment.arrays and tokenized is not None:
+        made = tokenized(segment)
+        hashes = _hashes_of(made["source_tokens"], made["source_offsets"])
+        return {**made, "sentences": segment.owners(), "hashes": hashes}
     offsets = segment.offsets("source_offsets")
     tokens = segment.source_tokens()
     arrays = {"source_tokens": tokens, "source_offsets": offsets, "sentences": segment.owners()}

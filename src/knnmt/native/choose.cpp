@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <queue>
+#include <utility>
 #include <vector>
 
 extern "C" {
@@ -56,6 +57,14 @@ struct Choosing {
     int32_t candidates;  // to choose them from
     int32_t proposed;    // sentences that are ranked by length, too
     int64_t postings;    // read at most, but for the rarest token
+};
+
+// Which sentences have the same source: those with the same hash.
+struct SameSources {
+    int64_t count;
+    const uint64_t* ordered;   // (count,), hashes of those that are searched, ascending
+    const int64_t* sentences;  // (count,), which these are
+    const uint64_t* hashes;    // of every sentence
 };
 }
 
@@ -335,6 +344,16 @@ private:
     std::vector<Candidate> candidates_;
 };
 
+// The first entry of a sentence, and how many it has.
+std::pair<int64_t, int64_t> entries_of(const SourceIndex& index, int64_t sentence) {
+    const SourcePart* part = std::upper_bound(
+        index.parts, index.parts + index.part_count, sentence,
+        [](int64_t number, const SourcePart& other) { return number < other.first_sentence; }) - 1;
+    const int32_t own = static_cast<int32_t>(sentence - part->first_sentence);
+    const auto [begin, end] = std::equal_range(part->owners, part->owners + part->entries, own);
+    return {part->first_entry + (begin - part->owners), end - begin};
+}
+
 }  // namespace
 
 extern "C" {
@@ -358,20 +377,31 @@ bool knnmt_choose(const SourceIndex* index, const Choosing* choosing, int32_t so
     return sound;
 }
 
-// The entries of sentences, (count,), by their numbers in the store: of each its first, and how many it has; -1 for a
-// sentence that is none.
-void knnmt_entries_of(const SourceIndex* index, int64_t count, const int64_t* sentences, int64_t* first, int64_t* sizes) {
-    for (int64_t i = 0; i < count; ++i) {
-        const SourcePart* part = std::upper_bound(
-            index->parts, index->parts + index->part_count, sentences[i],
-            [](int64_t sentence, const SourcePart& other) { return sentence < other.first_sentence; }) - 1;
-        first[i] = -1;
+// The entries of chosen sentences, (sources, count), -1 for none, and of those with the same sources: those of source i from
+// ids[offsets[i]] on, ascending and each once, sizes[i] of them. Without ids, sizes[i] is how many there are at most.
+// first_of (entries,): the entry in whose place each is searched for, null where every entry is for itself.
+void knnmt_own_entries(const SourceIndex* index, const SameSources* same, const int64_t* first_of, int32_t sources,
+                       int32_t count, int32_t threads, const int64_t* chosen, const int64_t* offsets, int64_t* sizes,
+                       int64_t* ids) {
+#pragma omp parallel for schedule(dynamic, 4) num_threads(threads) if (threads > 1)
+    for (int32_t i = 0; i < sources; ++i) {
+        int64_t* end = ids ? ids + offsets[i] : nullptr;
         sizes[i] = 0;
-        if (sentences[i] < 0 || part < index->parts || sentences[i] - part->first_sentence >= part->sentences) continue;
-        const int32_t own = static_cast<int32_t>(sentences[i] - part->first_sentence);
-        const auto [begin, end] = std::equal_range(part->owners, part->owners + part->entries, own);
-        first[i] = part->first_entry + (begin - part->owners);
-        sizes[i] = end - begin;
+        for (int32_t j = 0; j < count; ++j) {
+            const int64_t sentence = chosen[static_cast<int64_t>(i) * count + j];
+            if (sentence < 0 || sentence >= index->sentences) continue;
+            const uint64_t hash = same->hashes[sentence];
+            const auto alike = std::equal_range(same->ordered, same->ordered + same->count, hash);
+            for (const uint64_t* each = alike.first; each < alike.second; ++each) {
+                const auto [first, size] = entries_of(*index, same->sentences[each - same->ordered]);
+                sizes[i] += size;
+                for (int64_t entry = first; ids && entry < first + size; ++entry) *end++ = first_of ? first_of[entry] : entry;
+            }
+        }
+        if (ids) {
+            std::sort(ids + offsets[i], end);
+            sizes[i] = std::unique(ids + offsets[i], end) - (ids + offsets[i]);
+        }
     }
 }
 }

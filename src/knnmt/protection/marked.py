@@ -19,13 +19,20 @@ class Code:
     """An inline code.
 
     raw: exactly as it stands in the document
+    shown: what a person reads of a code that stands for words, such as "%s" or "{0}"; empty where that is not known
     pair: a number that an opening code shares with its closing one; None for a code without the other
     """
 
     raw: str
     role: Role = Role.ALONE
     pair: int | None = None
+    shown: str = ""
 
 
 Marked = tuple[str | Code, ...]
 """The parts of a text in order. Characters in its strings are those a person reads, not escaped."""
+
+
+def written(text: Marked) -> str:
+    """The text with its codes as they stand in the document."""
+    return "".join(part.raw if isinstance(part, Code) else part for part in text)

@@ -120,7 +120,8 @@ class DomainSteps:
 
     def _load(self, path: Path, block: str, chooser: type[SourceIndex]) -> OpenStore:
         store = Datastore.open(path, self._engine)
-        return OpenStore(store, self._engine.device, self.stores.is_exact(block), choose_probes, chooser)
+        exact = self.stores.is_exact(block)
+        return OpenStore(store, self._engine.device, exact, choose_probes, self._engine.tokenizer, chooser)
 
     def _opened_for(self, row: Row) -> OpenStore:
         return self._open(row.steps, row.block or self.searching, _chooser(row))

@@ -19,6 +19,8 @@ from knnmt.datastore.arrays import Array
 from knnmt.datastore.manifest import INDEX_RECORD, INDEXES
 from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
+from knnmt.datastore.upgrading import source_side
+from knnmt.engine.tokenizer import Tokenizer
 from knnmt.errors import SettingError
 from knnmt.index.base import Found
 from knnmt.index.covering import Coverage, SourceIndex
@@ -43,6 +45,9 @@ class ChosenEntries:
     coverage: list[Coverage]
 
 
+Chosen = Sequence[ChosenEntries | None]
+"""Of each way in which sentences of a batch retrieve; None where it does not search by segment."""
+
 ChooseProbes = Callable[[DeviceIndex, Datastore], object]
 """Gives a clustered search over a store, before its first use, as many probes as it needs to be faithful."""
 
@@ -62,6 +67,7 @@ class Snapshot:
     same_distance: up to about which Euclidean distance a key is of the very same state: computed in other batches or in
         eight bits, a state of the shipped model lies 0.0003 to 0.03 of its length away from itself
     earlier_sources: the source side of an earlier state, of which much may be taken over
+    tokenizer: the model's, for sources that the store has no tokens of
     chooser: what chooses segments
     """
 
@@ -75,6 +81,7 @@ class Snapshot:
     projection: KeyProjection | None
     same_distance: float
     earlier_sources: SourceIndex | None = None
+    tokenizer: Tokenizer | None = None
     chooser: type[SourceIndex] = SourceIndex
 
     def signature(self) -> str:
@@ -125,9 +132,14 @@ class Snapshot:
 
     @cached_property
     def source_index(self) -> SourceIndex:
-        """The store's source side, for choosing segments; refused unless its segments have their source tokens."""
-        require_for_segments(self.datastore)
-        return self.chooser(self.datastore.segments, self.earlier_sources)
+        """The store's source side, for choosing segments. What segments of earlier versions lack is made in memory."""
+        tokenizer, accelerators = self.tokenizer, self.datastore.manifest.accelerators
+        if tokenizer is None:
+            require_for_segments(self.datastore)
+            return self.chooser(self.datastore.segments, self.earlier_sources)
+        return self.chooser(
+            self.datastore.segments, self.earlier_sources, lambda segment: source_side(segment, tokenizer, accelerators)
+        )
 
     def choose_segments(self, sources: Sequence[Sequence[int]], segments: int) -> ChosenEntries:
         """For each source, by its token ids, the entries of the segments that cover it best, and how much they cover.
@@ -141,7 +153,7 @@ class Snapshot:
             if segments >= self.datastore.manifest.live_sentences:
                 every = np.arange(entries.entries) if entries.live is None else np.flatnonzero(entries.live.numpy())
                 return ChosenEntries([every] * len(sources), found.coverage())
-            own = [entries.once(self.source_index.entries_of(mine)) for mine in found.sentences]
+            own = self.source_index.entries_of(found.sentences, entries.first_of)
             return ChosenEntries(own, found.coverage())
 
     def segment_entries(self, sources: Sequence[Sequence[int]], segments: int) -> list[Array]:
@@ -182,6 +194,7 @@ class OpenStore:
     """A store ready to be searched with a model's decoder states; it shows one state of it until `refresh`.
 
     choose_probes: for clustered search on a GPU (`fitting.probes`); without it, every key is looked at
+    tokenizer: the model's; without it, segments of a store of an earlier version cannot be chosen from
     chooser: what chooses segments for a source
     snapshot: that state. It is taken up whole, in one step: a thread that refreshes disturbs no other, and a batch
         goes on with the one that it began with.
@@ -193,10 +206,12 @@ class OpenStore:
         device: torch.device | str = "cpu",
         exact: bool = False,
         choose_probes: ChooseProbes = lambda index, _: index.give_clusters_up(),
+        tokenizer: Tokenizer | None = None,
         chooser: type[SourceIndex] = SourceIndex,
     ) -> None:
         self.datastore = store
-        self._choose_probes, self._chooser = choose_probes, chooser
+        self._tokenizer, self._chooser = tokenizer, chooser
+        self._choose_probes = choose_probes
         self.sources = HeldSources(store)
         self.device = torch.device(device)
         self.index = StoreIndex(store, device, exact)
@@ -224,6 +239,7 @@ class OpenStore:
             projection=None if projection is None else projection.to(self.device),
             same_distance=UNIT_SAME_DISTANCE * _usual_length(entries),
             earlier_sources=None if earlier is None else vars(earlier).get("source_index", earlier.earlier_sources),
+            tokenizer=self._tokenizer,
             chooser=self._chooser,
         )
 
@@ -276,7 +292,7 @@ class OpenStore:
 
 
 def has_source_tokens(store: Datastore) -> bool:
-    """Whether a store has what retrieval by segment needs."""
+    """Whether all segments of a store have the tokens of their sources; those of earlier versions lack them."""
     return all("source_tokens" in segment.arrays for segment in store.segments)
 
 
@@ -291,11 +307,11 @@ def usual_segments(store: Datastore) -> int | None:
 
 
 def require_for_segments(store: Datastore) -> None:
-    """Refuse a store that lacks what retrieval by segment needs."""
+    """Refuse a store whose segments lack the tokens of their sources, where nobody can make them."""
     if not has_source_tokens(store):
         raise SettingError(
             f"{store.path}: retrieval by segment needs the tokens of its sources, which this store was built without. "
-            "Build it again, or search it whole (--search whole)"
+            f"Run `knnmt upgrade {store.path}`, or search it whole (--search whole)"
         )
 
 

@@ -2,6 +2,9 @@
 
 Keys of a batch lie one sentence after the other at an address that stays, and each sentence knows from where to where.
 So a recorded search serves any sentences, whatever the number of their entries, and none is padded.
+
+As in `knnmt.index.resident`, products find candidates and true differences decide. Queries are sums of two halves, so a
+key can be missed only if more than eight others are found that are nearer but for the last digits of float32 sums.
 """
 
 from __future__ import annotations
@@ -21,56 +24,65 @@ from knnmt.index.on_device import DeviceIndex
 from knnmt.index.store_index import IndexSnapshot
 from knnmt.native.gpu import kernel
 
-MAX_NEIGHBOURS = 1024  # as in own_nearest.cu
-_MAX_ROWS = 8  # that a block measures together
-_MAX_SHARED_BYTES = 48 << 10  # for their numbers
-_MIN_CAPACITY = 1 << 15  # entries of a batch: with more, its steps are recorded anew
+MAX_NEIGHBOURS = 1016  # with those that are measured besides as many as own_nearest.cu lists
+_ROWS = 8  # that a block of own_scores.cu looks at
+_MAX_DIM = 1536  # or their numbers would not fit the memory that a block shares
+_MIN_CAPACITY = 1 << 15  # entries of a batch; with more, its steps are recorded anew
 _BLOCKS = 1024  # that keep a GPU busy
 _MAX_SPLITS = 64  # blocks for one sentence
 _numbers = count()
 
 
 def can_serve(entries: Entries, k: int, device: torch.device) -> bool:
-    """Whether compiled code can search entries of such keys on a device; on a CPU, PyTorch can."""
+    """Whether compiled code can search such entries on a device; on a CPU, PyTorch can."""
+    if entries.key_dtype != torch.float16 or entries.dim > _MAX_DIM or k > MAX_NEIGHBOURS:
+        return False
     if device.type == "cpu":
         return True
-    sizes = _sizes(entries.dim, 1, entries.key_dtype)
-    fits = _MAX_ROWS * 4 * sizes["STRIDE"] <= _MAX_SHARED_BYTES and k <= MAX_NEIGHBOURS
-    kernels = ("own_distances", sizes), ("own_nearest", {})
-    return fits and all(kernel(name, device, **constants) is not None for name, constants in kernels)
+    scores = kernel("own_scores", device, STRIDE=_stride(entries.dim))
+    return scores is not None and kernel("own_nearest", device) is not None
 
 
-def _sizes(dim: int, rows: int, dtype: torch.dtype) -> dict[str, int]:
-    """What own_distances.cu is compiled for."""
-    return {"DIM": dim, "STRIDE": -(-dim // 8) * 8, "ROWS": rows, "HALVES": int(dtype == torch.float16)}
+def _stride(dim: int) -> int:
+    return -(-dim // 32) * 32
 
 
 class OwnKeys:
     """Memory for the entries of a batch's sentences, which is used again by the next batch.
 
-    keys: (capacity, dim filled up with zeros); ids: (capacity,), the entry of each
+    keys: (capacity, dim filled up with zeros) float16; norms_sq: (capacity,), their squared lengths
+    ids: (capacity,), the entry of each
     number: of this memory; steps that were recorded over other memory have another
     """
 
-    def __init__(self, dim: int, dtype: torch.dtype, device: torch.device) -> None:
-        self._stride, self._dtype, self._device = _sizes(dim, 1, dtype)["STRIDE"], dtype, device
+    def __init__(self, dim: int, device: torch.device) -> None:
+        self._dim, self._device = dim, device
         self._make(_MIN_CAPACITY)
 
     def _make(self, capacity: int) -> None:
         with torch.inference_mode(False):
-            self.keys = torch.zeros((capacity, self._stride), dtype=self._dtype, device=self._device)
+            self.keys = torch.zeros((capacity, _stride(self._dim)), dtype=torch.float16, device=self._device)
+            self.norms_sq = torch.zeros(capacity, device=self._device)
             self.ids = torch.zeros(capacity, dtype=torch.long, device=self._device)
+            self._on_host = torch.empty(capacity, dtype=torch.long, pin_memory=self._device.type == "cuda")
         self.number = next(_numbers)
 
     def put(self, index: IndexSnapshot, chosen: Sequence[Array]) -> Array:
-        """Bring the entries of a batch's sentences here; from where to where each sentence has them, (sentences, 2)."""
+        """Bring the entries of a batch's sentences here; from where to where each sentence has them, (sentences, 2).
+
+        The batch before must be done.
+        """
         ends = np.cumsum([0, *map(len, chosen)])
         total = int(ends[-1])
         if total > len(self.ids):
             self._make(1 << (total - 1).bit_length())
-        ids = torch.from_numpy(np.concatenate([np.empty(0, np.int64), *chosen]))
-        self.ids[:total] = ids.pin_memory() if self._device.type == "cuda" else ids
-        gather_keys(index, ids, self.ids[:total], self.keys[:total])
+        if total:
+            ids = self._on_host[:total]
+            np.concatenate(chosen, out=ids.numpy())
+            self.ids[:total].copy_(ids, non_blocking=True)
+            gather_keys(index, ids, self.ids[:total], self.keys[:total])
+            torch.linalg.vector_norm(self.keys[:total], dim=1, dtype=torch.float32, out=self.norms_sq[:total])
+            self.norms_sq[:total].square_()
         spans: Array = np.stack([ends[:-1], ends[1:]], axis=1)
         return spans
 
@@ -82,10 +94,8 @@ def gather_keys(index: IndexSnapshot, ids: Tensor, on_device: Tensor, keys: Tens
     """
     dim = index.entries.dim
     parts = [part for part in index.parts if isinstance(part, DeviceIndex)]
-    if not len(ids):
-        return
     if not parts or not _resident(parts, index.entries):
-        gathered = torch.empty((len(ids), dim), dtype=keys.dtype, pin_memory=keys.is_cuda)
+        gathered = torch.empty((len(ids), dim), dtype=torch.float16, pin_memory=keys.is_cuda)
         index.entries.gather(ids, gathered)
         index.entries.require_sound(gathered.sum(1, dtype=torch.float32))
         keys[:, :dim] = gathered
@@ -100,12 +110,10 @@ def gather_keys(index: IndexSnapshot, ids: Tensor, on_device: Tensor, keys: Tens
 def _resident(parts: Sequence[DeviceIndex], entries: Entries) -> bool:
     """Whether all keys are on the device, or may be brought there: half of what is free is left for other things."""
     to_load = sum(part.last - part.first for part in parts if not part.loaded)
-    if not to_load:
-        return True
     device = parts[0].device
-    free = int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else 1 << 62
-    bytes_each = (entries.dim + 8) * (2 if entries.key_dtype == torch.float16 else 6)
-    return 2 * to_load * bytes_each <= free
+    if not to_load or device.type != "cuda":
+        return True
+    return 2 * to_load * 2 * (entries.dim + 8) <= torch.cuda.mem_get_info(device)[0]
 
 
 class OwnEntriesOnDevice:
@@ -115,14 +123,15 @@ class OwnEntriesOnDevice:
     """
 
     def __init__(self, memory: OwnKeys, dim: int, sentences: int) -> None:
-        self._keys, self._ids, self._dim = memory.keys, memory.ids, dim
+        self._keys, self._norms_sq, self._ids, self._dim = memory.keys, memory.norms_sq, memory.ids, dim
         with torch.inference_mode(False):
             self.spans = torch.zeros((sentences, 2), dtype=torch.long, device=memory.ids.device)
 
     def begin(self, spans: Array) -> None:
         """Sentences with entries there; blanks, which come last, have none."""
-        self.spans.zero_()
-        self.spans[: len(spans)] = torch.from_numpy(spans)
+        on_host = torch.zeros(self.spans.shape, dtype=torch.long, pin_memory=self.spans.is_cuda)
+        on_host[: len(spans)] = torch.from_numpy(spans)
+        self.spans.copy_(on_host, non_blocking=True)
 
     def go_on(self, earlier: OwnEntriesOnDevice, rows: Tensor) -> None:
         """Sentence i goes on as sentence rows[i] of others."""
@@ -134,30 +143,25 @@ class OwnEntriesOnDevice:
         queries (sentences * width, dim) float32
         """
         with timing.stage("search"):
-            if not queries.is_cuda:
+            score = kernel("own_scores", queries.device, STRIDE=self._keys.shape[1])
+            nearest = kernel("own_nearest", queries.device)
+            if score is None or nearest is None:
                 return self._search_one_by_one(queries, k)
-            rows, sentences = len(queries), len(self.spans)
+            rows, sentences, queries = len(queries), len(self.spans), queries.contiguous()
             width = rows // sentences
-            distances = torch.empty(len(self._ids) * width, device=queries.device)
-            together = min(width, _MAX_ROWS)
-            sizes = _sizes(self._dim, together, self._keys.dtype)
-            measure, nearest = (
-                kernel("own_distances", queries.device, **sizes),
-                kernel("own_nearest", queries.device),
-            )
-            assert measure is not None and nearest is not None, "as `can_serve` said"  # noqa: S101, PT018
-            splits = max(4, min(_MAX_SPLITS, _BLOCKS // sentences))
-            measure(
-                grid=(splits, sentences, -(-width // together)),
-                block=(256, 1, 1),
-                args=[self._keys, self.spans, queries.contiguous(), width, distances],
-            )
+            scores = torch.empty(len(self._ids) * width, device=queries.device)
             distances_sq = torch.empty((rows, k), device=queries.device)
             ids = torch.empty((rows, k), dtype=torch.long, device=queries.device)
+            score(
+                grid=(max(4, min(_MAX_SPLITS, _BLOCKS // sentences)), sentences, -(-width // _ROWS)),
+                block=(256, 1, 1),
+                args=[self._keys, self._norms_sq, self.spans, queries, self._dim, width, scores],
+            )
+            of_keys = [self._keys, self._keys.shape[1], self.spans, self._ids]
             nearest(
                 grid=(rows, 1, 1),
                 block=(256, 1, 1),
-                args=[self.spans, self._ids, distances, width, k, distances_sq, ids],
+                args=[*of_keys, scores, queries, self._dim, width, k, distances_sq, ids],
             )
             return distances_sq, ids
 
@@ -165,7 +169,8 @@ class OwnEntriesOnDevice:
         """The same in PyTorch, which looks at the spans on the host and so cannot be recorded."""
         width = len(queries) // len(self.spans)
         found = []
-        for (begin, end), asked in zip(self.spans.tolist(), queries.split(width), strict=True):
+        for sentence, (begin, end) in enumerate(self.spans.tolist()):
+            asked = queries[sentence * width : (sentence + 1) * width]
             differences = asked[:, None] - self._keys[begin:end, : self._dim].float()
             ids = self._ids[begin:end].expand(width, -1)
             found.append(nearest_first(differences.square().sum(2), ids, k))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from knnmt.errors import KnnmtWarning
 from knnmt.index.covering import Coverage
+from knnmt.protection.marked import Marked
 from knnmt.retrieval.matches import Match
 from knnmt.translator.evidence import Evidence
 from knnmt.translator.spans import Span
@@ -45,7 +46,9 @@ class Translation:
     coverage: where the memory was searched by segment, how much of the text its segments hold; known before decoding
     stored_source: the memory's source that the text is a form of, if it was translated in the text's place
     error: where no translation was found, why; the text is empty then, and the score -inf
-    warnings: what was warned of on its account: that it was cut, or translated in parts, or not at all
+    warnings: what was warned of on its account: that it was cut, or translated in parts, or not at all; that codes were
+        kept by translating the pieces between them, or by leaving the source as it was; terms that are missing
+    marked: the text with the codes of its source, where they are to be kept
     steps: on request, what each of its tokens was chosen from, as tensors
     """
 
@@ -60,4 +63,5 @@ class Translation:
     stored_source: str | None = None
     error: str | None = None
     warnings: tuple[Caution, ...] = ()
+    marked: Marked | None = None
     steps: Steps | None = field(default=None, compare=False)  # tensors are not equal or unequal as a whole

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import tee
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self, Unpack, cast, overload
 
@@ -18,11 +19,13 @@ import torch
 from knnmt import timing
 from knnmt.config import BatchingConfig, DecodingConfig, OpenStores, check
 from knnmt.datastore.sources import HeldSources
-from knnmt.decoding.search import search
+from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.search import search_each
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.loading import load_engine
 from knnmt.engine.shipped import shipped_models
-from knnmt.errors import NoTranslationError, NoTranslationWarning, SettingError
+from knnmt.errors import InPiecesWarning, NoTranslationError, NoTranslationWarning, SettingError
+from knnmt.protection.marked import Code, Marked, written
 from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings, settings_of
@@ -228,6 +231,16 @@ class Translator:
             raise NoTranslationError(found.error)
         return found
 
+    def translate_marked(self, texts: Iterable[Marked], **settings: Unpack[Settings]) -> list[Translation]:
+        """Translate texts with inline codes. `Translation.marked` has each code of its text exactly once, well nested.
+
+        The settings are those of `stream`. `Translation.warnings` says where a code was kept at a cost.
+        """
+        asked = list(texts)
+        words = [part for text in asked for part in text if isinstance(part, str)]
+        found = iter(self.translate(words, **settings))
+        return [_in_pieces(text, found) for text in asked]
+
     def stream(
         self,
         texts: Iterable[str | Request],
@@ -393,11 +406,13 @@ class Translator:
         found: list[list[Part]] = [[] for _ in sources]
         turns = Turns([len(segments) for segments in segmented])
         batches = batches_by_length([len(source) for source in sources], call.batching)
-        # The batch with the first segment that waits comes next, so that some texts can be handed on early.
-        for batch in [[], *sorted(batches, key=min)]:  # texts without words need none
+        batches.sort(key=min)  # the batch with the first segment that waits comes next: texts can be handed on early
+        searched = self._search(
+            (([sources[i] for i in batch], [of_source[i] for i in batch]) for batch in batches), call
+        )
+        for batch in [[], *batches]:  # texts without words need none
             if batch:
-                parts = self._search([sources[i] for i in batch], [of_source[i] for i in batch], call)
-                for index, each in zip(batch, parts, strict=True):
+                for index, each in zip(batch, next(searched), strict=True):
                     found[index] = each
             call.progress(turns.decoded(batch))
             for number, mine in turns.come():
@@ -431,14 +446,24 @@ class Translator:
             match = matcher.closest(text.text) if matcher is not None else None
             return replace(made, match=match, warnings=(*cautions, *made.warnings))
 
-    def _search(self, sources: list[list[int]], retrievals: list[Retrieval | None], call: _Call) -> list[list[Part]]:
-        """Hypotheses of a batch, and where it was asked for what each was made of."""
-        if all(retrieval is None for retrieval in retrievals):
-            return [[Part(each) for each in found] for found in search(self.engine, sources, call.decoding)]
-        batch = BatchRetrieval(retrievals, call.statistics, record=call.evidence or call.steps)
-        hypotheses = search(self.engine, sources, call.decoding, batch)
+    def _search(
+        self, batches: Iterable[tuple[list[list[int]], list[Retrieval | None]]], call: _Call
+    ) -> Iterator[list[list[Part]]]:
+        """Hypotheses of one batch after another, and where it was asked for what each was made of."""
+        record = call.evidence or call.steps
+        asked, begun = tee(
+            (sources, None if not any(ways) else BatchRetrieval(ways, call.statistics, record))
+            for sources, ways in batches
+        )
+        for (_, batch), hypotheses in zip(begun, search_each(self.engine, asked, call.decoding), strict=True):
+            if batch is None:
+                yield [[Part(each) for each in found] for found in hypotheses]
+            else:
+                yield self._parts(batch, hypotheses, call)
+
+    def _parts(self, batch: BatchRetrieval, hypotheses: list[list[Hypothesis]], call: _Call) -> list[list[Part]]:
         parts: list[list[Part]] = []
-        of_sentences = zip(retrievals, batch.snapshots, batch.coverage, hypotheses, strict=True)
+        of_sentences = zip(batch.of_sentences, batch.snapshots, batch.coverage, hypotheses, strict=True)
         for retrieval, snapshot, coverage, found in of_sentences:
             if retrieval is None or snapshot is None or batch.steps is None:
                 parts.append([Part(each, coverage=coverage) for each in found])
@@ -453,6 +478,24 @@ class Translator:
 def _held(retrieval: Retrieval | None) -> HeldSources | None:
     """The sources that texts are taken for, where they are to be."""
     return retrieval.store.sources if retrieval is not None and retrieval.config.forms else None
+
+
+def _in_pieces(text: Marked, found: Iterator[Translation]) -> Translation:
+    """A text with codes, of which every string was translated by itself."""
+    pieces = [part if isinstance(part, Code) else next(found) for part in text]
+    marked = tuple(each if isinstance(each, Code) else each.text for each in pieces)
+    done = [each for each in pieces if isinstance(each, Translation)]
+    words = f"translated in the pieces between its codes: {written(text)[:60]!r}"
+    return Translation(
+        source=written(text),
+        text=written(marked),
+        tokens=tuple(token for each in done for token in each.tokens),
+        score=sum(each.score * len(each.tokens) for each in done) / max(1, sum(len(each.tokens) for each in done)),
+        complete=all(each.complete for each in done),
+        error=next((each.error for each in done if each.error), None),
+        warnings=(*(caution for each in done for caution in each.warnings), Caution(InPiecesWarning, words)),
+        marked=marked,
+    )
 
 
 class _Closed:

@@ -1,18 +1,32 @@
 // The k nearest of a sentence's own entries for each row, in order: of equal distances, the entry that comes first.
 //
-// A block is a row. spans (sentences, 2) and distances are those of own_distances.cu, ids (keys) the entry of each key.
-// Distances, which are not negative, are in the order of their bits. These are counted in 2048 steps between the smallest
-// and the largest, then again within the step of the k-th, until what is left besides fits a list. The list is ranked.
+// A block is a row. spans and scores are those of own_scores.cu, keys (keys, stride) halves, ids (keys) the entry of each.
+// The k + EXTRA best scores are found; these keys are measured by true differences, and the nearest come out.
+// Scores are in the order of whole numbers made of their bits. These are counted in 2048 steps between the smallest and the
+// largest, then again within the step of the last that is wanted, until what is left besides fits a list.
 
-constexpr int THREADS = 256, STEPS = 2048, EACH = STEPS / THREADS, LISTED = 1024;
-constexpr unsigned ALL = 0xffffffffu, INFINITE = 0x7f800000u;
+constexpr int THREADS = 256, STEPS = 2048, EACH = STEPS / THREADS, LISTED = 1024, EXTRA = 8;
+constexpr unsigned ALL = 0xffffffffu;
 
 struct Shared {
     unsigned counts[STEPS];
     unsigned sums[THREADS / 32], largest[THREADS / 32];
     unsigned long long listed[LISTED];
+    int chosen[LISTED];
+    float measured[LISTED];
     unsigned step, before, of_step, count;
 };
+
+__device__ unsigned in_order(float number) {
+    const unsigned bits = __float_as_uint(number);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+__device__ float widened(unsigned bits) {
+    float number;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(number) : "h"((unsigned short)bits));
+    return number;
+}
 
 // The step with which the steps up to it have at least `wanted` numbers.
 __device__ void find_step(Shared& shared, unsigned wanted) {
@@ -38,26 +52,28 @@ __device__ void find_step(Shared& shared, unsigned wanted) {
     __syncthreads();
 }
 
-extern "C" __global__ void __launch_bounds__(256) knnmt_own_nearest(const long long* spans, const long long* ids,
-                                                                    const float* distances, int width, int k,
-                                                                    float* nearest_sq, long long* nearest) {
+extern "C" __global__ void __launch_bounds__(256) knnmt_own_nearest(const unsigned short* keys, int stride,
+                                                                    const long long* spans, const long long* ids,
+                                                                    const float* scores, const float* queries, int dim,
+                                                                    int width, int k, float* nearest_sq,
+                                                                    long long* nearest) {
     __shared__ Shared shared;
     const int row = blockIdx.x, sentence = row / width, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const long long begin = spans[2 * sentence];
-    const int count = (int)(spans[2 * sentence + 1] - begin), wanted = min(k, count);
-    const unsigned* values = (const unsigned*)distances + begin * width + (long long)(row % width) * count;
-    float* found_sq = nearest_sq + (long long)row * k;
-    long long* found = nearest + (long long)row * k;
-    for (int i = wanted + threadIdx.x; i < k; i += THREADS) {
-        found_sq[i] = __uint_as_float(INFINITE);
-        found[i] = -1;
+    const int count = (int)(spans[2 * sentence + 1] - begin), wanted = min(k + EXTRA, count);
+    const float* mine = scores + begin * width + (long long)(row % width) * count;
+    const float* query = queries + (long long)row * dim;
+    const float infinity = __uint_as_float(0x7f800000u);
+    for (int i = min(k, wanted) + threadIdx.x; i < k; i += THREADS) {
+        nearest_sq[(long long)row * k + i] = infinity;
+        nearest[(long long)row * k + i] = -1;
     }
     if (!wanted) return;
 
     unsigned low = ALL, high = 0;
     for (int i = threadIdx.x; i < count; i += THREADS) {
-        low = min(low, values[i]);
-        high = max(high, values[i]);
+        low = min(low, in_order(mine[i]));
+        high = max(high, in_order(mine[i]));
     }
     for (int apart = 16; apart; apart /= 2) {
         low = min(low, __shfl_xor_sync(ALL, low, apart));
@@ -77,13 +93,14 @@ extern "C" __global__ void __launch_bounds__(256) knnmt_own_nearest(const long l
     unsigned last;       // the largest that is listed
     bool many = false;   // of the last there are more than the list holds
     for (;;) {
-        const unsigned range = high - low;
-        const int shift = max(0, 21 - __clz(range | 1));
+        const int shift = max(0, 21 - __clz((high - low) | 1));
         __syncthreads();
         for (int i = threadIdx.x; i < STEPS; i += THREADS) shared.counts[i] = 0;
         __syncthreads();
-        for (int i = threadIdx.x; i < count; i += THREADS)
-            if (values[i] >= low && values[i] <= high) atomicAdd(&shared.counts[(values[i] - low) >> shift], 1u);
+        for (int i = threadIdx.x; i < count; i += THREADS) {
+            const unsigned bits = in_order(mine[i]);
+            if (bits >= low && bits <= high) atomicAdd(&shared.counts[(bits - low) >> shift], 1u);
+        }
         __syncthreads();
         find_step(shared, wanted - below);
         const unsigned first = low + (shared.step << shift);
@@ -94,27 +111,48 @@ extern "C" __global__ void __launch_bounds__(256) knnmt_own_nearest(const long l
         low = first;
         high = min(high, last);
     }
-    for (int i = threadIdx.x; i < count; i += THREADS)
-        if (values[i] < last || (values[i] == last && !many))
-            shared.listed[atomicAdd(&shared.count, 1u)] = (unsigned long long)values[i] << 32 | i;
+    for (int i = threadIdx.x; i < count; i += THREADS) {
+        const unsigned bits = in_order(mine[i]);
+        if (bits < last || (bits == last && !many))
+            shared.listed[atomicAdd(&shared.count, 1u)] = (unsigned long long)bits << 32 | i;
+    }
     __syncthreads();
     if (many && threadIdx.x == 0) {
         int listed = shared.count;
         for (int i = 0; listed < wanted; ++i)
-            if (values[i] == last) shared.listed[listed++] = (unsigned long long)last << 32 | i;
+            if (in_order(mine[i]) == last) shared.listed[listed++] = (unsigned long long)last << 32 | i;
         shared.count = listed;
     }
     __syncthreads();
     const int listed = shared.count;
     for (int i = threadIdx.x; i < listed; i += THREADS) {
-        const unsigned long long mine = shared.listed[i];
         int before = 0;
-        for (int j = 0; j < listed; ++j) before += shared.listed[j] < mine;
-        if (before < wanted) {
-            const unsigned bits = (unsigned)(mine >> 32);
-            const bool there = bits < INFINITE;  // what is no number is infinitely far, too
-            found_sq[before] = __uint_as_float(there ? bits : INFINITE);
-            found[before] = there ? ids[begin + (long long)(mine & 0xffffffffu)] : -1;
+        for (int j = 0; j < listed; ++j) before += shared.listed[j] < shared.listed[i];
+        if (before < wanted) shared.chosen[before] = (int)(shared.listed[i] & 0xffffffffu);
+    }
+    __syncthreads();
+    for (int i = warp; i < wanted; i += THREADS / 32) {
+        const unsigned short* key = keys + (begin + shared.chosen[i]) * stride;
+        float sum = 0.0f;
+#pragma unroll 4
+        for (int j = lane; j < dim; j += 32) {
+            const float difference = widened(key[j]) - query[j];
+            sum += difference * difference;
+        }
+        for (int apart = 16; apart; apart /= 2) sum += __shfl_xor_sync(ALL, sum, apart);
+        if (lane == 0) shared.measured[i] = sum < infinity ? sum : infinity;  // no number is infinitely far, too
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < wanted; i += THREADS) {
+        const float distance_sq = shared.measured[i];
+        int before = 0;
+        for (int j = 0; j < wanted; ++j) {
+            const float other = shared.measured[j];
+            before += other < distance_sq || (other == distance_sq && shared.chosen[j] < shared.chosen[i]);
+        }
+        if (before < k) {
+            nearest_sq[(long long)row * k + before] = distance_sq;
+            nearest[(long long)row * k + before] = distance_sq < infinity ? ids[begin + shared.chosen[i]] : -1;
         }
     }
 }
