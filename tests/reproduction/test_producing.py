@@ -222,7 +222,7 @@ def test_speed_is_measured_again_with_rows_that_were_added_and_refused_where_tha
     with pytest.raises(SettingError, match=r"speed of 2 sentences in 1 rounds, now 3 in 2\. Ask for the same"):
         produce(asked(data, copy, tiny_checkpoint, speed_sentences=3, rounds=2))
     with pytest.raises(
-        SettingError, match=r"has the speed of base, segments, A/knn, A/cache-6, .* too, which must take turns"
+        SettingError, match=r"the speed of base, segments, A/knn, A/cache-6, .* too, which must take turns"
     ):
         produce(asked(data, copy, tiny_checkpoint, systems=("A/pca+cache",)))
 
