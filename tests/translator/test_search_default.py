@@ -115,6 +115,7 @@ def small_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random model's text says little, so that anything loses hardly more."""
     monkeypatch.setattr(tuning, "CACHE_PAIRS", 2)
     monkeypatch.setattr(search_choice, "COUNTS", (5, 20))
+    monkeypatch.setattr(search_choice, "_TIMES", 8)
     monkeypatch.setattr(tuning, "choose_search", partial(choose_search, most_lost=9.0))
 
 
