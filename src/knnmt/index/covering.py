@@ -206,6 +206,10 @@ class SourceIndex:
         newer = sum(len(part["source_tokens"]) for part in self._parts[earlier._base_count :])
         return (earlier._base_count, earlier._base) if 2 * newer <= earlier._base.postings.sum() else None
 
+    def source_of(self, segment: int, sentence: int) -> list[int]:
+        """The source tokens of a sentence, by the number of its segment and its own there."""
+        return self._tokens_of(int(self._first_sentence[segment]) + sentence)
+
     def choose(self, sources: Sequence[Sequence[int]], count: int) -> Covering:
         """The sentences that cover each source best, by its token ids without the end token."""
         candidates = max(MIN_CANDIDATES, CANDIDATES * count)
@@ -354,6 +358,7 @@ class SourceIndex:
         return sentences[np.lexsort((sentences, -ranked))]
 
     def _sentences_with(self, token: int) -> Array:
+        """Those that may be chosen, once for each time that they have it."""
         found = []
         for directory in (self._base, self._newer):
             for part, begin, end in directory.places[directory.first[token] : directory.first[token + 1]].tolist():
