@@ -120,7 +120,9 @@ def test_what_came_later_is_found_as_if_it_had_been_there(way: str, monkeypatch:
 
 def joined(segments: list[Segment], name: str) -> Segment:
     """One segment in the place of several, with what was removed from them."""
-    sources, owners, removed = [], [], []
+    sources: Sources = []
+    owners: list[int] = []
+    removed: list[int] = []
     for segment in segments:
         offsets, first = segment.arrays["source_offsets"], len(sources)
         sources += [part.tolist() for part in np.split(segment.arrays["source_tokens"], offsets[1:-1])]
@@ -141,6 +143,14 @@ def compacted(segment: Segment, name: str) -> Segment:
     )
 
 
+def assert_the_same(one: SourceIndex, other: SourceIndex, asked: Sources) -> None:
+    assert str(one._passed_over) == str(other._passed_over)
+    chosen = one.choose(asked, 5).sentences
+    assert np.array_equal(chosen, other.choose(asked, 5).sentences)
+    entries = zip(one.entries_of(chosen), other.entries_of(chosen), strict=True)
+    assert all(mine.tolist() == others.tolist() for mine, others in entries)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.data(), st.sampled_from([-1, 6, 40]), st.sampled_from([0, 30, 1 << 20]), st.booleans())
 def test_an_index_that_follows_its_store_is_the_one_of_its_state(
@@ -154,6 +164,18 @@ def test_an_index_that_follows_its_store_is_the_one_of_its_state(
         sources = [pool[number] for number in chance.integers(0, len(pool), chance.integers(1, 6))]
         return segment_of(sources, [], name, np.repeat(np.arange(len(sources)), chance.integers(0, 3)).tolist())
 
+    def changed(segments: list[Segment], change: str, turn: int) -> list[Segment]:
+        place = int(chance.integers(len(segments)))
+        before, segment, after = segments[:place], segments[place], segments[place + 1 :]
+        if change == "add":
+            return [*segments, drawn(f"added {turn}")]
+        if change == "join":
+            return [*before, joined(segments[place:], f"joined {turn}")]
+        if change == "compact":
+            return [*before, compacted(segment, f"compacted {turn}"), *after]
+        gone = np.union1d(segment.removed, chance.integers(0, 6, 2))
+        return [*before, replace(segment, removed=gone[gone < segment.record.sentences].astype(np.int32)), *after]
+
     segments, index = [drawn(f"first {number}") for number in range(3)], None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(covering, "MAX_JOINED_ENTRIES", long_there)
@@ -161,32 +183,11 @@ def test_an_index_that_follows_its_store_is_the_one_of_its_state(
         patch.setattr(covering, "POSTINGS", 10_000)
         if not compiled:
             patch.setattr(covering, "library", lambda: None)
-        for turn in range(8):
-            index = SourceIndex(segments, index)
-            anew = SourceIndex(segments)
-            assert str(index._passed_over) == str(anew._passed_over)
-            found, expected = index.choose(pool, 5), anew.choose(pool, 5)
-            assert np.array_equal(found.sentences, expected.sentences)
-            for mine, others in zip(
-                index.entries_of(found.sentences), anew.entries_of(expected.sentences), strict=True
-            ):
-                assert mine.tolist() == others.tolist()
-            change, place = (
-                data.draw(st.sampled_from(["add", "remove", "join", "compact"])),
-                chance.integers(len(segments)),
-            )
-            if change == "add":
-                segments = [*segments, drawn(f"added {turn}")]
-            elif change == "join":
-                count = int(chance.integers(1, len(segments) + 1))
-                segments = [*segments[:-count], joined(segments[-count:], f"joined {turn}")]
-            elif change == "compact":
-                segments = [*segments[:place], compacted(segments[place], f"compacted {turn}"), *segments[place + 1 :]]
-            else:
-                segment = segments[place]
-                gone = np.unique([*segment.removed, chance.integers(max(1, segment.record.sentences))])
-                gone = gone[gone < segment.record.sentences].astype(np.int32)
-                segments = [*segments[:place], replace(segment, removed=gone), *segments[place + 1 :]]
+        for turn in range(16):
+            if turn % int(chance.integers(1, 4)) == 0:  # else one that reads it sees several changes at once
+                index = SourceIndex(segments, index)
+                assert_the_same(index, SourceIndex(segments), pool)
+            segments = changed(segments, data.draw(st.sampled_from(["add", "remove", "join", "compact"])), turn)
 
 
 def test_the_postings_that_are_read_are_bounded(way: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,21 +145,23 @@ class SourceIndex:
         self._parts = self._parts_of(segments, earlier, shared, tokenized)
         largest = max((int(part["posting_tokens"].max(initial=0)) for part in self._parts[shared:]), default=0)
         needed = -(-(largest + 1) // _TOKENS) * _TOKENS
-        self._vocabulary = max(needed, 0 if earlier is None else earlier._vocabulary)
+        self._vocabulary: int = max(needed, 0 if earlier is None else earlier._vocabulary)
         self._place = segments[0].path.parent.parent if segments else None
         self._first_sentence = np.cumsum([0, *(segment.record.sentences for segment in segments)])
         self._first_entry = np.cumsum([0, *(segment.record.entries for segment in segments)])
         self.sentences = int(self._first_sentence[-1])
         count = len(self._parts)
         if earlier is not None and self._goes_on(earlier, shared):
-            self._base_count, self._base, ordered = earlier._base_count, earlier._base, earlier._same.base
+            base_count, base, ordered = earlier._base_count, earlier._base, earlier._same.base
         else:
-            self._base_count = self._long_there()
-            self._base, ordered = self._placed(0, self._base_count), self._ordered(0, self._base_count)
+            base_count = self._long_there()
+            base, ordered = self._placed(0, base_count), self._ordered(0, base_count)
+        self._base_count: int = base_count
+        self._base: _Places = base
         self._newer = self._placed(self._base_count, count)
         self._postings = self._base.postings + self._newer.postings
         self._mean_length = max(1.0, float(self._postings.sum()) / max(1, self.sentences))
-        self._same = SameSources(ordered, self._ordered(self._base_count, count), self._removed())
+        self._same: SameSources = SameSources(ordered, self._ordered(self._base_count, count), self._removed())
         self._passed_over = self._masks(earlier, shared)
         self._compiled_parts = self._compile_parts(earlier, shared)
 
@@ -218,8 +220,11 @@ class SourceIndex:
         return masks
 
     def _changed(self, earlier: SourceIndex, shared: int) -> Array:
-        """The hashes of the sources of which a sentence came or went since an earlier state."""
-        found = [part["hashes"] for part in (*self._parts[shared:], *earlier._parts[shared:])]
+        """The hashes of the sources of which a sentence came or was removed since an earlier state.
+
+        Those that went with the last segments stood for none of the first: the first sentence stands for the others.
+        """
+        found = [part["hashes"] for part in self._parts[shared:]]
         for part, then, now in zip(self._parts[:shared], earlier._segments, self._segments, strict=False):
             if then is not now:
                 found.append(part["hashes"][np.setxor1d(then.gone_sentences(), now.gone_sentences())])
