@@ -12,11 +12,13 @@ import warnings
 from pathlib import Path
 
 import pytest
+from crafted import alter_arrays
 from typer.testing import CliRunner
 
 import warm
 from german import german_memory
 from knnmt.cli import app
+from knnmt.datastore.upgrading import SUPPLIED
 from knnmt.errors import KnnmtError
 
 GOLDEN = Path(__file__).parent.parent / "datastore" / "golden-v1"
@@ -171,6 +173,22 @@ def test_looking_into_a_store_does_not_wait_for_torch(tmp_path: Path, command: l
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
     assert done.stdout.endswith("False\n")
     assert done.returncode == 0, done.stderr
+
+
+def test_an_earlier_store_is_upgraded(memory: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    succeeds("build", memory, "-o", store, "--no-index")
+    assert "earlier  " not in succeeds("inspect", store)
+    assert succeeds("upgrade", store) == "the store has all of it already\n"
+    alter_arrays(store, **dict.fromkeys(SUPPLIED))
+    assert f"1 of 1 segments lack what later versions write; `knnmt upgrade {store}` adds it" in succeeds(
+        "inspect", store
+    )
+    assert "upgraded   1 of 1 segments\n" in succeeds("upgrade", store, "--sources-only")
+    assert "earlier  " in succeeds("inspect", store)
+    assert "upgraded   1 of 1 segments\n" in succeeds("upgrade", store)
+    assert "earlier  " not in succeeds("inspect", store)
+    assert "sound" in succeeds("verify", store)
 
 
 def test_a_memory_the_other_way_round_is_said(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def test_every_verb_says_that_its_output_is_full(
         "replace": [shutil.copytree(store, tmp_path / "corrected"), more, *model],
         "remove": [store, "--origin", "own.tsv#3", "--dry-run"],
         "compact": [shutil.copytree(store, tmp_path / "compacted")],
+        "upgrade": [store, *model],
         "reduce": [store, "-o", tmp_path / "reduced", "--dim", "8"],
         "prune": [store, "-o", tmp_path / "pruned"],
         "index": [store, "--kind", "exact", *model],

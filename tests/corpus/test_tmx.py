@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from memories import read, read_with_origins
+from memories import contexts, read, read_with_origins
 
 from knnmt.errors import MalformedMemoryError, MissingDependencyError
 
@@ -33,6 +33,21 @@ def test_units_are_named_by_tuid_or_place(tmp_path: Path) -> None:
     assert pairs == [("Die Tür klemmt.", "The door is stuck.", "t-7"), ("Ja", "Yes", "tu2")]
     assert not report.skipped
     assert not report.noted
+
+
+def test_contexts_are_taken_whatever_the_tool(tmp_path: Path) -> None:
+    said = "".join(
+        f'<prop type="{kind}">{text}</prop>'
+        for kind, text in (
+            ("x-context", "menu.open"),
+            ("x-context-pre", "Datei"),
+            ("X-Context-Post", "Ende"),
+            ("x-note", "ein Wort"),
+            ("x-context", ""),
+        )
+    )
+    content = document(f"<tu>{said}{unit('de=Auf', 'en=Open')[4:]}", unit("de=Ja", "en=Yes"))
+    assert contexts(tmp_path / "a.tmx", content) == ["menu.open\nDatei\nEnde", ""]
 
 
 @pytest.mark.parametrize(

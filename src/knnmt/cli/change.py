@@ -1,4 +1,4 @@
-"""`knnmt add`, `replace`, `remove` and `compact`: changing a datastore."""
+"""`knnmt add`, `replace`, `remove`, `compact` and `upgrade`: changing a datastore."""
 
 from __future__ import annotations
 
@@ -180,6 +180,44 @@ def compact(store: StoreArgument) -> None:
         f"{opened.manifest.entries:,} entries, {len(opened.segments)} segments"
     )
     _follow(opened)
+
+
+def upgrade(
+    store: StoreArgument,
+    sources_only: Annotated[
+        bool, typer.Option("--sources-only", help="Only what needs no model: source tokens and where they occur.")
+    ] = False,
+    model: ModelOfChanges = None,
+    device: Device = None,
+    threads: Threads = None,
+) -> None:
+    """Give a datastore of an earlier version what later ones have: source tokens, word alignment, the model's scores.
+
+    The latter two take a pass of the model over the text, about as long as building. Whoever interrupts it can go on
+    with the same command. Keys, entry numbers and the index stay as they are.
+
+    Example:
+
+        knnmt upgrade projekt.store
+    """
+    from knnmt.datastore.store import Datastore
+    from knnmt.datastore.upgrading import lacking
+
+    opened = Datastore.open(store)
+    wanting = [segment for segment in opened.segments if lacking(segment, not sources_only)]
+    if not wanting:
+        typer.echo("the store has all of it already")
+        return
+    manifest = opened.manifest
+    languages = (manifest.source_language, manifest.target_language)
+    named = model or NamedByStore(manifest.model_name)
+    engine = load_quickly(named, device, threads, manifest.compute_dtype, *languages)
+    interrupted = ends_with(f"what is done is kept; {command('upgrade', store)} goes on with the rest")
+    sentences = sum(segment.record.sentences for segment in wanting)
+    with interrupted, counter("upgrading", lambda: sentences, "sentences") as progress:
+        count = opened.upgrade(engine, not sources_only, progress)
+    typer.echo(f"upgraded   {count:,} of {len(opened.segments):,} segments")
+    _say_size(opened)
 
 
 def _open_to_change(

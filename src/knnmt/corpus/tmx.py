@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BufferedReader
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lxml import etree
 
 ORIGIN_PROPERTY = "x-origin"
+CONTEXT_PROPERTY = "x-context"  # and what begins so: x-context-pre, x-context-post
 _PAIRED, _ALONE = frozenset({"bpt", "ept", "it"}), frozenset({"ph", "ut"})
 _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 
@@ -46,7 +47,9 @@ def read_tmx(stream: BufferedReader, name: str, config: ReadingConfig, report: R
         except UnitError as error:
             report.problem(f"{name}, line {element.sourceline}, unit {unit}", str(error), config)
             continue
-        if pair := report.admit(source, target, _stored_origin(element) or f"{name}#{unit}"):
+        origin = next(_properties(element, lambda kind: kind == ORIGIN_PROPERTY), f"{name}#{unit}")
+        context = "\n".join(_properties(element, lambda kind: kind.lower().startswith(CONTEXT_PROPERTY)))
+        if pair := report.admit(source, target, origin, context):
             yield pair
 
 
@@ -94,12 +97,11 @@ def _segment(variant: etree._Element) -> etree._Element:
     return segments[0]
 
 
-def _stored_origin(unit: etree._Element) -> str | None:
-    """Where the pair came from before `write_tmx` wrote it."""
+def _properties(unit: etree._Element, chosen: Callable[[str], bool]) -> Iterator[str]:
+    """What the unit's properties of the chosen types say, those that say nothing aside."""
     for child in unit:
-        if _is(child, "prop") and child.get("type") == ORIGIN_PROPERTY:
-            return child.text
-    return None
+        if _is(child, "prop") and chosen(child.get("type", "")) and child.text:
+            yield child.text
 
 
 def _is(node: etree._Element, name: str) -> bool:

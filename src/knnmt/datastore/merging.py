@@ -11,15 +11,19 @@ import numpy as np
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.manifest import SegmentRecord
 from knnmt.datastore.postings import POSTINGS, posting_arrays
-from knnmt.datastore.segment import Segment
+from knnmt.datastore.segment import CONTEXTS, Segment
 from knnmt.datastore.slices import SLICE_ENTRIES, write_segment
 
 # How each array is joined: rows of entries or sentences, rows of ragged arrays, or the offsets of those.
-ENTRY_ARRAYS = ("keys", "values", "sentences", "positions", "alignment", "counts")
-# Of segments that are joined, some may lack these: they are made anew, or zeros.
-MAY_DIFFER = frozenset({"lines", *POSTINGS})
+ENTRY_ARRAYS = ("keys", "values", "sentences", "positions", "alignment", "log_probabilities", "first_choices", "counts")
+# Of segments that are joined, some may lack these: they are made anew, or empty.
+MAY_DIFFER = frozenset({"lines", *CONTEXTS, *POSTINGS})
 _SENTENCE_ARRAYS = ("source_hashes", "lines")
-_RAGGED = {"target_offsets": ("target_tokens",), "source_offsets": ("source_tokens", "source_states")}
+_RAGGED = {
+    "target_offsets": ("target_tokens",),
+    "source_offsets": ("source_tokens", "source_states"),
+    "context_offsets": ("contexts",),
+}
 
 
 def merge_segments(directory: Path, segments: Sequence[Segment], first_number: int) -> tuple[list[SegmentRecord], int]:
@@ -105,6 +109,12 @@ def join(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
     joined = {}
     if any("lines" in part for part in parts):
         parts = [{"lines": np.zeros(len(part["target_offsets"]) - 1, np.uint8), **part} for part in parts]
+    if any("contexts" in part for part in parts):
+        nothing = np.empty(0, np.uint8)
+        parts = [
+            {"contexts": nothing, "context_offsets": np.zeros(len(part["target_offsets"]), np.int64), **part}
+            for part in parts
+        ]
     sentences = np.cumsum([0, *(len(part["target_offsets"]) - 1 for part in parts)])
     for name in parts[0]:
         if name in POSTINGS:
@@ -118,6 +128,8 @@ def join(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
             joined[name] = np.concatenate([[0], *moved]).astype(np.int64)
         else:
             joined[name] = np.concatenate([part[name] for part in parts])
+    if "alignment" in joined:
+        joined["alignment"] = joined["alignment"].astype(np.uint16)  # earlier versions wrote int32
     if "source_tokens" in joined:
         joined |= posting_arrays(joined["source_tokens"], joined["source_offsets"])
     return joined

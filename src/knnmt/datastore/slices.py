@@ -23,7 +23,7 @@ from knnmt.corpus.sameness import sameness_hash
 from knnmt.corpus.units import for_model, lines_of
 from knnmt.datastore.arrays import Array, write_stored
 from knnmt.datastore.manifest import SegmentRecord
-from knnmt.datastore.segment import sentence_arrays, source_arrays
+from knnmt.datastore.segment import NOT_ALIGNED, sentence_arrays, source_arrays
 from knnmt.engine.base import Engine, State
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.tokenizer import Tokenizer
@@ -32,7 +32,9 @@ from knnmt.errors import InputError, SettingError
 SLICE_ENTRIES = 1 << 16
 _SLICE_PAIRS = 1 << 13
 _TOKENIZED_TOGETHER = 1024
+_IS_CONTEXT = 1 << 63  # beside the length of one: pairs without keep the digests that they had
 _CHARACTERS_TOGETHER = 1 << 21
+_LEAST = float(np.finfo(np.float16).min)  # of a log-probability
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,10 @@ class Slice:
             for text in (pair.source, pair.target, pair.origin):
                 encoded = text.encode("utf-8")
                 digest.update(len(encoded).to_bytes(8, "little"))
+                digest.update(encoded)
+            if pair.context:
+                encoded = pair.context.encode("utf-8")
+                digest.update((len(encoded) | _IS_CONTEXT).to_bytes(8, "little"))
                 digest.update(encoded)
         return digest.hexdigest()[:16]
 
@@ -120,7 +126,7 @@ def _chunk(stream: Iterator[SegmentPair]) -> list[SegmentPair]:
 
 def _require_text(pair: SegmentPair) -> None:
     try:
-        for text in (pair.source, pair.target, pair.origin):
+        for text in (pair.source, pair.target, pair.origin, pair.context):
             text.encode("utf-8")
     except UnicodeEncodeError as error:
         origin = pair.origin.encode("utf-8", "backslashreplace").decode()
@@ -133,11 +139,11 @@ def encode_slice(
     """The arrays of a slice's segment: forced passes over batches of similar length, entries in text order.
 
     batch_tokens: most tokens a side of a pass, padding counted; None for what suits the device
-    for_fast: the encoder's states and the word alignment as well
+    for_fast: the encoder's states as well
     """
     # Both bring PyTorch, which looking into a store does not need.
     from knnmt.engine.alignment import align
-    from knnmt.engine.forced import force, pass_batching
+    from knnmt.engine.forced import force, pass_batching, score
 
     lengths = np.array([len(target) for target in part.targets])
     first = np.concatenate([[0], np.cumsum(lengths)[:-1]])
@@ -145,24 +151,28 @@ def encode_slice(
     source = source_arrays(part.sources)
     if for_fast:
         source["source_states"] = np.empty((len(source["source_tokens"]), engine.dim), key_dtype)
-    alignment: Array = np.empty(part.entries, np.int32)
-    frame = set(engine.tokenizer.encode_sources([""])[0]) if for_fast else set()
+    alignment: Array = np.empty(part.entries, np.uint16)
+    log_probabilities: Array = np.empty(part.entries, np.float16)
+    first_choices: Array = np.empty(part.entries, np.uint8)
+    frame = set(engine.tokenizer.encode_sources([""])[0])
     longer = [max(len(source), len(target)) for source, target in zip(part.sources, part.targets, strict=True)]
     batching = BatchingConfig(sentences=None, tokens=batch_tokens) if batch_tokens else pass_batching(engine)
     for batch in batches_by_length(longer, batching):
         sources, targets = [part.sources[i] for i in batch], [part.targets[i] for i in batch]
-        block = force(engine, sources, targets, encoder_states=for_fast, cross_attention=for_fast)
+        block = force(engine, sources, targets, encoder_states=for_fast, cross_attention=True)
+        own, first_choice = score(engine, block.representations, block.targets)
         with timing.stage("keys"):
             place = first[batch][block.sentences.numpy()] + block.positions.numpy()
             keys[place] = block.representations.float().cpu().numpy()
-            if block.encoder_states is not None and block.cross_attention is not None:
+            log_probabilities[place] = own.clamp(min=_LEAST).cpu().numpy()
+            first_choices[place] = first_choice.cpu().numpy()
+            if block.cross_attention is not None:
                 aligned = align(block.cross_attention, sources, [*map(len, targets)], frame).cpu()
-                alignment[place] = aligned[block.sentences, block.positions].numpy()
+                alignment[place] = aligned[block.sentences, block.positions].clamp(max=NOT_ALIGNED).numpy()
+            if block.encoder_states is not None:
                 for i, tokens, states in zip(batch, sources, block.encoder_states.float().cpu().numpy(), strict=True):
                     begin = source["source_offsets"][i]
                     source["source_states"][begin : begin + len(tokens)] = states[: len(tokens)]
-    if for_fast:
-        source["alignment"] = alignment
     if not all(np.isfinite(array).all() for array in (keys, source.get("source_states", keys))):
         raise SettingError(
             f"a key between {part.pairs[0].origin} and {part.pairs[-1].origin} is no finite number in {key_dtype}; "
@@ -177,6 +187,9 @@ def encode_slice(
         "source_hashes": np.array(part.hashes, np.int64),
         **({"lines": np.array(part.lines, np.uint8)} if any(part.lines) else {}),
         **source,
+        "alignment": alignment,
+        "log_probabilities": log_probabilities,
+        "first_choices": first_choices,
     }
 
 

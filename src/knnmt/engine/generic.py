@@ -135,7 +135,7 @@ class GenericEngine:
             )
             state.settle()
             if cross_attention is not None:
-                cross_attention[:] = [_at(layer.mean(1), places) for layer in out.cross_attentions]
+                cross_attention[:] = [_at(out.cross_attentions[-1].mean(1), places)]
             return _at(out.logits, places)
 
     def log_probabilities(self, representations: Tensor) -> Tensor:

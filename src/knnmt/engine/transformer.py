@@ -171,7 +171,8 @@ class TransformerEngine:
             new = state.admit(m)
             x = self._target_embedding(tokens, new.positions).view(-1, self.dim)
             for layer, slots, cross in zip(self._decoder, state.slots, state.cross, strict=True):
-                x = layer(x, slots[:, : new.mask.shape[-1]], new, cross, state.cross_mask, cross_attention)
+                wanted = cross_attention if layer is self._decoder[-1] else None
+                x = layer(x, slots[:, : new.mask.shape[-1]], new, cross, state.cross_mask, wanted)
             if self._decoder_norm is not None:
                 x = self._decoder_norm(x)
             if cross_attention is not None:

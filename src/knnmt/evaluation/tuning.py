@@ -29,7 +29,7 @@ from knnmt.fitting.tuning import Compared, Tried, Tuned, paper_grid
 from knnmt.fitting.tuning import tune as tune_by_likelihood
 from knnmt.fitting.tuning_config import TuningConfig, refuse_idle
 from knnmt.index.progress import Bars, no_bars
-from knnmt.retrieval.open_store import require_for_fast, require_for_segments
+from knnmt.retrieval.open_store import require_for_fast
 from knnmt.retrieval.profiles import ESTIMATED, Profile, default_profile, segments_name, write_profiles
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.translator.memories import Memory, warn_if_slow
@@ -108,8 +108,6 @@ def tune(
         dev = read_development(opened, dev, pairs, all_dev, keep_known, tell)
     if config.fast:
         require_for_fast(opened)
-    if config.segments:
-        require_for_segments(opened)
     if config.scores:
         require_sacrebleu(opened.manifest.target_language)
     translator = translator_of_store(opened, model, device, threads, exact)

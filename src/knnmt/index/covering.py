@@ -13,7 +13,7 @@ What a sentence costs does not grow with the memory. Compiled code (`native/choo
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -87,6 +87,17 @@ def _at(array: Array | None) -> ctypes.c_void_p | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of a source a memory holds, 0 to 1: the part of its n-grams (n up to 4), rare words weighing more.
+
+    covered: held by the segments that were chosen for it together; by_one: by the one that holds most
+    """
+
+    covered: float
+    by_one: float
+
+
+@dataclass(frozen=True, slots=True)
 class Covering:
     """What was chosen for some sources.
 
@@ -98,6 +109,10 @@ class Covering:
     sentences: Array
     covered: Array
     by_one: Array
+
+    def coverage(self) -> list[Coverage]:
+        """Of each source."""
+        return [Coverage(*each) for each in zip(self.covered.tolist(), self.by_one.tolist(), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +148,19 @@ class SourceIndex:
     """The source side of a store as it was at one time. Threads may share it.
 
     earlier: of an earlier state; what both have in common is not put in order again
+    tokenized: gives the source tokens and postings of a segment that lacks them
     """
 
-    def __init__(self, segments: Sequence[Segment], earlier: SourceIndex | None = None) -> None:
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        earlier: SourceIndex | None = None,
+        tokenized: Callable[[Segment], dict[str, Array]] | None = None,
+    ) -> None:
         self._names = [replace(segment.record, removed=None) for segment in segments]
         known = earlier.known_parts() if earlier is not None else {}
         self._parts: list[dict[str, Array]] = [
-            known[name] if name in known else _sound_arrays(segment)
+            known[name] if name in known else _sound_arrays(segment, tokenized)
             for name, segment in zip(self._names, segments, strict=True)
         ]
         largest = max((int(part["posting_tokens"].max(initial=0)) for part in self._parts), default=0)
@@ -351,8 +372,12 @@ class SourceIndex:
         return tokens
 
 
-def _sound_arrays(segment: Segment) -> dict[str, Array]:
+def _sound_arrays(segment: Segment, tokenized: Callable[[Segment], dict[str, Array]] | None) -> dict[str, Array]:
     """A segment's source tokens and postings. What would lead compiled code to other memory is refused."""
+    if "source_tokens" not in segment.arrays and tokenized is not None:
+        made = tokenized(segment)
+        hashes = _hashes_of(made["source_tokens"], made["source_offsets"])
+        return {**made, "sentences": segment.owners(), "hashes": hashes}
     offsets = segment.offsets("source_offsets")
     tokens = segment.source_tokens()
     arrays = {"source_tokens": tokens, "source_offsets": offsets, "sentences": segment.owners()}

@@ -118,7 +118,7 @@ class DomainSteps:
 
     def _load(self, path: Path, block: str) -> OpenStore:
         store = Datastore.open(path, self._engine)
-        return OpenStore(store, self._engine.device, self.stores.is_exact(block), choose_probes)
+        return OpenStore(store, self._engine.device, self.stores.is_exact(block), choose_probes, self._engine.tokenizer)
 
     def tune(self, row: Row) -> dict[str, Any]:
         opened = self._open(row.steps, row.block or self.searching)

@@ -20,7 +20,7 @@ from knnmt.engine.base import EncodedSources
 from knnmt.errors import DatastoreDamagedError
 from knnmt.native import library
 from knnmt.retrieval.cache import FIRST_CAPACITY, grown
-from knnmt.retrieval.open_store import Snapshot
+from knnmt.retrieval.open_store import Chosen, Snapshot
 from knnmt.retrieval.own_entries import CompiledOwnEntries
 from knnmt.retrieval.statistics import Statistics
 
@@ -82,7 +82,6 @@ class CompiledSteps:
         self._use_counts = config.use_counts
         self._sums, self._steps = torch.zeros(sentences), torch.zeros(sentences)
         self._cache = None if config.cache is None else _CompiledCache(native, config.cache, self._k, sentences)
-        self._segments = config.segments
         self._own: CompiledOwnEntries | None = None
         self._own_mixing = _OwnMixing()
 
@@ -98,12 +97,16 @@ class CompiledSteps:
             return None
         return cls(native, store, config, sentences, statistics)
 
-    def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:  # noqa: ARG002 - for fast
+    def begin(
+        self,
+        encoded: EncodedSources,  # noqa: ARG002 - for fast
+        sources: Sequence[Sequence[int]],  # noqa: ARG002
+        chosen: Chosen,
+    ) -> None:
         """Sentences that are searched in segments of their own get the entries of these."""
-        if self._segments is not None:
-            chosen = self._store.segment_entries(sources, self._segments)
+        if chosen[0] is not None:
             with timing.stage("segments"):
-                self._own = CompiledOwnEntries(self._native, self._store.index.entries, chosen)
+                self._own = CompiledOwnEntries(self._native, self._store.index.entries, chosen[0].entries)
                 values, counts = self._store.values, self._store.all_counts(self._use_counts)
                 places = (values.data_ptr(), None if counts is None else counts.data_ptr())
                 self._own_mixing = _OwnMixing(self._mixture, self._k, len(values), 0, *places)

@@ -158,7 +158,7 @@ class Memories:
             memory = self._open.pop(path, None)
             if memory is None:
                 store = Datastore.open(path, self._engine)
-                opened = OpenStore(store, self._engine.device, self._exact, choose_probes)
+                opened = OpenStore(store, self._engine.device, self._exact, choose_probes, self._engine.tokenizer)
                 changed = settings_changed(path)
                 estimates = Estimates(opened, self._engine)
                 memory = Memory(opened, estimates, Profiles.of(path), SourceMatcher(store), changed)

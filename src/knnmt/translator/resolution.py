@@ -11,7 +11,7 @@ from knnmt.config import DEFAULT_SEGMENTS, CacheConfig, FastConfig, RetrievalCon
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 from knnmt.fitting.calibration import Estimates
-from knnmt.retrieval.open_store import require_for_fast, require_for_segments, usual_segments
+from knnmt.retrieval.open_store import require_for_fast, usual_segments
 from knnmt.retrieval.profiles import FAST, Profiles
 from knnmt.retrieval.sentence_stores import UNTUNED_FAST
 from knnmt.retrieval.settings import RetrievalSettings
@@ -42,8 +42,6 @@ def resolve(settings: RetrievalSettings, own: StoresOwn) -> RetrievalConfig:
         return _fast(own.datastore, given, start)
     check("fast_any_token" not in given, "fast_any_token is for Fast kNN-MT: give fast, too")
     segments = _segments(given, start, asked, own)
-    if segments is not None:
-        require_for_segments(own.datastore)
     fades = start is None or start.fading is not None
     fading = given.get("fading", fades and "interpolation_weight" not in given)
     if start is not None and fading == fades:
