@@ -31,6 +31,7 @@
     ├── InPiecesWarning         a text was translated in the pieces between its codes
     ├── SourceKeptWarning       a text, or a piece of it, stayed as it was, for nothing else kept its codes
     ├── TermWarning             a term of a glossary is missing in a translation, or contradicts another
+    ├── MatchWarning            a match was taken over whose target has other placeholders than the text
     └── LanguageWarning         text looks like another language than the one it was said to be
 
 A message says what was expected, what came, where, and what can be done.
@@ -168,6 +169,10 @@ class SourceKeptWarning(KnnmtWarning):
 
 class TermWarning(KnnmtWarning):
     """A term of a glossary is missing in a translation, or contradicts another."""
+
+
+class MatchWarning(KnnmtWarning):
+    """An exact match was taken over, and its target has other placeholders than the text."""
 
 
 class SlowSearchWarning(KnnmtWarning):

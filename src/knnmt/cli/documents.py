@@ -119,7 +119,7 @@ def translate_documents(
                 with Kept(place, of) as kept, tally(f"translating {path.name}", units, "units") as finished:
                     outcome = translate_document(
                         document,
-                        lambda texts: translator.translate_marked(texts, **settings),
+                        lambda texts, contexts: translator.translate_marked(texts, contexts, **settings),
                         kept,
                         retranslate,
                         finished,

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -58,14 +58,22 @@ def open_output(output: Path | None) -> Iterator[TextIO]:
     file.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What is printed before a translation. n_best: how many there are a line; above 1 with the line's number"""
+
+    scores: bool = False
+    review: bool = False
+    n_best: int = 1
+
+
 def write_all(
     translations: Iterator[Translation],
     total: int | None,
     out: TextIO,
     finished: Tally,
     *,
-    scores: bool,
-    numbered: bool,
+    columns: Columns,
     jsonl: bool,
 ) -> int:
     """Write translations as they come, and say how many failed; what is written stays, whatever ends it."""
@@ -74,7 +82,7 @@ def write_all(
         with Interrupts() as interrupts:
             for translation in translations:
                 with interrupts.shielded():
-                    out.write(_as_lines(translation, done + 1, scores=scores, numbered=numbered, jsonl=jsonl))
+                    out.write(_as_lines(translation, done + 1, columns, jsonl))
                     out.flush()
                     done += 1
                 if translation.error is not None:
@@ -101,15 +109,20 @@ def write_all(
     return failed
 
 
-def _as_lines(translation: Translation, number: int, *, scores: bool, numbered: bool, jsonl: bool) -> str:
+def _as_lines(translation: Translation, number: int, columns: Columns, jsonl: bool) -> str:
     if jsonl:
         return json.dumps(_as_json(translation), ensure_ascii=False) + "\n"
     lines = []
-    for each in (translation, *translation.alternatives):
-        fields = [str(number)] if numbered else []
-        fields += [f"{each.score:.4f}"] if scores else []
+    for each in (translation, *translation.alternatives)[: columns.n_best]:
+        fields = [str(number)] if columns.n_best > 1 else []
+        fields += [translation.kind or "-", _match_score(each)] if columns.review else []
+        fields += [f"{each.score:.4f}"] if columns.scores else []
         lines.append("\t".join([*fields, each.text.replace("\n", " ")]) + "\n")
     return "".join(lines)
+
+
+def _match_score(translation: Translation) -> str:
+    return "-" if translation.match is None else str(translation.match.score)
 
 
 def _as_json(translation: Translation) -> dict[str, object]:
@@ -122,6 +135,7 @@ def _as_json(translation: Translation) -> dict[str, object]:
     return {
         "source": translation.source,
         "text": translation.text,
+        "kind": translation.kind,
         "score": translation.score if translation.error is None else None,
         "complete": translation.complete,
         "tokens": [token.text for token in translation.tokens],

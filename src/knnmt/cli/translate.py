@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from knnmt import timing
 from knnmt.cli.documents import Jobs, are_documents, refuse_options_of_lines, translate_documents
 from knnmt.cli.languages import SourceLanguage, TargetLanguage
-from knnmt.cli.output import open_output, require_other_output, write_all
+from knnmt.cli.output import Columns, open_output, require_other_output, write_all
 from knnmt.cli.progress import tally
 from knnmt.cli.retrieval_options import PANEL, options_of, takes_retrieval_settings
 from knnmt.cli.start import heavy_imports
@@ -94,10 +94,20 @@ def translate(
     scores: Annotated[
         bool, typer.Option("--scores", help="Print each translation's score and a tab before it.")
     ] = False,
+    review: Annotated[
+        bool,
+        typer.Option(
+            "--review",
+            help="Print before each translation, and tabs between: what it is (exact match, repaired match, with "
+            "memory, model alone) and the match's score.",
+        ),
+    ] = False,
     jsonl: Annotated[
         bool,
         typer.Option(
-            "--jsonl", help="Print a JSON object a line: source, text, score, tokens, and what else was asked for."
+            "--jsonl",
+            help="Print a JSON object a line: source, text, what it is (kind), score, tokens, and what else was asked "
+            "for.",
         ),
     ] = False,
     batch_size: Annotated[
@@ -159,6 +169,28 @@ def translate(
         bool,
         typer.Option("--match", help="With --jsonl: the memory's closest source segment.", rich_help_panel=PANEL),
     ] = False,
+    exact_matches: Annotated[
+        str | None,
+        typer.Option(
+            metavar="use|prefer|ignore",
+            help="What becomes of a text that the memory holds: its own target (use); that, unless the memory has "
+            "several, or context or placeholders differ (prefer); or a translation like those of other texts "
+            "(ignore).  [default: use]",
+            rich_help_panel=PANEL,
+            show_default=False,
+        ),
+    ] = None,
+    match_threshold: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=100,
+            help="Take over matches of this score, in percent, where nothing but numbers and placeholders differ, with "
+            "those of the text put in.  [default: 100, exact ones alone]",
+            rich_help_panel=PANEL,
+            show_default=False,
+        ),
+    ] = None,
     plain: Annotated[
         bool,
         typer.Option("--plain", help="Take every line as text, also those of a document (XLIFF, PO, HTML and so on)."),
@@ -195,17 +227,26 @@ def translate(
         raise SettingError(f"--n-best {n_best} needs a beam at least as large: add --beam {n_best}")
     if (evidence or match) and not (jsonl and datastore):
         raise SettingError("--evidence and --match are printed with --jsonl, of a --datastore: add both")
-    if datastore is None and (unused := [*options_of(settings), *["--exact"] * exact]):
+    matching = {"--exact-matches": exact_matches, "--match-threshold": match_threshold}
+    given = [name for name, value in matching.items() if value is not None]
+    if datastore is None and (unused := [*options_of(settings), *["--exact"] * exact, *given]):
         raise SettingError(f"{', '.join(unused)}: only used with a memory; name it with --datastore STORE")
+    taking = matches_taken_over(exact_matches, match_threshold, datastore)
     if are_documents(files, output_directory, plain):
-        line_options = {"--n-best": n_best > 1, "--scores": scores, "--jsonl": jsonl, "--text": bool(texts)}
+        line_options = {
+            "--n-best": n_best > 1,
+            "--scores": scores,
+            "--review": review,
+            "--jsonl": jsonl,
+            "--text": bool(texts),
+        }
         refuse_options_of_lines(line_options | {"--window": window is not None})
         decoding = {"beam": beam, "length_penalty": length_penalty, "max_tokens": max_tokens}
         translate_documents(
             Jobs.of(files or [], output, output_directory),
             lambda: load(model, (source_language, target_language), device, dtype, threads, datastore, exact, settings),
             decoding,
-            {"batch_size": batch_size, "batch_tokens": batch_tokens, "split_sentences": split_sentences},
+            {"batch_size": batch_size, "batch_tokens": batch_tokens, "split_sentences": split_sentences, **taking},
             retranslate,
             timings,
         )
@@ -244,9 +285,11 @@ def translate(
                 max_tokens=max_tokens,
                 evidence=evidence,
                 match=match,
+                **taking,
                 progress=finished,
             )
-            failed = write_all(translations, total, out, finished, scores=scores, numbered=n_best > 1, jsonl=jsonl)
+            columns = Columns(scores, review, n_best)
+            failed = write_all(translations, total, out, finished, columns=columns, jsonl=jsonl)
     if record is not None:
         print(record.table(), file=sys.stderr)
         if translator.statistics.rows:
@@ -263,6 +306,16 @@ def _check_input(files: list[Path] | None, texts: list[str] | None, output: Path
             raise InputError(f"{file}: no such file. To translate these words themselves, use --text")
     if not texts:
         require_other_output(output, files)
+
+
+def matches_taken_over(exact: str | None, threshold: int | None, datastore: Path | None) -> dict[str, Any]:
+    """The settings of matches that are taken over; refused before a model is loaded."""
+    if datastore is None:
+        return {}
+    from knnmt.translator.taking_over import TakingOver
+
+    taking = TakingOver(cast("Any", exact or "use"), threshold or 100)
+    return {"exact_matches": taking.exact, "match_threshold": taking.threshold}
 
 
 def load(

@@ -20,7 +20,7 @@ _MAX_CODES = 1000
 WINDOW = 256  # units translated, and kept, together
 _ICU = re.compile(r"\{\s*[\w.]+\s*,\s*(?:plural|select|selectordinal)\s*,")
 _ADDRESS = re.compile(r"\s*(?:[a-z]+://\S+|\S+@\S+\.\S+)\s*")
-Translate = Callable[[Sequence[Marked]], "list[Translation]"]
+Translate = Callable[[Sequence[Marked], Sequence[str]], "list[Translation]"]
 """`Translator.translate_marked` with the settings of a call."""
 
 
@@ -58,7 +58,7 @@ def translate_document(
     progress(len(units) - len(waiting))
     for window in _windows(waiting, WINDOW):
         fits = [unit for unit in window if not _refusal(unit, outcome)]
-        found = translate([unit.source for unit in fits])
+        found = translate([unit.source for unit in fits], [_context(unit, document) for unit in fits])
         done: dict[str, Marked] = {}
         for unit, translation in zip(fits, found, strict=True):
             if translation.error is not None:
@@ -84,6 +84,11 @@ def _refusal(unit: Unit, outcome: Outcome) -> bool:
     elif sum(isinstance(part, Code) for part in unit.source) > _MAX_CODES:
         outcome.failures[unit.id] = f"it has more than {_MAX_CODES:,} inline codes"
     return unit.id in outcome.failures
+
+
+def _context(unit: Unit, document: Document) -> str:
+    """What memories keep as the context of such a unit: what gettext tells texts apart by; others say it for people."""
+    return (unit.context or "") if document.format == "po" else ""
 
 
 def _has_words(text: Marked) -> bool:

@@ -12,26 +12,39 @@ from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.settings import NOT_GIVEN, RetrievalSettings
 from knnmt.translator.memories import AskedLanguages, Memories, Request, Store
+from knnmt.translator.taking_over import TakingOver
+from knnmt.translator.translation import Translation
 
 OnError = Literal["raise", "continue"]
 
 
 @dataclass(frozen=True, slots=True)
 class TextMemory:
-    """How a text retrieves, and what finds its match where that was asked for."""
+    """How a text retrieves, and what finds its match."""
 
     retrieval: Retrieval
-    matcher: SourceMatcher | None
+    matcher: SourceMatcher
 
 
 @dataclass(frozen=True, slots=True)
 class AskedText:
-    """A text on its way. memory: None for the model alone; error: why it cannot be translated"""
+    """A text on its way.
+
+    memory: None for the model alone
+    error: why it cannot be translated
+    taken: its translation, where a match is taken over
+    """
 
     text: str
     memory: TextMemory | None = None
     error: str | None = None
     languages: AskedLanguages = (None, None)
+    taken: Translation | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it still has to be decoded."""
+        return self.error is None and self.taken is None
 
     @property
     def retrieval(self) -> Retrieval | None:
@@ -43,12 +56,12 @@ class Asking:
     """What texts of a call are asked with.
 
     memory, settings: of those that do not say otherwise
-    match: whether matches are asked for
+    taking: which matches are taken over
     """
 
     memory: TextMemory | Store | None
     settings: RetrievalSettings
-    match: bool
+    taking: TakingOver
     on_error: OnError
 
     def window(
@@ -103,7 +116,15 @@ class Asking:
                 shown = request.text if isinstance(request.text, str) else repr(request.text)
                 yield AskedText(shown, error=str(error))
             else:
-                yield AskedText(request.text, ready, languages=request.languages)
+                taken = self._taken_over(request, ready)
+                yield AskedText(request.text, ready, languages=request.languages, taken=taken)
+
+    def _taken_over(self, request: Request, memory: TextMemory | None) -> Translation | None:
+        if memory is None:
+            return None
+        opened = memory.retrieval.store
+        language = opened.datastore.manifest.target_language
+        return self.taking.translation(request.text, request.context, opened.sources, memory.matcher, language)
 
     def _opened(
         self, memory: TextMemory | Store | None, request: Request, memories: Memories | KnnmtError
@@ -121,7 +142,7 @@ class Asking:
             return memory
         try:
             retrieval = memories.retrieval(memory, request.settings.over(self.settings))
-            return TextMemory(retrieval, memories.open(memory).matcher if self.match else None)
+            return TextMemory(retrieval, memories.open(memory).matcher)
         except KnnmtError as error:
             return error
 

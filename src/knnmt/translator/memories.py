@@ -69,6 +69,7 @@ class Request:
     settings: of retrieval, whole or as keywords; what is not given is as the call or the translator says
     source_lang, target_lang: for models of many languages, as for a `Translator`; by default the translator's. A store
         must be of these languages
+    context: what its format says of where the text is used, as `SegmentPair.context`; for exact matches
     """
 
     text: str
@@ -76,6 +77,7 @@ class Request:
     settings: RetrievalSettings
     source_lang: str | None
     target_lang: str | None
+    context: str
 
     def __init__(
         self,
@@ -85,15 +87,18 @@ class Request:
         *,
         source_lang: str | None = None,
         target_lang: str | None = None,
+        context: str = "",
         **keywords: Unpack[RetrievalKeywords],
     ) -> None:
         for side in (source_lang, target_lang):
             check(side is None or isinstance(side, str), f"a language is named by a tag such as de, got {side!r}")
+        check(isinstance(context, str), f"a context is a text, got {context!r}")
         object.__setattr__(self, "text", text)
         object.__setattr__(self, "datastore", datastore)
         object.__setattr__(self, "settings", settings_of(settings, **keywords))
         object.__setattr__(self, "source_lang", source_lang)
         object.__setattr__(self, "target_lang", target_lang)
+        object.__setattr__(self, "context", context)
 
     @property
     def languages(self) -> AskedLanguages:

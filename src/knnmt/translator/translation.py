@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from knnmt.errors import KnnmtWarning
 from knnmt.index.covering import Coverage
@@ -11,6 +12,8 @@ from knnmt.retrieval.matches import Match
 from knnmt.translator.evidence import Evidence
 from knnmt.translator.spans import Span
 from knnmt.translator.steps import Steps
+
+TranslationKind = Literal["exact match", "repaired match", "with memory", "model alone"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +41,14 @@ class Caution:
 class Translation:
     """A translated segment.
 
-    score: sum of log-probabilities over length ** length_penalty; over several parts, the mean by tokens
+    score: sum of log-probabilities over length ** length_penalty; over several parts, the mean by tokens; 0 for a match
+        that was taken over
     complete: False where the longest allowed translation was reached, so that its end may be missing
     alternatives: the next best translations, best first, where more than one was asked for; of several sentences, the
-        second best of each, the third best of each, and so on
-    match: on request, the memory's source segment that is most like the text
+        second best of each, the third best of each, and so on; of a match, the memory's other targets
+    kind: what it is: a match that was taken over, as it is or with numbers and placeholders put in; or decoded, with a
+        memory or without. None where there was nothing to translate, or nothing was found
+    match: the memory's segment that was taken over; of others on request, the source segment that is most like the text
     coverage: where the memory was searched by segment, how much of the text its segments hold; known before decoding
     stored_source: the memory's source that the text is a form of, if it was translated in the text's place
     error: where no translation was found, why; the text is empty then, and the score -inf
@@ -58,6 +64,7 @@ class Translation:
     score: float
     complete: bool = True
     alternatives: tuple[Translation, ...] = ()
+    kind: TranslationKind | None = None
     match: Match | None = None
     coverage: Coverage | None = None
     stored_source: str | None = None

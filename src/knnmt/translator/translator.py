@@ -37,7 +37,8 @@ from knnmt.translator.evidence import evidence_of
 from knnmt.translator.memories import AskedLanguages, Memories, Request, Store, languages_of, model_of
 from knnmt.translator.segments import TextSegment, fitted, loses_lines, segments_of
 from knnmt.translator.steps import steps_of
-from knnmt.translator.translation import Caution, Translation
+from knnmt.translator.taking_over import ExactMatches, TakingOver
+from knnmt.translator.translation import Caution, Translation, TranslationKind
 from knnmt.translator.turns import Turns
 from knnmt.version import __version__
 
@@ -67,6 +68,8 @@ class Settings(DatastoreSettings, total=False):
     evidence: bool
     steps: bool
     match: bool
+    exact_matches: ExactMatches
+    match_threshold: int
     statistics: Statistics | None
     on_error: OnError
 
@@ -90,6 +93,7 @@ class _Call:
     by_sentence: bool
     evidence: bool
     steps: bool
+    match: bool
     statistics: Statistics
     progress: Callable[[int], None]
 
@@ -231,15 +235,26 @@ class Translator:
             raise NoTranslationError(found.error)
         return found
 
-    def translate_marked(self, texts: Iterable[Marked], **settings: Unpack[Settings]) -> list[Translation]:
+    def translate_marked(
+        self, texts: Iterable[Marked], contexts: Iterable[str] | None = None, **settings: Unpack[Settings]
+    ) -> list[Translation]:
         """Translate texts with inline codes. `Translation.marked` has each code of its text exactly once, well nested.
 
         The settings are those of `stream`. `Translation.warnings` says where a code was kept at a cost.
+
+        contexts: of each text, for exact matches
         """
         asked = list(texts)
-        words = [part for text in asked for part in text if isinstance(part, str)]
-        found = iter(self.translate(words, **settings))
-        return [_in_pieces(text, found) for text in asked]
+        of_texts = [""] * len(asked) if contexts is None else list(contexts)
+        whole = [Request(written(text), context=each) for text, each in zip(asked, of_texts, strict=True)]
+        coded = [any(isinstance(part, Code) for part in text) for text in asked]
+        words = [part for text, has in zip(asked, coded, strict=True) for part in text if has and isinstance(part, str)]
+        plain = iter(self.translate([each for each, has in zip(whole, coded, strict=True) if not has], **settings))
+        pieces = iter(self.translate(words, **{**settings, "exact_matches": "ignore", "match_threshold": 100}))
+        return [
+            _in_pieces(text, pieces) if has else replace(each := next(plain), marked=(each.text,))
+            for text, has in zip(asked, coded, strict=True)
+        ]
 
     def stream(
         self,
@@ -257,6 +272,8 @@ class Translator:
         evidence: bool = False,
         steps: bool = False,
         match: bool = False,
+        exact_matches: ExactMatches = "ignore",
+        match_threshold: int = 100,
         on_error: OnError = "raise",
         progress: Callable[[int], None] = _unheard,
         statistics: Statistics | None = None,
@@ -281,6 +298,10 @@ class Translator:
         evidence: let every token say what it was made of
         steps: give what every token was chosen from as tensors, `Translation.steps`
         match: name the memory's closest source segment
+        exact_matches: "use" takes over the memory's own target where it holds the text in the same context, "prefer"
+            only where nothing speaks against it, "ignore" decodes every text (`TakingOver`)
+        match_threshold: the score, in percent, from which fuzzy matches are taken over where nothing but numbers and
+            placeholders differ, with those of the text put in; 100 for none
         on_error: "raise" or "continue"
         progress: told how many more texts are done, which may have to wait for others before them
         statistics: count the searches of this call there, and not in those of the translator
@@ -301,14 +322,15 @@ class Translator:
         check(on_error in ("raise", "continue"), f"on_error must be 'raise' or 'continue', got {on_error!r}")
         batching = _batching(self.engine.device, batch_size, batch_tokens, window)
         counted = self.statistics if statistics is None else statistics
-        call = _Call(config, batching, split_sentences, evidence, steps, counted, progress)
+        call = _Call(config, batching, split_sentences, evidence, steps, match, counted, progress)
+        taking = TakingOver(exact_matches, match_threshold)
         memory, settings = self._memory_settings(of_memory)
         if isinstance(memory, Retrieval):
-            ready = TextMemory(memory, SourceMatcher(memory.store.datastore) if match else None)
-            return self._stream(iter(texts), Asking(ready, settings, match, on_error), call, searching)
+            ready = TextMemory(memory, SourceMatcher(memory.store.datastore))
+            return self._stream(iter(texts), Asking(ready, settings, taking, on_error), call, searching)
         if memory is not None:
             self.memories.retrieval(memory, settings)  # what is wrong with them shows at once
-        return self._stream(iter(texts), Asking(memory, settings, match, on_error), call, searching)
+        return self._stream(iter(texts), Asking(memory, settings, taking, on_error), call, searching)
 
     def decoding(self, **settings: object) -> DecodingConfig:
         """The search settings of a call: the checkpoint's, but for those that are given and not None."""
@@ -396,7 +418,7 @@ class Translator:
         with timing.stage("text"):
             segmented, sources, cautions = fitted(
                 [
-                    [] if each.error else segments_of(each.text, call.by_sentence, _held(each.retrieval), whole)
+                    segments_of(each.text, call.by_sentence, _held(each.retrieval), whole) if each.is_open else []
                     for each in texts
                 ],
                 self.engine.tokenizer.encode_sources,
@@ -440,11 +462,14 @@ class Translator:
     ) -> Translation:
         if text.error is not None:
             return untranslated(text.text, text.error)
+        if text.taken is not None:
+            return text.taken
         with timing.stage("text"):
             made = assemble(text.text, segments, parts, self.engine.tokenizer, call.decoding)
-            matcher = None if text.memory is None else text.memory.matcher
-            match = matcher.closest(text.text) if matcher is not None else None
-            return replace(made, match=match, warnings=(*cautions, *made.warnings))
+            match = text.memory.matcher.closest(text.text) if text.memory is not None and call.match else None
+            kind: TranslationKind | None = "model alone" if text.memory is None else "with memory"
+            kind = kind if segments and made.error is None else None
+            return replace(made, kind=kind, match=match, warnings=(*cautions, *made.warnings))
 
     def _search(
         self, batches: Iterable[tuple[list[list[int]], list[Retrieval | None]]], call: _Call

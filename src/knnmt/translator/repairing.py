@@ -1,0 +1,113 @@
+"""Fuzzy matches that differ from a text in numbers and placeholders alone: the target with those of the text put in.
+
+That is done only where there is no doubt. The sources are the same but for numbers, their signs, and placeholders; each
+that differs stands in the target as often as in its source, and in no other surroundings; and no number changes in a
+way that words around it may have to follow: "1 character" does not become "2 character".
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Sequence
+
+from knnmt.corpus.sameness import plain
+from knnmt.protection.placeholders import Found, Kind, Needs, find
+
+# Languages with more plural forms than those of one and of many
+_SEVERAL_PLURALS = frozenset(
+    [
+        "ar",
+        "be",
+        "br",
+        "bs",
+        "cs",
+        "cy",
+        "ga",
+        "gd",
+        "he",
+        "hr",
+        "lt",
+        "lv",
+        "mt",
+        "pl",
+        "ro",
+        "ru",
+        "sk",
+        "sl",
+        "sr",
+        "uk",
+    ]
+)
+_STAND_INS = {Kind.EXACT: "\ue000", Kind.NUMBER: "\ue001", Kind.SIGN: "\ue002"}
+_DIGITS = re.compile(r"\d+")
+
+
+def repaired(text: str, source: str, target: str, language: str) -> str | None:
+    """The target of a source as one of the text; None where that is in doubt. language: of the target"""
+    new, old, there = find(text), find(source), find(target)
+    if _skeleton(text, new) != _skeleton(source, old):
+        return None
+    changes: dict[Hashable, tuple[str, str]] = {}
+    for before, after in zip(old, new, strict=True):
+        if changes.setdefault(_key(before), (before.text, after.text)) != (before.text, after.text):
+            return None  # two that are the same, or written alike, become different ones
+    if Counter(map(_key, old)) != Counter(map(_key, there)):
+        return None
+    surroundings = {(_key(each), _letters_beside(each, source)) for each in old}
+    made = target
+    for place in reversed(there):
+        before, after = changes[_key(place)]
+        if before == after:
+            continue
+        if (_key(place), _letters_beside(place, target)) not in surroundings:
+            return None  # "3" became "3rd"
+        put = after
+        if place.kind is Kind.NUMBER:
+            if _plural(before, language) != _plural(after, language):
+                return None
+            written = _as_written(place.text, before, after)
+            if written is None:
+                return None
+            put = written
+        made = made[: place.start] + put + made[place.end :]
+    return None if Needs.of(new).unmet_in(made) else made
+
+
+def _skeleton(text: str, found: Sequence[Found]) -> str:
+    """A text with what was found in it made alike."""
+    parts, end = [], 0
+    for each in found:
+        parts += [text[end : each.start], _STAND_INS[each.kind]]
+        end = each.end
+    return plain("".join([*parts, text[end:]]))
+
+
+def _key(found: Found) -> Hashable:
+    """What tells one from others, however a language writes numbers."""
+    return found.kind, tuple(_DIGITS.findall(found.text)) if found.kind is Kind.NUMBER else found.text
+
+
+def _letters_beside(found: Found, text: str) -> tuple[str, str]:
+    before, after = text[: found.start][-1:], text[found.end :][:1]
+    return before if before.isalpha() else "", after if after.isalpha() else ""
+
+
+def _as_written(there: str, before: str, after: str) -> str | None:
+    """A number that takes another's place, grouped as that is in the target; None where both are not grouped alike."""
+    if there == before:
+        return after
+    if _DIGITS.split(before) != _DIGITS.split(after):
+        return None
+    runs = iter(_DIGITS.findall(after))
+    return _DIGITS.sub(lambda _: next(runs), there)
+
+
+def _plural(number: str, language: str) -> Hashable:
+    """The same for numbers that words follow in the same way. Where a language has more forms, it may tell too many."""
+    if not number.isdecimal():
+        return "parts"
+    value = int(number)
+    if language.partition("-")[0].lower() not in _SEVERAL_PLURALS:
+        return value if value < 2 else "many"
+    return value if value < 11 else value % 100

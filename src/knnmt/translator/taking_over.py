@@ -1,0 +1,163 @@
+"""Matches that are taken over: the memory's own target in place of one that is decoded.
+
+A match is exact where the source is the text, whatever its white space and its accelerator, and the contexts do not
+differ. Of several pairs those of the same context come first, then those that are written as the text is, then the
+newest. A repaired match is a fuzzy one with the text's numbers and placeholders put in (`repairing`).
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from knnmt.config import check
+from knnmt.corpus.accelerators import accelerators_in, accelerators_of, with_accelerator
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.sameness import plain
+from knnmt.datastore.sources import HeldSources
+from knnmt.errors import MatchWarning
+from knnmt.protection.placeholders import Kind, find
+from knnmt.retrieval.matches import Match, SourceMatcher
+from knnmt.translator.repairing import repaired
+from knnmt.translator.translation import Caution, Translation, TranslationKind
+
+ExactMatches = Literal["use", "prefer", "ignore"]
+_LINES = re.compile(r"\s*\n\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class TakingOver:
+    """Which matches are taken over.
+
+    exact: "use" takes every exact match; "prefer" those that nothing speaks against: the memory has one target for the
+        text, in the same context, with the text's placeholders; "ignore" takes none
+    threshold: the lowest score, in percent, of a fuzzy match that is repaired; 100 repairs none
+    """
+
+    exact: ExactMatches = "ignore"
+    threshold: int = 100
+
+    def __post_init__(self) -> None:
+        modes = get_args(ExactMatches)
+        check(self.exact in modes, f"exact_matches must be one of {', '.join(modes)}, got {self.exact!r}")
+        is_percentage = isinstance(self.threshold, int) and 1 <= self.threshold <= 100
+        check(is_percentage, f"match_threshold is a percentage from 1 to 100, got {self.threshold!r}")
+        check(
+            self.exact != "ignore" or self.threshold == 100,
+            f"match_threshold {self.threshold} takes over fuzzy matches, and exact_matches='ignore' takes over none: "
+            "use or prefer them",
+        )
+
+    def translation(
+        self, text: str, context: str, held: HeldSources, matcher: SourceMatcher, language: str
+    ) -> Translation | None:
+        """The translation that is taken over, or None. language: of the target"""
+        if self.exact == "ignore" or not text.strip():
+            return None
+        if found := _exact(text, context, held):
+            return self._taken(text, context, found)
+        if self.threshold == 100:
+            return None
+        match = matcher.closest(text, self.threshold)
+        return None if match is None or match.exact else _repaired(text, context, match, held, language)
+
+    def _taken(self, text: str, context: str, found: list[tuple[SegmentPair, str]]) -> Translation | None:
+        first, target = found[0]
+        pairs: dict[str, SegmentPair] = {}
+        for pair, written in found:
+            pairs.setdefault(written, pair)
+        lacks = _other_placeholders(text, target)
+        if self.exact == "prefer" and (len(pairs) > 1 or lacks or plain(first.context) != plain(context)):
+            return None
+        cautions: tuple[Caution, ...] = ()
+        if lacks:
+            words = f"the memory's target for {text[:60]!r} has other placeholders: {', '.join(lacks)}"
+            warnings.warn(words, MatchWarning, stacklevel=2)
+            cautions = (Caution(MatchWarning, words),)
+        made = [_translation(text, each, pairs[each], 100, "exact match") for each in pairs]
+        return replace(_with_alternatives(made), warnings=cautions)
+
+
+def _exact(text: str, context: str, held: HeldSources) -> list[tuple[SegmentPair, str]]:
+    """The pairs of a text with their targets as they are written for it, the first choice first."""
+    for seen, mark in _understandings(text, held):
+        if pairs := _ranked(held.pairs_of(seen), text, context):
+            return [(pair, _written_for(text, mark, pair, held)) for pair in pairs]
+    return []
+
+
+def _repaired(text: str, context: str, match: Match, held: HeldSources, language: str) -> Translation | None:
+    made: dict[str, Translation] = {}
+    for source in dict.fromkeys(_sources_of(match, held)):
+        for pair in _ranked(held.pairs_of(source), text, context):
+            for seen, mark in _understandings(text, held):
+                target = repaired(seen.strip(), source, _written_for(text, mark, pair, held).strip(), language)
+                if target is not None:
+                    target = _within_margins(text, target)
+                    made.setdefault(target, _translation(text, target, pair, match.score, "repaired match"))
+    return _with_alternatives(list(made.values())) if made else None
+
+
+def _sources_of(match: Match, held: HeldSources) -> Iterator[str]:
+    """The source of a match as the model may have seen it."""
+    yield match.source
+    if held.without_accelerators and (here := accelerators_of(match.source, match.target)[0]):
+        yield here.dropped_from(match.source)
+
+
+def _understandings(text: str, held: HeldSources) -> Iterator[tuple[str, str]]:
+    """What a text may be as the model sees it: itself, or without what may be its accelerator, and the mark of that."""
+    yield text, ""
+    if held.without_accelerators:
+        for found in accelerators_in(text.strip()):
+            yield found.dropped_from(text.strip()), found.mark
+
+
+def _ranked(pairs: list[SegmentPair], text: str, context: str) -> list[SegmentPair]:
+    """Those whose context does not differ, the first choice first. pairs: newest first"""
+    context = plain(context)
+
+    def others(pair: SegmentPair) -> tuple[bool, bool]:
+        return plain(pair.context) != context, plain(pair.source) != plain(text)
+
+    fitting = [pair for pair in pairs if not (context and plain(pair.context)) or plain(pair.context) == context]
+    return sorted(fitting, key=others)
+
+
+def _written_for(text: str, mark: str, pair: SegmentPair, held: HeldSources) -> str:
+    """A pair's target with the lines, the white space around it and the accelerator of a text, which has this mark."""
+    target = pair.target.strip()
+    if "\n" in pair.source.strip() and "\n" not in text.strip():
+        target = _LINES.sub(" ", target)
+    if held.without_accelerators and plain(pair.source) != plain(text):
+        there = accelerators_of(pair.source, target)[1]
+        if there is None:
+            target = with_accelerator(target, mark) if mark else target
+        else:
+            key = target[there.start : there.end].replace(there.mark, mark) if mark else ""
+            target = target[: there.start] + key + target[there.end :]
+    return _within_margins(text, target)
+
+
+def _within_margins(text: str, target: str) -> str:
+    start = len(text) - len(text.lstrip())
+    return text[:start] + target.strip() + text[len(text.rstrip()) :]
+
+
+def _other_placeholders(text: str, target: str) -> list[str]:
+    """Those that one of two texts has more often than the other."""
+    here, there = (Counter(each.text for each in find(side) if each.kind is Kind.EXACT) for side in (text, target))
+    return sorted((here - there) + (there - here))
+
+
+def _translation(text: str, target: str, pair: SegmentPair, score: int, kind: TranslationKind) -> Translation:
+    match = Match(pair.source, pair.target, pair.origin, score, exact=score == 100)
+    return Translation(text, target, (), 0.0, match=match, kind=kind)
+
+
+def _with_alternatives(made: list[Translation]) -> Translation:
+    return replace(made[0], alternatives=tuple(made[1:]))
