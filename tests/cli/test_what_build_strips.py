@@ -60,7 +60,7 @@ def test_accelerators_are_text_where_that_is_asked_for(tmp_path: Path) -> None:
     memory.write_text("&Datei\t&Dossier\n", encoding="utf-8")
     knnmt("build", memory, "-o", store, "--no-index", "--keep-accelerators")
     lines.write_text("&Datei\n", encoding="utf-8")
-    settings = ("--k", "4", "--lambda", "0.95", "--temperature", "5", "--jsonl", "--match")
+    settings = ("--k", "4", "--lambda", "0.95", "--temperature", "5", "--jsonl", "--match", "--exact-matches", "ignore")
     (line,) = knnmt("translate", "-d", store, *settings, lines).splitlines()
     found = json.loads(line)
     assert found["text"] == "&Dossier"

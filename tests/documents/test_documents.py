@@ -48,7 +48,7 @@ def test_an_encoding_that_does_not_come_back_is_refused() -> None:
 def test_a_unit_that_fails_keeps_its_place_and_says_why() -> None:
     document = PoDocument((HEADER + 'msgid "eins"\nmsgstr ""\n\nmsgid "zwei"\nmsgstr ""\n').encode("latin-1"), "x.po")
 
-    def translate(texts: Sequence[Marked]) -> list[Translation]:
+    def translate(texts: Sequence[Marked], _contexts: Sequence[str]) -> list[Translation]:
         assert texts == [("eins",), ("zwei",)]
         return [Translation("", "", (), 0.0, marked=("ONE \u2603",)), *shout(texts[1:])]
 
@@ -69,7 +69,7 @@ def test_a_unit_without_translation_and_an_icu_message_fail() -> None:
     )
     document = open_xliff(xliff(units), "x.xlf")
 
-    def translate(texts: Sequence[Marked]) -> list[Translation]:
+    def translate(texts: Sequence[Marked], _contexts: Sequence[str]) -> list[Translation]:
         assert texts == [("eins",)]
         return [Translation("", "", (), 0.0, error="nothing was found")]
 
@@ -86,10 +86,14 @@ def test_a_killed_run_goes_on_from_what_is_kept(tmp_path: Path) -> None:
     place = tmp_path / "sub" / "out.po"
     asked: list[int] = []
 
-    def until_killed(texts: Sequence[Marked]) -> list[Translation]:
+    def until_killed(texts: Sequence[Marked], _contexts: Sequence[str]) -> list[Translation]:
         asked.append(len(texts))
         if len(asked) == 2:
             raise KeyboardInterrupt
+        return shout(texts)
+
+    def count(texts: Sequence[Marked], _contexts: Sequence[str]) -> list[Translation]:
+        asked.append(len(texts))
         return shout(texts)
 
     with pytest.raises(KeyboardInterrupt), Kept(place, "this") as kept:
@@ -99,7 +103,7 @@ def test_a_killed_run_goes_on_from_what_is_kept(tmp_path: Path) -> None:
         file.write(b'["line 999", ["cut')  # as a kill in the middle of a line leaves it
     with Kept(place, "this") as kept:
         assert len(kept.targets) == 256
-        resumed = translate_document(document, lambda texts: asked.append(len(texts)) or shout(texts), kept)  # type: ignore[func-returns-value]
+        resumed = translate_document(document, count, kept)
         assert json.loads(left.read_bytes().splitlines()[-1])[0] != "line 999"
     assert asked == [256, 256, 256, 88]
     assert resumed.data == shout_document(document).data
