@@ -60,12 +60,20 @@ struct Choosing {
     int64_t postings;    // read at most, but for the rarest token
 };
 
+// Consecutive sentences by the hashes of their sources.
+struct HashOrder {
+    int64_t first;             // the number of the first sentence
+    int64_t count;
+    const uint64_t* ordered;   // (count,), ascending
+    const int64_t* sentences;  // (count,), which these are
+    const uint64_t* hashes;    // (count,), in the order of the sentences
+};
+
 // Which sentences have the same source: those with the same hash.
 struct SameSources {
-    int64_t count;
-    const uint64_t* ordered;   // (count,), hashes of those that are searched, ascending
-    const int64_t* sentences;  // (count,), which these are
-    const uint64_t* hashes;    // of every sentence
+    HashOrder orders[2];     // of the sentences that were there for long, and of newer ones
+    int64_t removed_count;
+    const int64_t* removed;  // (removed_count,), the numbers of removed sentences, ascending
 };
 }
 
@@ -93,7 +101,8 @@ public:
 
     void begin(int64_t most) {
         int bits = 10;
-        while (int64_t{1} << bits < most + most / 4) ++bits;  // seldom as many are different, and small tables stay near
+        // The numbers of sentences have 32 bits; seldom are as many different, and a small table stays near.
+        while (bits < 31 && int64_t{1} << bits < most + most / 4) ++bits;
         shift_ = 32 - bits;
         mask_ = (uint32_t{1} << bits) - 1;
         if (table_.size() <= mask_) table_.resize(size_t{mask_} + 1);
@@ -410,12 +419,18 @@ void knnmt_own_entries(const SourceIndex* index, const SameSources* same, const 
         for (int32_t j = 0; j < count; ++j) {
             const int64_t sentence = chosen[static_cast<int64_t>(i) * count + j];
             if (sentence < 0 || sentence >= index->sentences) continue;
-            const uint64_t hash = same->hashes[sentence];
-            const auto alike = std::equal_range(same->ordered, same->ordered + same->count, hash);
-            for (const uint64_t* each = alike.first; each < alike.second; ++each) {
-                const auto [first, size] = entries_of(*index, same->sentences[each - same->ordered]);
-                sizes[i] += size;
-                for (int64_t entry = first; ids && entry < first + size; ++entry) *end++ = first_of ? first_of[entry] : entry;
+            const HashOrder& own = same->orders[sentence >= same->orders[1].first ? 1 : 0];
+            const uint64_t hash = own.hashes[sentence - own.first];
+            for (const HashOrder& order : same->orders) {
+                const auto alike = std::equal_range(order.ordered, order.ordered + order.count, hash);
+                for (const uint64_t* each = alike.first; each < alike.second; ++each) {
+                    const int64_t other = order.sentences[each - order.ordered];
+                    if (std::binary_search(same->removed, same->removed + same->removed_count, other)) continue;
+                    const auto [first, size] = entries_of(*index, other);
+                    sizes[i] += size;
+                    for (int64_t entry = first; ids && entry < first + size; ++entry)
+                        *end++ = first_of ? first_of[entry] : entry;
+                }
             }
         }
         if (ids) {
