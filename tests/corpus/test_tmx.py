@@ -35,6 +35,14 @@ def test_units_are_named_by_tuid_or_place(tmp_path: Path) -> None:
     assert not report.noted
 
 
+def test_a_machine_s_translation_is_left_out_unless_asked_for(tmp_path: Path) -> None:
+    content = document(unit("de=Ja", "en=Yes").replace('xml:lang="en"', 'xml:lang="en" creationtool="knnmt"'))
+    pairs, report = read(tmp_path / "a.tmx", content)
+    assert not pairs
+    assert dict(report.skipped) == {"a machine's translation that nobody looked at": 1}
+    assert read(tmp_path / "a.tmx", content, unfinished=True)[0] == [("Ja", "Yes")]
+
+
 def test_contexts_are_taken_whatever_the_tool(tmp_path: Path) -> None:
     said = "".join(
         f'<prop type="{kind}">{text}</prop>'

@@ -16,6 +16,7 @@ from knnmt.corpus.report import ReadingReport, UnitError
 if TYPE_CHECKING:
     from lxml import etree
 
+MACHINE_TOOL = "knnmt"  # in variants that `knnmt translate` adds, for people to look at
 ORIGIN_PROPERTY = "x-origin"
 CONTEXT_PROPERTY = "x-context"  # and what begins so: x-context-pre, x-context-post
 _PAIRED, _ALONE = frozenset({"bpt", "ept", "it"}), frozenset({"ph", "ut"})
@@ -78,6 +79,9 @@ def _chosen(
     if len(couples) > 1 or max(map(len, sides)) > 2:
         report.note("unit with several variants of a language, best or first taken")
     (_, source), (_, target) = min(couples, key=lambda couple: (couple[0][0] + couple[1][0], couple))
+    if not config.unfinished and MACHINE_TOOL in (variants[each][1].get("creationtool") for each in (source, target)):
+        report.skip("a machine's translation that nobody looked at")
+        return None
     return variants[source][1], variants[target][1]
 
 
