@@ -312,7 +312,7 @@ def test_a_choice_that_fails_ends_its_own_batch(small: TransformerEngine, store:
     def choose(_: object) -> Any:
         raise DatastoreDamagedError("its postings")
 
-    damaged.choose = choose  # type: ignore[method-assign]
+    damaged.choose = choose  # type: ignore[method-assign, assignment]
     found = search_each(small, [(SOURCES[:1], sound), (SOURCES[1:2], damaged)], small.generation)
     assert len(next(found)) == 1
     with pytest.raises(DatastoreDamagedError, match="postings"):

@@ -59,12 +59,20 @@ struct Choosing {
     int64_t postings;    // read at most, but for the rarest token
 };
 
+// Consecutive sentences by the hashes of their sources.
+struct HashOrder {
+    int64_t first;             // the number of the first sentence
+    int64_t count;
+    const uint64_t* ordered;   // (count,), ascending
+    const int64_t* sentences;  // (count,), which these are
+    const uint64_t* hashes;    // (count,), in the order of the sentences
+};
+
 // Which sentences have the same source: those with the same hash.
 struct SameSources {
-    int64_t count;
-    const uint64_t* ordered;   // (count,), hashes of those that are searched, ascending
-    const int64_t* sentences;  // (count,), which these are
-    const uint64_t* hashes;    // of every sentence
+    HashOrder orders[2];     // of the sentences that were there for long, and of newer ones
+    int64_t removed_count;
+    const int64_t* removed;  // (removed_count,), the numbers of removed sentences, ascending
 };
 }
 
@@ -91,7 +99,7 @@ public:
 
     void begin(int64_t most) {
         int bits = 10;
-        while (int64_t{1} << bits < 2 * most) ++bits;
+        while (bits < 31 && int64_t{1} << bits < 2 * most) ++bits;  // the numbers of sentences have 32 bits
         shift_ = 32 - bits;
         mask_ = (uint32_t{1} << bits) - 1;
         if (table_.size() <= mask_) table_.resize(size_t{mask_} + 1);
@@ -145,11 +153,13 @@ bool better(const Candidate& a, const Candidate& b) {
     return a.score != b.score ? a.score > b.score : a.sentence < b.sentence;
 }
 
-// One thread's work: what it needs again for every source.
+// One thread's work. It is kept from call to call: memory that is taken anew costs as much as a choice.
 class Chooser {
 public:
-    Chooser(const SourceIndex& index, const Choosing& choosing) : index_(index), choosing_(choosing) {
-        first_of_token_.assign(static_cast<size_t>(index.vocabulary), -1);
+    void begin(const SourceIndex& index, const Choosing& choosing) {
+        index_ = index;
+        choosing_ = choosing;
+        if (first_of_token_.size() < static_cast<size_t>(index.vocabulary)) first_of_token_.resize(static_cast<size_t>(index.vocabulary), -1);
     }
 
     // Returns false if the index holds what cannot be.
@@ -334,10 +344,10 @@ private:
         }
     }
 
-    const SourceIndex& index_;
-    const Choosing& choosing_;
+    SourceIndex index_{};
+    Choosing choosing_{};
     Scores scores_;
-    std::vector<int32_t> first_of_token_;  // (vocabulary,), the first place of a token in the source, or -1
+    std::vector<int32_t> first_of_token_;  // (vocabulary,), the first place of a token in the source, or -1, as between sources
     std::vector<int32_t> next_same_;       // (length,), the next place of the same token, or -1
     std::vector<int32_t> distinct_, gram_at_, seen_, held_, first_held_;
     std::vector<float> weights_, gram_weights_, norms_;
@@ -366,7 +376,8 @@ bool knnmt_choose(const SourceIndex* index, const Choosing* choosing, int32_t so
     std::atomic<bool> sound{true};
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-        Chooser chooser(*index, *choosing);
+        thread_local Chooser chooser;
+        chooser.begin(*index, *choosing);
 #pragma omp for schedule(dynamic, 1)
         for (int32_t i = 0; i < sources; ++i) {
             const int32_t length = static_cast<int32_t>(offsets[i + 1] - offsets[i]);
@@ -390,12 +401,18 @@ void knnmt_own_entries(const SourceIndex* index, const SameSources* same, const 
         for (int32_t j = 0; j < count; ++j) {
             const int64_t sentence = chosen[static_cast<int64_t>(i) * count + j];
             if (sentence < 0 || sentence >= index->sentences) continue;
-            const uint64_t hash = same->hashes[sentence];
-            const auto alike = std::equal_range(same->ordered, same->ordered + same->count, hash);
-            for (const uint64_t* each = alike.first; each < alike.second; ++each) {
-                const auto [first, size] = entries_of(*index, same->sentences[each - same->ordered]);
-                sizes[i] += size;
-                for (int64_t entry = first; ids && entry < first + size; ++entry) *end++ = first_of ? first_of[entry] : entry;
+            const HashOrder& own = same->orders[sentence >= same->orders[1].first ? 1 : 0];
+            const uint64_t hash = own.hashes[sentence - own.first];
+            for (const HashOrder& order : same->orders) {
+                const auto alike = std::equal_range(order.ordered, order.ordered + order.count, hash);
+                for (const uint64_t* each = alike.first; each < alike.second; ++each) {
+                    const int64_t other = order.sentences[each - order.ordered];
+                    if (std::binary_search(same->removed, same->removed + same->removed_count, other)) continue;
+                    const auto [first, size] = entries_of(*index, other);
+                    sizes[i] += size;
+                    for (int64_t entry = first; ids && entry < first + size; ++entry)
+                        *end++ = first_of ? first_of[entry] : entry;
+                }
             }
         }
         if (ids) {

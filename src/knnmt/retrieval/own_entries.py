@@ -72,16 +72,33 @@ class CompiledOwnEntries:
 
         queries (sentences * width, dim) float32
         """
-        rows, sentences = len(queries), len(self._at)
-        if queries.shape[1] != self._dim or queries.dtype != torch.float32 or rows % sentences:
-            raise ValueError(f"expected rows of {self._dim} numbers in float32 for {sentences} sentences")
         queries = queries.contiguous()
-        distances_sq, ids = torch.empty((rows, k)), torch.empty((rows, k), dtype=torch.long)
+        rows, sentences = self._rows_each(queries)
+        distances_sq, ids = torch.empty((len(queries), k)), torch.empty((len(queries), k), dtype=torch.long)
         places = [ctypes.c_void_p(each.data_ptr()) for each in (queries, distances_sq, ids)]
         with timing.stage("search"):
-            sizes = (sentences, rows // sentences, k, torch.get_num_threads())
+            sizes = (sentences, rows, k, torch.get_num_threads())
             self._native.knnmt_own_search(ctypes.byref(self._at), *sizes, *places)
         return distances_sq, ids
+
+    def mix(self, mixing: ctypes.Structure, stride: int, queries: Tensor, *changed: Tensor) -> bool:
+        """The search, and what knnmt_mix does with what it finds, in one call; False where it met what cannot be.
+
+        mixing: `OwnMixing`; stride: of the rows of scores; queries (rows, dim) float32; changed: sums, steps, scores, offsets
+        """
+        rows, sentences = self._rows_each(queries)
+        with timing.stage("search"):
+            at = (ctypes.addressof(mixing), ctypes.addressof(self._at))
+            places = (each.data_ptr() for each in (queries, *changed))
+            threads = torch.get_num_threads()
+            return bool(self._native.knnmt_own_mix(*at, sentences, rows, threads, stride, *places))
+
+    def _rows_each(self, queries: Tensor) -> tuple[int, int]:
+        """How many rows a sentence has, and how many sentences there are. Of others, compiled code reads other memory."""
+        (rows, dim), sentences = queries.shape, len(self._at)
+        if dim != self._dim or queries.dtype != torch.float32 or rows % sentences or not queries.is_contiguous():
+            raise ValueError(f"expected rows of {self._dim} numbers in float32 for {sentences} sentences")
+        return rows // sentences, sentences
 
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i goes on as sentences[i] was; those not named have left the batch."""
