@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _MAX_CODES = 1000
 WINDOW = 256  # units translated, and kept, together
 _ICU = re.compile(r"\{\s*[\w.]+\s*,\s*(?:plural|select|selectordinal)\s*,")
-_ADDRESS = re.compile(r"\s*(?:[a-z]+://\S+|\S+@\S+\.\S+)\s*")
+_ADDRESS = re.compile(r"\s*(?:[a-z]+://\S+|\S+@\S+\.\S+|[a-z0-9]+(?:[._][a-z0-9_-]+)+)\s*")  # or an identifier
 Translate = Callable[[Sequence[Marked]], "list[Translation]"]
 """`Translator.translate_marked` with the settings of a call."""
 
