@@ -40,7 +40,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
 from knnmt.decoding.beam import beam_search
 from knnmt.decoding.greedy import greedy_search
-from knnmt.decoding.search import search
+from knnmt.decoding.search import search_each
 from knnmt.engine.layers import Projection
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
@@ -50,7 +50,8 @@ from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.translator.memories import Memories
 
-Decode = Callable[[list[list[int]], int], int]
+Batches = list[list[list[int]]]
+Decode = Callable[[Batches, int], int]
 LARGE_TOKENS = 32
 SENTENCES = 1024
 
@@ -67,11 +68,15 @@ class SyntheticStore(OpenStore):
 
 
 def ours(engine: TransformerEngine, retrieval: Retrieval | None, most: int, recorded: bool = True) -> Decode:
-    def decode(batch: list[list[int]], beam: int) -> int:
+    def decode(batches: Batches, beam: int) -> int:
         config = replace(engine.generation, beam=beam, max_tokens=most)
-        mixed = None if retrieval is None else BatchRetrieval([retrieval] * len(batch))
-        loop: Any = search if recorded else (greedy_search if beam == 1 else beam_search)
-        return sum(len(best[0].tokens) for best in loop(engine, batch, config, mixed))
+        asked = ((each, None if retrieval is None else BatchRetrieval([retrieval] * len(each))) for each in batches)
+        if recorded:
+            found = search_each(engine, asked, config)
+        else:
+            loop = greedy_search if beam == 1 else beam_search
+            found = (loop(engine, each, config, mixed) for each, mixed in asked)
+        return sum(len(best[0].tokens) for hypotheses in found for best in hypotheses)
 
     return decode
 
@@ -86,7 +91,10 @@ def transformers_system(model_directory: Path, most: int) -> Decode:
     model.generation_config.max_length = most + 1
     pad, end = model.config.pad_token_id, model.config.eos_token_id
 
-    def decode(batch: list[list[int]], beam: int) -> int:
+    def decode(batches: Batches, beam: int) -> int:
+        return sum(decode_one(batch, beam) for batch in batches)
+
+    def decode_one(batch: list[list[int]], beam: int) -> int:
         longest = max(map(len, batch))
         ids = torch.tensor([row + [pad] * (longest - len(row)) for row in batch], device="cuda")
         lengths = torch.tensor([len(row) for row in batch], device="cuda")
@@ -215,9 +223,7 @@ def run(arguments: argparse.Namespace, directory: Path, scratch: Path) -> None:
             measure(systems, batches, beam, arguments.rounds, partial(print, flush=True), read / speed)
 
 
-def measure(
-    systems: dict[str, Decode], batches: list[list[list[int]]], beam: int, rounds: int, say: Any, limit: float
-) -> None:
+def measure(systems: dict[str, Decode], batches: Batches, beam: int, rounds: int, say: Any, limit: float) -> None:
     """Lines of the table for one size of batch and one beam. `transformers` gets every fourth batch, and one round."""
     rates: dict[str, list[float]] = {name: [] for name in systems}
     for number in range(rounds + 1):
@@ -228,12 +234,12 @@ def measure(
             mine = batches[1::4] or batches if slow else batches
             torch.cuda.synchronize()
             started = time.perf_counter()
-            tokens = sum(decode(batch, beam) for batch in mine)
+            tokens = decode(mine, beam)
             torch.cuda.synchronize()
             if number:
                 rates[name].append(tokens / (time.perf_counter() - started))
     with timing.record() as timings:
-        tokens = sum(systems["knnmt"](batch, beam) for batch in batches)
+        tokens = systems["knnmt"](batches, beam)
     tokens_a_step = tokens / timings.entries["step"]
     ours_rate = statistics.median(rates["knnmt"])
     for name, each in rates.items():

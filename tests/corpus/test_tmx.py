@@ -87,10 +87,17 @@ def test_missing_languages_are_counted(tmp_path: Path) -> None:
     )
     pairs, report = read(tmp_path / "a.tmx", content)
     assert pairs == [("jo", "yes"), ("ja", "yes")]
-    assert report.skipped == {"no de in unit": 1, "no en in unit": 1, "empty source or target": 1}
+    assert report.skipped == {
+        "no de in unit, only en, fr": 1,
+        "no en in unit, only de": 1,
+        "empty source or target": 1,
+    }
     assert report.noted == {"unit with several variants of a language, best or first taken": 1}
     pairs, report = read(tmp_path / "a.tmx", content, source_language="de-AT")
-    assert report.skipped["no de-AT in unit"] == 2
+    assert report.skipped["no de-AT in unit, only de-CH, en"] == 1
+    assert report.skipped["no de-AT in unit, only en, fr"] == 1
+    pairs, report = read(tmp_path / "a.tmx", document(unit(*(f"{each}=a" for each in ("cs", "da", "es", "fr", "it")))))
+    assert report.skipped == {"no de in unit, only cs, da, es, fr, …": 1}
     pairs, report = read(tmp_path / "a.tmx", document(unit("en-GB=a")), source_language="en", target_language="en-GB")
     assert report.skipped == {"no en-GB in unit besides en": 1}
 

@@ -79,7 +79,7 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]],
         assert scores == pytest.approx([each.score for some in expected for each in some], abs=TIE)
 
 
-@pytest.mark.parametrize("beam", [1, 4, 5])
+@pytest.mark.parametrize("beam", [1, 5])
 @pytest.mark.parametrize("way", list(WAYS))
 def test_generate_finds_what_our_own_decoding_finds(
     checkpoint: Path, store: Datastore, model: Any, sources: list[list[int]], beam: int, way: str

@@ -22,6 +22,8 @@ CONTEXT_PROPERTY = "x-context"  # and what begins so: x-context-pre, x-context-p
 _PAIRED, _ALONE = frozenset({"bpt", "ept", "it"}), frozenset({"ph", "ut"})
 _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 
+_MAX_NAMED = 4  # languages of a unit
+
 _Variant = tuple[str, "etree._Element"]
 
 
@@ -66,7 +68,7 @@ def _chosen(
         sides.append([(rank, order) for rank, order in ranked if rank is not None])
     for asked, answers in zip(config.languages, sides, strict=True):
         if not answers:
-            report.skip(f"no {asked} in unit")
+            report.skip(f"no {asked} in unit{_only(variants)}")
             return None
     # The best couple is among the two best of each side, since at most one of them is on both.
     best = [sorted(answers)[:2] for answers in sides]
@@ -81,6 +83,12 @@ def _chosen(
         report.skip("a machine's translation that nobody looked at")
         return None
     return variants[source][1], variants[target][1]
+
+
+def _only(variants: list[_Variant]) -> str:
+    """Which languages a unit has instead."""
+    found = sorted({language for language, _ in variants})
+    return f", only {', '.join(found[:_MAX_NAMED])}{', …' * (len(found) > _MAX_NAMED)}" if found else ""
 
 
 def _with_language(variant: etree._Element, default: str | None) -> _Variant:

@@ -18,10 +18,9 @@ from knnmt import timing
 from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.engine.base import EncodedSources
 from knnmt.errors import DatastoreDamagedError
-from knnmt.index.covering import Coverage
 from knnmt.native import library
 from knnmt.retrieval.cache import FIRST_CAPACITY, grown
-from knnmt.retrieval.open_store import Snapshot
+from knnmt.retrieval.open_store import Chosen, Snapshot
 from knnmt.retrieval.own_entries import CompiledOwnEntries
 from knnmt.retrieval.statistics import Statistics
 
@@ -72,8 +71,6 @@ class CompiledSteps:
         self._use_counts = config.use_counts
         self._sums, self._steps = torch.zeros(sentences), torch.zeros(sentences)
         self._cache = None if config.cache is None else _CompiledCache(native, config.cache, self._k, sentences)
-        self._segments = config.segments
-        self.coverage: list[Coverage] = []
         self._own: CompiledOwnEntries | None = None
 
     @classmethod
@@ -88,13 +85,16 @@ class CompiledSteps:
             return None
         return cls(native, store, config, sentences, statistics)
 
-    def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:  # noqa: ARG002 - for fast
+    def begin(
+        self,
+        encoded: EncodedSources,  # noqa: ARG002 - for fast
+        sources: Sequence[Sequence[int]],  # noqa: ARG002
+        chosen: Chosen,
+    ) -> None:
         """Sentences that are searched in segments of their own get the entries of these."""
-        if self._segments is not None:
-            chosen = self._store.choose_segments(sources, self._segments)
-            self.coverage = chosen.coverage
+        if chosen[0] is not None:
             with timing.stage("segments"):
-                self._own = CompiledOwnEntries(self._native, self._store.index.entries, chosen.entries)
+                self._own = CompiledOwnEntries(self._native, self._store.index.entries, chosen[0].entries)
 
     def mix(self, states: Tensor, scores: Tensor, history: Tensor, told: int) -> Tensor:  # noqa: ARG002 - for gates
         """As `retriever.RetrievalSteps` says."""

@@ -45,6 +45,9 @@ class ChosenEntries:
     coverage: list[Coverage]
 
 
+Chosen = Sequence[ChosenEntries | None]
+"""Of each way in which sentences of a batch retrieve; None where it does not search by segment."""
+
 ChooseProbes = Callable[[DeviceIndex, Datastore], object]
 """Gives a clustered search over a store, before its first use, as many probes as it needs to be faithful."""
 
