@@ -97,10 +97,11 @@ def test_a_killed_run_goes_on_and_ends_as_if_nobody_had_disturbed_it(tiny_checkp
     entries = "".join(f'msgid "wort {number}"\nmsgstr ""\n\n' for number in range(1500))
     catalog, out, left = tmp_path / "app.po", tmp_path / "out" / "app.po", tmp_path / "out" / "app.po.translating"
     catalog.write_text(CATALOG.format("en").split('msgid "Guten', 1)[0] + entries)
-    command = ["translate", catalog, "-m", tiny_checkpoint, "--beam", "1", "--max-tokens", "4", "--threads", "1"]
+    options = ["--beam", "1", "--max-tokens", "4", "--threads", "1"]
+    command = ["translate", str(catalog), "-m", str(tiny_checkpoint), *options]
     undisturbed = knnmt(*command, "-o", tmp_path / "whole.po")
     assert undisturbed.returncode == 0
-    running = warm.Popen([sys.executable, "-m", "knnmt", *map(str, command), "-o", str(out)])
+    running = warm.Popen([sys.executable, "-m", "knnmt", *command, "-o", str(out)])
     while not (left.exists() and left.read_bytes().count(b"\n") > 1) and running.poll() is None:
         time.sleep(0.01)
     running.kill()

@@ -48,7 +48,7 @@ def test_a_target_is_read_as_it_was_written(
     if "{0" in shown(unit.source):
         text = f"{text} {{0}}"  # a pattern stays one
     codes = [part for part in unit.source if not isinstance(part, str) and document.format != "markdown"]
-    target = (text, *codes)
+    target: Marked = (text, *codes)
     written = document.with_targets({unit.id: target})
     if written.failures:
         return

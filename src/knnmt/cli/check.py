@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from knnmt.corpus.glossary_files import read_glossary
+from knnmt.corpus.glossary import Glossary
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.visible import visible
@@ -30,7 +30,7 @@ def check_documents(
     files: list[Path] | None,
     languages: tuple[str, str],
     datastore: Path | None,
-    glossary: Path | None,
+    glossary: Glossary | None,
     jsonl: bool,
     page: Path | None,
 ) -> None:
@@ -39,19 +39,18 @@ def check_documents(
         raise SettingError("--check needs documents: name them")
     if page is not None and (page.is_dir() or not page.parent.is_dir()):
         raise SettingError(f"--html {page}: expected the name of a file in a directory that exists")
-    terms = read_glossary(glossary, *languages) if glossary is not None else None
     config = ReadingConfig(*languages)
     reports: list[Report] = []
     for job in jobs_of(files, config):
         names = " and ".join(map(str, job))
         memory = _pairs(datastore)
         if len(job) == 1:
-            reports.append(check_document(open_document(job[0], languages), names, terms, memory))
+            reports.append(check_document(open_document(job[0], languages), names, glossary, memory))
         else:
             units = matched_units(open_document(job[0]), open_document(job[1]), config)
             if units is None:
                 raise InputError(f"{names}: expected documents with as many units, to know which belong together")
-            reports.append(check_units(names, units, terms, memory))
+            reports.append(check_units(names, units, glossary, memory))
         for line in _lines(reports[-1], jsonl):
             typer.echo(line)
     if page is not None:

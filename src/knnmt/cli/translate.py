@@ -216,8 +216,8 @@ def translate(
         raise SettingError(f"{', '.join(unused)}: only used with a memory; name it with --datastore STORE")
     if check or html is not None:
         require_check(check, html)
-        languages = _languages(model, source_language, target_language, datastore)
-        check_documents(files, languages, datastore, None, jsonl, html)
+        between = _languages(model, source_language, target_language, datastore)
+        check_documents(files, between, datastore, None, jsonl, html)
         return
     if are_documents(files, output_directory, plain):
         line_options = {"--n-best": n_best > 1, "--scores": scores, "--jsonl": jsonl, "--text": bool(texts)}
