@@ -29,7 +29,7 @@ def test_a_catalog_comes_back_with_what_was_missing(tmp_path: Path) -> None:
     assert out.read_text() == DONE.format("en")
     said = done.stderr.decode()
     assert f"knnmt: {catalog}: de to en, as it states (to en)" in said
-    assert f"knnmt: {catalog}: 1 units translated, marked for review, 1 left as they were; wrote {out}" in said
+    assert f"knnmt: {catalog}: 1 unit translated, marked for review, 1 left; wrote {out}" in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["app.en.po", "app.po"]
     printed = knnmt("translate", out, "--retranslate")
     assert (printed.returncode, printed.stdout.decode()) == (0, DONE.format("en"))
