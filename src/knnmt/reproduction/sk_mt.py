@@ -31,7 +31,7 @@ class PlainBM25(SourceIndex):
 
     @cached_property
     def _lengths(self) -> Array:
-        parts = [np.diff(part["source_offsets"]) for part in self.known_parts().values()]
+        parts = [np.diff(part["source_offsets"]) for part in self._parts]
         return np.concatenate([np.empty(0, np.int64), *parts])
 
     def choose(self, sources: Sequence[Sequence[int]], count: int) -> Covering:
