@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from knnmt import timing
+from knnmt.cli.check import check_documents, require_check
 from knnmt.cli.documents import Jobs, are_documents, refuse_options_of_lines, translate_documents
 from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.cli.output import open_output, require_other_output, write_all
@@ -25,6 +26,7 @@ from knnmt.cli.start import heavy_imports
 from knnmt.corpus.lines import decode_lines, read_lines
 from knnmt.corpus.plain_text import require_plain_text
 from knnmt.corpus.sides import watched
+from knnmt.engine.languages import languages_of_text
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError, KnnmtWarning, NoTranslationWarning, SettingError
 from knnmt.retrieval.settings import RetrievalSettings
@@ -83,6 +85,19 @@ def translate(
             "--retranslate", help="In documents, translate units anew that are marked as fuzzy or as to be reviewed."
         ),
     ] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Translate nothing, and say what is wrong with the translations in documents: placeholders, tags, "
+            "numbers, length, what is missing; with --glossary terms, with --datastore names. Documents of one "
+            "language are named two by two. With --jsonl a JSON object a finding.",
+        ),
+    ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", help="With --check: write a page for a browser, too.", show_default=False),
+    ] = None,
     beam: Annotated[int, typer.Option(min=1, help="Hypotheses kept at each step; 1 is greedy search.")] = 5,
     n_best: Annotated[
         int,
@@ -190,6 +205,8 @@ def translate(
         knnmt translate -d projekt.store app.po -o app.en.po
 
         knnmt translate -d projekt.store katalog/ --output-dir fertig/
+
+        knnmt translate --check app.en.po --html befund.html
     """
     if n_best > beam:
         raise SettingError(f"--n-best {n_best} needs a beam at least as large: add --beam {n_best}")
@@ -197,6 +214,11 @@ def translate(
         raise SettingError("--evidence and --match are printed with --jsonl, of a --datastore: add both")
     if datastore is None and (unused := [*options_of(settings), *["--exact"] * exact]):
         raise SettingError(f"{', '.join(unused)}: only used with a memory; name it with --datastore STORE")
+    if check or html is not None:
+        require_check(check, html)
+        between = _languages(model, source_language, target_language, datastore)
+        check_documents(files, between, datastore, None, jsonl, html)
+        return
     if are_documents(files, output_directory, plain):
         line_options = {"--n-best": n_best > 1, "--scores": scores, "--jsonl": jsonl, "--text": bool(texts)}
         refuse_options_of_lines(line_options | {"--window": window is not None})
@@ -253,6 +275,16 @@ def translate(
             print(translator.statistics.summary(), file=sys.stderr)
     if failed:
         raise typer.Exit(1)
+
+
+def _languages(model: str | None, source: str | None, target: str | None, datastore: Path | None) -> tuple[str, str]:
+    """Those given, else the memory's, else the model's."""
+    if datastore is not None and model is None:
+        from knnmt.datastore.store import Datastore
+
+        manifest = Datastore.open(datastore).manifest
+        return source or manifest.source_language, target or manifest.target_language
+    return languages_of_text(model or DEFAULT_MODEL, source, target)
 
 
 def _check_input(files: list[Path] | None, texts: list[str] | None, output: Path | None) -> None:
