@@ -84,7 +84,8 @@ class CompiledOwnEntries:
     def mix(self, mixing: ctypes.Structure, stride: int, queries: Tensor, *changed: Tensor) -> bool:
         """The search, and what knnmt_mix does with what it finds, in one call; False where it met what cannot be.
 
-        mixing: `OwnMixing`; stride: of the rows of scores; queries (rows, dim) float32; changed: sums, steps, scores, offsets
+        mixing: `OwnMixing`; stride: of the rows of scores; queries (rows, dim) float32
+        changed: sums, steps, scores, offsets
         """
         rows, sentences = self._rows_each(queries)
         with timing.stage("search"):
@@ -94,7 +95,7 @@ class CompiledOwnEntries:
             return bool(self._native.knnmt_own_mix(*at, sentences, rows, threads, stride, *places))
 
     def _rows_each(self, queries: Tensor) -> tuple[int, int]:
-        """How many rows a sentence has, and how many sentences there are. Of others, compiled code reads other memory."""
+        """Rows of a sentence, and how many sentences there are; of others, compiled code reads other memory."""
         (rows, dim), sentences = queries.shape, len(self._at)
         if dim != self._dim or queries.dtype != torch.float32 or rows % sentences or not queries.is_contiguous():
             raise ValueError(f"expected rows of {self._dim} numbers in float32 for {sentences} sentences")
