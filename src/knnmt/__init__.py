@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from knnmt.fitting.ready_store import Built, Datastore, build
     from knnmt.fitting.tuning_config import TuningConfig
     from knnmt.huggingface.processor import KNNLogitsProcessor
+    from knnmt.index.covering import Coverage
     from knnmt.index.kinds import Kind, SearchSettings, lists_for
     from knnmt.retrieval.distribution import log_weights
     from knnmt.retrieval.matches import Match
@@ -58,6 +59,7 @@ _HOMES = {
     "CacheConfig": "knnmt.config",
     "Caution": "knnmt.translator.translation",
     "Combiner": "knnmt.retrieval.step",
+    "Coverage": "knnmt.index.covering",
     "Datastore": "knnmt.fitting.ready_store",
     "DecodingConfig": "knnmt.config",
     "Evidence": "knnmt.translator.evidence",
@@ -113,6 +115,7 @@ __all__ = [
     "CacheConfig",
     "Caution",
     "Combiner",
+    "Coverage",
     "Datastore",
     "DecodingConfig",
     "Evidence",

@@ -48,6 +48,7 @@ def test_texts_are_translated_as_translate_does_and_explained(
         largest = max(found.tokens, key=lambda token: token.evidence.share)
         assert largest.evidence.share > 0.3
         assert "own.tsv#" in part
+    assert run(command, "--text", "Satz 3 ja.", "-t", "Satz 8").output == done.output  # as `translate` takes them
     full = run(command, "Satz 3 ja.", "--full")
     assert full.output.count("own.tsv#") > 2 * shown[0].count("own.tsv#")
 

@@ -151,7 +151,7 @@ def test_adding_to_a_store_with_an_index(
     more = tmp_path / "more.tsv"
     more.write_text("Neue Zeile\tnew line\n", encoding="utf-8")
     said, _ = succeeds("add", store, more, *model)
-    assert "added      1 sentences" in said
+    assert "added      1 sentence" in said
     assert "index " not in said  # so few are searched exactly
     assert (store / INDEXES / "index.json").read_bytes() == before
     assert "exact for 9 newer ones" in StoreIndex(Datastore.open(store)).description

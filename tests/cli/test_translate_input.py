@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from test_commands import knnmt, lines
 
+import warm
 from knnmt import Translator
 
 XLIFF = '<?xml version="1.0"?>\n<xliff version="1.2">\n<source>Hallo</source>\n</xliff>\n'
@@ -28,11 +28,11 @@ def refused_at_once(*arguments: str | Path, stdin: Path | None = None) -> str:
     """What a command says that fails before anything of PyTorch is there, and writes nothing."""
     with (stdin or Path("/dev/null")).open("rb") as given:
         command = [sys.executable, "-c", _WITHOUT_TORCH, *map(str, arguments)]
-        done = subprocess.run(command, stdin=given, capture_output=True, text=True, timeout=60)
+        done = warm.run(command, stdin=given, capture_output=True, text=True, timeout=60, light=True)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("knnmt: error: ")
     assert done.stderr.endswith("\nFalse\n")
-    return done.stderr
+    return str(done.stderr)
 
 
 @pytest.mark.parametrize(("name", "content", "kind"), REFUSED)

@@ -105,3 +105,18 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, kind: str) -> No
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, kind: str) -> None:
     with pytest.raises(StorageError, match=rf"fehlt/a\.{kind}: cannot be written: No such file"):
         WRITE[kind](tmp_path / "fehlt" / f"a.{kind}", iter([]))
+
+
+@pytest.mark.parametrize("kind", WRITE)
+def test_what_a_link_leads_to_is_written_and_the_link_stays(tmp_path: Path, kind: str) -> None:
+    pairs = [SegmentPair("eins", "one", "x#1"), SegmentPair("zwei", "two", "x#2")]
+    (tmp_path / "there").mkdir()
+    target, link = tmp_path / "there" / f"a.{kind}", tmp_path / f"link.{kind}"
+    link.symlink_to(target)
+    for count in (1, 2):  # first it leads nowhere
+        WRITE[kind](link, iter(pairs[:count]))
+        assert link.is_symlink()
+        assert len(list(read_memories([target], ReadingConfig(), ReadingReport()))) == count
+    assert [path.name for path in (tmp_path / "there").iterdir()] == [target.name]
+    with pytest.raises(StorageError, match="/dev/null: expected the name of a file, found a directory or a device"):
+        WRITE[kind](Path("/dev/null"), iter(pairs))

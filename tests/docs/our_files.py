@@ -62,6 +62,8 @@ def write_files(place: Path) -> None:
         "endlos.txt": new,
         "app.po": _catalog(pairs[103:107]),
         "katalog/menu.po": _catalog(pairs[107:109]),
+        "seite.xlf": _xliff(pairs[103:105], "en"),
+        "handbuch.mqxliff": _xliff(pairs[105:107], "en-us"),
     }.items():
         (place / name).parent.mkdir(exist_ok=True)
         (place / name).write_text(content, encoding="utf-8")
@@ -87,6 +89,17 @@ def _catalog(pairs: Sequence[SegmentPair]) -> str:
     entries = [f'\nmsgid "{pair.source}"\nmsgstr ""\n' for pair in pairs[:-1]]
     head = 'msgid ""\nmsgstr "Language: en\\nContent-Type: text/plain; charset=UTF-8\\n"\n'
     return head + "".join(entries) + f'\nmsgid "{pairs[-1].source}"\nmsgstr "{pairs[-1].target}"\n'
+
+
+def _xliff(pairs: Sequence[SegmentPair], language: str) -> str:
+    """Two units, the second translated."""
+    first, second = (f"<source>{escape(pair.source)}</source>" for pair in pairs)
+    return (
+        f'<xliff version="1.2"><file original="x" source-language="de" target-language="{language}"><body>\n'
+        f'<trans-unit id="1">{first}</trans-unit>\n'
+        f'<trans-unit id="2">{second}<target>{escape(pairs[1].target)}</target></trans-unit>\n'
+        "</body></file></xliff>\n"
+    )
 
 
 def _tmx(pairs: Sequence[SegmentPair]) -> str:

@@ -6,7 +6,9 @@ capitals.
 
 from __future__ import annotations
 
+import io
 import re
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,14 @@ def in_place(directory: Path, golden: Path, data: bytes) -> Path:
     return path
 
 
+def members(data: bytes) -> dict[str, bytes]:
+    """The content of an archive in its order, uncompressed; of any other file its bytes."""
+    if not data.startswith(b"PK"):
+        return {"": data}
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
 def result_of(golden: Path) -> bytes:
     return golden.with_name(f"{golden.name}.out").read_bytes()
 
@@ -40,7 +50,10 @@ def test_a_document_comes_out_with_only_its_targets_replaced(golden: Path) -> No
     outcome = shout_document(document, retranslate=True)
     assert not outcome.failures
     assert outcome.translated == len(to_translate(document, retranslate=True)) > 0
-    assert outcome.data == result_of(golden)
+    assert members(outcome.data) == members(result_of(golden))
+    if golden.suffix == ".docx":
+        changed = {name for name, data in members(outcome.data).items() if data != members(golden.read_bytes())[name]}
+        assert changed == {"word/document.xml", "word/header1.xml"}
 
 
 @pytest.mark.parametrize("golden", FILES, ids=lambda path: path.name)

@@ -77,7 +77,7 @@ def test_steps_give_what_one_pass_of_transformers_gives(ours: Any, theirs: Any, 
 
 def test_beam_search_finds_what_transformers_finds(ours: Any, theirs: Any) -> None:
     """At least 99 % are the same, and every other is a tie of scores."""
-    sources = some_sources(48)
+    sources = some_sources(24)
     found = [each[0] for each in beam_search(ours, sources, replace(ours.generation, beam=5))]
     expected = reference_beams(theirs, sources)
     different = [

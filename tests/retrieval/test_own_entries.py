@@ -14,6 +14,8 @@ from crafted import alter_arrays
 from datastore_pairs import some_pairs
 from torch import Tensor
 
+from knnmt.compression.pca import reduce
+from knnmt.compression.pruning import prune
 from knnmt.config import CacheConfig, Fading, RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array
@@ -24,6 +26,7 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, SettingError
 from knnmt.index.base import Found
 from knnmt.index.entries import Entries
+from knnmt.index.store_index import StoreIndex
 from knnmt.native import library
 from knnmt.retrieval import compiled
 from knnmt.retrieval.compiled import CompiledSteps
@@ -110,6 +113,22 @@ def test_all_segments_are_the_whole_store(
     assert_alike(decoded(tiny, Retrieval(opened, replace(config, segments=EVERY)), TEXTS), whole)
     steps = BatchRetrieval([Retrieval(opened, replace(config, segments=5))]).way
     assert isinstance(steps, CompiledSteps if way == "compiled" and library() is not None else PlainSteps)
+
+
+@pytest.mark.parametrize("kind", ["reduced", "pruned", "both"])
+def test_stores_made_from_others_are_searched_by_segment(
+    tiny: TransformerEngine, store: Datastore, tmp_path: Path, kind: str
+) -> None:
+    made = store
+    if kind in ("reduced", "both"):
+        made, _ = reduce(made, tmp_path / "short", 8)
+    if kind in ("pruned", "both"):
+        made = prune(made, tmp_path / "few", StoreIndex(made).search, 4, 0)
+    opened = OpenStore(made, exact=True)
+    whole = decoded(tiny, Retrieval(opened, CONFIG), TEXTS)
+    assert_alike(decoded(tiny, Retrieval(opened, replace(CONFIG, segments=EVERY)), TEXTS), whole)
+    few = decoded(tiny, Retrieval(opened, replace(CONFIG, segments=2)), TEXTS)
+    assert_alike(decoded(tiny, Retrieval(opened, replace(CONFIG, segments=2)), TEXTS[:2]), few[:2])
 
 
 def test_few_segments_find_their_own_entries_alone(tiny: TransformerEngine, store: Datastore) -> None:

@@ -19,6 +19,7 @@ from knnmt.evaluation.adapting import adapt
 from knnmt.fitting import search_choice
 from knnmt.fitting.calibration import Calibration
 from knnmt.fitting.development import develop
+from knnmt.fitting.development_text import read_development
 from knnmt.fitting.index_preparation import make_ready, prepare
 from knnmt.fitting.ready_store import Datastore
 from knnmt.fitting.search_choice import choose_search
@@ -114,6 +115,7 @@ def small_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random model's text says little, so that anything loses hardly more."""
     monkeypatch.setattr(tuning, "CACHE_PAIRS", 2)
     monkeypatch.setattr(search_choice, "COUNTS", (5, 20))
+    monkeypatch.setattr(search_choice, "_TIMES", 8)
     monkeypatch.setattr(tuning, "choose_search", partial(choose_search, most_lost=9.0))
 
 
@@ -170,7 +172,7 @@ def test_tuning_decides_how_to_search_unless_it_is_told(translator: Translator, 
     found = tuning.tune(store, pairs, TuningConfig(profile="own", confirm=True, sample=3), model=translator)
     assert set(found.profiles) == {"own", "own-segments"}  # BLEU has the last word, also on how to search
     assert found.default == next(iter(found.profiles))
-    dev = tuning.read_development(PlainDatastore.open(store), pairs)
+    dev = read_development(PlainDatastore.open(store), pairs)
     opened = OpenStore(PlainDatastore.open(store))
     by_itself = tune(develop(translator.engine, opened, dev.tuning, way=5).positions(), way=5)
     assert found.tuned.fading == by_itself.fading

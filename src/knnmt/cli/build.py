@@ -17,6 +17,7 @@ from knnmt.cli.options import Device, Threads
 from knnmt.cli.progress import counter, passing_bars
 from knnmt.cli.start import load_quickly
 from knnmt.corpus.accelerators import Accelerators
+from knnmt.datastore.manifest import sizes
 from knnmt.engine.languages import languages_of_text
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError
@@ -87,7 +88,7 @@ def build(
         typer.echo(f"continued  {result.reused} of {len(manifest.segments)} parts were done already")
     size = sum(stored.bytes for stored in manifest.files())
     typer.echo(
-        f"built      {output}: {manifest.sentences:,} sentences, {manifest.entries:,} entries of {manifest.dim} "
+        f"built      {output}: {sizes(manifest.sentences, manifest.entries)} of {manifest.dim} "
         f"dimensions, {in_words(size)}, in {seconds:.1f} s"
     )
     if make_index:

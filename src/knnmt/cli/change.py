@@ -16,9 +16,10 @@ from knnmt.cli.options import Device, Threads
 from knnmt.cli.progress import counter, passing_bars
 from knnmt.cli.start import load_quickly
 from knnmt.corpus.memory_reading import MemoryReading
+from knnmt.corpus.report import counted
 from knnmt.corpus.sameness import plain
 from knnmt.corpus.visible import visible
-from knnmt.datastore.manifest import INDEXES, MANIFEST
+from knnmt.datastore.manifest import INDEXES, MANIFEST, sizes
 from knnmt.datastore.origins import close_origins, file_of
 from knnmt.engine.checkpoint import NamedByStore
 from knnmt.errors import InputError, KnnmtError, SettingError
@@ -60,7 +61,7 @@ def add(
         change = opened.add(reading.pairs(), engine, progress=progress)
     for line in reading.summary(change.dropped):
         typer.echo(line)
-    typer.echo(f"added      {change.added_sentences:,} sentences, {change.added_entries:,} entries")
+    typer.echo(f"added      {sizes(change.added_sentences, change.added_entries)}")
     _say_size(opened)
     _follow(opened)
 
@@ -94,13 +95,14 @@ def replace(
     change = done.change
     for line in reading.summary(change.dropped):
         typer.echo(line)
-    typer.echo(f"removed    {change.removed_sentences:,} sentences, {change.removed_entries:,} entries")
-    typer.echo(f"put in     {change.added_sentences:,} sentences, {change.added_entries:,} entries")
+    typer.echo(f"removed    {sizes(change.removed_sentences, change.removed_entries)}")
+    typer.echo(f"put in     {sizes(change.added_sentences, change.added_entries)}")
     if done.unchanged:
-        typer.echo(f"unchanged  {done.unchanged:,} pairs that the store held already")
+        typer.echo(f"unchanged  {counted(done.unchanged, 'pair')} that the store held already")
     if done.new:
         typer.echo(
-            f"new        {len(done.new):,} pairs whose source the store did not hold{', left out' * known_only}:"
+            f"new        {counted(len(done.new), 'pair')} whose source the store did not hold"
+            f"{', left out' * known_only}:"
         )
         for pair in done.new[:_MAX_SHOWN]:
             typer.echo(f"           {visible(pair.origin)}  {visible(pair.source)}")
@@ -149,12 +151,12 @@ def remove(
     if dry_run:
         for pair in found:
             typer.echo("\t".join(map(visible, (pair.origin, pair.source, pair.target))))
-        typer.echo(f"would remove {len(found):,} sentences")
+        typer.echo(f"would remove {counted(len(found), 'sentence')}")
         return
     if not yes and 2 * len(found) > opened.manifest.live_sentences:
         _ask(f"{len(found):,} of {opened.manifest.live_sentences:,} sentences", store)
     change = opened.remove(chosen)
-    typer.echo(f"removed    {change.removed_sentences:,} sentences, {change.removed_entries:,} entries")
+    typer.echo(f"removed    {sizes(change.removed_sentences, change.removed_entries)}")
     files = Counter(file_of(pair.origin) for pair in found)
     for file, count in files.most_common(_MAX_SHOWN):
         typer.echo(f"           {count:,} of {visible(file)}")
@@ -176,8 +178,8 @@ def compact(store: StoreArgument) -> None:
     opened.compact()
     after = sum(stored.bytes for stored in opened.manifest.files())
     typer.echo(
-        f"{in_words(before)} became {in_words(after)}: {opened.manifest.sentences:,} sentences, "
-        f"{opened.manifest.entries:,} entries, {len(opened.segments)} segments"
+        f"{in_words(before)} became {in_words(after)}: "
+        f"{sizes(opened.manifest.sentences, opened.manifest.entries)}, {counted(len(opened.segments), 'segment')}"
     )
     _follow(opened)
 
@@ -258,7 +260,7 @@ def _ask(what: str, store: Path) -> None:
 
 
 def _say_size(store: Datastore) -> None:
-    typer.echo(f"store      {store.manifest.live_sentences:,} sentences, {store.manifest.live_entries:,} entries")
+    typer.echo(f"store      {sizes(store.manifest.live_sentences, store.manifest.live_entries)}")
 
 
 def _say_what_stays(store: Datastore, removed: int) -> None:

@@ -106,6 +106,8 @@ def translate_documents(
     with timing.record() if timings else nullcontext() as record:
         translator = load()
         languages, name = _languages(translator), Path(translator.engine.name).name
+        of_model = languages.source, languages.target
+        opened = [(path, place, _between(path, of_model, document)) for path, place, document in opened]
         for path, _, document in opened:
             print(f"knnmt: {visible(direction_of(document, str(path), languages, name))}", file=sys.stderr)
         settings = {**decoding, **batching}
@@ -129,6 +131,11 @@ def translate_documents(
         print(record.table(), file=sys.stderr)
     if failed:
         raise typer.Exit(1)
+
+
+def _between(path: Path, languages: tuple[str | None, str | None], document: Document) -> Document:
+    """The document as one between these languages, where it holds any number."""
+    return open_document(path, languages) if document.format == "tmx" else document
 
 
 def _require_place(path: Path, place: Path | None, document: Document) -> None:

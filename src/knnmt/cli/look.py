@@ -15,6 +15,7 @@ import typer
 from knnmt.cli.advice import command
 from knnmt.cli.change import StoreArgument
 from knnmt.cli.memories import in_words
+from knnmt.corpus.report import counted
 from knnmt.corpus.units import for_model
 from knnmt.corpus.visible import visible
 from knnmt.datastore.manifest import INDEXES
@@ -105,7 +106,9 @@ def verify(store: StoreArgument) -> None:
         raise typer.Exit(1)
     for note in notes_beside(opened) if beside else ():
         typer.echo(f"noted: {note}")
-    typer.echo(f"sound: {len(files)} files, {in_words(sum(stored.bytes for stored in files))}, every checksum right")
+    typer.echo(
+        f"sound: {counted(len(files), 'file')}, {in_words(sum(stored.bytes for stored in files))}, every checksum right"
+    )
 
 
 def export(
@@ -117,7 +120,7 @@ def export(
 
     opened = Datastore.open(store)
     changed = opened.export(output)
-    typer.echo(f"wrote {sum(1 for _ in opened.units()):,} pairs to {output}")
+    typer.echo(f"wrote {counted(sum(1 for _ in opened.units()), 'pair')} to {output}")
     if changed:
         typer.echo(f"in {changed:,} of them characters that the format cannot hold were replaced")
 
@@ -158,13 +161,13 @@ def _show_summary(store: Datastore, limit: int) -> None:
         typer.echo(f"earlier     {lack}; {command('upgrade', store.path)} adds it")
     if manifest.transforms:
         typer.echo(f"transforms  {', '.join(manifest.transforms)}")
-    typer.echo(f"on disk     {in_words(size)} in {len(manifest.files())} files")
+    typer.echo(f"on disk     {in_words(size)} in {counted(len(manifest.files()), 'file')}")
     _show_index(store)
     if (gate := store.path / GATE).is_file():
         typer.echo(f"gate        {gate.name}: {command('translate', '-d', store.path, '--gate', 0.5)} uses it")
     origins = Counter(pair.origin.partition("#")[0] for pair in store.units())
     for origin, count in origins.most_common(limit):
-        typer.echo(f"origin      {visible(origin)}: {count:,} sentences")
+        typer.echo(f"origin      {visible(origin)}: {counted(count, 'sentence')}")
     if len(origins) > limit:
         typer.echo(f"            and {len(origins) - limit:,} more")
 

@@ -64,6 +64,11 @@ class ReadingReport:
         return None
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """A number with what it is of: 1 sentence, 1,234 entries."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
 def _told_apart(reason: str, counted: Counter[str]) -> str:
     """The reason itself, where a file does not make up ever new ones: languages and states are what it says."""
     reason = reason if len(reason) <= _MAX_REASON_CHARACTERS else f"{reason[:_MAX_REASON_CHARACTERS]}…"

@@ -81,8 +81,14 @@ def _escape(text: str) -> str:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file beside the path that takes its place when all is written, and vanishes when not."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    """A file beside the path that takes its place when all is written, and vanishes when not.
+
+    Of a link, what it leads to is written, and the link stays.
+    """
+    place = path.resolve()
+    if place.exists() and not place.is_file():
+        raise StorageError(f"{path}: expected the name of a file, found a directory or a device. Choose another place")
+    partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
     try:
         file = partial.open("wb")
     except OSError as error:
@@ -91,7 +97,7 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
         try:
             with file:
                 yield file
-            partial.replace(path)
+            partial.replace(place)
         except OSError as error:
             raise StorageError(f"{path}: cannot be written: {error.strerror or error}") from error
     except BaseException:

@@ -11,6 +11,7 @@ from typing import Any
 
 from knnmt.config import check
 from knnmt.corpus.accelerators import Accelerators
+from knnmt.corpus.report import counted
 from knnmt.datastore.publication import publish_file
 from knnmt.engine.base import Engine, Fingerprint, State
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, DatastoreVersionError, NotADatastoreError
@@ -31,6 +32,11 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MAX_DIMENSIONS = 1 << 16
 _MAX_TOKENS = 1 << 24
+
+
+def sizes(sentences: int, entries: int) -> str:
+    """What a store has, or a change brought, for people."""
+    return f"{counted(sentences, 'sentence')}, {counted(entries, 'entry', 'entries')}"
 
 
 @dataclass(frozen=True, slots=True)

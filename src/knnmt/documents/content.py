@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterable
+from functools import cached_property
 from typing import NamedTuple
 
 from knnmt.corpus.report import UnitError
@@ -47,6 +48,7 @@ class Content:
                 f"{name}: expected text in an encoding that is known, found {encoding!r}. Convert it to UTF-8"
             ) from error
         self.name = name
+        self._counted = (0, 1)
         self._encoding = encoding
         self._errors = "xmlcharrefreplace" if references else "strict"
         # Some encodings write one text in several ways: then what is not touched could change.
@@ -60,7 +62,7 @@ class Content:
         """Where the text begins, behind a byte order mark."""
         return 1 if self.text.startswith("\ufeff") else 0
 
-    @property
+    @cached_property
     def line_end(self) -> str:
         """How the first line ends."""
         found = _LINE_END.search(self.text)
@@ -68,7 +70,10 @@ class Content:
 
     def line_number(self, place: int) -> int:
         """The line, counted from 1, that a character is in."""
-        return self.text.count("\n", 0, place) + 1
+        start, number = self._counted if self._counted[0] <= place else (0, 1)  # mostly asked in their order
+        number += self.text.count("\n", start, place)
+        self._counted = place, number
+        return number
 
     def can_hold(self, text: str) -> bool:
         """Whether the encoding has these characters."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from enum import Enum
+from itertools import groupby
 
 from knnmt.corpus.inline import visible_text
-from knnmt.corpus.report import UnitError
 from knnmt.documents.content import Content
 from knnmt.documents.markup import Element, escaped, pieces
 from knnmt.protection.marked import Code, Marked, Role
-
-_MAX_CODES = 1000
 
 
 class Kind(Enum):
@@ -72,28 +70,20 @@ def _shown(content: Content, code: Element) -> str:
     return next((text for each in (own, *told) if (text := visible_text(each).strip())), "")
 
 
-def joined(parts: list[str | Code]) -> Marked:
+def joined(parts: Iterable[str | Code]) -> Marked:
     """The same parts with neighbouring strings as one, no empty ones, and no pair of one code."""
     merged: list[str | Code] = []
-    for part in parts:
-        if isinstance(part, str) and merged and isinstance(merged[-1], str):
-            merged[-1] += part
-        elif part != "":
-            merged.append(part)
-    codes = [part for part in merged if isinstance(part, Code)]
-    if len(codes) > _MAX_CODES:
-        raise UnitError(f"expected a text with inline codes, found {len(codes):,} of them")
-    halves = {
-        role: {code.pair for code in codes if code.role is role and code.pair is not None}
-        for role in (Role.OPENING, Role.CLOSING)
-    }
-    whole = halves[Role.OPENING] & halves[Role.CLOSING]
-    return tuple(
-        replace(part, pair=None)
-        if isinstance(part, Code) and part.pair not in whole and part.pair is not None
-        else part
-        for part in merged
-    )
+    for is_text, group in groupby(parts, key=lambda part: isinstance(part, str)):
+        if not is_text:
+            merged += group
+        elif text := "".join(part for part in group if isinstance(part, str)):
+            merged.append(text)
+    roles: dict[int, set[Role]] = {}
+    for part in merged:
+        if isinstance(part, Code) and part.pair is not None:
+            roles.setdefault(part.pair, set()).add(part.role)
+    alone = {pair for pair, found in roles.items() if len(found) < 2}
+    return tuple(replace(part, pair=None) if isinstance(part, Code) and part.pair in alone else part for part in merged)
 
 
 def as_markup(target: Marked, content: Content) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from json.decoder import scanstring
 from typing import Any
 
 from knnmt.documents.content import Content
@@ -15,6 +14,7 @@ from knnmt.protection.marked import Marked, written
 
 _MAX_DEPTH = 100
 _TOKEN = re.compile(r"[\s:,]*([{}\[\]\"]|[^\s:,{}\[\]\"]+)")
+_DECODER = json.JSONDecoder()
 _Path = tuple[str | int, ...]
 
 
@@ -62,7 +62,7 @@ def _strings(content: Content) -> Iterator[tuple[_Path, str, tuple[int, int]]]:
         mark, start, place = token[1], token.start(1), token.end()
         string = ""
         if mark == '"':
-            string, place = scanstring(text, start + 1)
+            string, place = _DECODER.raw_decode(text, start)
             if expects_key:
                 path[-1], expects_key = string, False
                 continue

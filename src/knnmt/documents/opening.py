@@ -15,7 +15,7 @@ from knnmt.errors import InputError
 from knnmt.regular_files import open_regular, read_regular
 
 MAX_BYTES = 1 << 26  # a document is held in memory whole, with all its units
-_Open = Callable[[bytes, str], Document]
+_Open = Callable[..., Document]
 _FORMATS = {  # where each is opened
     "po": "knnmt.documents.po:PoDocument",
     "xliff": "knnmt.documents.xliff:open_xliff",
@@ -25,10 +25,14 @@ _FORMATS = {  # where each is opened
     "properties": "knnmt.documents.properties:Properties",
     "json": "knnmt.documents.json_strings:JsonStrings",
     "yaml": "knnmt.documents.yaml_strings:YamlStrings",
+    "html": "knnmt.documents.html_pages:HtmlPage",
+    "markdown": "knnmt.documents.markdown:MarkdownPage",
+    "docx": "knnmt.documents.docx:Docx",
+    "tmx": "knnmt.documents.tmx:Tmx",
     "subtitles": "knnmt.documents.subtitles:Subtitles",
     "text": "knnmt.documents.plain_text:PlainText",
 }
-_ROOTS = {"xliff": "xliff", "TS": "qt", "resources": "android"}
+_ROOTS = {"xliff": "xliff", "TS": "qt", "resources": "android", "html": "html", "tmx": "tmx"}
 _ENDINGS = {
     "po": ".po .pot",
     "xliff": ".xlf .xliff .sdlxliff .mqxliff .mxliff .txlf",
@@ -36,11 +40,15 @@ _ENDINGS = {
     "properties": ".properties",
     "json": ".json .arb",
     "yaml": ".yaml .yml",
+    "html": ".html .htm .xhtml",
+    "markdown": ".md .markdown",
+    "docx": ".docx",
+    "tmx": ".tmx",
     "subtitles": ".srt .vtt",
     "text": ".txt",
 }
 _ENDINGS_OF_MORE = (".ts", ".xml")  # which programs have, too
-_KINDS = {"a JSON file": "json", "a file of subtitles": "subtitles"}
+_KINDS = {"a JSON file": "json", "a file of subtitles": "subtitles", "an HTML page": "html"}
 _BY_ENDING = {ending: name for name, endings in _ENDINGS.items() for ending in endings.split()}
 
 
@@ -62,8 +70,11 @@ def document_format(path: Path) -> str | None:
     return _KINDS.get(kind) if kind else "text"
 
 
-def open_document(path: str | Path) -> Document:
-    """A document of any format that there is. All of it is read, and nothing is written to it."""
+def open_document(path: str | Path, languages: tuple[str | None, str | None] = (None, None)) -> Document:
+    """A document of any format that there is. All of it is read, and nothing is written to it.
+
+    languages: between which to translate, for formats that hold any number of them (TMX)
+    """
     path = Path(path)
     name = document_format(path)
     if name is None:
@@ -74,7 +85,7 @@ def open_document(path: str | Path) -> Document:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     module, _, opens = _FORMATS[name].partition(":")
     opened: _Open = getattr(import_module(module), opens)
-    return opened(data, str(path))
+    return opened(data, str(path), languages) if name == "tmx" else opened(data, str(path))
 
 
 def documents_in(directory: Path) -> Iterator[Path]:

@@ -25,7 +25,7 @@ class QtCatalog(TextDocument):
         found = list(_found(content, root))
         languages = root.attributes.get("sourcelanguage"), root.attributes.get("language")
         super().__init__(content, (unit for unit, *_ in found), languages)
-        self._places = {unit.id: places for unit, (_, *places) in zip(self.units, found, strict=True)}
+        self._places = {unit.id: each[1:] for unit, each in zip(self.units, found, strict=True)}
 
     def written(self, _unit: Unit, target: Marked, /) -> str:
         return as_markup(target, self.content)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from knnmt.documents.document import Document, State, Unit
 from knnmt.documents.elements import plain
 from knnmt.documents.kept import Kept
-from knnmt.protection.marked import Marked
+from knnmt.protection.marked import Code, Marked
 
 if TYPE_CHECKING:
     from knnmt.translator.translation import Translation
 
+_MAX_CODES = 1000
 WINDOW = 256  # units translated, and kept, together
 _ICU = re.compile(r"\{\s*[\w.]+\s*,\s*(?:plural|select|selectordinal)\s*,")
 _ADDRESS = re.compile(r"\s*(?:[a-z]+://\S+|\S+@\S+\.\S+)\s*")
@@ -80,8 +81,9 @@ def _refusal(unit: Unit, outcome: Outcome) -> bool:
     """Whether a unit cannot be translated as text, which is noted."""
     if _ICU.search(plain(unit.source)):
         outcome.failures[unit.id] = "an ICU message with forms (plural, select) is not translated as text"
-        return True
-    return False
+    elif sum(isinstance(part, Code) for part in unit.source) > _MAX_CODES:
+        outcome.failures[unit.id] = f"it has more than {_MAX_CODES:,} inline codes"
+    return unit.id in outcome.failures
 
 
 def _has_words(text: Marked) -> bool:

@@ -15,6 +15,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore import store
 from knnmt.datastore.building import BuildConfig, EntryProgress, no_progress
 from knnmt.datastore.building import build as build_store
+from knnmt.datastore.manifest import sizes
 from knnmt.engine.base import Engine, State
 from knnmt.engine.languages import languages_of_text
 from knnmt.engine.shipped import DEFAULT_MODEL
@@ -64,8 +65,7 @@ class Built:
     def __str__(self) -> str:
         manifest = self.store.manifest
         made = (
-            f"built      {self.store.path}: {manifest.sentences:,} sentences, {manifest.entries:,} entries of "
-            f"{manifest.dim} dimensions"
+            f"built      {self.store.path}: {sizes(manifest.sentences, manifest.entries)} of {manifest.dim} dimensions"
         )
         return "\n".join([*self.read, made])
 

@@ -85,6 +85,17 @@ def _at(array: Array | None) -> ctypes.c_void_p | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of a source a memory holds, 0 to 1: the part of its n-grams (n up to 4), rare words weighing more.
+
+    covered: held by the segments that were chosen for it together; by_one: by the one that holds most
+    """
+
+    covered: float
+    by_one: float
+
+
+@dataclass(frozen=True, slots=True)
 class Covering:
     """What was chosen for some sources.
 
@@ -96,6 +107,10 @@ class Covering:
     sentences: Array
     covered: Array
     by_one: Array
+
+    def coverage(self) -> list[Coverage]:
+        """Of each source."""
+        return [Coverage(*each) for each in zip(self.covered.tolist(), self.by_one.tolist(), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +256,10 @@ class SourceIndex:
             mask = np.zeros(sentences, np.uint8) if mask is None else mask.copy()
             mask[numbers[mine] - self._first_sentence[place]] = passed_over[mine]
             masks[place] = mask if mask.any() else None
+
+    def source_of(self, segment: int, sentence: int) -> list[int]:
+        """The source tokens of a sentence, by the number of its segment and its own there."""
+        return self._tokens_of(int(self._first_sentence[segment]) + sentence)
 
     def choose(self, sources: Sequence[Sequence[int]], count: int) -> Covering:
         """The sentences that cover each source best, by its token ids without the end token."""
@@ -390,6 +409,7 @@ class SourceIndex:
         return sentences[np.lexsort((sentences, -ranked))]
 
     def _sentences_with(self, token: int) -> Array:
+        """Those that may be chosen, once for each time that they have it."""
         found = []
         for directory in (self._base, self._newer):
             for part, begin, end in directory.places[directory.first[token] : directory.first[token + 1]].tolist():

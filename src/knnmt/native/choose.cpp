@@ -153,11 +153,13 @@ bool better(const Candidate& a, const Candidate& b) {
     return a.score != b.score ? a.score > b.score : a.sentence < b.sentence;
 }
 
-// One thread's work: what it needs again for every source.
+// One thread's work. It is kept from call to call: memory that is taken anew costs as much as a choice.
 class Chooser {
 public:
-    Chooser(const SourceIndex& index, const Choosing& choosing) : index_(index), choosing_(choosing) {
-        first_of_token_.assign(static_cast<size_t>(index.vocabulary), -1);
+    void begin(const SourceIndex& index, const Choosing& choosing) {
+        index_ = index;
+        choosing_ = choosing;
+        if (first_of_token_.size() < static_cast<size_t>(index.vocabulary)) first_of_token_.resize(static_cast<size_t>(index.vocabulary), -1);
     }
 
     // Returns false if the index holds what cannot be.
@@ -342,10 +344,10 @@ private:
         }
     }
 
-    const SourceIndex& index_;
-    const Choosing& choosing_;
+    SourceIndex index_{};
+    Choosing choosing_{};
     Scores scores_;
-    std::vector<int32_t> first_of_token_;  // (vocabulary,), the first place of a token in the source, or -1
+    std::vector<int32_t> first_of_token_;  // (vocabulary,), the first place of a token in the source, or -1, as between sources
     std::vector<int32_t> next_same_;       // (length,), the next place of the same token, or -1
     std::vector<int32_t> distinct_, gram_at_, seen_, held_, first_held_;
     std::vector<float> weights_, gram_weights_, norms_;
@@ -374,7 +376,8 @@ bool knnmt_choose(const SourceIndex* index, const Choosing* choosing, int32_t so
     std::atomic<bool> sound{true};
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-        Chooser chooser(*index, *choosing);
+        thread_local Chooser chooser;
+        chooser.begin(*index, *choosing);
 #pragma omp for schedule(dynamic, 1)
         for (int32_t i = 0; i < sources; ++i) {
             const int32_t length = static_cast<int32_t>(offsets[i + 1] - offsets[i]);

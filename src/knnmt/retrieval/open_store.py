@@ -23,7 +23,7 @@ from knnmt.datastore.upgrading import source_side
 from knnmt.engine.tokenizer import Tokenizer
 from knnmt.errors import SettingError
 from knnmt.index.base import Found
-from knnmt.index.covering import SourceIndex
+from knnmt.index.covering import Coverage, SourceIndex
 from knnmt.index.entries import Entries
 from knnmt.index.on_device import DeviceIndex
 from knnmt.index.store_index import IndexSnapshot, StoreIndex
@@ -35,6 +35,18 @@ FROM_SENTENCES = 100_000  # that a store holds, it is searched by segment unless
 UNIT_SAME_DISTANCE = 0.04  # between keys of length 1
 _SAMPLED = 256  # keys whose lengths are looked at
 _numbers = count()
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenEntries:
+    """The entries that each of some sentences is searched in, ascending ids, each once; and what they cover of it."""
+
+    entries: list[Array]
+    coverage: list[Coverage]
+
+
+Chosen = Sequence[ChosenEntries | None]
+"""Of each way in which sentences of a batch retrieve; None where it does not search by segment."""
 
 ChooseProbes = Callable[[DeviceIndex, Datastore], object]
 """Gives a clustered search over a store, before its first use, as many probes as it needs to be faithful."""
@@ -56,6 +68,7 @@ class Snapshot:
         eight bits, a state of the shipped model lies 0.0003 to 0.03 of its length away from itself
     earlier_sources: the source side of an earlier state, of which much may be taken over
     tokenizer: the model's, for sources that the store has no tokens of
+    chooser: what chooses segments
     """
 
     number: int
@@ -69,6 +82,7 @@ class Snapshot:
     same_distance: float
     earlier_sources: SourceIndex | None = None
     tokenizer: Tokenizer | None = None
+    chooser: type[SourceIndex] = SourceIndex
 
     def signature(self) -> str:
         """What a published score must say of the store."""
@@ -122,23 +136,29 @@ class Snapshot:
         tokenizer, accelerators = self.tokenizer, self.datastore.manifest.accelerators
         if tokenizer is None:
             require_for_segments(self.datastore)
-            return SourceIndex(self.datastore.segments, self.earlier_sources)
-        return SourceIndex(
+            return self.chooser(self.datastore.segments, self.earlier_sources)
+        return self.chooser(
             self.datastore.segments, self.earlier_sources, lambda segment: source_side(segment, tokenizer, accelerators)
         )
 
-    def segment_entries(self, sources: Sequence[Sequence[int]], segments: int) -> list[Array]:
-        """For each source, by its token ids, the entries of the segments that cover it best: ascending ids, each once.
+    def choose_segments(self, sources: Sequence[Sequence[int]], segments: int) -> ChosenEntries:
+        """For each source, by its token ids, the entries of the segments that cover it best, and how much they cover.
 
         Of a store that has no more segments, all.
         """
         entries = self.index.entries
-        if segments >= self.datastore.manifest.live_sentences:
-            every = np.arange(entries.entries) if entries.live is None else np.flatnonzero(entries.live.numpy())
-            return [every] * len(sources)
         with timing.stage("segments"):
-            found = self.source_index.choose([source[:-1] for source in sources], segments)  # all have the same end
-            return self.source_index.entries_of(found.sentences, entries.first_of)
+            known = [source[:-1] for source in sources]  # all have the same end
+            found = self.source_index.choose(known, min(segments, self.datastore.manifest.live_sentences))
+            if segments >= self.datastore.manifest.live_sentences:
+                every = np.arange(entries.entries) if entries.live is None else np.flatnonzero(entries.live.numpy())
+                return ChosenEntries([every] * len(sources), found.coverage())
+            own = self.source_index.entries_of(found.sentences, entries.first_of)
+            return ChosenEntries(own, found.coverage())
+
+    def segment_entries(self, sources: Sequence[Sequence[int]], segments: int) -> list[Array]:
+        """The entries alone."""
+        return self.choose_segments(sources, segments).entries
 
     def segment_stores(self, sources: Sequence[Sequence[int]], segments: int) -> SentenceStores:
         """A small store for each of some sentences, from the segments that cover it."""
@@ -175,6 +195,7 @@ class OpenStore:
 
     choose_probes: for clustered search on a GPU (`fitting.probes`); without it, every key is looked at
     tokenizer: the model's; without it, segments of a store of an earlier version cannot be chosen from
+    chooser: what chooses segments for a source
     snapshot: that state. It is taken up whole, in one step: a thread that refreshes disturbs no other, and a batch
         goes on with the one that it began with.
     """
@@ -186,9 +207,10 @@ class OpenStore:
         exact: bool = False,
         choose_probes: ChooseProbes = lambda index, _: index.give_clusters_up(),
         tokenizer: Tokenizer | None = None,
+        chooser: type[SourceIndex] = SourceIndex,
     ) -> None:
         self.datastore = store
-        self._tokenizer = tokenizer
+        self._tokenizer, self._chooser = tokenizer, chooser
         self._choose_probes = choose_probes
         self.sources = HeldSources(store)
         self.device = torch.device(device)
@@ -218,6 +240,7 @@ class OpenStore:
             same_distance=UNIT_SAME_DISTANCE * _usual_length(entries),
             earlier_sources=None if earlier is None else vars(earlier).get("source_index", earlier.earlier_sources),
             tokenizer=self._tokenizer,
+            chooser=self._chooser,
         )
 
     def refresh(self) -> bool:

@@ -129,8 +129,9 @@ class OwnEntriesOnDevice:
 
     def begin(self, spans: Array) -> None:
         """Sentences with entries there; blanks, which come last, have none."""
-        self.spans.zero_()
-        self.spans[: len(spans)] = torch.from_numpy(spans)
+        on_host = torch.zeros(self.spans.shape, dtype=torch.long, pin_memory=self.spans.is_cuda)
+        on_host[: len(spans)] = torch.from_numpy(spans)
+        self.spans.copy_(on_host, non_blocking=True)
 
     def go_on(self, earlier: OwnEntriesOnDevice, rows: Tensor) -> None:
         """Sentence i goes on as sentence rows[i] of others."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import astuple
 from typing import Any
 
@@ -22,7 +22,7 @@ from knnmt.index.base import Found
 from knnmt.native.gpu import kernel
 from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances
 from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
-from knnmt.retrieval.open_store import Snapshot
+from knnmt.retrieval.open_store import Chosen, Snapshot
 from knnmt.retrieval.own_entries_on_device import OwnEntriesOnDevice, OwnKeys
 
 _MAX_ROWS = 32  # of a sentence, with a warp for each
@@ -47,16 +47,14 @@ class RecordedRetrieval:
         self._own: OwnKeys | None = None
         self.steps: RecordedSteps | None = None
 
-    def begin(self, sources: Sequence[Sequence[int]], sentences: int, keep: Keep) -> None:
-        """So many sentences, blanks counted, that have retrieved nothing yet. sources: token ids of the batch."""
-        store, config = self._store, self._config
-        spans = None
-        if config.segments is not None:
-            chosen = store.segment_entries(sources, config.segments)
+    def begin(self, sentences: int, chosen: Chosen, keep: Keep) -> None:
+        """So many sentences, blanks counted, that have retrieved nothing yet."""
+        store, spans = self._store, None
+        if chosen[0] is not None:
             dim = store.index.entries.dim
             with timing.stage("segments"):
                 self._own = own = keep(("own", dim), lambda: OwnKeys(dim, store.device))
-                spans = own.put(store.index, chosen)
+                spans = own.put(store.index, chosen[0].entries)
         self.steps = self._of_size(sentences, keep)
         self.steps.begin(spans)
 

@@ -18,8 +18,9 @@ from torch import Tensor
 
 from knnmt.config import RetrievalConfig
 from knnmt.engine.base import EncodedSources
+from knnmt.index.covering import Coverage
 from knnmt.retrieval.compiled import CompiledSteps
-from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.open_store import Chosen, OpenStore
 from knnmt.retrieval.own_entries_on_device import can_serve
 from knnmt.retrieval.plain import Group, PlainSteps, Retrieved
 from knnmt.retrieval.recorded import RecordedRetrieval
@@ -56,7 +57,7 @@ class Retrieval:
 class RetrievalSteps(Protocol):
     """The retrieval of a batch, step by step. Recorded steps begin and are kept in an arena, and mix in two halves."""
 
-    def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:
+    def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]], chosen: Chosen) -> None:
         """Before the first step. sources: token ids of the batch."""
 
     def mix(self, states: Tensor, scores: Tensor, history: Tensor, told: int) -> Tensor:
@@ -111,6 +112,7 @@ class BatchRetrieval:
         statistics: Statistics | None = None,
         record: bool = False,
     ) -> None:
+        self.of_sentences = of_sentences
         stores = {id(each.store): each.store for each in of_sentences if each is not None}
         taken = {number: store.snapshot for number, store in stores.items()}
         self.snapshots = [None if each is None else taken[id(each.store)] for each in of_sentences]
@@ -122,6 +124,7 @@ class BatchRetrieval:
         self.groups = list(numbers.values())
         self.statistics = statistics if statistics is not None else Statistics()
         self.steps: list[Retrieved | None] | None = [] if record else None
+        self._chosen: Chosen | None = None
         self._way: RetrievalSteps | RecordedRetrieval | None = None
         self._mixed = False
         self._told = 0  # tokens that were forced before the first that was chosen
@@ -139,9 +142,35 @@ class BatchRetrieval:
             assert not isinstance(self._way, RecordedRetrieval)  # noqa: S101 - which only fixed steps are
         return self._way
 
+    @property
+    def chooses(self) -> bool:
+        """Whether sentences are searched by segment."""
+        return any(group.config.segments is not None for group in self.groups)
+
+    def choose(self, sources: Sequence[Sequence[int]]) -> Chosen:
+        """The entries of the sentences' own segments, chosen when first asked for. sources: token ids of the batch."""
+        if self._chosen is None:
+            self._chosen = [
+                None
+                if group.config.segments is None
+                else group.store.choose_segments([sources[i] for i in group.sentences], group.config.segments)
+                for group in self.groups
+            ]
+        return self._chosen
+
     def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:
         """Before the first step. sources: token ids of the batch."""
-        self.way.begin(encoded, sources)
+        self.way.begin(encoded, sources, self.choose(sources))
+
+    @property
+    def coverage(self) -> list[Coverage | None]:
+        """Of the sentences' sources, once segments are chosen; None of those that are not searched by segment."""
+        found: list[Coverage | None] = [None] * len(self.snapshots)
+        for group, chosen in zip(self.groups, self._chosen or (), strict=False):
+            if chosen is not None:
+                for sentence, coverage in zip(group.sentences, chosen.coverage, strict=True):
+                    found[sentence] = coverage
+        return found
 
     def skip(self) -> None:
         """A step whose tokens are forced needs no retrieval."""

@@ -11,6 +11,7 @@ from knnmt.config import DecodingConfig
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.tokenizer import Tokenizer
 from knnmt.errors import CutTranslationWarning, NoTranslationWarning
+from knnmt.index.covering import Coverage
 from knnmt.translator.evidence import Evidence
 from knnmt.translator.segments import TextSegment, join, laid_out
 from knnmt.translator.spans import Span, moved_spans, spans_of
@@ -20,11 +21,12 @@ from knnmt.translator.translation import Caution, Token, Translation
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A hypothesis of a segment, and where it was asked for what its tokens were made of."""
+    """A hypothesis of a segment, on request what its tokens were made of, and how much of the segment is covered."""
 
     hypothesis: Hypothesis
     evidence: Sequence[Evidence] = ()
     steps: Steps | None = None
+    coverage: Coverage | None = None
 
 
 def assemble(
@@ -93,5 +95,18 @@ def _joined_parts(
         score=sum(each.score * len(each.tokens) for each in hypotheses) / len(tokens),
         complete=all(len(each.tokens) < config.max_tokens for each in hypotheses),
         stored_source=segments[0].text if len(segments) == 1 and segments[0].form else None,
+        coverage=_mean_coverage(segments, [part.coverage for part in parts]),
         steps=joined(steps) if steps else None,
     )
+
+
+def _mean_coverage(segments: Sequence[TextSegment], of_segments: Sequence[Coverage | None]) -> Coverage | None:
+    """Of a text, from those of its segments, by their lengths."""
+    found = [(len(segment.text), each) for segment, each in zip(segments, of_segments, strict=True) if each]
+    if not found:
+        return None
+    length = sum(size for size, _ in found) or 1
+    covered, by_one = (
+        sum(size * getattr(each, part) for size, each in found) / length for part in ("covered", "by_one")
+    )
+    return Coverage(covered, by_one)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.tokenizer import Tokenizer
+from knnmt.index.covering import Coverage
 from knnmt.retrieval.open_store import Snapshot
 from knnmt.retrieval.plain import Retrieved
 from knnmt.translator.spans import Span, span_in_segment
@@ -73,6 +74,11 @@ def percent(part: float) -> str:
     if 0 < part < 0.0005:
         return "under 0.1%"
     return f"{part:.1%}" if 0 < part < 0.0995 or 0.995 <= part < 0.9995 else f"{part:.0%}"
+
+
+def in_per_cent(coverage: Coverage) -> str:
+    """How much of a source is covered, for people."""
+    return f"{percent(coverage.covered)} of the source, {percent(coverage.by_one)} by one segment"
 
 
 def evidence_of(

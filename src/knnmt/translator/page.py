@@ -17,8 +17,9 @@ from importlib.resources import files
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.visible import visible
+from knnmt.index.covering import Coverage
 from knnmt.retrieval.matches import Match
-from knnmt.translator.evidence import Evidence, EvidenceNeighbour, percent
+from knnmt.translator.evidence import Evidence, EvidenceNeighbour, in_per_cent, percent
 from knnmt.translator.explanation import Explanation, Word, differences, marked
 from knnmt.translator.translation import Token
 from knnmt.translator.wording import piece_name, token_name
@@ -121,7 +122,7 @@ def _segment(explanation: Explanation, key: str, pairs: _Pairs) -> str:
 <dl class="about">
 <dt>From memory</dt><dd>{percent(explanation.share)}</dd>
 <dt>Model alone</dt><dd{target}>{_alone(explanation)}</dd>
-{_match(explanation.translation.match, explanation, source, target)}</dl>
+{_match(explanation.translation.match, explanation, source, target)}{_coverage(explanation.translation.coverage)}</dl>
 </article>"""
 
 
@@ -228,6 +229,10 @@ def _match(match: Match | None, explanation: Explanation, source: str, target: s
         f"<span{target}>{_text(match.target)}</span>"
         f'<span class="origin">{match.score}% · <bdi>{_text(match.origin)}</bdi></span></dd>\n'
     )
+
+
+def _coverage(coverage: Coverage | None) -> str:
+    return "" if coverage is None else f"<dt>Source covered</dt><dd>{in_per_cent(coverage)}</dd>\n"
 
 
 def _changes(text: str, other: str) -> str:

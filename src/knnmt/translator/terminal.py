@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from knnmt.corpus.visible import visible
-from knnmt.translator.evidence import percent
+from knnmt.translator.evidence import in_per_cent, percent
 from knnmt.translator.explanation import Explanation, Passage, Word, differences, marked, passages_of
 from knnmt.translator.wording import token_name
 
@@ -64,6 +64,8 @@ def _summary(explanation: Explanation, console: Console) -> RenderableType:
     lines.add_row("alone", Text("the same", "dim") if same else Text.assemble(*alone))
     if translation.match:
         lines.add_row("closest", _match(translation.match))
+    if translation.coverage:
+        lines.add_row("covered", in_per_cent(translation.coverage))
     lines.add_row("memory", Text.assemble((percent(explanation.share), "bold"), " of it  ", _legend(console)))
     return lines
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import tee
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self, Unpack, cast, overload
 
@@ -18,7 +19,8 @@ import torch
 from knnmt import timing
 from knnmt.config import BatchingConfig, DecodingConfig, OpenStores, check
 from knnmt.datastore.sources import HeldSources
-from knnmt.decoding.search import search
+from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.search import search_each
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.loading import load_engine
 from knnmt.engine.shipped import shipped_models
@@ -404,11 +406,13 @@ class Translator:
         found: list[list[Part]] = [[] for _ in sources]
         turns = Turns([len(segments) for segments in segmented])
         batches = batches_by_length([len(source) for source in sources], call.batching)
-        # The batch with the first segment that waits comes next, so that some texts can be handed on early.
-        for batch in [[], *sorted(batches, key=min)]:  # texts without words need none
+        batches.sort(key=min)  # the batch with the first segment that waits comes next: texts can be handed on early
+        searched = self._search(
+            (([sources[i] for i in batch], [of_source[i] for i in batch]) for batch in batches), call
+        )
+        for batch in [[], *batches]:  # texts without words need none
             if batch:
-                parts = self._search([sources[i] for i in batch], [of_source[i] for i in batch], call)
-                for index, each in zip(batch, parts, strict=True):
+                for index, each in zip(batch, next(searched), strict=True):
                     found[index] = each
             call.progress(turns.decoded(batch))
             for number, mine in turns.come():
@@ -442,21 +446,32 @@ class Translator:
             match = matcher.closest(text.text) if matcher is not None else None
             return replace(made, match=match, warnings=(*cautions, *made.warnings))
 
-    def _search(self, sources: list[list[int]], retrievals: list[Retrieval | None], call: _Call) -> list[list[Part]]:
-        """Hypotheses of a batch, and where it was asked for what each was made of."""
-        if all(retrieval is None for retrieval in retrievals):
-            return [[Part(each) for each in found] for found in search(self.engine, sources, call.decoding)]
-        batch = BatchRetrieval(retrievals, call.statistics, record=call.evidence or call.steps)
-        hypotheses = search(self.engine, sources, call.decoding, batch)
+    def _search(
+        self, batches: Iterable[tuple[list[list[int]], list[Retrieval | None]]], call: _Call
+    ) -> Iterator[list[list[Part]]]:
+        """Hypotheses of one batch after another, and where it was asked for what each was made of."""
+        record = call.evidence or call.steps
+        asked, begun = tee(
+            (sources, None if not any(ways) else BatchRetrieval(ways, call.statistics, record))
+            for sources, ways in batches
+        )
+        for (_, batch), hypotheses in zip(begun, search_each(self.engine, asked, call.decoding), strict=True):
+            if batch is None:
+                yield [[Part(each) for each in found] for found in hypotheses]
+            else:
+                yield self._parts(batch, hypotheses, call)
+
+    def _parts(self, batch: BatchRetrieval, hypotheses: list[list[Hypothesis]], call: _Call) -> list[list[Part]]:
         parts: list[list[Part]] = []
-        for retrieval, snapshot, found in zip(retrievals, batch.snapshots, hypotheses, strict=True):
+        of_sentences = zip(batch.of_sentences, batch.snapshots, batch.coverage, hypotheses, strict=True)
+        for retrieval, snapshot, coverage, found in of_sentences:
             if retrieval is None or snapshot is None or batch.steps is None:
-                parts.append([Part(each) for each in found])
+                parts.append([Part(each, coverage=coverage) for each in found])
                 continue
             recorded, tokenizer = batch.steps, self.engine.tokenizer
             evidence = [evidence_of(each, recorded, snapshot, tokenizer) if call.evidence else [] for each in found]
             steps = [steps_of(each, recorded, retrieval.config.k) if call.steps else None for each in found]
-            parts.append([Part(*each) for each in zip(found, evidence, steps, strict=True)])
+            parts.append([Part(*each, coverage) for each in zip(found, evidence, steps, strict=True)])
         return parts
 
 
