@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from knnmt.errors import SettingError
 
@@ -262,3 +262,30 @@ class RetrievalConfig:
         parts += [] if self.segments is None else [f"segments:{self.segments}"]
         parts += [self.cache.signature() if self.cache else "cache:no"]
         return "|".join([*parts, *([] if self.gate is None else [f"gate:{self.gate:.4g}"])])
+
+
+ExactMatches = Literal["use", "prefer", "ignore"]
+
+
+@dataclass(frozen=True, slots=True)
+class MatchConfig:
+    """Which matches are taken over.
+
+    exact: "use" takes every exact match; "prefer" those that nothing speaks against: the memory has one target for the
+        text, in the same context, with the text's placeholders; "ignore" takes none
+    threshold: the lowest score, in percent, of a fuzzy match that is repaired; 100 repairs none
+    """
+
+    exact: ExactMatches = "ignore"
+    threshold: int = 100
+
+    def __post_init__(self) -> None:
+        modes = get_args(ExactMatches)
+        check(self.exact in modes, f"exact_matches must be one of {', '.join(modes)}, got {self.exact!r}")
+        is_percentage = isinstance(self.threshold, int) and 1 <= self.threshold <= 100
+        check(is_percentage, f"match_threshold is a percentage from 1 to 100, got {self.threshold!r}")
+        check(
+            self.exact != "ignore" or self.threshold == 100,
+            f"match_threshold {self.threshold} takes over fuzzy matches, and exact_matches='ignore' takes over none: "
+            "use or prefer them",
+        )

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from test_commands import knnmt
 from test_translate_input import refused_at_once
+from typer.testing import CliRunner
+
+import warm
+from knnmt.cli import app
+from knnmt.errors import KnnmtError
 
 CATALOG = 'msgid ""\nmsgstr "Language: {}\\n"\n\nmsgid "Guten Morgen!"\nmsgstr ""\n\nmsgid "Ja."\nmsgstr "Yep."\n'
 DONE = CATALOG.replace('msgid "Guten Morgen!"\nmsgstr ""', '#, fuzzy\nmsgid "Guten Morgen!"\nmsgstr "Good morning!"')
@@ -21,7 +29,7 @@ def test_a_catalog_comes_back_with_what_was_missing(tmp_path: Path) -> None:
     assert out.read_text() == DONE.format("en")
     said = done.stderr.decode()
     assert f"knnmt: {catalog}: de to en, as it states (to en)" in said
-    assert f"knnmt: {catalog}: 1 units translated, marked for review, 1 left as they were; wrote {out}" in said
+    assert f"knnmt: {catalog}: 1 unit translated, marked for review, 1 left; wrote {out}" in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["app.en.po", "app.po"]
     printed = knnmt("translate", out, "--retranslate")
     assert (printed.returncode, printed.stdout.decode()) == (0, DONE.format("en"))
@@ -60,7 +68,8 @@ def test_what_cannot_work_is_refused_before_the_model_is_loaded(tmp_path: Path) 
         (["--output-dir", "y"], "--output-dir is for documents"),
         (["--retranslate", text], "--retranslate is for documents"),
     ):
-        assert says in refused_at_once("translate", *arguments)
+        with pytest.raises(KnnmtError, match=says):
+            CliRunner().invoke(app, ["translate", *map(str, arguments)], catch_exceptions=False)
     catalog.write_text('msgid "a"\n')
     assert "app.po, line 1: expected a msgstr" in refused_at_once("translate", catalog)
 
@@ -82,3 +91,65 @@ def test_a_document_may_be_written_to_a_pipe_or_in_its_own_place(place: str, tmp
     assert done.returncode == 0
     found = catalog.read_text() if place == "same" else done.stdout.decode()
     assert found == DONE.format("en")
+
+
+def test_a_killed_run_goes_on_and_ends_as_if_nobody_had_disturbed_it(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    entries = "".join(f'msgid "wort {number}"\nmsgstr ""\n\n' for number in range(1500))
+    catalog, out, left = tmp_path / "app.po", tmp_path / "out" / "app.po", tmp_path / "out" / "app.po.translating"
+    catalog.write_text(CATALOG.format("en").split('msgid "Guten', 1)[0] + entries)
+    options = ["--beam", "1", "--max-tokens", "4", "--threads", "1"]
+    command = ["translate", str(catalog), "-m", str(tiny_checkpoint), *options]
+    undisturbed = knnmt(*command, "-o", tmp_path / "whole.po")
+    assert undisturbed.returncode == 0
+    running = warm.Popen([sys.executable, "-m", "knnmt", *command, "-o", str(out)])
+    while not (left.exists() and left.read_bytes().count(b"\n") > 1) and running.poll() is None:
+        time.sleep(0.01)
+    running.kill()
+    running.wait()
+    assert left.exists(), "it was killed before its end"
+    assert not out.exists()
+    assert 256 <= left.read_bytes().count(b"\n") - 1 < 1500
+    again = knnmt(*command, "-o", out)
+    assert again.returncode == 0
+    assert out.read_bytes() == (tmp_path / "whole.po").read_bytes()
+    assert not left.exists()
+
+
+def test_a_check_needs_no_model(tmp_path: Path) -> None:
+    catalog, page = tmp_path / "app.po", tmp_path / "page.html"
+    catalog.write_text(CATALOG.format("en") + '\nmsgid "Datei %s"\nmsgstr "File"\n')
+    said = found("--check", catalog, "--html", page)
+    assert f"{catalog}, line 4: untranslated: has no translation" in said
+    assert f"{catalog}, line 10: placeholder: %s once in the source, not in the translation" in said
+    assert f"{catalog}: 2 translated, 0 fuzzy, 1 untranslated; untranslated 1, placeholder 1" in said
+    assert "Datei %s" in page.read_text()
+    objects = [json.loads(line) for line in found("--check", catalog, "--jsonl").splitlines()]
+    assert [(each["unit"], each["kind"]) for each in objects] == [
+        ("line 4", "untranslated"),
+        ("line 10", "placeholder"),
+    ]
+    with pytest.raises(KnnmtError, match="is for --check"):
+        CliRunner().invoke(app, ["translate", str(catalog), "--html", str(page)], catch_exceptions=False)
+    assert "name them" in refused_at_once("translate", "--check")
+
+
+def found(*arguments: str | Path) -> str:
+    """What a check says that finds something."""
+    done = knnmt("translate", *arguments)
+    assert (done.returncode, done.stderr) == (1, b"")
+    return done.stdout.decode()
+
+
+def test_documents_of_one_language_are_checked_two_by_two(tmp_path: Path) -> None:
+    german, english = tmp_path / "a.de.json", tmp_path / "a.en.json"
+    german.write_text('{"a": "Datei {0}", "b": "Ja"}')
+    english.write_text('{"a": "File {0}", "b": "Yes"}')
+    done = knnmt("translate", "--check", english, german)
+    assert (done.returncode, done.stdout.decode().count("2 translated, 0 fuzzy, 0 untranslated; nothing to say")) == (
+        0,
+        1,
+    )
+    english.write_text('{"a": "File"}')
+    said = found("--check", german, english)
+    assert "a: placeholder: {0} once in the source" in said
+    assert "b: untranslated" in said

@@ -228,3 +228,27 @@ def test_plural_forms_are_those_of_the_rule() -> None:
     assert sources("nplurals=3; plural=n==0 ? 0 : n==1 ? 1 : 2;", 3) == [("viele",), ("eine",), ("viele",)]
     assert sources("nplurals=INTEGER; plural=EXPRESSION;", 2) == [("eine",), ("viele",)]
     assert sources("nplurals=2; plural=n**;", 2) == [("eine",), ("viele",)]
+
+
+def test_a_copy_of_the_source_that_nobody_confirmed_is_no_translation() -> None:
+    def states(units: str, version: str) -> list[str]:
+        return [unit.state.value for unit in open_xliff(xliff(units, version), "x.xlf").units]
+
+    def segmented(conf: str, target: str) -> str:
+        mark = '<mrk mtype="seg" mid="1">{}</mrk>'
+        sides = f"<seg-source>{mark.format('Ja')}</seg-source><target>{mark.format(target)}</target>"
+        definitions = f'<sdl:seg-defs><sdl:seg id="1"{conf}/></sdl:seg-defs>'
+        return f'<trans-unit xmlns:sdl="s" id="a"><source>Ja</source>{sides}{definitions}</trans-unit>'
+
+    assert states(segmented("", "Ja"), "1.2") == ["untranslated"]
+    assert states(segmented(' conf="Draft"', "Yes"), "1.2") == ["fuzzy"]
+    assert states(segmented(' conf="Translated"', "Ja"), "1.2") == ["translated"]
+    segment = '<unit id="u"><segment state="{}"><source>Ja</source><target>{}</target></segment></unit>'
+    assert states(segment.format("initial", "Ja"), "2.0") == ["untranslated"]
+    assert states(segment.format("initial", "Yes"), "2.0") == ["fuzzy"]
+    assert states(segment.format("final", "Ja"), "2.0") == ["translated"]
+
+
+def test_fuzzy_units_that_are_left_are_counted() -> None:
+    document = open_document(GOLDEN / "catalog.po")
+    assert (shout_document(document).fuzzy, shout_document(document, retranslate=True).fuzzy) == (2, 0)

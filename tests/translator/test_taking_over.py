@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from knnmt import Datastore, Request, SegmentPair, Translation, Translator
+from knnmt.config import MatchConfig
 from knnmt.corpus.sameness import plain
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import MatchWarning, SettingError
-from knnmt.translator.taking_over import TakingOver
+from knnmt.translator.taking_over import taken_over
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
 MEMORY = [
@@ -237,7 +238,7 @@ def test_the_choice_is_that_of_a_walk_through_all_pairs(
         rank = (int(pair.context == context), number)
         if best is None or rank > best:
             best, expected = rank, pair
-    found = TakingOver("use").translation(text, context, HeldSources(store), SourceMatcher(store), "en")
+    found = taken_over(MatchConfig("use"), text, context, HeldSources(store), SourceMatcher(store), "en")
     assert (found is None) == (expected is None)
     if found is not None and expected is not None:
         assert found.match is not None

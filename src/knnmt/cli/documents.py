@@ -176,7 +176,9 @@ def _write(data: bytes, place: Path | None) -> None:
 def _tell(path: Path, place: Path | None, document: Document, outcome: Outcome) -> None:
     to_look_at = ", marked for review" if document.bilingual and outcome.translated else ""
     where = f"; wrote {place}" if place is not None else ""
-    done = f"{outcome.translated:,} units translated{to_look_at}, {outcome.kept:,} left as they were"
+    done = f"{outcome.translated:,} unit{'s' * (outcome.translated != 1)} translated{to_look_at}, {outcome.kept:,} left"
+    if outcome.fuzzy:
+        done += f", {outcome.fuzzy:,} of them fuzzy (--retranslate takes those)"
     print(f"knnmt: {path}: {done}{where}", file=sys.stderr)
     for name, note in outcome.notes.items():
         print(f"knnmt: warning: {path}, {name}: {note}", file=sys.stderr)

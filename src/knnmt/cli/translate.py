@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from knnmt import timing
+from knnmt.cli.check import check_documents, require_check
 from knnmt.cli.documents import Jobs, are_documents, refuse_options_of_lines, translate_documents
 from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.cli.output import Columns, open_output, require_other_output, write_all
 from knnmt.cli.progress import tally
 from knnmt.cli.retrieval_options import PANEL, options_of, takes_retrieval_settings
 from knnmt.cli.start import heavy_imports
+from knnmt.config import MatchConfig
 from knnmt.corpus.lines import decode_lines, read_lines
 from knnmt.corpus.plain_text import require_plain_text
 from knnmt.corpus.sides import watched
+from knnmt.engine.languages import languages_of_text
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError, KnnmtWarning, NoTranslationWarning, SettingError
 from knnmt.retrieval.settings import RetrievalSettings
@@ -83,6 +86,19 @@ def translate(
             "--retranslate", help="In documents, translate units anew that are marked as fuzzy or as to be reviewed."
         ),
     ] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Translate nothing, and say what is wrong with the translations in documents: placeholders, tags, "
+            "numbers, length, what is missing; with --glossary terms, with --datastore names. Documents of one "
+            "language are named two by two. With --jsonl a JSON object a finding.",
+        ),
+    ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", help="With --check: write a page for a browser, too.", show_default=False),
+    ] = None,
     beam: Annotated[int, typer.Option(min=1, help="Hypotheses kept at each step; 1 is greedy search.")] = 5,
     n_best: Annotated[
         int,
@@ -222,6 +238,8 @@ def translate(
         knnmt translate -d projekt.store app.po -o app.en.po
 
         knnmt translate -d projekt.store katalog/ --output-dir fertig/
+
+        knnmt translate --check app.en.po --html befund.html
     """
     if n_best > beam:
         raise SettingError(f"--n-best {n_best} needs a beam at least as large: add --beam {n_best}")
@@ -231,6 +249,11 @@ def translate(
     given = [name for name, value in matching.items() if value is not None]
     if datastore is None and (unused := [*options_of(settings), *["--exact"] * exact, *given]):
         raise SettingError(f"{', '.join(unused)}: only used with a memory; name it with --datastore STORE")
+    if check or html is not None:
+        require_check(check, html)
+        between = _languages(model, source_language, target_language, datastore)
+        check_documents(files, between, datastore, None, jsonl, html)
+        return
     taking = matches_taken_over(exact_matches, match_threshold, datastore)
     if are_documents(files, output_directory, plain):
         line_options = {
@@ -298,6 +321,16 @@ def translate(
         raise typer.Exit(1)
 
 
+def _languages(model: str | None, source: str | None, target: str | None, datastore: Path | None) -> tuple[str, str]:
+    """Those given, else the memory's, else the model's."""
+    if datastore is not None and model is None:
+        from knnmt.datastore.store import Datastore
+
+        manifest = Datastore.open(datastore).manifest
+        return source or manifest.source_language, target or manifest.target_language
+    return languages_of_text(model or DEFAULT_MODEL, source, target)
+
+
 def _check_input(files: list[Path] | None, texts: list[str] | None, output: Path | None) -> None:
     if texts and files:
         raise SettingError("expected --text or files, found both: give one of them")
@@ -312,9 +345,7 @@ def matches_taken_over(exact: str | None, threshold: int | None, datastore: Path
     """The settings of matches that are taken over; refused before a model is loaded."""
     if datastore is None:
         return {}
-    from knnmt.translator.taking_over import TakingOver
-
-    taking = TakingOver(cast("Any", exact or "use"), threshold or 100)
+    taking = MatchConfig(cast("Any", exact or "use"), threshold or 100)
     return {"exact_matches": taking.exact, "match_threshold": taking.threshold}
 
 

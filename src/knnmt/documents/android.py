@@ -12,7 +12,7 @@ from knnmt.documents.markup import Element, escaped, parse, xml_content
 from knnmt.documents.tags import with_tags
 from knnmt.protection.marked import Code, Marked
 
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_PIECE = re.compile(r"""\\(?P<code>u[0-9a-fA-F]{4}|.)|(?P<quote>")|[^\\"]+""", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t"}
 _SPACE = re.compile(r"\s+")
 _CDATA = re.compile(r"\s*<!\[CDATA\[(.*)\]\]>\s*", re.DOTALL)
@@ -85,22 +85,19 @@ def _read(text: Marked) -> Marked:
         if isinstance(part, Code):
             parts.append(part)
             continue
-        pieces = re.split(r'(?<!\\)"', part)  # quotes that are not escaped keep the space between them
-        for number, piece in enumerate(pieces):
-            is_quoted = is_quoted != (number > 0)
-            parts.append(_unescaped(piece if is_quoted else _SPACE.sub(" ", piece)))
+        for found in _PIECE.finditer(part):
+            if found["quote"]:
+                is_quoted = not is_quoted
+            elif code := found["code"]:
+                parts.append(chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPED.get(code, code))
+            else:
+                parts.append(found[0] if is_quoted else _SPACE.sub(" ", found[0]))
     merged = list(joined(parts))
     if merged and isinstance(merged[0], str) and not is_quoted:
         merged[0] = merged[0].lstrip(" ")
     if merged and isinstance(merged[-1], str):
         merged[-1] = merged[-1].rstrip(" ")
     return joined(merged)
-
-
-def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(
-        lambda found: chr(int(found[1][1:], 16)) if len(found[1]) == 5 else _ESCAPED.get(found[1], found[1]), text
-    )
 
 
 def _escaped(text: str) -> str:

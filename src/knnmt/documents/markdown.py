@@ -21,8 +21,9 @@ _TARGET = re.compile(
 )
 _IMAGE = re.compile(r"!\[(?:[^\[\]]|\[[^\[\]]*\])*")
 _HTML = re.compile(r"<(/?)([A-Za-z][\w-]*)(?:\s[^<>]*[^<>/])?\s*>")
-_BEGINS_BLOCK = re.compile(r"#{1,6}\s|[-+>]\s|\d{1,9}[.)]\s")
-_SPECIAL = re.compile(r"[\\`*]|<(?=[A-Za-z/!?])|(?<!\w)_|_(?!\w)|&(?=#?\w+;)")
+# What would begin something else: behind the group goes a backslash.
+_BEGINS_BLOCK = re.compile(r"()(?:>|#{1,6}(?:\s|$)|[-+](?:\s|$)|[-=+]+$)|(\d{1,9})[.)](?:\s|$)")
+_SPECIAL = re.compile(r"[\\`*~]|<(?=[A-Za-z/!?])|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|(?<!^)\[|^\[(?![ xX]\] )")
 
 
 _Located = tuple[str | Code, int, int]
@@ -44,7 +45,10 @@ class MarkdownPage(Replacing):
         in_table = unit.context == "table"
         parts = [part.raw if isinstance(part, Code) else _escaped(part, in_table) for part in target]
         text = "".join(parts).strip()
-        return f"\\{text}" if _BEGINS_BLOCK.match(text) and not text[0].isdigit() else text
+        if begins := _BEGINS_BLOCK.match(text):
+            place = max(begins.end(1), begins.end(2))
+            return f"{text[:place]}\\{text[place:]}"
+        return text
 
 
 def _escaped(text: str, in_table: bool) -> str:

@@ -38,7 +38,7 @@ class Properties(Replacing):
         if _is_pattern(unit.source):
             text = text.replace("'", "''")
         text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
-        text = f"\\{text}" if text.startswith((" ", "\f")) else text
+        text = f"\\{text}" if text.startswith((" ", "\f", "=", ":")) else text
         return "".join(each if self._holds(each) else _as_escapes(each) for each in text)
 
     def _holds(self, character: str) -> bool:

@@ -41,10 +41,8 @@ class Subtitles(Replacing):
 
     def written(self, unit: Unit, target: Marked, /) -> str:
         lines = sum(part.count("\n") for part in unit.source if isinstance(part, str)) + 1
-        parts = [
-            part.raw if isinstance(part, Code) else self._escaped(re.sub(r"\n\s*\n", "\n", part)) for part in target
-        ]
-        text = "".join(parts)
+        parts = [part.raw if isinstance(part, Code) else self._escaped(part) for part in target]
+        text = re.sub(r"\n\s*\n", "\n", "".join(parts)).strip()
         if "\n" not in text and lines > 1:
             text = _wrapped(text, lines)
         return text.replace("\n", self.content.line_end)
@@ -63,7 +61,7 @@ def _is_utf8(data: bytes) -> bool:
 
 def _wrapped(text: str, lines: int) -> str:
     """The text in so many lines, broken at the spaces nearest to equal parts; those in tags do not count."""
-    spaces = [found.start() for found in re.finditer(r"<[^>]*>| ", text) if found[0] == " "]
+    spaces = [found.start() for found in re.finditer(r"<[^>]*>|(?<=\S) (?=\S)", text) if found[0] == " "]
     for line in range(lines - 1, 0, -1):
         wanted = len(text) * line / lines
         if before := [space for space in spaces if text[space] == " "]:

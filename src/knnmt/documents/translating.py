@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _MAX_CODES = 1000
 WINDOW = 256  # units translated, and kept, together
 _ICU = re.compile(r"\{\s*[\w.]+\s*,\s*(?:plural|select|selectordinal)\s*,")
-_ADDRESS = re.compile(r"\s*(?:[a-z]+://\S+|\S+@\S+\.\S+)\s*")
+_ADDRESS = re.compile(r"\s*(?:[a-z]+://\S+|\S+@\S+\.\S+|[a-z0-9]+(?:[._][a-z0-9_-]+)+)\s*")  # or an identifier
 Translate = Callable[[Sequence[Marked], Sequence[str]], "list[Translation]"]
 """`Translator.translate_marked` with the settings of a call."""
 
@@ -28,12 +28,14 @@ Translate = Callable[[Sequence[Marked], Sequence[str]], "list[Translation]"]
 class Outcome:
     """A document with what became of its units.
 
+    kept: units that were not to be translated; fuzzy: how many of them somebody has to look at
     failures: why units stayed as they were, by id; notes: what to know of others
     """
 
     data: bytes
     translated: int = 0
     kept: int = 0
+    fuzzy: int = 0
     failures: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 
@@ -53,7 +55,8 @@ def translate_document(
 ) -> Outcome:
     """Translate a document's units, and put them in their places. A unit that fails stays as it was."""
     units = to_translate(document, retranslate)
-    outcome = Outcome(b"", kept=len(document.units) - len(units))
+    fuzzy = 0 if retranslate else sum(unit.translatable and unit.state is State.FUZZY for unit in document.units)
+    outcome = Outcome(b"", kept=len(document.units) - len(units), fuzzy=fuzzy)
     waiting = [unit for unit in units if unit.id not in kept.targets]
     progress(len(units) - len(waiting))
     for window in _windows(waiting, WINDOW):

@@ -128,23 +128,25 @@ def _unit_1(content: Content, whole: _TransUnit, segment: str | None, name: str)
         source = whole.segments[segment]
         target = _marks(target).get(segment) if target is not None else None
         name = f"{name}/{segment}"
+    original = marked_text(content, source, _rule_1)
     translation = marked_text(content, target, _rule_1) if target is not None else None
     return Unit(
         name,
-        marked_text(content, source, _rule_1),
+        original,
         translation or None,
-        _state_1(whole, segment, bool(plain(translation).strip())),
+        _state_1(whole, segment, original, plain(translation)),
         _note(content, whole.element),
         _is_translatable(whole.element) and not _is_locked(whole, segment),
     )
 
 
-def _state_1(whole: _TransUnit, segment: str | None, has_target: bool) -> State:
-    if not has_target:
+def _state_1(whole: _TransUnit, segment: str | None, source: Marked, target: str) -> State:
+    if not target.strip():
         return State.UNTRANSLATED
     if (definition := whole.definitions.get(segment or "")) is not None:
-        finished = definition.attributes.get("conf") in _FINISHED_TRADOS
-        return State.TRANSLATED if finished else State.FUZZY
+        if definition.attributes.get("conf") in _FINISHED_TRADOS:
+            return State.TRANSLATED
+        return State.UNTRANSLATED if target == plain(source) else State.FUZZY  # tools copy the source there
     if (status := whole.element.attributes.get("mq:status")) is not None:
         if status == "NotStarted":
             return State.UNTRANSLATED
@@ -246,17 +248,19 @@ def _unit_2(content: Content, unit: Element, segment: Element, name: str) -> Uni
     if source is None:
         line = content.line_number(segment.start)
         raise MalformedDocumentError(f"{content.name}, line {line}: expected a <source> in the segment, found none")
+    original = marked_text(content, source, _rule_2)
     translation = marked_text(content, target, _rule_2) if target is not None else None
     state = segment.attributes.get("state")
     by_machine = segment.attributes.get("subState") == MACHINE_SUBSTATE
-    if not plain(translation).strip():
+    is_copy = state == "initial" and plain(translation) == plain(original)
+    if not plain(translation).strip() or is_copy:
         found = State.UNTRANSLATED
     else:
         finished = state is None or (state in _FINISHED_2 and not by_machine)
         found = State.TRANSLATED if finished else State.FUZZY
     return Unit(
         name,
-        marked_text(content, source, _rule_2),
+        original,
         translation or None,
         found,
         _note(content, unit),

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
+from knnmt.config import MatchConfig
 from knnmt.errors import InputError, KnnmtError, SettingError
 from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.settings import NOT_GIVEN, RetrievalSettings
 from knnmt.translator.memories import AskedLanguages, Memories, Request, Store
-from knnmt.translator.taking_over import TakingOver
+from knnmt.translator.taking_over import taken_over
 from knnmt.translator.translation import Translation
 
 OnError = Literal["raise", "continue"]
@@ -56,12 +57,12 @@ class Asking:
     """What texts of a call are asked with.
 
     memory, settings: of those that do not say otherwise
-    taking: which matches are taken over
+    matching: which matches are taken over
     """
 
     memory: TextMemory | Store | None
     settings: RetrievalSettings
-    taking: TakingOver
+    matching: MatchConfig
     on_error: OnError
 
     def window(
@@ -124,7 +125,7 @@ class Asking:
             return None
         opened = memory.retrieval.store
         language = opened.datastore.manifest.target_language
-        return self.taking.translation(request.text, request.context, opened.sources, memory.matcher, language)
+        return taken_over(self.matching, request.text, request.context, opened.sources, memory.matcher, language)
 
     def _opened(
         self, memory: TextMemory | Store | None, request: Request, memories: Memories | KnnmtError

@@ -11,10 +11,9 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from dataclasses import replace
 
-from knnmt.config import check
+from knnmt.config import MatchConfig
 from knnmt.corpus.accelerators import accelerators_in, accelerators_of, with_accelerator
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.sameness import plain
@@ -25,61 +24,38 @@ from knnmt.retrieval.matches import Match, SourceMatcher
 from knnmt.translator.repairing import repaired
 from knnmt.translator.translation import Caution, Translation, TranslationKind
 
-ExactMatches = Literal["use", "prefer", "ignore"]
 _LINES = re.compile(r"\s*\n\s*")
 
 
-@dataclass(frozen=True, slots=True)
-class TakingOver:
-    """Which matches are taken over.
+def taken_over(
+    config: MatchConfig, text: str, context: str, held: HeldSources, matcher: SourceMatcher, language: str
+) -> Translation | None:
+    """The match that is taken over for a text, or None. language: of the target"""
+    if config.exact == "ignore" or not text.strip():
+        return None
+    if found := _exact(text, context, held):
+        return _taken(text, context, found, config.exact == "prefer")
+    if config.threshold == 100:
+        return None
+    match = matcher.closest(text, config.threshold)
+    return None if match is None or match.exact else _repaired(text, context, match, held, language)
 
-    exact: "use" takes every exact match; "prefer" those that nothing speaks against: the memory has one target for the
-        text, in the same context, with the text's placeholders; "ignore" takes none
-    threshold: the lowest score, in percent, of a fuzzy match that is repaired; 100 repairs none
-    """
 
-    exact: ExactMatches = "ignore"
-    threshold: int = 100
-
-    def __post_init__(self) -> None:
-        modes = get_args(ExactMatches)
-        check(self.exact in modes, f"exact_matches must be one of {', '.join(modes)}, got {self.exact!r}")
-        is_percentage = isinstance(self.threshold, int) and 1 <= self.threshold <= 100
-        check(is_percentage, f"match_threshold is a percentage from 1 to 100, got {self.threshold!r}")
-        check(
-            self.exact != "ignore" or self.threshold == 100,
-            f"match_threshold {self.threshold} takes over fuzzy matches, and exact_matches='ignore' takes over none: "
-            "use or prefer them",
-        )
-
-    def translation(
-        self, text: str, context: str, held: HeldSources, matcher: SourceMatcher, language: str
-    ) -> Translation | None:
-        """The translation that is taken over, or None. language: of the target"""
-        if self.exact == "ignore" or not text.strip():
-            return None
-        if found := _exact(text, context, held):
-            return self._taken(text, context, found)
-        if self.threshold == 100:
-            return None
-        match = matcher.closest(text, self.threshold)
-        return None if match is None or match.exact else _repaired(text, context, match, held, language)
-
-    def _taken(self, text: str, context: str, found: list[tuple[SegmentPair, str]]) -> Translation | None:
-        first, target = found[0]
-        pairs: dict[str, SegmentPair] = {}
-        for pair, written in found:
-            pairs.setdefault(written, pair)
-        lacks = _other_placeholders(text, target)
-        if self.exact == "prefer" and (len(pairs) > 1 or lacks or plain(first.context) != plain(context)):
-            return None
-        cautions: tuple[Caution, ...] = ()
-        if lacks:
-            words = f"the memory's target for {text[:60]!r} has other placeholders: {', '.join(lacks)}"
-            warnings.warn(words, MatchWarning, stacklevel=2)
-            cautions = (Caution(MatchWarning, words),)
-        made = [_translation(text, each, pairs[each], 100, "exact match") for each in pairs]
-        return replace(_with_alternatives(made), warnings=cautions)
+def _taken(text: str, context: str, found: list[tuple[SegmentPair, str]], only_surely: bool) -> Translation | None:
+    first, target = found[0]
+    pairs: dict[str, SegmentPair] = {}
+    for pair, written in found:
+        pairs.setdefault(written, pair)
+    lacks = _other_placeholders(text, target)
+    if only_surely and (len(pairs) > 1 or lacks or plain(first.context) != plain(context)):
+        return None
+    cautions: tuple[Caution, ...] = ()
+    if lacks:
+        words = f"the memory's target for {text[:60]!r} has other placeholders: {', '.join(lacks)}"
+        warnings.warn(words, MatchWarning, stacklevel=2)
+        cautions = (Caution(MatchWarning, words),)
+    made = [_translation(text, each, pairs[each], 100, "exact match") for each in pairs]
+    return replace(_with_alternatives(made), warnings=cautions)
 
 
 def _exact(text: str, context: str, held: HeldSources) -> list[tuple[SegmentPair, str]]:

@@ -17,7 +17,7 @@ from typing import Any, Literal, NoReturn, Self, Unpack, cast, overload
 import torch
 
 from knnmt import timing
-from knnmt.config import BatchingConfig, DecodingConfig, OpenStores, check
+from knnmt.config import BatchingConfig, DecodingConfig, ExactMatches, MatchConfig, OpenStores, check
 from knnmt.datastore.sources import HeldSources
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.search import search_each
@@ -37,7 +37,6 @@ from knnmt.translator.evidence import evidence_of
 from knnmt.translator.memories import AskedLanguages, Memories, Request, Store, languages_of, model_of
 from knnmt.translator.segments import TextSegment, fitted, loses_lines, segments_of
 from knnmt.translator.steps import steps_of
-from knnmt.translator.taking_over import ExactMatches, TakingOver
 from knnmt.translator.translation import Caution, Translation, TranslationKind
 from knnmt.translator.turns import Turns
 from knnmt.version import __version__
@@ -299,7 +298,7 @@ class Translator:
         steps: give what every token was chosen from as tensors, `Translation.steps`
         match: name the memory's closest source segment
         exact_matches: "use" takes over the memory's own target where it holds the text in the same context, "prefer"
-            only where nothing speaks against it, "ignore" decodes every text (`TakingOver`)
+            only where nothing speaks against it, "ignore" decodes every text (`MatchConfig`)
         match_threshold: the score, in percent, from which fuzzy matches are taken over where nothing but numbers and
             placeholders differ, with those of the text put in; 100 for none
         on_error: "raise" or "continue"
@@ -323,14 +322,14 @@ class Translator:
         batching = _batching(self.engine.device, batch_size, batch_tokens, window)
         counted = self.statistics if statistics is None else statistics
         call = _Call(config, batching, split_sentences, evidence, steps, match, counted, progress)
-        taking = TakingOver(exact_matches, match_threshold)
+        matching = MatchConfig(exact_matches, match_threshold)
         memory, settings = self._memory_settings(of_memory)
         if isinstance(memory, Retrieval):
             ready = TextMemory(memory, SourceMatcher(memory.store.datastore))
-            return self._stream(iter(texts), Asking(ready, settings, taking, on_error), call, searching)
+            return self._stream(iter(texts), Asking(ready, settings, matching, on_error), call, searching)
         if memory is not None:
             self.memories.retrieval(memory, settings)  # what is wrong with them shows at once
-        return self._stream(iter(texts), Asking(memory, settings, taking, on_error), call, searching)
+        return self._stream(iter(texts), Asking(memory, settings, matching, on_error), call, searching)
 
     def decoding(self, **settings: object) -> DecodingConfig:
         """The search settings of a call: the checkpoint's, but for those that are given and not None."""
