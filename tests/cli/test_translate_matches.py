@@ -36,8 +36,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "s"
 
 
-def translated(*arguments: str | Path) -> list[str]:
-    done = knnmt("translate", *arguments)
+def translated(*arguments: object) -> list[str]:
+    done = knnmt("translate", *map(str, arguments))
     assert done.returncode == 0, done.stderr
     return done.stdout.decode().splitlines()
 

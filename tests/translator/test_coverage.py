@@ -13,7 +13,7 @@ from made_explanations import made_explanation
 from rich.console import Console
 
 from knnmt import Coverage, Request, SegmentPair, Translator
-from knnmt.cli.output import write_all
+from knnmt.cli.output import Columns, write_all
 from knnmt.cli.progress import tally
 from knnmt.datastore.store import Datastore
 from knnmt.retrieval import compiled
@@ -84,7 +84,7 @@ def test_coverage_is_written_and_shown(translator: Translator, store: Path) -> N
     written = io.StringIO()
     with tally("translating", 1, "lines", False) as finished:
         translations = translator.stream(TEXTS[:1], datastore=store, segments=3, match=True, max_tokens=6)
-        write_all(translations, 1, written, finished, scores=False, numbered=False, jsonl=True)
+        write_all(translations, 1, written, finished, columns=Columns(), jsonl=True)
     (coverage,) = expected(translator, store, 3)[:1]
     line = json.loads(written.getvalue())
     assert line["coverage"] == {"covered": round(coverage.covered, 4), "by_one": round(coverage.by_one, 4)}

@@ -49,8 +49,8 @@ def repaired(text: str, source: str, target: str, language: str) -> str | None:
     if _skeleton(text, new) != _skeleton(source, old):
         return None
     changes: dict[Hashable, tuple[str, str]] = {}
-    for before, after in zip(old, new, strict=True):
-        if changes.setdefault(_key(before), (before.text, after.text)) != (before.text, after.text):
+    for one, other in zip(old, new, strict=True):
+        if changes.setdefault(_key(one), (one.text, other.text)) != (one.text, other.text):
             return None  # two that are the same, or written alike, become different ones
     if Counter(map(_key, old)) != Counter(map(_key, there)):
         return None

@@ -249,7 +249,8 @@ class Translator:
         coded = [any(isinstance(part, Code) for part in text) for text in asked]
         words = [part for text, has in zip(asked, coded, strict=True) for part in text if has and isinstance(part, str)]
         plain = iter(self.translate([each for each, has in zip(whole, coded, strict=True) if not has], **settings))
-        pieces = iter(self.translate(words, **{**settings, "exact_matches": "ignore", "match_threshold": 100}))
+        of_pieces: Settings = {**settings, "exact_matches": "ignore", "match_threshold": 100}
+        pieces = iter(self.translate(words, **of_pieces))
         return [
             _in_pieces(text, pieces) if has else replace(each := next(plain), marked=(each.text,))
             for text, has in zip(asked, coded, strict=True)
