@@ -100,6 +100,7 @@ def test_a_line_without_a_translation_keeps_its_place_and_is_named(overflowing_c
     assert objects[1] == {
         "source": "aßc",
         "text": "",
+        "kind": None,
         "score": None,
         "complete": False,
         "tokens": [],
