@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
+from knnmt.corpus.glossary import Glossary
 from knnmt.errors import InputError, KnnmtError, SettingError
+from knnmt.protection.marked import Code, Marked, written
 from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.settings import NOT_GIVEN, RetrievalSettings
@@ -26,11 +28,19 @@ class TextMemory:
 
 @dataclass(frozen=True, slots=True)
 class AskedText:
-    """A text on its way. memory: None for the model alone; error: why it cannot be translated"""
+    """A text on its way.
+
+    memory: None for the model alone
+    error: why it cannot be translated
+    marked: with its codes, where they are to be kept
+    glossary: terms that its translation must have
+    """
 
     text: str
     memory: TextMemory | None = None
     error: str | None = None
+    marked: Marked | None = None
+    glossary: Glossary | None = None
 
     @property
     def retrieval(self) -> Retrieval | None:
@@ -51,7 +61,7 @@ class Asking:
     on_error: OnError
 
     def window(
-        self, texts: Iterator[str | Request], most: int, memories: Memories
+        self, texts: Iterator[str | Marked | Request], most: int, memories: Memories
     ) -> tuple[list[AskedText], Exception | None]:
         """The next texts, at most so many, and the error that ends them, if one does: those before it are there."""
         requests: list[Request] = []
@@ -93,7 +103,9 @@ class Asking:
                 shown = request.text if isinstance(request.text, str) else repr(request.text)
                 yield AskedText(shown, error=str(error))
             else:
-                yield AskedText(request.text, found)
+                marked = request.text if isinstance(request.text, tuple) else None
+                text = request.text if isinstance(request.text, str) else written(request.text)
+                yield AskedText(text, found, marked=marked, glossary=request.glossary)
 
     def _opened(
         self, memory: TextMemory | Store | None, own: RetrievalSettings, memories: Memories
@@ -116,6 +128,8 @@ class Asking:
 
 
 def _require_text(text: object) -> None:
+    if isinstance(text, tuple) and all(isinstance(part, str | Code) for part in text):
+        text = written(text)
     if not isinstance(text, str):
         raise InputError(f"expected a text to translate, found {type(text).__name__}: {text!r}")
     try:

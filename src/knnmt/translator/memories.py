@@ -11,6 +11,7 @@ from typing import Any, Unpack
 
 from knnmt.compression.pca import KeyProjection
 from knnmt.config import OpenStores, RetrievalConfig
+from knnmt.corpus.glossary import Glossary
 from knnmt.datastore.manifest import Manifest, read_manifest
 from knnmt.datastore.settings import settings_changed
 from knnmt.datastore.store import Datastore
@@ -22,6 +23,7 @@ from knnmt.fitting.calibration import DEFAULT_K, Calibration, calibrate
 from knnmt.fitting.held_out import sample
 from knnmt.fitting.index_choice import memory_of_machine
 from knnmt.fitting.probes import choose_probes
+from knnmt.protection.marked import Marked
 from knnmt.retrieval.gate import ThresholdGate, TrainedGate, gate_changed
 from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.open_store import OpenStore
@@ -65,23 +67,28 @@ def _manifest_of(store: Store) -> Manifest:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Request:
-    """A text to translate with a memory, or settings, of its own.
+    """A text to translate with a memory, terms, or settings of its own.
 
+    text: may be `Marked`, with inline codes that are kept
     datastore: None for the model alone; by default what the call or the translator says
     settings: of retrieval, whole or as keywords; what is not given is as the call or the translator says
+    glossary: by default the call's
     """
 
-    text: str
+    text: str | Marked
     datastore: Store | NotGiven | None
     settings: RetrievalSettings
+    glossary: Glossary | None
 
     def __init__(
         self,
-        text: str,
+        text: str | Marked,
         datastore: Store | NotGiven | None = NOT_GIVEN,
         settings: RetrievalSettings | None = None,
+        glossary: Glossary | None = None,
         **keywords: Unpack[RetrievalKeywords],
     ) -> None:
+        object.__setattr__(self, "glossary", glossary)
         object.__setattr__(self, "text", text)
         object.__setattr__(self, "datastore", datastore)
         object.__setattr__(self, "settings", settings_of(settings, **keywords))

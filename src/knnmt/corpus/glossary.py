@@ -1,0 +1,151 @@
+"""Glossaries: terms whose translation is settled, where they occur in a text, and whether a translation has them.
+
+A word counts as a form of a term's word where both are the same without a common ending of their language, whatever
+their capitals: "Dateien" is a form of "Datei", "files" of "file". Words of fewer than four letters, and terms in
+capitals, must be the same. In languages whose endings are not listed, so must all words.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from knnmt.corpus.languages import normalise
+
+_ENDINGS = {
+    "de": ("ern", "ens", "nen", "sen", "en", "er", "es", "em", "se", "e", "n", "s"),
+    "en": ("ies", "es", "ed", "ing", "s", "y", "e"),
+}
+_WORD = re.compile(r"\w+(?:['’]\w+)*")
+_LEAST = 4  # letters of a word that has forms
+_STEM = 3  # letters that are left of it
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A term and the translation it must have."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class TermUse:
+    """A term in a text, from `start` to `end`. contradicted: another translation that the glossary has for it, too"""
+
+    term: Term
+    start: int
+    end: int
+    contradicted: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    stems: tuple[str, ...]
+    exact: tuple[str, ...]
+
+
+class Glossary:
+    """Terms of a language pair.
+
+    terms: where one source has several targets, the first counts
+    source_language, target_language: whose endings are known; None where words have no forms
+    """
+
+    def __init__(
+        self,
+        terms: Iterable[Term | tuple[str, str]],
+        source_language: str | None = None,
+        target_language: str | None = None,
+    ) -> None:
+        self.terms = tuple(each if isinstance(each, Term) else Term(*each) for each in terms)
+        self.source_language, self.target_language = source_language, target_language
+        targets: dict[str, list[str]] = {}
+        for term in self.terms:
+            targets.setdefault(term.source, []).append(term.target)
+        self._by_word: dict[str, list[tuple[_Words, Term, str | None]]] = {}
+        for source, known in targets.items():
+            words = _words(source, source_language)
+            if words.stems:
+                other = next((target for target in known if target != known[0]), None)
+                self._by_word.setdefault(words.stems[0], []).append((words, Term(source, known[0]), other))
+        for entries in self._by_word.values():
+            entries.sort(key=lambda entry: -len(entry[0].stems))  # the longest that begins at a word counts
+
+    def __len__(self) -> int:
+        return len(self.terms)
+
+    def of_languages(self, source: str | None, target: str | None) -> Glossary:
+        """The same terms, with the endings of these languages where it names none itself."""
+        languages = self.source_language or source, self.target_language or target
+        return self if languages == (self.source_language, self.target_language) else Glossary(self.terms, *languages)
+
+    def uses(self, text: str) -> Iterator[TermUse]:
+        """The terms of a text, from left to right. Where one stands in another, the longer counts."""
+        words = list(_WORD.finditer(text))
+        stems = [_stem(word.group(), self.source_language) for word in words]
+        place = 0
+        while place < len(words):
+            for wanted, term, contradicted in self._by_word.get(stems[place], []):
+                here = slice(place, place + len(wanted.stems))
+                if tuple(stems[here]) == wanted.stems and _fits(wanted, [word.group() for word in words[here]]):
+                    last = words[place + len(wanted.stems) - 1]
+                    yield TermUse(term, words[place].start(), last.end(), contradicted)
+                    place += len(wanted.stems) - 1
+                    break
+            place += 1
+
+    def is_met(self, term: Term, translation: str) -> bool:
+        """Whether a translation has a term, or a form of it."""
+        wanted = _words(term.target, self.target_language)
+        if not wanted.stems:
+            return term.target in translation
+        words = _WORD.findall(translation)
+        stems = [_stem(word, self.target_language) for word in words]
+        count = len(wanted.stems)
+        return any(
+            tuple(stems[place : place + count]) == wanted.stems and _fits(wanted, words[place : place + count])
+            for place in range(len(stems) - count + 1)
+        )
+
+    def forms(self, term: Term) -> list[str]:
+        """What a translation may have of a term: as it is, with a capital, and in English with the plural's s."""
+        forms = [term.target, term.target[:1].upper() + term.target[1:]]
+        if _language(self.target_language) == "en" and term.target[-1:].isalpha() and term.target[-1:] != "s":
+            forms += [f"{form}s" for form in forms]
+        return [form for form in dict.fromkeys(forms) if self.is_met(term, form)]
+
+
+def _words(text: str, language: str | None) -> _Words:
+    words = _WORD.findall(text)
+    return _Words(
+        tuple(_stem(word, language) for word in words), tuple(word if _is_fixed(word) else "" for word in words)
+    )
+
+
+def _fits(wanted: _Words, words: list[str]) -> bool:
+    """Whether the words that have no forms are the same."""
+    return all(not exact or exact == word for exact, word in zip(wanted.exact, words, strict=True))
+
+
+def _is_fixed(word: str) -> bool:
+    return len(word) > 1 and word.isupper()
+
+
+def _language(tag: str | None) -> str:
+    return normalise(tag or "").partition("-")[0]
+
+
+def _stem(word: str, language: str | None) -> str:
+    """A word without its ending, capitals and umlauts."""
+    folded = word.casefold()
+    endings = _ENDINGS.get(_language(language), ())
+    if len(folded) < _LEAST or not endings:
+        return folded
+    plain = "".join(letter for letter in unicodedata.normalize("NFD", folded) if not unicodedata.combining(letter))
+    for ending in endings:
+        if plain.endswith(ending) and len(plain) - len(ending) >= _STEM:
+            return plain[: -len(ending)]
+    return plain

@@ -1,0 +1,143 @@
+"""Tags in plain text: HTML, XML and the inline elements of XLIFF and TMX, told from words.
+
+In the mode "xml" everything that is written like a tag is one. In "html" and "auto" it must be known to be one: it is
+an element of HTML, or in "auto" of XLIFF or TMX, closes itself, or its other half is there. "<Datei>" in the usage of a
+command is text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from knnmt.protection.marked import Code, Marked, Role
+from knnmt.protection.placeholders import find
+
+Tags = Literal["auto", "xml", "html", "none"]
+TAGS: tuple[Tags, ...] = ("auto", "xml", "html", "none")
+
+_VOID = frozenset({"area", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"})
+_BREAKING = frozenset(
+    """
+    address article aside blockquote br caption dd div dl dt figure footer form h1 h2 h3 h4 h5 h6 header hr li main nav
+    ol option p pre section table tbody td tfoot th thead title tr ul
+    """.split()  # noqa: SIM905
+)
+_INLINE = frozenset(
+    """
+    a abbr acronym b bdi bdo big button cite code data del dfn em font i ins kbd label mark q s samp select small span
+    strike strong sub sup textarea time tt u var
+    """.split()  # noqa: SIM905
+)
+_HTML = _VOID | _BREAKING | _INLINE
+_WHOLE = frozenset({"ph", "it", "bpt", "ept", "ut"})  # what they hold is code
+_HALVES = {"bpt": Role.OPENING, "ept": Role.CLOSING, "bx": Role.OPENING, "ex": Role.CLOSING}
+_HALVES |= {"sc": Role.OPENING, "ec": Role.CLOSING}
+_EXCHANGE = _WHOLE | _HALVES.keys() | {"g", "x", "mrk", "pc", "hi", "cp"}
+
+_ATTRIBUTES = r"(?:\s+[\w:.-]+(?:\s*=\s*(?:\"[^\"<>]*\"|'[^'<>]*'|[^\s\"'<>=`/]+))?)*"
+_NAMED = rf"(?P<slash{{0}}>/?)(?P<name{{0}}>[A-Za-z][\w:.-]*)(?P<attributes{{0}}>{_ATTRIBUTES})\s*(?P<self{{0}}>/?)"
+_TAG = re.compile(
+    "|".join(
+        [
+            r"(?P<comment><!--.*?-->|<\?[A-Za-z][^<>]*\?>|<!\[CDATA\[|\]\]>)",
+            f"<{_NAMED.replace('{0}', '1')}>",
+            f"&lt;{_NAMED.replace('{0}', '2')}&gt;",
+        ]
+    ),
+    re.DOTALL,
+)
+_KEYS = [re.compile(rf"""\b(?:{names})\s*=\s*["']([^"']*)["']""") for names in ("rid|startRef|i", "id")]
+_LINE_BREAK = re.compile(r"""\b(?:ctype|type|equiv)\s*=\s*["'](?:x-)?(?:html-)?(?:lb|br|fmt:lb)\b""")
+_NAME = re.compile(r"(?:<|&lt;)/?([A-Za-z][\w:.-]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Tag:
+    """One in a text. key: what its other half has, too; sure: it is one even without another half"""
+
+    start: int
+    end: int
+    raw: str
+    role: Role
+    key: tuple[str, str]
+    sure: bool
+    shown: str = ""
+
+
+def with_tags(text: str, mode: Tags = "auto") -> Marked:
+    """A text whose tags are codes. Written out, it is the text again."""
+    if mode == "none" or not ("<" in text or "&lt;" in text):
+        return (text,) if text else ()
+    tags = list(_tags(text, mode))
+    pairs = _paired(tags)
+    parts: list[str | Code] = []
+    place = 0
+    for number, tag in enumerate(tags):
+        pair = pairs.get(number)
+        if not tag.sure and pair is None:
+            continue
+        if place < tag.start:
+            parts.append(text[place : tag.start])
+        parts.append(Code(tag.raw, tag.role if pair is not None else Role.ALONE, pair, tag.shown))
+        place = tag.end
+    return (*parts, text[place:]) if text[place:] else tuple(parts)
+
+
+def breaks_line(code: Code) -> bool:
+    """Whether what comes after a code is another line: a paragraph, an item of a list, a cell."""
+    named = _NAME.match(code.raw)
+    return named is not None and (named[1].lower() in _BREAKING or _LINE_BREAK.search(code.raw) is not None)
+
+
+def is_formatting(code: Code) -> bool:
+    """Whether a code is known to stand for no word: a picture, a mark in the text, a comment."""
+    named = _NAME.match(code.raw)
+    return code.raw.startswith("<!") or (named is not None and named[1].lower() in _HTML | {"mrk", "bpt", "ept"})
+
+
+def _tags(text: str, mode: Tags) -> Iterator[_Tag]:
+    place = 0
+    while match := _TAG.search(text, place):
+        start, end = match.span()
+        place = end
+        if match["comment"]:
+            yield _Tag(start, end, match.group(), Role.ALONE, ("", ""), sure=True)
+            continue
+        way = "1" if match["name1"] else "2"
+        name, attributes = match[f"name{way}"].lower(), match[f"attributes{way}"]
+        closes, alone = bool(match[f"slash{way}"]), bool(match[f"self{way}"])
+        shown = ""
+        sure = mode == "xml" or alone or name in (_HTML if mode == "html" else _HTML | _EXCHANGE)
+        if not closes and not alone:
+            # What an element of these holds is code; of any element that holds nothing, both tags are one code.
+            inner = "(.*?)" if name in _WHOLE else "()"
+            slash = "</" if way == "1" else "&lt;/"
+            closing = re.compile(rf"{inner}{slash}{re.escape(name)}\s*(?:>|&gt;)", re.IGNORECASE | re.DOTALL)
+            if whole := closing.match(text, end):
+                place = end = whole.end()
+                shown = whole[1] if [whole[1]] == [each.text for each in find(whole[1])] else ""
+                alone = sure = True
+        role = Role.CLOSING if closes else Role.ALONE if alone or name in _VOID else Role.OPENING
+        key = name, ""
+        if role is Role.ALONE and name in _HALVES:
+            named = next((found[1] for key_of in _KEYS if (found := key_of.search(attributes))), "")
+            role, key = _HALVES[name], ("halves", named)
+        yield _Tag(start, end, text[start:end], role, key, sure, shown)
+
+
+def _paired(tags: list[_Tag]) -> dict[int, int]:
+    """The numbers of pairs, by tag; those that cross a pair that closes before them have none."""
+    open_: list[int] = []
+    pairs: dict[int, int] = {}
+    for number, tag in enumerate(tags):
+        if tag.role is Role.OPENING:
+            open_.append(number)
+        elif tag.role is Role.CLOSING:
+            other = next((each for each in reversed(open_) if tags[each].key == tag.key), None)
+            if other is not None:
+                del open_[open_.index(other) :]
+                pairs[other] = pairs[number] = len(pairs) // 2 + 1
+    return pairs
