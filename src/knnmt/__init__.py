@@ -18,6 +18,8 @@ from knnmt.version import __version__
 if TYPE_CHECKING:
     from knnmt.config import DecodingConfig, OpenStores, RetrievalConfig
     from knnmt.corpus.filters import FilterConfig
+    from knnmt.corpus.glossary import Glossary
+    from knnmt.corpus.glossary_files import read_glossary
     from knnmt.corpus.options import ReadingConfig
     from knnmt.corpus.pairs import SegmentPair
     from knnmt.corpus.reading import read_memories
@@ -52,6 +54,7 @@ _HOMES = {
     "Evidence": "knnmt.translator.evidence",
     "Explanation": "knnmt.translator.explanation",
     "FilterConfig": "knnmt.corpus.filters",
+    "Glossary": "knnmt.corpus.glossary",
     "KNNLogitsProcessor": "knnmt.huggingface.processor",
     "KnnmtError": "knnmt.errors",
     "KnnmtWarning": "knnmt.errors",
@@ -76,6 +79,7 @@ _HOMES = {
     "evaluate": "knnmt.evaluation.evaluating",
     "explain": "knnmt.translator.explanation",
     "explanation_page": "knnmt.translator.page",
+    "read_glossary": "knnmt.corpus.glossary_files",
     "read_memories": "knnmt.corpus.reading",
     "tune": "knnmt.evaluation.tuning",
 }
@@ -90,6 +94,7 @@ __all__ = [
     "Evidence",
     "Explanation",
     "FilterConfig",
+    "Glossary",
     "KNNLogitsProcessor",
     "KnnmtError",
     "KnnmtWarning",
@@ -115,6 +120,7 @@ __all__ = [
     "evaluate",
     "explain",
     "explanation_page",
+    "read_glossary",
     "read_memories",
     "tune",
 ]

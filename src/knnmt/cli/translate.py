@@ -21,11 +21,13 @@ from knnmt.cli.output import open_output, require_other_output, write_all
 from knnmt.cli.progress import tally
 from knnmt.cli.retrieval_options import PANEL, options_of, takes_retrieval_settings
 from knnmt.cli.start import heavy_imports
+from knnmt.corpus.glossary_files import read_glossary
 from knnmt.corpus.lines import decode_lines, read_lines
 from knnmt.corpus.plain_text import require_plain_text
 from knnmt.corpus.sides import watched
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError, KnnmtWarning, NoTranslationWarning, SettingError
+from knnmt.protection.tags import TAGS
 from knnmt.retrieval.settings import RetrievalSettings
 
 if TYPE_CHECKING:
@@ -147,6 +149,29 @@ def translate(
         bool,
         typer.Option("--plain", help="Take every line as text, also those of a document (XLIFF, PO, HTML and so on)."),
     ] = False,
+    protect: Annotated[
+        bool,
+        typer.Option(
+            "--protect/--no-protect",
+            help="Placeholders, numbers, tags, accelerators and white space come out once each and unaltered; what "
+            "decoding loses is searched for again (docs/placeholders.md).",
+        ),
+    ] = True,
+    tags: Annotated[
+        str,
+        typer.Option(
+            help="What counts as a tag: xml (whatever is written like one), html or auto (what is known to be one), none."
+        ),
+    ] = "auto",
+    glossary: Annotated[
+        Path | None,
+        typer.Option(
+            "--glossary",
+            help="Terms that translations must have: TSV or CSV with a term and its translation, or TBX. Terms that are "
+            "missing in a translation, or contradict each other, are named on standard error.",
+            show_default=False,
+        ),
+    ] = None,
     timings: Annotated[bool, typer.Option("--timings", help="Say at the end where the time went.")] = False,
 ) -> None:
     """Translate lines of text.
@@ -154,6 +179,7 @@ def translate(
     Reads FILES, or standard input, and writes one line for each line read, in the same order; empty lines stay empty.
     Documents (XLIFF, PO, HTML, tables and so on) are refused, for their mark-up would be translated like text.
     A line that no translation is found for is left empty and named on standard error, and the exit status is 1.
+    Placeholders (%s, {0}), tags and numbers come out once each; a line for which that had a price is named, too.
 
     Examples:
 
@@ -166,6 +192,8 @@ def translate(
         knnmt translate --n-best 3 --scores fragen.txt
 
         knnmt translate -d projekt.store handbuch.de.txt
+
+        knnmt translate --glossary begriffe.tsv handbuch.de.txt
     """
     if n_best > beam:
         raise SettingError(f"--n-best {n_best} needs a beam at least as large: add --beam {n_best}")
@@ -173,6 +201,10 @@ def translate(
         raise SettingError("--evidence and --match are printed with --jsonl, of a --datastore: add both")
     if datastore is None and (unused := [*options_of(settings), *["--exact"] * exact]):
         raise SettingError(f"{', '.join(unused)}: only used with a memory; name it with --datastore STORE")
+    if tags not in TAGS:
+        raise SettingError(f"--tags must be one of {', '.join(TAGS)}, got {tags!r}")
+    if tags != "auto" and not protect:
+        raise SettingError(f"--tags {tags} says what --protect keeps: leave --no-protect out")
     _check_input(files, texts, output)
     keyboard = not files and not texts and sys.stdin.isatty()
     if keyboard:
@@ -186,6 +218,9 @@ def translate(
         translator = load(model, languages, device, dtype, threads, datastore, exact, settings)
         from knnmt.translator.memories import languages_of
 
+        told = translator.engine.languages
+        of_pair = {"source_language": told.source or "de", "target_language": told.target or "en"}
+        terms = read_glossary(glossary, **of_pair) if glossary is not None else None
         if timings:
             translator.statistics.hit_distances = Counter()
         # A bar has no place on a terminal that shows the translations themselves.
@@ -206,6 +241,9 @@ def translate(
                 evidence=evidence,
                 match=match,
                 progress=finished,
+                protect=protect,
+                tags=tags,
+                glossary=terms,
             )
             failed = write_all(translations, total, out, finished, scores=scores, numbered=n_best > 1, jsonl=jsonl)
     if record is not None:
