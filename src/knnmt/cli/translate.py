@@ -160,15 +160,15 @@ def translate(
     tags: Annotated[
         str,
         typer.Option(
-            help="What counts as a tag: xml (whatever is written like one), html or auto (what is known to be one), none."
+            help="What counts as a tag: xml (all that looks like one), html or auto (what is known to be one), none."
         ),
     ] = "auto",
     glossary: Annotated[
         Path | None,
         typer.Option(
             "--glossary",
-            help="Terms that translations must have: TSV or CSV with a term and its translation, or TBX. Terms that are "
-            "missing in a translation, or contradict each other, are named on standard error.",
+            help="Terms that translations must have: TSV or CSV with a term and its translation, or TBX. Terms that "
+            "are missing in a translation, or contradict each other, are named on standard error.",
             show_default=False,
         ),
     ] = None,

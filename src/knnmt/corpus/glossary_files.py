@@ -1,4 +1,4 @@
-"""Reading glossaries: TBX (of 2008 and of 2019), tables with a source and a target column, and any translation memory."""
+"""Reading glossaries: TBX (of 2008 and of 2019), tables with two columns, and any translation memory."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def read_glossary(path: str | Path, source_language: str = "de", target_language
         terms = [Term(pair.source.strip(), pair.target.strip()) for pair in read_memories(path, config)]
     if not terms:
         raise InputError(
-            f"{path}: expected terms in {source_language} and {target_language}, found none. A glossary is a table with "
-            "a term and its translation in two columns, or TBX with both languages"
+            f"{path}: expected terms in {source_language} and {target_language}, found none. A glossary is a table "
+            "with a term and its translation in two columns, or TBX with both languages"
         )
     return Glossary(terms, source_language, target_language)
 

@@ -135,7 +135,7 @@ def _restrict(
         for row, progress in enumerate(each.progress)
         for token in each.required.advancing(progress)
     ]
-    at = torch.tensor(places, device=scores.device).view(-1, 3).unbind(1)
+    at = torch.tensor(places, dtype=torch.long, device=scores.device).view(-1, 3).unbind(1)
     values = log_probabilities[at]
     log_probabilities.masked_fill_(only[:, None], _NEVER)
     every = [(i, row, each.required, p) for i, each in enumerate(sentences) for row, p in enumerate(each.progress)]

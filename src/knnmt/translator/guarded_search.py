@@ -205,7 +205,7 @@ class GuardedSearch:
         decoded = engine.tokenizer.decode(part.hypothesis.tokens)
         spans = moved_spans(spans_of(engine.tokenizer, part.hypothesis.tokens), decoded, text)
         items = [each for each in find(text, guarded.shown) if each.kind is not Kind.SIGN]
-        units = _units(text, items)
+        units = units_of(text, items)
         tokens = slice(leading, len(job.source) - trailing)
         alignment = np.full((len(units), len(job.source[tokens])), 1e-6, dtype=np.float32)
         for (start, end), row in zip(spans, attention, strict=True):
@@ -356,8 +356,8 @@ def _between(text: str, found: Sequence[Found]) -> list[tuple[int, int]]:
     return list(zip(edges[::2], edges[1::2], strict=True))
 
 
-def _units(text: str, items: Sequence[Found]) -> list[tuple[int, int]]:
-    """Words, marks, and what was found, which is not cut."""
+def units_of(text: str, items: Sequence[Found]) -> list[tuple[int, int]]:
+    """Words, marks, and what was found, which is not cut, as stretches of a text."""
     units: list[tuple[int, int]] = []
     between = _between(text, items)
     for (start, end), item in zip(between, [*items, None], strict=True):
