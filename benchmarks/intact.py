@@ -114,7 +114,7 @@ def glossary_of(pairs: Sequence[SegmentPair]) -> Glossary:
         together.update((one, other) for one in mine for other in theirs)
     best: dict[str, tuple[float, str]] = {}
     for (one, other), count in together.items():
-        if count >= 3:
+        if count >= 5:
             best[one] = max(best.get(one, (0.0, "")), (2 * count / (sources[one] + targets[other]), other))
     ranked = sorted(best.items(), key=lambda each: (-each[1][0], each[0]))
     return Glossary([(source, target) for source, (_, target) in ranked[:TERMS]], "de", "en")

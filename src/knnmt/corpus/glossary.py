@@ -1,8 +1,9 @@
 """Glossaries: terms whose translation is settled, where they occur in a text, and whether a translation has them.
 
-A word counts as a form of a term's word where both are the same without a common ending of their language, whatever
-their capitals: "Dateien" is a form of "Datei", "files" of "file". Words of fewer than four letters, and terms in
-capitals, must be the same. In languages whose endings are not listed, so must all words.
+A word counts as a form of a term's word where both are the same without a common ending of their language: "Dateien" is
+a form of "Datei", "files" of "file". A word of a source term that begins with a capital is found with a capital only:
+"Seite" is not found in "seit". Words of fewer than four letters, and those in capitals, must be the same. In languages
+whose endings are not listed, so must all words, whatever their capitals.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ class Glossary:
         while place < len(words):
             for wanted, term, contradicted in self._by_word.get(stems[place], []):
                 here = slice(place, place + len(wanted.stems))
-                if tuple(stems[here]) == wanted.stems and _fits(wanted, [word.group() for word in words[here]]):
+                found = [word.group() for word in words[here]]
+                if tuple(stems[here]) == wanted.stems and _fits(wanted, found) and _has_capitals(term.source, found):
                     last = words[place + len(wanted.stems) - 1]
                     yield TermUse(term, words[place].start(), last.end(), contradicted)
                     place += len(wanted.stems) - 1
@@ -111,10 +113,11 @@ class Glossary:
         )
 
     def forms(self, term: Term) -> list[str]:
-        """What a translation may have of a term: as it is, with a capital, and in English with the plural's s."""
-        forms = [term.target, term.target[:1].upper() + term.target[1:]]
-        if _language(self.target_language) == "en" and term.target[-1:].isalpha() and term.target[-1:] != "s":
-            forms += [f"{form}s" for form in forms]
+        """What a translation may have of a term: as it is, with a capital, in English with and without a plural's s."""
+        forms = [term.target]
+        if _language(self.target_language) == "en" and term.target[-1:].isalpha():
+            forms.append(term.target[:-1] if term.target.endswith("s") else f"{term.target}s")
+        forms += [form[:1].upper() + form[1:] for form in forms]
         return [form for form in dict.fromkeys(forms) if self.is_met(term, form)]
 
 
@@ -128,6 +131,13 @@ def _words(text: str, language: str | None) -> _Words:
 def _fits(wanted: _Words, words: list[str]) -> bool:
     """Whether the words that have no forms are the same."""
     return all(not exact or exact == word for exact, word in zip(wanted.exact, words, strict=True))
+
+
+def _has_capitals(term: str, words: list[str]) -> bool:
+    """Whether words begin with capitals where the words of a term do."""
+    return all(
+        word[0].isupper() or not wanted[0].isupper() for wanted, word in zip(_WORD.findall(term), words, strict=True)
+    )
 
 
 def _is_fixed(word: str) -> bool:

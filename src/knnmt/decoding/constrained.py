@@ -29,6 +29,9 @@ from knnmt.retrieval.retriever import BatchRetrieval
 _COMPACT_EVERY = 16
 _NEVER = float("-inf")
 _MOST_MORE = 11  # hypotheses beside those of the beam: one for each thing that is required, at most so many
+# Of the usual one. What is required costs much wherever it stands: a mean over tokens favours long translations, which
+# append it to all that was said without it.
+_LENGTH_PENALTY = 0.5
 _SLACK = 16  # tokens that a translation may have beside twice those of its source and all that is required
 
 
@@ -48,7 +51,8 @@ def constrained_search(
     retrieval: BatchRetrieval | None = None,
 ) -> list[list[Hypothesis]]:
     """Hypotheses for each source that have all that it requires, at most `config.n_best`, best first; may be none."""
-    config = replace(config, max_tokens=min(config.max_tokens, max(map(_longest, sources, required))))
+    longest = min(config.max_tokens, max(map(_longest, sources, required)))
+    config = replace(config, length_penalty=_LENGTH_PENALTY * config.length_penalty, max_tokens=longest)
     width = config.beam + min(max(one.total for one in required), _MOST_MORE)
     batch = Batch(engine, sources, config, retrieval)
     finished = [Finished(config) for _ in sources]
@@ -108,10 +112,10 @@ class _Rows:
 
     def shared(self, candidates: Sequence[_Candidate], width: int) -> list[_Candidate]:
         """The best of each number of what is met in turn, those with most of it first, until the beam is full."""
-        shares: dict[int, list[_Candidate]] = {}
+        shares: dict[tuple[int, bool], list[_Candidate]] = {}
         for candidate in candidates:
-            shares.setdefault(self.required.count(candidate.progress), []).append(candidate)
-        in_turn = zip_longest(*(shares[count] for count in sorted(shares, reverse=True)))
+            shares.setdefault(self.required.share(candidate.progress), []).append(candidate)
+        in_turn = zip_longest(*(shares[share] for share in sorted(shares, reverse=True)))
         chosen = [candidate for turn in in_turn for candidate in turn if candidate is not None][:width]
         return sorted(chosen, key=lambda candidate: -candidate.score)
 

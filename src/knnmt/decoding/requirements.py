@@ -102,12 +102,10 @@ class Requirements:
         met = self._settled(progress)
         return all(count >= each.times for count, each in zip(met, self.required, strict=True))
 
-    def count(self, progress: Progress) -> int:
-        """How much is met, what is being written counted: the share of the beam that a hypothesis competes in."""
+    def share(self, progress: Progress) -> tuple[int, bool]:
+        """Which share of the beam a hypothesis competes in: how much is met, and whether something was begun."""
         met = self._settled(progress)
-        done = sum(min(count, each.times) for count, each in zip(met, self.required, strict=True))
-        inside = progress.node is not self._root and not progress.node.ordinary and met == progress.met
-        return done + inside
+        return sum(met), progress.node is not self._root and met == progress.met
 
     def advancing(self, progress: Progress) -> list[int]:
         """The tokens that begin or go on with something that is not met yet."""

@@ -52,7 +52,7 @@ _EXACT = "|".join(
         r"\$[A-Za-z_]\w*",
         r"\[X\d+X\]",
         r"&(?:[A-Za-z]\w*|\#\d+|\#[xX][0-9a-fA-F]+);",
-        r"(?<![\w\\])(?:[A-Za-z]:\\|\\\\\w)[^\s\"'<>|*?]*",
+        r"(?<![\w\\])(?:[A-Za-z]:\\|\\\\\w)[^\s\"'<>|*?»“”]*",
         r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[nrtabfv0\\\"'])",
         r"(?<![\w/.<~])(?:~|\.{1,2})?(?:/[\w.+@-]+){2,}/?|(?<![\w/.<])(?:~|\.{1,2})/[\w.+@-]+/?",
         r"(?:(?<=\s)|(?<=[\"'(„“‚‘])|(?<![\s\S]))/[A-Za-z][\w.+@-]*",
@@ -101,7 +101,8 @@ def _found(text: str, start: int, end: int) -> Iterator[Found]:
 
 def _without_punctuation(found: str) -> str:
     """An address without the marks and brackets that close the sentence around it."""
-    if "://" not in found[:8] and not found.startswith(("www.", "mailto:", "/", "~", ".")) and "@" not in found:
+    address = "://" in found[:8] or "@" in found or found.startswith(("www.", "mailto:", "/", "~", ".", "\\\\"))
+    if not address and found[1:3] != ":\\":
         return found
     while found and (found[-1] in _TRAILING or (found[-1] == ")" and found.count(")") > found.count("("))):
         found = found[:-1]
