@@ -28,7 +28,7 @@ from knnmt.retrieval.retriever import BatchRetrieval
 
 _COMPACT_EVERY = 16
 _NEVER = float("-inf")
-_MOST_MORE = 11  # hypotheses beside those of the beam: one for each thing that is required, at most so many
+_MOST_MORE = 16  # hypotheses beside those of the beam: two for each thing that is required, at most so many
 # Of the usual one. What is required costs much wherever it stands: a mean over tokens favours long translations, which
 # append it to all that was said without it.
 _LENGTH_PENALTY = 0.5
@@ -53,7 +53,7 @@ def constrained_search(
     """Hypotheses for each source that have all that it requires, at most `config.n_best`, best first; may be none."""
     longest = min(config.max_tokens, max(map(_longest, sources, required)))
     config = replace(config, length_penalty=_LENGTH_PENALTY * config.length_penalty, max_tokens=longest)
-    width = config.beam + min(max(one.total for one in required), _MOST_MORE)
+    width = config.beam + min(2 * max(one.total for one in required), _MOST_MORE)
     batch = Batch(engine, sources, config, retrieval)
     finished = [Finished(config) for _ in sources]
     rows = [_Rows(one, [one.begin()]) for one in required]  # of each sentence in the batch
@@ -66,11 +66,10 @@ def constrained_search(
             scores, log_probabilities = batch.step()
             with timing.stage("constrained"):
                 advancing = _restrict(log_probabilities, scores, rows, only, joins, end)
-                best, parents, tokens = best_continuations(scores, log_probabilities, 2 * width)
-                likeliest = zip(best.tolist(), parents.tolist(), tokens.tolist(), strict=True)
+                likeliest = _likeliest(scores, log_probabilities, config.beam + 1)
                 going: list[list[_Candidate]] = []
-                for i, (each, likely) in enumerate(zip(rows, likeliest, strict=True)):
-                    candidates = each.candidates([*zip(*likely, strict=True), *advancing[i]])
+                for i, each in enumerate(rows):
+                    candidates = each.candidates([*likeliest[i], *advancing[i]])
                     ended = [candidate for candidate in candidates if candidate.token == end][: config.beam]
                     going.append(each.shared([candidate for candidate in candidates if candidate.token != end], width))
                     for hypothesis in _ended(batch, i, ended):
@@ -111,11 +110,24 @@ class _Rows:
         return sorted(found.values(), key=lambda candidate: -candidate.score)
 
     def shared(self, candidates: Sequence[_Candidate], width: int) -> list[_Candidate]:
-        """The best of each number of what is met in turn, those with most of it first, until the beam is full."""
-        shares: dict[tuple[int, bool], list[_Candidate]] = {}
+        """The best of each share of the beam in turn, until the beam is full.
+
+        Those that have met as much are in three shares: between things, at the first token of one, and further inside,
+        where the one that is furthest comes first: what was begun costs more with every token, and would else be left
+        for what begins anew. The shares with most met and those with the best hypotheses come first by turns.
+        """
+        shares: dict[tuple[int, int], list[tuple[int, _Candidate]]] = {}
         for candidate in candidates:
-            shares.setdefault(self.required.share(candidate.progress), []).append(candidate)
-        in_turn = zip_longest(*(shares[share] for share in sorted(shares, reverse=True)))
+            met, depth = self.required.share(candidate.progress)
+            shares.setdefault((met, min(depth, 2)), []).append((depth, candidate))
+        ordered = {
+            share: [each for _, each in sorted(found, key=lambda each: (-each[0], -each[1].score))]
+            for share, found in shares.items()
+        }
+        by_met = sorted(ordered, reverse=True)
+        by_score = sorted(ordered, key=lambda share: -ordered[share][0].score)
+        turns = dict.fromkeys(share for both in zip(by_met, by_score, strict=True) for share in both)
+        in_turn = zip_longest(*(ordered[share] for share in turns))
         chosen = [candidate for turn in in_turn for candidate in turn if candidate is not None][:width]
         return sorted(chosen, key=lambda candidate: -candidate.score)
 
@@ -159,6 +171,22 @@ def _restrict(
     for (i, row, token), score in zip(places, (values + scores[at[0], at[1]]).tolist(), strict=True):
         found[i].append((score, row, token))
     return found
+
+
+def _likeliest(scores: Tensor, log_probabilities: Tensor, count: int) -> list[list[tuple[float, int, int]]]:
+    """The likeliest continuations of every row of each sentence: score, row, token.
+
+    Those of a sentence as a whole would all be of rows that have little of what is required.
+    """
+    sentences, width, vocabulary = log_probabilities.shape
+    rows = log_probabilities.reshape(-1, 1, vocabulary)
+    best, _, tokens = best_continuations(scores.reshape(-1, 1), rows, min(count, vocabulary))
+    found = zip(best.tolist(), tokens.tolist(), strict=True)
+    of_rows = [[*zip(values, here, strict=True)] for values, here in found]
+    return [
+        [(score, row, token) for row in range(width) for score, token in of_rows[sentence * width + row]]
+        for sentence in range(sentences)
+    ]
 
 
 def _ended(batch: Batch[State], sentence: int, chosen: Sequence[_Candidate]) -> list[Hypothesis]:

@@ -48,10 +48,12 @@ class Words:
 class _Node:
     """A beginning of required sequences.
 
+    depth: how many tokens
     below: requirements with a sequence that goes through here; ends: those with one that ends here
     ordinary: all its tokens may stand anywhere
     """
 
+    depth: int = 0
     children: dict[int, _Node] = field(default_factory=dict)
     below: set[int] = field(default_factory=set)
     ends: list[int] = field(default_factory=list)
@@ -89,7 +91,7 @@ class Requirements:
                 node = self._root
                 for token in sequence:
                     ordinary = node.ordinary and not only[token]
-                    node = node.children.setdefault(token, _Node(ordinary=ordinary))
+                    node = node.children.setdefault(token, _Node(node.depth + 1, ordinary=ordinary))
                     node.below.add(number)
                 node.ends.append(number)
 
@@ -102,10 +104,10 @@ class Requirements:
         met = self._settled(progress)
         return all(count >= each.times for count, each in zip(met, self.required, strict=True))
 
-    def share(self, progress: Progress) -> tuple[int, bool]:
-        """Which share of the beam a hypothesis competes in: how much is met, and whether something was begun."""
+    def share(self, progress: Progress) -> tuple[int, int]:
+        """Which share of the beam a hypothesis competes in: how much is met, how many tokens it is further."""
         met = self._settled(progress)
-        return sum(met), progress.node is not self._root and met == progress.met
+        return sum(met), progress.node.depth if met == progress.met else 0
 
     def advancing(self, progress: Progress) -> list[int]:
         """The tokens that begin or go on with something that is not met yet."""
