@@ -75,6 +75,11 @@ def test_digits_of_a_number(number: str, found: list[str]) -> None:
     assert all(runs(way) == found for way in writings(number))
 
 
+@pytest.mark.parametrize("form", ["%s", "%(name)d", "$HOME", "${x}", "%%", "%1$s"])
+def test_a_placeholder_after_a_number_is_no_sign(form: str) -> None:
+    assert exact(f"5 {form}") == [form]
+
+
 def test_signs_beside_numbers() -> None:
     text = "Er kostet 5 €, also $5 oder 10 % von 3‰."
     assert [each.text for each in find(text) if each.kind is Kind.SIGN] == ["€", "$", "%", "‰"]

@@ -8,8 +8,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 WORDS = """
-    die Datei wurde gelöscht Klicken Sie auf den Knopf um fortzufahren Nachrichten von Benutzer im Ordner gefunden Fehler beim
-    Speichern der Einstellungen bitte warten neue Version ist verfügbar für und oder nicht mehr als zuletzt geändert
+    die Datei wurde gelöscht Klicken Sie auf den Knopf um fortzufahren Nachrichten von Benutzer im Ordner gefunden Fehler
+    beim Speichern der Einstellungen bitte warten neue Version ist verfügbar für und oder nicht mehr als zuletzt geändert
 """.split()  # noqa: SIM905
 MARKS = ["", "", "", ",", ":", ".", "!", " –"]
 TAGS = ["b", "i", "em", "strong", "a", "span", "code", "g"]
@@ -25,16 +25,13 @@ class MadeString:
 
     def faults(self, translation: str) -> list[str]:
         """What is lost, doubled, or badly nested in a translation, told without any of the code that is tested."""
-        wrong = [
-            f"{raw!r}: {translation.count(raw)} of {times}"
-            for raw, times in self.exact.items()
-            if translation.count(raw) != times
-        ]
+        counts = {raw: (translation.count(raw), times) for raw, times in self.exact.items()}
+        wrong = [f"{raw!r}: {has} of {times}" for raw, (has, times) in counts.items() if has != times]
         rest = translation
         for raw in sorted(self.exact, key=len, reverse=True):
             rest = rest.replace(raw, "\0")
-        has = Counter(re.findall(r"\d+", re.sub(r"(?<=\d)[.,](?=\d{3}(?!\d))", "", rest)))
-        wrong += [f"digits {run}: {has[run]} of {times}" for run, times in self.digits.items() if has[run] != times]
+        there = Counter(re.findall(r"\d+", re.sub(r"(?<=\d)[.,](?=\d{3}(?!\d))", "", rest)))
+        wrong += [f"digits {run}: {there[run]} of {times}" for run, times in self.digits.items() if there[run] != times]
         open_: list[str] = []
         for slash, name in re.findall(r"<(/?)([a-z]+)(?:\s[^<>]*[^/])?>", translation):
             if not slash:
@@ -56,7 +53,8 @@ class StringMaker:
         self._digits: Counter[str] = Counter()
         self._number = 0
         text = self._stretch(depth=2, most=9)
-        return MadeString(text[0].upper() + text[1:] if text[0].isalpha() else text, self._exact, self._digits)
+        first = text.split()[0]
+        return MadeString(text[0].upper() + text[1:] if first.isalpha() else text, self._exact, self._digits)
 
     def _stretch(self, depth: int, most: int) -> str:
         parts = []
@@ -76,19 +74,11 @@ class StringMaker:
         self._number += 1
         number, name = self._number, self._chance.choice(["name", "datei", "anzahl", "user"])
         forms = [
-            f"%{number}$s",
-            f"%({name}_{number})d",
-            f"{{{name}{number}}}",
-            f"${{{name}{number}}}",
-            f"{{{{ {name}{number} }}}}",
+            *(f"%{number}$s", f"%({name}_{number})d", f"{{{name}{number}}}", f"${{{name}{number}}}", f"[X{number}X]"),
+            *(f"{{{{ {name}{number} }}}}", f"$HOME{number}", f"&#{9000 + number};", f"/usr/{name}/{number}"),
+            *(f"https://example.org/{name}/{number}", f"{name}{number}@example.org", f'<x id="{number}"/>'),
+            *("%s", "\\n", "&amp;", "%d%%"),
         ]
-        forms += [
-            f"$HOME{number}",
-            f"&#{9000 + number};",
-            f"https://example.org/{name}/{number}",
-            f"{name}{number}@example.org",
-        ]
-        forms += [f"/usr/{name}/{number}", f"[X{number}X]", f'<x id="{number}"/>', "%s", "\\n", "&amp;", "%d%%"]
         raw = self._chance.choice(forms)
         self._exact[raw] += 1
         return self._chance.choice(["{}", "{}", "({})", "„{}“", "{},"]).replace("{}", raw)

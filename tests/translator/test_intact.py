@@ -1,4 +1,4 @@
-"""What must come out of a translation comes out: once each, well nested, around what it was around, or with a warning."""
+"""What must come out of a translation comes out: once each, well nested, around what it was around."""
 
 from __future__ import annotations
 
@@ -60,21 +60,14 @@ def test_the_check_of_made_strings_finds_faults() -> None:
     made = next(each for each in strings(5, 100) if "<b" in each.text and each.digits)
     assert made.faults(made.text) == []
     assert made.faults(made.text.replace("</b>", "", 1))
-    assert made.faults(re.sub(r"(?<![\w%{$/;&#])\d+(?![\w$}])", "", made.text)) or made.faults(
-        f"{made.text} {next(iter(made.digits))}"
-    )
-    raw = next(iter(made.exact))
-    assert made.faults(f"{made.text} {raw}")
+    assert made.faults(f"{made.text} {next(iter(made.digits))}")
+    for raw in made.exact:
+        assert made.faults(f"{made.text} {raw}")
+        assert made.faults(made.text.replace(raw, "", 1))
 
 
 def test_text_with_nothing_to_keep_is_decoded_as_before(translator: Translator) -> None:
-    texts = [
-        "Guten Morgen!",
-        "Der Zug nach Leipzig fährt heute später ab.",
-        "",
-        "  ",
-        "Die Straße ist gesperrt. Bitte warten Sie.",
-    ]
+    texts = ["Guten Morgen!", "Der Zug nach Leipzig fährt heute ab.", "", "  ", "Es ist gesperrt. Bitte warten Sie."]
     for settings in ({}, {"split_sentences": True}, {"n_best": 3}):
         before = translator.translate(texts, **settings)
         after = translator.translate(texts, protect=True, **settings)
