@@ -14,11 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knnmt import Datastore
-from knnmt.decoding import constrained
 from knnmt.decoding.constrained import constrained_search
 from knnmt.decoding.requirements import Progress, Requirement, Requirements, Words
 from knnmt.decoding.search import search
-from knnmt.engine.base import Engine
 from knnmt.engine.forced import force
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.retrieval.retriever import BatchRetrieval
@@ -36,10 +34,13 @@ def words(size: int) -> Words:
     return Words(nothing, nothing, nothing)
 
 
-def required(engine: Engine, *sequences: tuple[int, ...], only: Sequence[int] = ()) -> Requirements:
+def required(
+    engine: TransformerEngine, *sequences: tuple[int, ...], only: Sequence[int] = (), length_penalty: float = 1.0
+) -> Requirements:
     mask = np.zeros(engine.vocabulary_size, dtype=bool)
     mask[list(only)] = True
-    return Requirements([Requirement((each,)) for each in sequences], mask, words(engine.vocabulary_size), END)
+    asked = [Requirement((each,)) for each in sequences]
+    return Requirements(asked, mask, words(engine.vocabulary_size), END, length_penalty)
 
 
 def contains(tokens: Sequence[int], sequence: Sequence[int]) -> int:
@@ -136,7 +137,7 @@ def test_the_search_finds_what_a_search_through_everything_finds(tiny: Transform
     (source,) = tiny.tokenizer.encode_sources(["Satz"])
     sequence = (40, 41)
     config = replace(tiny.generation, beam=100, n_best=3, max_tokens=4, forced_last_token=None)
-    found = constrained_search(tiny, [source], [required(tiny, sequence)], config)[0]
+    found = constrained_search(tiny, [source], [required(tiny, sequence, length_penalty=0.5)], config)[0]
     letters = range(1, tiny.vocabulary_size)
     all_of_them = [
         (*sequence, END),
@@ -147,8 +148,10 @@ def test_the_search_finds_what_a_search_through_everything_finds(tiny: Transform
     block = force(tiny, [source] * len(all_of_them), all_of_them)
     chosen = tiny.log_probabilities(block.representations).gather(1, block.targets[:, None])[:, 0]
     sums = torch.zeros(len(all_of_them)).index_add_(0, block.sentences, chosen)
-    penalty = constrained._LENGTH_PENALTY * config.length_penalty
-    scores = [float(each) / len(tokens) ** penalty for each, tokens in zip(sums, all_of_them, strict=True)]
+    scores = [
+        float(each) / len(tokens) ** (0.5 * config.length_penalty)
+        for each, tokens in zip(sums, all_of_them, strict=True)
+    ]
     expected = sorted(zip(scores, all_of_them, strict=True), reverse=True)[:3]
     assert [each.tokens for each in found] == [tokens for _, tokens in expected]
     assert [each.score for each in found] == pytest.approx([score for score, _ in expected], abs=1e-4)

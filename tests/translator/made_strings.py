@@ -8,8 +8,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 WORDS = """
-    die Datei wurde gelöscht Klicken Sie auf den Knopf um fortzufahren Nachrichten von Benutzer im Ordner gefunden Fehler
-    beim Speichern der Einstellungen bitte warten neue Version ist verfügbar für und oder nicht mehr als zuletzt geändert
+    die Datei wurde gelöscht Klicken auf den Knopf um fortzufahren Nachrichten von Benutzer im Ordner gefunden Fehler
+    beim Speichern von Einstellungen warten neue Version ist verfügbar für und oder nicht mehr als zuletzt geändert
 """.split()  # noqa: SIM905
 MARKS = ["", "", "", ",", ":", ".", "!", " –"]
 TAGS = ["b", "i", "em", "strong", "a", "span", "code", "g"]

@@ -29,9 +29,6 @@ from knnmt.retrieval.retriever import BatchRetrieval
 _COMPACT_EVERY = 16
 _NEVER = float("-inf")
 _MOST_MORE = 16  # hypotheses beside those of the beam: two for each thing that is required, at most so many
-# Of the usual one. What is required costs much wherever it stands: a mean over tokens favours long translations, which
-# append it to all that was said without it.
-_LENGTH_PENALTY = 0.5
 _SLACK = 16  # tokens that a translation may have beside twice those of its source and all that is required
 
 
@@ -52,10 +49,11 @@ def constrained_search(
 ) -> list[list[Hypothesis]]:
     """Hypotheses for each source that have all that it requires, at most `config.n_best`, best first; may be none."""
     longest = min(config.max_tokens, max(map(_longest, sources, required)))
-    config = replace(config, length_penalty=_LENGTH_PENALTY * config.length_penalty, max_tokens=longest)
+    config = replace(config, max_tokens=longest)
     width = config.beam + min(2 * max(one.total for one in required), _MOST_MORE)
     batch = Batch(engine, sources, config, retrieval)
-    finished = [Finished(config) for _ in sources]
+    configs = [replace(config, length_penalty=one.length_penalty * config.length_penalty) for one in required]
+    finished = [Finished(each) for each in configs]
     rows = [_Rows(one, [one.begin()]) for one in required]  # of each sentence in the batch
     only = torch.from_numpy(np.stack([one.only for one in required])).to(engine.device)
     joins = torch.from_numpy(required[0].words.joins).to(engine.device)
@@ -77,7 +75,7 @@ def constrained_search(
                 running = [
                     i
                     for i, source in enumerate(batch.sources)
-                    if going[i] and not _closed(finished[source], going[i], length, config)
+                    if going[i] and not _closed(finished[source], going[i], length, configs[source])
                 ]
                 if not running or length == config.max_tokens:
                     break

@@ -78,11 +78,20 @@ class Requirements:
     """All that one sentence requires.
 
     only: (vocabulary,), tokens that may only stand in what is required
+    length_penalty: what the search's is multiplied by. Where what is required is unlikely wherever it stands, a mean
+        over tokens favours long hypotheses, which append it to all that was said without it
     total: how much there is to be met
     """
 
-    def __init__(self, required: Sequence[Requirement], only: npt.NDArray[np.bool_], words: Words, end: int) -> None:
-        self.required = tuple(required)
+    def __init__(
+        self,
+        required: Sequence[Requirement],
+        only: npt.NDArray[np.bool_],
+        words: Words,
+        end: int,
+        length_penalty: float = 1.0,
+    ) -> None:
+        self.required, self.length_penalty = tuple(required), length_penalty
         self.only, self.words, self._end = only, words, end
         self.total = sum(each.times for each in required)
         self._root = _Node(below=set(range(len(required))))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from knnmt.corpus.glossary import TermUse
 from knnmt.protection.marked import Code, Marked, Role, joined_strings
@@ -53,25 +53,39 @@ class Guarded:
         """What of its text must come out."""
         return Needs.of(self.found)
 
-    def cut(self, pieces: Sequence[str]) -> list[tuple[str, Guarded]]:
-        """The text in pieces, without the white space around them, and what must come out of each."""
+    def cut(self, text: str, into_pieces: Callable[[str], list[str]]) -> list[tuple[str, Guarded]]:
+        """The text in pieces, without the white space around them, and what must come out of each.
+
+        into_pieces: cuts a text of the same length at its white space, of which placeholders have none
+        """
+        solid = list(text)
+        for each in self.found:
+            solid[each.start : each.end] = ["_" if letter.isspace() else letter for letter in each.text]
+        ends = list(accumulate(map(len, into_pieces("".join(solid)))))
+        return self.cut_at(text, ends[:-1])
+
+    def cut_at(self, text: str, places: Sequence[int]) -> list[tuple[str, Guarded]]:
+        """The same, cut at given places."""
+        pieces = [text[start:end] for start, end in pairwise([0, *places, len(text)])]
         parts: list[tuple[str, Guarded]] = []
         start, waiting = 0, self.before
         for piece, mine in zip(pieces, shared_out(self.codes, pieces), strict=True):
-            text = piece.strip()
+            words = piece.strip()
             lead = len(piece) - len(piece.lstrip())
             moved = [replace(each, offset=each.offset - lead) for each in mine]
-            before, after, kept = margins(piece[:lead], text, piece[lead + len(text) :], moved)
-            if text:
+            before, after, kept = margins(piece[:lead], words, piece[lead + len(words) :], moved)
+            if words:
                 terms = tuple(each for each in self.terms if start <= each.start < start + len(piece))
-                found = found_in(text, kept) if self.found else ()
-                parts.append((text, Guarded(joined_strings([*waiting, *before]), after, kept, found, terms, self.leaf)))
+                found = found_in(words, kept) if self.found else ()
+                parts.append(
+                    (words, Guarded(joined_strings([*waiting, *before]), after, kept, found, terms, self.leaf))
+                )
                 waiting = ()
             else:
                 waiting = joined_strings([*waiting, *before, *(each.code for each in kept), *after])
             start += len(piece)
-        text, last = parts[-1]
-        parts[-1] = text, replace(last, after=joined_strings([*last.after, *waiting, *self.after]))
+        words, last = parts[-1]
+        parts[-1] = words, replace(last, after=joined_strings([*last.after, *waiting, *self.after]))
         return parts
 
 

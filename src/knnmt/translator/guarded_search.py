@@ -16,7 +16,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -40,6 +39,7 @@ from knnmt.translator.spans import moved_spans, spans_of
 from knnmt.translator.translation import Caution
 
 _UNIT = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
+_PENALTY_WITH_TERMS = 0.5  # terms are not what the model would say; placeholders, which its source has, are
 _SPECIAL = (
     "%{}$\\<>&@#[]|^~_=/0123456789€£¥₹₽₩¢‰"  # that free text of a constrained translation has only from its source
 )
@@ -151,7 +151,8 @@ class GuardedSearch:
             return None
         rest = "".join(text[start:end] for start, end in _between(text, guarded.found))
         only = self._vocabulary.holding([letter for letter in _SPECIAL if guarded.found and letter not in rest])
-        return Requirements(required, only, self._words, self._engine.special_tokens.end)
+        penalty = _PENALTY_WITH_TERMS if terms and guarded.terms else 1.0
+        return Requirements(required, only, self._words, self._engine.special_tokens.end, penalty)
 
     # Codes that were taken out ---------------------------------------------------------------------------------------
 
@@ -204,7 +205,7 @@ class GuardedSearch:
         leading, trailing = self._frame()
         decoded = engine.tokenizer.decode(part.hypothesis.tokens)
         spans = moved_spans(spans_of(engine.tokenizer, part.hypothesis.tokens), decoded, text)
-        items = [each for each in find(text, guarded.shown) if each.kind is not Kind.SIGN]
+        items = _together(find(text, guarded.shown))
         units = units_of(text, items)
         tokens = slice(leading, len(job.source) - trailing)
         alignment = np.full((len(units), len(job.source[tokens])), 1e-6, dtype=np.float32)
@@ -213,7 +214,7 @@ class GuardedSearch:
                 if start < last and first < end:
                     alignment[number] += row[tokens]
         offsets = self._token_offsets(job)
-        for number, origin in _origins(units, items, guarded.found).items():
+        for number, origin in _origins(units, items, _together(guarded.found)).items():
             alignment[number] = 1e-6
             alignment[number, offsets(origin.start) : max(offsets(origin.end), offsets(origin.start) + 1)] = 1.0
         placed = [
@@ -263,7 +264,7 @@ class GuardedSearch:
         edges = sorted({0, *borders, len(segment.text)})
         if len(edges) <= 2:
             return _source_kept(segment, guarded, whole)
-        cut = guarded.cut([segment.text[start:end] for start, end in pairwise(edges)])
+        cut = guarded.cut_at(segment.text, edges[1:-1])
         sources = self._engine.tokenizer.encode_sources([text for text, _ in cut])
         jobs = [
             Job(Segment(text, guarded=each), source, job.retrieval, job.glossary)
@@ -337,17 +338,23 @@ def _has_words(text: str, guarded: Guarded) -> bool:
 
 def _wanted(found: Sequence[Found]) -> list[tuple[int, int, tuple[str, ...]]]:
     """What must be written, and in which ways it may be: placeholders that touch each other stay together."""
-    wanted: list[tuple[int, int, tuple[str, ...]]] = []
-    touching: Found | None = None
+    signs = [each for each in found if each.kind is Kind.SIGN]
+    return [
+        (each.start, each.end, tuple(writings(each.text)) if each.kind is Kind.NUMBER else (each.text,))
+        for each in sorted([*_together(found), *signs], key=lambda each: each.start)
+    ]
+
+
+def _together(found: Sequence[Found]) -> list[Found]:
+    """Placeholders that touch each other as one, and numbers; signs may stand elsewhere."""
+    joined: list[Found] = []
     for each in found:
-        ways = tuple(writings(each.text)) if each.kind is Kind.NUMBER else (each.text,)
-        if each.kind is Kind.EXACT and touching is not None and touching.end == each.start:
-            start, _, (before,) = wanted.pop()
-            wanted.append((start, each.end, (before + each.text,)))
-        else:
-            wanted.append((each.start, each.end, ways))
-        touching = each if each.kind is Kind.EXACT else None
-    return wanted
+        last = joined[-1] if joined else None
+        if last is not None and each.kind is last.kind is Kind.EXACT and last.end == each.start:
+            joined[-1] = Found(last.start, each.end, last.text + each.text, Kind.EXACT)
+        elif each.kind is not Kind.SIGN:
+            joined.append(each)
+    return joined
 
 
 def _between(text: str, found: Sequence[Found]) -> list[tuple[int, int]]:

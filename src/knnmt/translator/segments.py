@@ -120,7 +120,7 @@ def _as_held(segment: Segment, translation: str) -> str | None:
 def cut_to_fit(segment: Segment, fits: Callable[[str], bool]) -> list[Segment]:
     """The segment's parts, each short enough for the model."""
     if segment.guarded is not None:
-        cut = segment.guarded.cut(split_long(segment.text, fits))
+        cut = segment.guarded.cut(segment.text, lambda text: split_long(text, fits))
         first, *others = (Segment(text, guarded=guarded) for text, guarded in cut)
         return [replace(first, mark=segment.mark, key=segment.key), *others]
     parts: list[Segment] = []
