@@ -60,6 +60,7 @@ def write_files(place: Path) -> None:
         "fragen.txt": new,
         "handbuch.de.txt": new,
         "endlos.txt": new,
+        "begriffe.tsv": "Datei\tdocument\nNachricht\tnotice\n",
     }.items():
         (place / name).write_text(content, encoding="utf-8")
     (place / "examples").symlink_to(ROOT / "examples")
