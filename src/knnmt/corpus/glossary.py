@@ -1,9 +1,9 @@
 """Glossaries: terms whose translation is settled, where they occur in a text, and whether a translation has them.
 
 A word counts as a form of a term's word where both can be the same without a common ending of their language: "Dateien"
-is a form of "Datei", "files" of "file". A word of a source term that begins with a capital is found with a capital only:
-"Seite" is not found in "seit". Words of fewer than four letters, and those in capitals, must be the same. In languages
-whose endings are not listed, so must all words, whatever their capitals.
+is a form of "Datei", "files" of "file". Where a source term has a capital, so must the word: "Seite" is not found in
+"seit". Words of fewer than four letters, and those in capitals, must be the same. In languages whose endings are not
+listed, so must all words, whatever their capitals.
 """
 
 from __future__ import annotations
