@@ -20,8 +20,9 @@ import time
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from knnmt.evaluation.scoring import score
 from knnmt.protection.marked import Code, Marked, Role
 from knnmt.protection.placeholders import Kind, find
 from knnmt.protection.tags import with_tags
+from knnmt.translator.translator import Settings
 
 PACKAGES = {"wagtail": "wagtail==7.4.4", "Django": "Django==5.2.19", "django-oscar": "django-oscar==4.2.1"}
 TERMS = 100
@@ -92,7 +94,7 @@ def report(name: str, pairs: Sequence[SegmentPair], hypotheses: Sequence[str], s
 
 
 def translated(
-    translator: Translator, pairs: Sequence[SegmentPair], **settings: object
+    translator: Translator, pairs: Sequence[SegmentPair], **settings: Unpack[Settings]
 ) -> tuple[list[str], float, str]:
     """Texts, seconds, and how often which price was paid."""
     started = time.perf_counter()
@@ -225,20 +227,20 @@ def main() -> None:
         print(f"{name}: {len(pairs)} of {len(all_pairs[name])} strings")
     test = [pair for pairs in chosen.values() for pair in pairs]
     if asked.only in (None, "strings"):
-        ways: dict[str, Callable[[], dict[str, object]]] = {"the model alone": dict}
+        ways: dict[str, Settings] = {"the model alone": {}}
         if asked.store:
             kept = {pair.source for pair in test} | {pair.target for pair in test}
             memory = [p for pairs in all_pairs.values() for p in pairs if p.source not in kept and p.target not in kept]
             place = asked.places / "rest.store"
             store = Datastore.open(place, translator.engine) if place.exists() else None
             store = store or Datastore.build(place, memory, translator.engine)
-            ways["with a memory"] = lambda: {"datastore": store}
+            ways["with a memory"] = {"datastore": store}
         for way, settings in ways.items():
             print(way)
             for name, pairs in chosen.items():
                 for protect in (False, True):
                     label = f"{name}, {'guaranteed' if protect else 'free'}"
-                    report(label, pairs, *translated(translator, pairs, protect=protect, **settings()))
+                    report(label, pairs, *translated(translator, pairs, protect=protect, **settings))
     if asked.only in (None, "terms"):
         glossary = glossary_of([pair for pairs in all_pairs.values() for pair in pairs])
         using = [pair for pairs in all_pairs.values() for pair in pairs if list(glossary.uses(pair.source))]

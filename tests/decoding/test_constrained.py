@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from knnmt import Datastore
 from knnmt.decoding.constrained import constrained_search
-from knnmt.decoding.requirements import Progress, Requirement, Requirements, Words
+from knnmt.decoding.requirements import Requirement, Requirements, Words
 from knnmt.decoding.search import search
 from knnmt.engine.forced import force
 from knnmt.engine.transformer import TransformerEngine
@@ -57,11 +57,12 @@ ONLY = 5
 
 
 def accepted(one: Requirements, tokens: Sequence[int]) -> bool:
-    progress: Progress | None = one.begin()
+    progress = one.begin()
     for token in tokens:
-        progress = one.after(progress, token)
-        if progress is None:
+        after = one.after(progress, token)
+        if after is None:
             return False
+        progress = after
     return True
 
 

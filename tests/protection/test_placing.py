@@ -78,7 +78,7 @@ def test_a_translation_word_by_word_has_its_codes_where_they_were(codes: list[Pl
     if any(sum(each.code.pair == pair for each in codes) != 2 for pair in pairs):
         return
     found = arrange(TEXT, UNITS, codes, np.eye(8, dtype=np.float32)).marked
-    starts = {}
+    starts: dict[str, int] = {}
     for each in codes:
         starts.setdefault(each.code.raw, each.token)
     place = 0

@@ -59,7 +59,7 @@ def _terms_in(entry: etree._Element, language: str) -> list[str]:
         told = side.get(_XML_LANG) or side.get("lang") or ""
         rank = match_rank(language, told) if isinstance(side.tag, str) and told else None
         if rank is not None:
-            found = ("".join(term.itertext()).strip() for term in side.iter() if _is_term(term))
+            found = ("".join(map(str, term.itertext())).strip() for term in side.iter() if _is_term(term))
             ranked.append((rank, [term for term in found if term]))
     return min(ranked, default=(0, []), key=lambda each: each[0])[1]
 

@@ -29,6 +29,7 @@ from knnmt.retrieval.retriever import BatchRetrieval
 _COMPACT_EVERY = 16
 _NEVER = float("-inf")
 _MOST_MORE = 16  # hypotheses beside those of the beam: two for each thing that is required, at most so many
+_PATIENCE = 4  # tokens
 _SLACK = 16  # tokens that a translation may have beside twice those of its source and all that is required
 
 
@@ -75,7 +76,10 @@ def constrained_search(
                 running = [
                     i
                     for i, source in enumerate(batch.sources)
-                    if going[i] and not _closed(finished[source], going[i], length, configs[source])
+                    if going[i]
+                    and not _closed(
+                        finished[source], going[i], required[source], length, len(sources[source]), configs[source]
+                    )
                 ]
                 if not running or length == config.max_tokens:
                     break
@@ -110,21 +114,21 @@ class _Rows:
     def shared(self, candidates: Sequence[_Candidate], width: int) -> list[_Candidate]:
         """The best of each share of the beam in turn, until the beam is full.
 
-        Those that have met as much are in three shares: between things, at the first token of one, and further inside,
-        where the one that is furthest comes first: what was begun costs more with every token, and would else be left
-        for what begins anew. The shares with most met and those with the best hypotheses come first by turns.
+        Those that have met as much are in three shares: between things, at the first token of one, and further inside.
+        There the one that is furthest comes first: what was begun costs more with every token, and would else be given
+        up for what begins anew. The shares with the best hypotheses and those with most met come first by turns.
         """
         shares: dict[tuple[int, int], list[tuple[int, _Candidate]]] = {}
-        for candidate in candidates:
+        for candidate in candidates:  # best first
             met, depth = self.required.share(candidate.progress)
             shares.setdefault((met, min(depth, 2)), []).append((depth, candidate))
-        ordered = {
-            share: [each for _, each in sorted(found, key=lambda each: (-each[0], -each[1].score))]
-            for share, found in shares.items()
-        }
+        ordered: dict[tuple[int, int], list[_Candidate]] = {}
+        for share, found in shares.items():
+            furthest = max(found, key=lambda each: each[0])
+            ordered[share] = [furthest[1], *(each for _, each in found if each is not furthest[1])]
         by_met = sorted(ordered, reverse=True)
         by_score = sorted(ordered, key=lambda share: -ordered[share][0].score)
-        turns = dict.fromkeys(share for both in zip(by_met, by_score, strict=True) for share in both)
+        turns = dict.fromkeys(share for both in zip(by_score, by_met, strict=True) for share in both)
         in_turn = zip_longest(*(ordered[share] for share in turns))
         chosen = [candidate for turn in in_turn for candidate in turn if candidate is not None][:width]
         return sorted(chosen, key=lambda candidate: -candidate.score)
@@ -213,14 +217,25 @@ def _filled(
     )
 
 
-def _closed(finished: Finished, going: Sequence[_Candidate], length: int, config: DecodingConfig) -> bool:
-    """Whether what is going on can be given up: as many are finished as the beam, or none can become better."""
-    if len(finished.hypotheses) >= config.beam:
-        return True
+def _closed(
+    finished: Finished,
+    going: Sequence[_Candidate],
+    required: Requirements,
+    length: int,
+    source: int,
+    config: DecodingConfig,
+) -> bool:
+    """Whether what is going on can be given up: as many are finished as are asked for, and none can become better.
+
+    What lacks something still is likelier than all that has it, and would be followed for ever: it counts while it is
+    no longer than translations are.
+    """
     if len(finished.hypotheses) < config.n_best:
         return False
-    reachable: float = going[0].score / length**config.length_penalty
-    return reachable <= finished.hypotheses[-1].score
+    late = length > source + source // 4 + _PATIENCE
+    hopeful = [each.score for each in going if not late or required.is_met(each.progress)]
+    reachable: float = max(hopeful, default=_NEVER) / length**config.length_penalty
+    return reachable <= finished.hypotheses[config.n_best - 1].score
 
 
 def _longest(source: Sequence[int], required: Requirements) -> int:
