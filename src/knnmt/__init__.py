@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from knnmt.datastore.building import BuildConfig
     from knnmt.datastore.overlap import unseen
     from knnmt.datastore.store import matching
+    from knnmt.documents.opening import open_document
     from knnmt.errors import KnnmtError, KnnmtWarning
     from knnmt.evaluation.adapting import Adapted, adapt
     from knnmt.evaluation.evaluating import evaluate
@@ -103,6 +104,7 @@ _HOMES = {
     "lists_for": "knnmt.index.kinds",
     "log_weights": "knnmt.retrieval.distribution",
     "matching": "knnmt.datastore.store",
+    "open_document": "knnmt.documents.opening",
     "read_memories": "knnmt.corpus.reading",
     "tune": "knnmt.evaluation.tuning",
     "unseen": "knnmt.datastore.overlap",
@@ -160,6 +162,7 @@ __all__ = [
     "lists_for",
     "log_weights",
     "matching",
+    "open_document",
     "read_memories",
     "tune",
     "unseen",

@@ -11,6 +11,7 @@ import pytest
 from datastore_pairs import some_pairs
 
 from knnmt import SegmentPair, Translator
+from knnmt.compression.pca import reduce
 from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.datastore.store import Datastore as PlainDatastore
 from knnmt.errors import SettingError
@@ -65,9 +66,15 @@ def test_a_large_store_is_searched_by_segment_and_needs_no_index(
     assert translator.translate("Satz 3", datastore=store, search="whole").text
     assert config_of(translator, store.path, cache=3.0) == replace(whole, cache=CacheConfig(3.0))  # only whole has one
 
+    short, _ = reduce(PlainDatastore.open(store.path), tmp_path / "short", 8)
+    assert config_of(translator, short.path) == estimated.config()  # it inherits what was estimated
+
     prepare(store, translator.engine)  # whoever makes an index wants it used
     translator.memories.refresh([store])
     assert config_of(translator, store.path).segments is None
+
+    short, _ = reduce(PlainDatastore.open(store.path), tmp_path / "shorter", 8)
+    assert config_of(translator, short.path) == config_of(translator, store.path)  # nothing is known by segment
 
     small = Datastore.build(tmp_path / "small", some_pairs(29), translator.engine)
     assert read_saved(small) is not None
