@@ -1,7 +1,8 @@
 """Decoding speed on a GPU: the model alone beside `transformers` and the limit of bandwidth, and kNN-MT beside it.
 
     python benchmarks/gpu_decoding.py [--batches 1 16 64 256] [--beams 5 1] [--rounds 3] [--transformers]
-        [--pairs 58000 0 ...] [--every 1] [--synthetic 20000000 ...] [--searches exact clusters 64 ...] [--large]
+        [--pairs 58000 0 ...] [--made-up 20000000 ...] [--synthetic 20000000 ...] [--searches exact clusters 128 ...]
+        [--large]
 
 Systems take turns within every round; text is sorted by length and batched alike. Tokens are those of the best
 hypotheses, the end of sentence counted. The limit: every weight that a step needs read once, at the bandwidth that a
@@ -10,7 +11,7 @@ for one by one.
 
 --pairs: for each number a store of so many training pairs of the software domain (0: all), searched exactly and in
 clusters, or as --searches says, where a number is that of the segments that are chosen for each sentence, choosing
-included. --every: a store of all training pairs of all domains, and again so often with words added, for speed only.
+included. --made-up: for each number a store of so many entries made from the last of these, for speed only.
 --synthetic: so many keys that never were text, with a λ that changes nothing, for
 speed only. --large: a model of the paper's size (269 M parameters, 1024 dimensions) with random weights that writes 32
 tokens a sentence, for speed only. Text: development and training sets under KNNMT_DATA (default ../shared).
@@ -23,20 +24,20 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from segment_speed import made_up
 
 import gpu_search
 import harm
 from decoding import MODEL, default_text
 from knnmt import timing
 from knnmt.config import RetrievalConfig
-from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
 from knnmt.decoding.beam import beam_search
 from knnmt.decoding.greedy import greedy_search
@@ -140,37 +141,29 @@ def step_bytes(engine: TransformerEngine) -> int:
     return sum(seen.values()) - sum(each.weight.nbytes for each in of_source if isinstance(each, Projection))
 
 
-def every_pair(times: int) -> Iterator[SegmentPair]:
-    """The training pairs of all domains, then the same with a number added, so that no source comes twice."""
-    for time_ in range(times):
-        for domain in harm.DOMAINS:
-            for pair in harm.read(domain, "train"):
-                more = f" {1000 + time_}" if time_ else ""
-                yield replace(pair, source=pair.source + more, target=pair.target + more)
-
-
 def with_memories(
     arguments: argparse.Namespace, engine: TransformerEngine, most: int, place: Path
 ) -> dict[str, Decode]:
     """kNN-MT with real stores, then with synthetic ones."""
     systems: dict[str, Decode] = {}
-    for pairs in (*arguments.pairs, *(-times for times in arguments.every)):
-        store = place / f"{pairs}"
+    asked = [*((pairs, 0) for pairs in arguments.pairs), *((0, entries) for entries in arguments.made_up)]
+    real = place / "none"
+    for pairs, larger in asked:
+        store = place / f"{pairs}-{larger}"
         started = time.perf_counter()
-        if pairs < 0:
-            Datastore.build(store, every_pair(-pairs), engine)
+        if larger:
+            made_up(Datastore.open(real), store, larger)
         else:
             harm.build(store, "it", pairs, argparse.Namespace(engine=engine))  # type: ignore[arg-type]
+            real = store
         print(f"built in {time.perf_counter() - started:.0f} s", flush=True)
         for how in arguments.searches:
-            memory = Memories(engine, exact=how == "exact")
+            memory = Memories(engine, exact=how != "clusters")
             segments = int(how) if how.isdecimal() else None
             retrieval = memory.retrieval(store, RetrievalSettings(segments=segments))
-            entries = f"{len(retrieval.store.values) / 1e6:.2f} M entries"
+            name = f"kNN-MT, {len(retrieval.store.values) / 1e6:.2f} M entries, {how}"
             print(f"{how}: {retrieval.store.index.description}", flush=True)
-            systems[f"kNN-MT, {entries}, {how if segments is None else f'{how} segments'}"] = ours(
-                engine, retrieval, most
-            )
+            systems[name if segments is None else f"{name} segments"] = ours(engine, retrieval, most)
     for count in arguments.synthetic:
         centres = torch.randn(
             (count // 64, engine.dim), device="cuda", generator=torch.Generator("cuda").manual_seed(0)
@@ -192,7 +185,7 @@ def main() -> None:
     parser.add_argument("--transformers", action="store_true")
     parser.add_argument("--pairs", type=int, nargs="*", default=[])
     parser.add_argument("--synthetic", type=int, nargs="*", default=[])
-    parser.add_argument("--every", type=int, nargs="*", default=[])
+    parser.add_argument("--made-up", type=int, nargs="*", default=[])
     parser.add_argument("--searches", nargs="*", default=["exact", "clusters"])
     parser.add_argument("--large", action="store_true")
     arguments = parser.parse_args()

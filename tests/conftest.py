@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,8 @@ from typing import Any
 import hypothesis
 import pytest
 import torch
+import typer.main
+import typer.testing
 
 import warm
 from knnmt.engine.base import Engine
@@ -83,6 +86,14 @@ def load_the_shipped_model_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("knnmt.engine.loading.load_engine", shared)  # of the command line
         patched.setattr("knnmt.translator.translator.load_engine", shared)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def read_the_command_line_once() -> Iterator[None]:
+    """`CliRunner` would make all commands of their functions for each one that it runs, and tests run hundreds."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("typer.testing._get_command", cache(typer.main.get_command))
         yield
 
 

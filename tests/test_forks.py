@@ -52,7 +52,7 @@ said(Translator(device="cpu").translate(text, beam=1).text)
 WITH_A_STORE = """
 from knnmt.index.saved import build_index
 translator = Translator(device="cpu")
-pairs = [SegmentPair(f"Der Schalter {n} ist an.", f"Switch number {n} is on.", f"own#{n}") for n in range(60)]
+pairs = [SegmentPair(f"Der Schalter {n} ist an.", f"Switch number {n} is on.", f"own#{n}") for n in range(40)]
 store = Datastore.build(place + "/store", pairs, translator.engine)
 build_index(store, "ivf-flat")
 settings = dict(datastore=store, k=4, interpolation_weight=0.5, temperature=10.0, beam=1)
@@ -66,7 +66,7 @@ def work():
 
 
 forked(work)
-assert Datastore.open(store.path).manifest.live_sentences == 62
+assert Datastore.open(store.path).manifest.live_sentences == 42
 said(translator.translate(text, **settings).text)
 """
 # As with an OpenMP that is older, or where the process is forked by something that tells Python only afterwards.

@@ -59,7 +59,7 @@ def unsound(store: Path) -> str:
 @pytest.fixture(autouse=True)
 def few_beams(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random model ends no sentence early, so that its beams take long."""
-    monkeypatch.setattr("knnmt.evaluation.tuning.CACHE_PAIRS", 2)
+    monkeypatch.setattr("knnmt.evaluation.tuning.CACHE_PAIRS", 1)
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ PAIRS = some_pairs(420)
 @pytest.fixture(autouse=True)
 def few_beams(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random model ends no sentence early, so that its beams take long."""
-    monkeypatch.setattr(tuning, "CACHE_PAIRS", 2)
+    monkeypatch.setattr(tuning, "CACHE_PAIRS", 1)
 
 
 @pytest.fixture(scope="module")

@@ -58,8 +58,9 @@ def test_each_way_is_judged_with_settings_of_its_own(
     tiny: TransformerEngine, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passed = pass_over(tiny, opened, DEVELOPMENT)
-    assert choose_search(tiny, opened, passed) is None  # all of it is no more than eight times the fewest segments
+    assert choose_search(tiny, opened, passed) is None  # a store of 40 segments has nothing to gain
     monkeypatch.setattr(search_choice, "COUNTS", (2, 5, 6))
+    monkeypatch.setattr(search_choice, "_TIMES", 8)
     choice = choose_search(tiny, opened, passed)
     assert choice is not None
     assert [each.segments for each in choice.judged] == [2, 5, None]
@@ -76,7 +77,7 @@ def test_each_way_is_judged_with_settings_of_its_own(
 def test_a_store_without_source_tokens_has_no_choice(
     tiny: TransformerEngine, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_choice, "COUNTS", (2,))
+    monkeypatch.setattr(search_choice, "COUNTS", (1,))
     monkeypatch.setattr(search_choice, "has_source_tokens", lambda _store: False)
     assert choose_search(tiny, opened, pass_over(tiny, opened, DEVELOPMENT)) is None
 

@@ -177,6 +177,8 @@ def _use_store(store: Path, translator: Translator) -> None:
         lambda: StoreIndex(opened()).search(torch.zeros(3, opened().manifest.dim), 4),
         translated,
         lambda: translated(fast=2),
+        lambda: translated(segments=2),
+        lambda: translated(search="segments"),
         lambda: translated(gate=0.3),
         lambda: translated(profile="c"),
         lambda: list(explain(translator, _SENTENCES[:1], datastore=store)),

@@ -56,6 +56,6 @@ def test_patterns_choose_rows_and_bring_what_chance_needs() -> None:
 
 def test_speed_is_of_the_figures_rows() -> None:
     names = [row.name for row in speed_rows(all_rows(320))]
-    assert names[:3] == ["base", "fast-512", "A/knn"]
+    assert names[:4] == ["base", "fast-512", "segments", "A/knn"]
     assert {"A/pca-256", "A/pca+cache+pruning", "B/knn", "B/cache-4"} <= set(names)
     assert not any("random" in name or "adaptive" in name for name in names)

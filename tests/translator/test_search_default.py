@@ -11,6 +11,7 @@ import pytest
 from datastore_pairs import some_pairs
 
 from knnmt import SegmentPair, Translator
+from knnmt.compression.pca import reduce
 from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.datastore.store import Datastore as PlainDatastore
 from knnmt.errors import SettingError
@@ -19,6 +20,7 @@ from knnmt.evaluation.adapting import adapt
 from knnmt.fitting import search_choice
 from knnmt.fitting.calibration import Calibration
 from knnmt.fitting.development import develop
+from knnmt.fitting.development_text import read_development
 from knnmt.fitting.index_preparation import make_ready, prepare
 from knnmt.fitting.ready_store import Datastore
 from knnmt.fitting.search_choice import choose_search
@@ -64,9 +66,15 @@ def test_a_large_store_is_searched_by_segment_and_needs_no_index(
     assert translator.translate("Satz 3", datastore=store, search="whole").text
     assert config_of(translator, store.path, cache=3.0) == replace(whole, cache=CacheConfig(3.0))  # only whole has one
 
+    short, _ = reduce(PlainDatastore.open(store.path), tmp_path / "short", 8)
+    assert config_of(translator, short.path) == estimated.config()  # it inherits what was estimated
+
     prepare(store, translator.engine)  # whoever makes an index wants it used
     translator.memories.refresh([store])
     assert config_of(translator, store.path).segments is None
+
+    short, _ = reduce(PlainDatastore.open(store.path), tmp_path / "shorter", 8)
+    assert config_of(translator, short.path) == config_of(translator, store.path)  # nothing is known by segment
 
     small = Datastore.build(tmp_path / "small", some_pairs(29), translator.engine)
     assert read_saved(small) is not None
@@ -114,6 +122,7 @@ def small_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random model's text says little, so that anything loses hardly more."""
     monkeypatch.setattr(tuning, "CACHE_PAIRS", 2)
     monkeypatch.setattr(search_choice, "COUNTS", (5, 20))
+    monkeypatch.setattr(search_choice, "_TIMES", 8)
     monkeypatch.setattr(tuning, "choose_search", partial(choose_search, most_lost=9.0))
 
 
@@ -170,7 +179,7 @@ def test_tuning_decides_how_to_search_unless_it_is_told(translator: Translator, 
     found = tuning.tune(store, pairs, TuningConfig(profile="own", confirm=True, sample=3), model=translator)
     assert set(found.profiles) == {"own", "own-segments"}  # BLEU has the last word, also on how to search
     assert found.default == next(iter(found.profiles))
-    dev = tuning.read_development(PlainDatastore.open(store), pairs)
+    dev = read_development(PlainDatastore.open(store), pairs)
     opened = OpenStore(PlainDatastore.open(store))
     by_itself = tune(develop(translator.engine, opened, dev.tuning, way=5).positions(), way=5)
     assert found.tuned.fading == by_itself.fading

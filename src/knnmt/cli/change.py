@@ -193,9 +193,11 @@ def upgrade(
     device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """Give a datastore of an earlier version what later ones have: source tokens, word alignment, the model's scores.
+    """Add what later versions keep with a datastore.
 
-    The latter two take a pass of the model over the text, about as long as building. Whoever interrupts it can go on
+    These are source tokens, word alignment and the model's scores.
+
+    The last two take a pass of the model over the text, about as long as building. Whoever interrupts it can go on
     with the same command. Keys, entry numbers and the index stay as they are.
 
     Example:

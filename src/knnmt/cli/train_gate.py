@@ -105,7 +105,7 @@ def train_gate(
         translator = translator_of_store(opened, model, device, threads, exact)
         memory = translator.memories.open(opened)
         warn_if_slow(memory.opened)
-        asked = RetrievalSettings(k=k, temperature=temperature, profile=profile)
+        asked = RetrievalSettings(k=k, temperature=temperature, profile=profile, search="whole")
         retrieval = replace(memory.resolve(asked), cache=None, gate=None)
         parts = []
         for some in (teaching, validating, *([] if all_dev else [text.reported])):

@@ -160,7 +160,7 @@ class StoreTuning:
 
         self._before = known(asked)
         self._default_compares = known(RetrievalSettings()) is not None  # else it has no loss to compare with
-        self._development = self._search(passed, "searching")
+        self._development = self._search(passed)
         self._positions = self._development.positions()
         self._reported: Positions | None = None
 
@@ -168,10 +168,9 @@ class StoreTuning:
     def reported(self) -> Positions | None:
         """The positions of the reported pairs; None where there are no pairs to report."""
         if self._reported is None and self._text.reported:
-            same = self._text.reported == self._text.tuning
             found = self._development
-            if not same:
-                found = self._search(self._pass(self._text.reported, "reporting"), "searching")
+            if self._text.reported != self._text.tuning:
+                found = self._search(self._pass(self._text.reported, "reporting"))
             self._reported = found.positions()
         return self._reported
 
@@ -186,15 +185,10 @@ class StoreTuning:
             )
         return passed
 
-    def _search(self, passed: Development, name: str) -> Development:
-        with self._bars(name, "positions") as progress:
-            return searched(
-                self._translator.engine,
-                self._memory.opened,
-                passed,
-                self._way,
-                progress=lambda rows: progress(rows, len(passed)),
-            )
+    def _search(self, passed: Development) -> Development:
+        engine, opened = self._translator.engine, self._memory.opened
+        with self._bars("searching", "positions") as progress:
+            return searched(engine, opened, passed, self._way, progress=lambda rows: progress(rows, len(passed)))
 
     def _choose_search(self, passed: Development) -> SearchChoice | None:
         """How the store is searched, by what each way loses of some of the text; None where it has no choice."""

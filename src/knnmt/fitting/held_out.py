@@ -62,7 +62,7 @@ class HeldOutQueries:
         parts = []
         rows_of = torch.split(torch.arange(len(self.queries)), torch.bincount(self.sentences).tolist())
         for rows, (number, sentence) in zip(rows_of, self.places, strict=True):
-            source = store.datastore.segments[number].divided("source_offsets", sentence).tolist()
+            source = store.source_index.source_of(number, sentence)
             (ids,) = store.segment_entries([source], segments + 1)  # one of which is its own
             ids = ids[~self._own(ids[None], self.texts[rows[:1].numpy()])[0]]
             parts.append(SentenceStores(self.entries, [ids]).search(self.queries[rows], k))

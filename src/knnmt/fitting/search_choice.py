@@ -17,7 +17,7 @@ from knnmt.retrieval.open_store import OpenStore, has_source_tokens
 
 COUNTS = (64, 128, 256, 512)  # of segments, that are tried
 MOST_LOST = 0.005  # nats a token
-_FEWEST = 8  # times as many segments a store must have as are chosen: else its whole is hardly more
+_TIMES = 32  # as many segments a store must have: of a smaller one, an index looks at fewer entries
 _COMPARED = 6_000, 1_000  # positions, at most and at least
 _PRODUCTS = 6_000_000_000  # of positions and entries, about as many as an index is judged by
 
@@ -74,7 +74,7 @@ def counts_for(opened: OpenStore) -> list[int]:
     """How many segments are worth trying for a store."""
     if not has_source_tokens(opened.datastore):
         return []
-    return [count for count in COUNTS if _FEWEST * count <= opened.datastore.manifest.live_sentences]
+    return [count for count in COUNTS if _TIMES * count <= opened.datastore.manifest.live_sentences]
 
 
 def choose_search(
@@ -98,7 +98,12 @@ def choose_search(
     judged = []
     for done, way in enumerate(ways):
         progress(done, len(ways))
-        positions = searched(engine, opened, some, way).positions()
-        judged.append(JudgedSearch(way, tune(positions, way=way)))
+        judged.append(judge(engine, opened, some, way))
     progress(len(ways), len(ways))
     return SearchChoice(tuple(judged), most_lost, some.pairs)
+
+
+def judge(engine: Engine[State], opened: OpenStore, passed: Development, segments: int | None) -> JudgedSearch:
+    """One way, with k, T and λ of its own."""
+    positions = searched(engine, opened, passed, segments).positions()
+    return JudgedSearch(segments, tune(positions, way=segments))

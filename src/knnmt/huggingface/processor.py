@@ -9,6 +9,7 @@ processors before this one added to the model's scores is added to it.
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
 
@@ -99,6 +100,9 @@ class KNNLogitsProcessor:
 
     def _retrieval(self) -> Retrieval:
         retrieval = self._memories.retrieval(self._datastore, self._settings)
+        asked = self._settings.given().keys() & {"search", "segments", "profile"}
+        if retrieval.config.segments is not None and not asked:  # the store's own way: here the other one serves
+            retrieval = self._memories.retrieval(self._datastore, replace(self._settings, search="whole"))
         check(
             retrieval.config.fast is None and retrieval.config.segments is None,
             f"{'Fast kNN-MT' if retrieval.config.fast else 'retrieval by segment'} looks at the source before the "

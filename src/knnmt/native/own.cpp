@@ -6,11 +6,13 @@
 // it: none is missed. Some 15 of 3,000 keys are measured for k = 8.
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
 
+#include "mixing.h"
 #include "products.h"
 #include "vectors.h"
 
@@ -29,6 +31,16 @@ struct OwnEntries {
     float* lost;                  // the length of what int8 lost of each
     float most_lost;
     float longest;                // the length of the longest
+};
+
+// What is the same at all steps of a batch, as knnmt_mix has it.
+struct OwnMixing {
+    Mixture mixture;
+    int32_t k;
+    int64_t entries;
+    int64_t vocabulary;
+    const int32_t* values;
+    const float* counts;
 };
 }
 
@@ -212,5 +224,28 @@ void knnmt_own_search(const OwnEntries* sentences, int32_t count, int32_t width,
         const int64_t first = static_cast<int64_t>(piece / shares) * width + begin;
         search_rows(own, end - begin, k, queries + first * own.dimensions, distances_sq + first * k, ids + first * k);
     }
+}
+
+// Both in one call: the search, and what knnmt_mix does with what it finds.
+bool knnmt_own_mix(const OwnMixing* mixing, const OwnEntries* sentences, int32_t count, int32_t width, int32_t threads,
+                   int64_t stride, const float* queries, float* sums, float* steps, float* scores, float* offsets) {
+    thread_local std::vector<float> distances_sq;
+    thread_local std::vector<int64_t> ids;
+    const int64_t rows = static_cast<int64_t>(count) * width, k = mixing->k;
+    distances_sq.resize(static_cast<size_t>(rows * k));
+    ids.resize(static_cast<size_t>(rows * k));
+    float* found_sq = distances_sq.data();
+    int64_t* found = ids.data();
+    knnmt_own_search(sentences, count, width, mixing->k, threads, queries, found_sq, found);
+    std::atomic<bool> sound{true};
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && count > threads)
+    for (int32_t number = 0; number < count; ++number) {
+        const int64_t first = static_cast<int64_t>(number) * width;
+        if (!knnmt_mix(&mixing->mixture, 1, width, mixing->k, mixing->entries, mixing->vocabulary, stride, found_sq + first * k,
+                       found + first * k, mixing->values, mixing->counts, sums + number, steps + number,
+                       scores + first * stride, offsets + first))
+            sound = false;
+    }
+    return sound;
 }
 }

@@ -12,6 +12,7 @@ from knnmt import timing
 from knnmt.config import RetrievalConfig
 from knnmt.errors import KnnmtWarning
 from knnmt.reproduction.plan import Row
+from knnmt.reproduction.sk_mt import NearestDistance
 from knnmt.retrieval.gate import RandomGate, ThresholdGate, TrainedGate
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import Retrieval
@@ -41,7 +42,8 @@ class ReadyRow:
         if row.alpha is not None:
             trained = TrainedGate.read(opened.datastore, opened.device)
             gate = ThresholdGate(trained, row.alpha) if rate is None else RandomGate(rate, 0, trained)
-        return cls(row, Retrieval(opened, config, gate), rate)
+        combiner = NearestDistance(config.temperature) if row.segments == "bm25" else None
+        return cls(row, Retrieval(opened, config, gate, combiner), rate)
 
     @property
     def config(self) -> RetrievalConfig | None:

@@ -10,16 +10,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from knnmt.config import FastConfig, RetrievalConfig
+from knnmt.config import DEFAULT_SEGMENTS, FastConfig, RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import divide, spread
 from knnmt.engine.base import Engine, State
-from knnmt.fitting.development import develop
+from knnmt.fitting.development import develop, pass_over, searched
 from knnmt.fitting.gate_training import GateConfig, gate_text, judge_thresholds, train_gate
 from knnmt.fitting.likelihood import Positions, best_fixed
+from knnmt.fitting.search_choice import choose_search, judge
 from knnmt.fitting.tuning import PAPER_KS, PAPER_WEIGHTS, first_with_most, squared_temperatures, tune
 from knnmt.reproduction.plan import ALPHAS
 from knnmt.reproduction.records import settings_of
+from knnmt.reproduction.sk_mt import SEGMENTS, sk_mt_settings
 from knnmt.retrieval.open_store import OpenStore
 
 TUNING_PAIRS = 300  # enough for three numbers; a gate is trained on all there are
@@ -44,6 +46,25 @@ def tuned_settings(
         loss, best = as_published(positions, config)
     best = replace(best, forms=False)  # nothing but retrieval is compared
     return {"settings": settings_of(best), "loss": loss, "alone": positions.loss(None), "pairs": len(few)}
+
+
+def tuned_by_segment(
+    engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], plain: bool
+) -> dict[str, Any]:
+    """The same for search by segment: as many segments as the text says; or SK-MT's, where `plain`."""
+    few = spread(pairs, TUNING_PAIRS)
+    passed = pass_over(engine, opened, few)
+    if plain:
+        positions = searched(engine, opened, passed, SEGMENTS, max(PAPER_KS)).positions()
+        loss, best = sk_mt_settings(positions)
+        alone = positions.loss(None)
+    else:
+        choice = choose_search(engine, opened, passed)
+        ways = [each for each in choice.judged if each.segments] if choice else []
+        chosen = replace(choice, judged=ways).chosen if choice else judge(engine, opened, passed, DEFAULT_SEGMENTS)
+        best, loss, alone = chosen.tuned.fading.fading, chosen.loss, chosen.tuned.alone
+    best = replace(best, forms=False)
+    return {"settings": settings_of(best), "loss": loss, "alone": alone, "pairs": len(few)}
 
 
 def as_published(positions: Positions, fast: FastConfig | None = None) -> tuple[float, RetrievalConfig]:

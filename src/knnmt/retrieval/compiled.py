@@ -38,13 +38,24 @@ class _Cache(ctypes.Structure):
 
 
 class _Mixture(ctypes.Structure):
-    """As in step.cpp."""
+    """As in mixing.h."""
 
     _fields_ = (
         ("temperature", ctypes.c_float),
         ("weight", ctypes.c_float),
         ("fades", ctypes.c_int32),
         *((name, ctypes.c_float) for name in ("scale", "width", "sentence_scale", "sentence_width", "same_distance")),
+    )
+
+
+class _OwnMixing(ctypes.Structure):
+    """As in own.cpp."""
+
+    _fields_ = (
+        ("mixture", _Mixture),
+        ("k", ctypes.c_int32),
+        *((name, ctypes.c_int64) for name in ("entries", "vocabulary")),
+        *((name, ctypes.c_void_p) for name in ("values", "counts")),
     )
 
 
@@ -72,6 +83,7 @@ class CompiledSteps:
         self._sums, self._steps = torch.zeros(sentences), torch.zeros(sentences)
         self._cache = None if config.cache is None else _CompiledCache(native, config.cache, self._k, sentences)
         self._own: CompiledOwnEntries | None = None
+        self._own_mixing = _OwnMixing()
 
     @classmethod
     def of(
@@ -95,6 +107,9 @@ class CompiledSteps:
         if chosen[0] is not None:
             with timing.stage("segments"):
                 self._own = CompiledOwnEntries(self._native, self._store.index.entries, chosen[0].entries)
+                values, counts = self._store.values, self._store.all_counts(self._use_counts)
+                places = (values.data_ptr(), None if counts is None else counts.data_ptr())
+                self._own_mixing = _OwnMixing(self._mixture, self._k, len(values), 0, *places)
 
     def mix(self, states: Tensor, scores: Tensor, history: Tensor, told: int) -> Tensor:  # noqa: ARG002 - for gates
         """As `retriever.RetrievalSteps` says."""
@@ -107,16 +122,19 @@ class CompiledSteps:
         statistics, first = self._statistics, self._first
         rows, sentences = len(states), len(self._sums)
         queries = self._store.project(states).contiguous()
+        offsets = torch.empty(rows)
         if self._own is not None:
-            distances_sq, ids = self._own.search(queries, self._k)
+            self._own_mixing.vocabulary = scores.shape[1]
+            changed = (self._sums, self._steps, scores, offsets)
+            sound = self._own.mix(self._own_mixing, scores.stride(0), queries, *changed)
             statistics.count(rows, rows, 0, first)
-        elif self._cache is None:
+            return self._sound(sound, scores, offsets)
+        if self._cache is None:
             distances_sq, ids = self._store.nearest(queries, self._k)
             statistics.count(rows, rows, 0, first)
         else:
             distances_sq, ids = self._cache.search(self._store, queries, statistics, first)
         values, counts = self._store.values, self._store.all_counts(self._use_counts)
-        offsets = torch.empty(rows)
         sound = self._native.knnmt_mix(
             ctypes.byref(self._mixture),
             sentences,
@@ -127,6 +145,10 @@ class CompiledSteps:
             None if counts is None else _at(counts),
             *(_at(each) for each in (self._sums, self._steps, scores, offsets)),
         )
+        return self._sound(sound, scores, offsets)
+
+    def _sound(self, sound: bool, scores: Tensor, offsets: Tensor) -> Tensor:
+        """The offsets, unless compiled code met what cannot be."""
         if not sound:
             raise DatastoreDamagedError(
                 f"{self._store.datastore.path}: a token of its entries is not one of the model's {scores.shape[1]:,}, "

@@ -68,6 +68,7 @@ class Snapshot:
         eight bits, a state of the shipped model lies 0.0003 to 0.03 of its length away from itself
     earlier_sources: the source side of an earlier state, of which much may be taken over
     tokenizer: the model's, for sources that the store has no tokens of
+    chooser: what chooses segments
     """
 
     number: int
@@ -81,6 +82,7 @@ class Snapshot:
     same_distance: float
     earlier_sources: SourceIndex | None = None
     tokenizer: Tokenizer | None = None
+    chooser: type[SourceIndex] = SourceIndex
 
     def signature(self) -> str:
         """What a published score must say of the store."""
@@ -134,8 +136,8 @@ class Snapshot:
         tokenizer, accelerators = self.tokenizer, self.datastore.manifest.accelerators
         if tokenizer is None:
             require_for_segments(self.datastore)
-            return SourceIndex(self.datastore.segments, self.earlier_sources)
-        return SourceIndex(
+            return self.chooser(self.datastore.segments, self.earlier_sources)
+        return self.chooser(
             self.datastore.segments, self.earlier_sources, lambda segment: source_side(segment, tokenizer, accelerators)
         )
 
@@ -193,6 +195,7 @@ class OpenStore:
 
     choose_probes: for clustered search on a GPU (`fitting.probes`); without it, every key is looked at
     tokenizer: the model's; without it, segments of a store of an earlier version cannot be chosen from
+    chooser: what chooses segments for a source
     snapshot: that state. It is taken up whole, in one step: a thread that refreshes disturbs no other, and a batch
         goes on with the one that it began with.
     """
@@ -204,9 +207,10 @@ class OpenStore:
         exact: bool = False,
         choose_probes: ChooseProbes = lambda index, _: index.give_clusters_up(),
         tokenizer: Tokenizer | None = None,
+        chooser: type[SourceIndex] = SourceIndex,
     ) -> None:
         self.datastore = store
-        self._tokenizer = tokenizer
+        self._tokenizer, self._chooser = tokenizer, chooser
         self._choose_probes = choose_probes
         self.sources = HeldSources(store)
         self.device = torch.device(device)
@@ -236,6 +240,7 @@ class OpenStore:
             same_distance=UNIT_SAME_DISTANCE * _usual_length(entries),
             earlier_sources=None if earlier is None else vars(earlier).get("source_index", earlier.earlier_sources),
             tokenizer=self._tokenizer,
+            chooser=self._chooser,
         )
 
     def refresh(self) -> bool:

@@ -30,7 +30,10 @@ class _Own(ctypes.Structure):
 
 
 class CompiledOwnEntries:
-    """The entries of each sentence of a batch, searched by the rows of that sentence."""
+    """The entries of each sentence of a batch, searched by the rows of that sentence.
+
+    held_keys: how many keys are held, those that sentences share once
+    """
 
     def __init__(self, native: Any, entries: Entries, chosen: Sequence[Array]) -> None:
         """chosen: the entry ids of each sentence, ascending"""
@@ -54,6 +57,7 @@ class CompiledOwnEntries:
         codes = torch.empty((every, stride), dtype=torch.int8)
         bias, scales, starts, lost = numbers = torch.empty((4, every))
         self._kept = (ids, keys, codes, numbers)
+        self.held_keys = len(ids)
         self._at = (_Own * len(chosen))()
         first = 0
         for number, (mine, begin) in enumerate(zip(chosen, ends.tolist(), strict=False)):
@@ -72,16 +76,34 @@ class CompiledOwnEntries:
 
         queries (sentences * width, dim) float32
         """
-        rows, sentences = len(queries), len(self._at)
-        if queries.shape[1] != self._dim or queries.dtype != torch.float32 or rows % sentences:
-            raise ValueError(f"expected rows of {self._dim} numbers in float32 for {sentences} sentences")
         queries = queries.contiguous()
-        distances_sq, ids = torch.empty((rows, k)), torch.empty((rows, k), dtype=torch.long)
+        rows, sentences = self._rows_each(queries)
+        distances_sq, ids = torch.empty((len(queries), k)), torch.empty((len(queries), k), dtype=torch.long)
         places = [ctypes.c_void_p(each.data_ptr()) for each in (queries, distances_sq, ids)]
         with timing.stage("search"):
-            sizes = (sentences, rows // sentences, k, torch.get_num_threads())
+            sizes = (sentences, rows, k, torch.get_num_threads())
             self._native.knnmt_own_search(ctypes.byref(self._at), *sizes, *places)
         return distances_sq, ids
+
+    def mix(self, mixing: ctypes.Structure, stride: int, queries: Tensor, *changed: Tensor) -> bool:
+        """The search, and what knnmt_mix does with what it finds, in one call; False where it met what cannot be.
+
+        mixing: `OwnMixing`; stride: of the rows of scores; queries (rows, dim) float32
+        changed: sums, steps, scores, offsets
+        """
+        rows, sentences = self._rows_each(queries)
+        with timing.stage("search"):
+            at = (ctypes.addressof(mixing), ctypes.addressof(self._at))
+            places = (each.data_ptr() for each in (queries, *changed))
+            threads = torch.get_num_threads()
+            return bool(self._native.knnmt_own_mix(*at, sentences, rows, threads, stride, *places))
+
+    def _rows_each(self, queries: Tensor) -> tuple[int, int]:
+        """How many rows a sentence has, and how many sentences there are; others would lead compiled code astray."""
+        (rows, dim), sentences = queries.shape, len(self._at)
+        if dim != self._dim or queries.dtype != torch.float32 or rows % sentences or not queries.is_contiguous():
+            raise ValueError(f"expected rows of {self._dim} numbers in float32 for {sentences} sentences")
+        return rows // sentences, sentences
 
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i goes on as sentences[i] was; those not named have left the batch."""

@@ -129,6 +129,8 @@ def _segments(given: Mapping[str, Any], start: RetrievalConfig | None, asked: st
     if asked == "whole":
         return None
     of_store = usual_segments(own.datastore) if start is None else start.segments
+    if of_store and start is None and asked is None and own.estimates.by_segment.queries == 0:
+        of_store = None  # a reduced store, whose settings are those of another
     return given.get("segments") or of_store or (DEFAULT_SEGMENTS if asked == "segments" else None)
 
 
