@@ -15,6 +15,7 @@ from knnmt.documents.direction import direction_of
 from knnmt.documents.kept import Kept
 from knnmt.documents.opening import MAX_BYTES, document_format, documents_in, open_document
 from knnmt.documents.po import PoDocument
+from knnmt.documents.subtitles import Subtitles
 from knnmt.documents.translating import translate_document
 from knnmt.documents.xliff import open_xliff
 from knnmt.engine.language_codes import Languages
@@ -202,6 +203,7 @@ def test_formats_are_known_by_content_then_by_name(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ('msgid "a"\n', "line 1: expected a msgstr"),
+        ('msgctxt "a"\nmsgstr "b"\n', "line 1: expected a msgid"),
         ('msgid "a"\nmsgid "b"\nmsgstr ""\n', "line 2: .* found msgid twice"),
         ('msgid "a"\nmsgstr "b" "c"\n', "line 2: expected a comment or a quoted string"),
         ('msgid "a\nmsgstr ""\n', "line 1: expected a comment"),
@@ -248,3 +250,10 @@ def test_a_copy_of_the_source_that_nobody_confirmed_is_no_translation() -> None:
 def test_fuzzy_units_that_are_left_are_counted() -> None:
     document = open_document(GOLDEN / "catalog.po")
     assert (shout_document(document).fuzzy, shout_document(document, retranslate=True).fuzzy) == (2, 0)
+
+
+def test_cues_without_an_empty_line_between_them_are_told_apart() -> None:
+    text = "1\n00:00:01,000 --> 00:00:02,000\nJa.\n2\n00:00:02,000 --> 00:00:03,000\nNein.\n"
+    document = Subtitles(text.encode(), "x.srt")
+    assert [unit.source for unit in document.units] == [("Ja.",), ("Nein.",)]
+    assert shout_document(document).data.decode() == text.replace("Ja", "JA").replace("Nein", "NEIN")

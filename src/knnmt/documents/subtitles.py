@@ -14,6 +14,7 @@ from knnmt.protection.marked import Code, Marked
 _TIME = r"(?:\d+:)?\d\d:\d\d[.,]\d{3}"
 _TIMING = re.compile(rf"^[ \t]*({_TIME})[ \t]+-->[ \t]+{_TIME}[^\r\n]*(?:\r\n|\n|\r)", re.MULTILINE)
 _CUE_END = re.compile(r"(?>\r\n|\n|\r)[ \t]*(?=[\r\n]|\Z)|\Z")
+_NUMBER = re.compile(r"(?:(?>\r\n|\n|\r)\d*)?(?>\r\n|\n|\r)\Z")  # of the cue that comes next
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
@@ -31,10 +32,16 @@ class Subtitles(Replacing):
         super().__init__(content, found)
 
     def _found(self, content: Content) -> Iterator[tuple[Unit, tuple[int, int]]]:
-        for timing in _TIMING.finditer(content.text, content.start):
+        timings = list(_TIMING.finditer(content.text, content.start))
+        starts = [timing.start() for timing in timings[1:]] + [len(content.text)]
+        for timing, following in zip(timings, starts, strict=False):
             end = _CUE_END.search(content.text, timing.end())
-            place = timing.end(), end.start() if end else len(content.text)
-            if _LINE_END.match(content.text, place[0]):
+            stop = end.start() if end else len(content.text)
+            if stop > following:  # no empty line parts them
+                before = _NUMBER.search(content.text, timing.end(), following)
+                stop = before.start() if before else timing.end()
+            place = timing.end(), stop
+            if stop <= timing.end() or _LINE_END.match(content.text, place[0]):
                 continue  # a cue without text
             text = _LINE_END.sub("\n", content.text[slice(*place)])
             yield Unit(timing[1], with_tags(text, references=self._is_vtt)), place

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _MAX_CODES = 1000
 WINDOW = 256  # units translated, and kept, together
 _ICU = re.compile(r"\{\s*[\w.]+\s*,\s*(?:plural|select|selectordinal)\s*,")
+_HALF = re.compile(r"[\ud800-\udfff]")
 _ADDRESS = re.compile(r"\s*(?:[a-z]+://\S+|\S+@\S+\.\S+|[a-z0-9]+(?:[._][a-z0-9_-]+)+)\s*")  # or an identifier
 Translate = Callable[[Sequence[Marked]], "list[Translation]"]
 """`Translator.translate_marked` with the settings of a call."""
@@ -86,6 +87,8 @@ def _refusal(unit: Unit, outcome: Outcome) -> bool:
         outcome.failures[unit.id] = "an ICU message with forms (plural, select) is not translated as text"
     elif sum(isinstance(part, Code) for part in unit.source) > _MAX_CODES:
         outcome.failures[unit.id] = f"it has more than {_MAX_CODES:,} inline codes"
+    elif _HALF.search(plain(unit.source)):
+        outcome.failures[unit.id] = "it has half a surrogate pair, which is no character"
     return unit.id in outcome.failures
 
 
