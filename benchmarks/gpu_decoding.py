@@ -1,7 +1,8 @@
 """Decoding speed on a GPU: the model alone beside `transformers` and the limit of bandwidth, and kNN-MT beside it.
 
     python benchmarks/gpu_decoding.py [--batches 1 16 64 256] [--beams 5 1] [--rounds 3] [--transformers]
-        [--pairs 58000 0 ...] [--synthetic 20000000 ...] [--searches exact clusters] [--large]
+        [--pairs 58000 0 ...] [--made-up 20000000 ...] [--synthetic 20000000 ...] [--searches exact clusters 128 ...]
+        [--large]
 
 Systems take turns within every round; text is sorted by length and batched alike. Tokens are those of the best
 hypotheses, the end of sentence counted. The limit: every weight that a step needs read once, at the bandwidth that a
@@ -9,7 +10,9 @@ large copy reaches on the spot. With --transformers, "not recorded" is the ordin
 for one by one.
 
 --pairs: for each number a store of so many training pairs of the software domain (0: all), searched exactly and in
-clusters, or as --searches says. --synthetic: so many keys that never were text, with a λ that changes nothing, for
+clusters, or as --searches says, where a number is that of the segments that are chosen for each sentence, choosing
+included. --made-up: for each number a store of so many entries made from the last of these, for speed only.
+--synthetic: so many keys that never were text, with a λ that changes nothing, for
 speed only. --large: a model of the paper's size (269 M parameters, 1024 dimensions) with random weights that writes 32
 tokens a sentence, for speed only. Text: development and training sets under KNNMT_DATA (default ../shared).
 """
@@ -34,18 +37,22 @@ import harm
 from decoding import MODEL, default_text
 from knnmt import timing
 from knnmt.config import RetrievalConfig
+from knnmt.datastore.store import Datastore
 from knnmt.decoding.beam import beam_search
 from knnmt.decoding.greedy import greedy_search
-from knnmt.decoding.search import search
+from knnmt.decoding.search import search_each
 from knnmt.engine.layers import Projection
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.base import Index
 from knnmt.retrieval.open_store import OpenStore, Snapshot
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.translator.memories import Memories
+from segment_speed import made_up
 
-Decode = Callable[[list[list[int]], int], int]
+Batches = list[list[list[int]]]
+Decode = Callable[[Batches, int], int]
 LARGE_TOKENS = 32
 SENTENCES = 1024
 
@@ -62,11 +69,15 @@ class SyntheticStore(OpenStore):
 
 
 def ours(engine: TransformerEngine, retrieval: Retrieval | None, most: int, recorded: bool = True) -> Decode:
-    def decode(batch: list[list[int]], beam: int) -> int:
+    def decode(batches: Batches, beam: int) -> int:
         config = replace(engine.generation, beam=beam, max_tokens=most)
-        mixed = None if retrieval is None else BatchRetrieval([retrieval] * len(batch))
-        loop: Any = search if recorded else (greedy_search if beam == 1 else beam_search)
-        return sum(len(best[0].tokens) for best in loop(engine, batch, config, mixed))
+        asked = ((each, None if retrieval is None else BatchRetrieval([retrieval] * len(each))) for each in batches)
+        if recorded:
+            found = search_each(engine, asked, config)
+        else:
+            loop = greedy_search if beam == 1 else beam_search
+            found = (loop(engine, each, config, mixed) for each, mixed in asked)
+        return sum(len(best[0].tokens) for hypotheses in found for best in hypotheses)
 
     return decode
 
@@ -81,7 +92,10 @@ def transformers_system(model_directory: Path, most: int) -> Decode:
     model.generation_config.max_length = most + 1
     pad, end = model.config.pad_token_id, model.config.eos_token_id
 
-    def decode(batch: list[list[int]], beam: int) -> int:
+    def decode(batches: Batches, beam: int) -> int:
+        return sum(decode_one(batch, beam) for batch in batches)
+
+    def decode_one(batch: list[list[int]], beam: int) -> int:
         longest = max(map(len, batch))
         ids = torch.tensor([row + [pad] * (longest - len(row)) for row in batch], device="cuda")
         lengths = torch.tensor([len(row) for row in batch], device="cuda")
@@ -132,17 +146,24 @@ def with_memories(
 ) -> dict[str, Decode]:
     """kNN-MT with real stores, then with synthetic ones."""
     systems: dict[str, Decode] = {}
-    for pairs in arguments.pairs:
-        store = place / f"it-{pairs}"
+    asked = [*((pairs, 0) for pairs in arguments.pairs), *((0, entries) for entries in arguments.made_up)]
+    real = place / "none"
+    for pairs, larger in asked:
+        store = place / f"{pairs}-{larger}"
         started = time.perf_counter()
-        harm.build(store, "it", pairs, argparse.Namespace(engine=engine))  # type: ignore[arg-type]
+        if larger:
+            made_up(Datastore.open(real), store, larger)
+        else:
+            harm.build(store, "it", pairs, argparse.Namespace(engine=engine))  # type: ignore[arg-type]
+            real = store
         print(f"built in {time.perf_counter() - started:.0f} s", flush=True)
         for how in arguments.searches:
-            memory = Memories(engine, exact=how == "exact")
-            retrieval = memory.retrieval(store)
-            entries = f"{len(retrieval.store.values) / 1e6:.2f} M entries"
+            memory = Memories(engine, exact=how != "clusters")
+            segments = int(how) if how.isdecimal() else None
+            retrieval = memory.retrieval(store, RetrievalSettings(segments=segments))
+            name = f"kNN-MT, {len(retrieval.store.values) / 1e6:.2f} M entries, {how}"
             print(f"{how}: {retrieval.store.index.description}", flush=True)
-            systems[f"kNN-MT, {entries}, {how}"] = ours(engine, retrieval, most)
+            systems[name if segments is None else f"{name} segments"] = ours(engine, retrieval, most)
     for count in arguments.synthetic:
         centres = torch.randn(
             (count // 64, engine.dim), device="cuda", generator=torch.Generator("cuda").manual_seed(0)
@@ -150,7 +171,7 @@ def with_memories(
         exact, clusters, _ = gpu_search.made(count, centres)
         indexes: dict[str, Index] = {"exact": exact, "clusters": clusters}
         config = RetrievalConfig(k=8, interpolation_weight=1e-6, temperature=30)
-        for how in arguments.searches:
+        for how in indexes.keys() & arguments.searches:
             retrieval = Retrieval(SyntheticStore(indexes[how], count, engine), config)
             systems[f"kNN-MT, {count / 1e6:.0f} M synthetic entries, {how}"] = ours(engine, retrieval, most)
     return systems
@@ -164,7 +185,8 @@ def main() -> None:
     parser.add_argument("--transformers", action="store_true")
     parser.add_argument("--pairs", type=int, nargs="*", default=[])
     parser.add_argument("--synthetic", type=int, nargs="*", default=[])
-    parser.add_argument("--searches", nargs="*", choices=["exact", "clusters"], default=["exact", "clusters"])
+    parser.add_argument("--made-up", type=int, nargs="*", default=[])
+    parser.add_argument("--searches", nargs="*", default=["exact", "clusters"])
     parser.add_argument("--large", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -194,9 +216,7 @@ def run(arguments: argparse.Namespace, directory: Path, scratch: Path) -> None:
             measure(systems, batches, beam, arguments.rounds, partial(print, flush=True), read / speed)
 
 
-def measure(
-    systems: dict[str, Decode], batches: list[list[list[int]]], beam: int, rounds: int, say: Any, limit: float
-) -> None:
+def measure(systems: dict[str, Decode], batches: Batches, beam: int, rounds: int, say: Any, limit: float) -> None:
     """Lines of the table for one size of batch and one beam. `transformers` gets every fourth batch, and one round."""
     rates: dict[str, list[float]] = {name: [] for name in systems}
     for number in range(rounds + 1):
@@ -207,12 +227,12 @@ def measure(
             mine = batches[1::4] or batches if slow else batches
             torch.cuda.synchronize()
             started = time.perf_counter()
-            tokens = sum(decode(batch, beam) for batch in mine)
+            tokens = decode(mine, beam)
             torch.cuda.synchronize()
             if number:
                 rates[name].append(tokens / (time.perf_counter() - started))
     with timing.record() as timings:
-        tokens = sum(systems["knnmt"](batch, beam) for batch in batches)
+        tokens = systems["knnmt"](batches, beam)
     tokens_a_step = tokens / timings.entries["step"]
     ours_rate = statistics.median(rates["knnmt"])
     for name, each in rates.items():

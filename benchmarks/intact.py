@@ -6,8 +6,8 @@ The German catalogs of three packages are fetched from the package index (read, 
 placeholder, a tag or a number are translated into English, chosen by a hash. Counted are placeholders and tags that are
 lost, or there more often than in the source, and strings whose tags are badly nested. --store also translates with a
 memory of the rest of all three catalogs. Then a glossary of 100 nouns of the strings; and where tags stand beside those
-of the reference, by each way to align: the reference itself is forced through the model without its tags, which are
-then put back.
+of the reference, by attention and proportionally: the reference itself is forced through the model without its tags,
+which are then put back.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import zipfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Unpack
 
 import numpy as np
 
@@ -32,7 +31,6 @@ from knnmt.evaluation.scoring import score
 from knnmt.protection.marked import Code, Marked, Role
 from knnmt.protection.placeholders import Kind, find
 from knnmt.protection.tags import with_tags
-from knnmt.translator.translator import Settings
 
 PACKAGES = {"wagtail": "wagtail==7.4.4", "Django": "Django==5.2.19", "django-oscar": "django-oscar==4.2.1"}
 TERMS = 100
@@ -94,11 +92,17 @@ def report(name: str, pairs: Sequence[SegmentPair], hypotheses: Sequence[str], s
 
 
 def translated(
-    translator: Translator, pairs: Sequence[SegmentPair], **settings: Unpack[Settings]
+    translator: Translator,
+    pairs: Sequence[SegmentPair],
+    protect: bool,
+    store: Datastore | None = None,
+    glossary: Glossary | None = None,
 ) -> tuple[list[str], float, str]:
     """Texts, seconds, and how often which price was paid."""
     started = time.perf_counter()
-    found = translator.translate([pair.source for pair in pairs], split_sentences=True, **settings)
+    found = translator.translate(
+        [pair.source for pair in pairs], split_sentences=True, protect=protect, datastore=store, glossary=glossary
+    )
     told = Counter(caution.kind.__name__ for each in found for caution in each.warnings)
     return [each.text for each in found], time.perf_counter() - started, f"  {dict(told)}" if told else ""
 
@@ -162,18 +166,16 @@ def tag_places(translator: Translator, pairs: Sequence[SegmentPair]) -> None:
             continue
         attention = force(engine, [ids], [tokens], cross_attention=True).cross_attention
         assert attention is not None
-        layers = attention[0].float().numpy()[:, :, : len(ids) - 1]
+        rows_of = attention[0].float().numpy()[:, : len(ids) - 1]
         spans, units = spans_of(engine.tokenizer, tokens), units_of(text, find(text))
         prefixes = engine.tokenizer.encode_sources([words[:offset] for offset, _ in codes])
         placed = [
             Placed(code, min(len(prefix) - 1, len(ids) - 1), left=offset > 0 and not words[offset - 1].isspace())
             for (offset, code), prefix in zip(codes, prefixes, strict=True)
         ]
-        ways = {f"layer {number + 1}": layer for number, layer in enumerate(layers)}
-        ways |= {"mean of all": layers.mean(0), "mean of last two": layers[-2:].mean(0)}
         pairs_here = sum(code.role is Role.OPENING for _, code in codes)
         total += pairs_here
-        for name, rows in [*ways.items(), ("proportional", None)]:
+        for name, rows in (("attention", rows_of), ("proportional", None)):
             alignment = proportional(len(units), len(ids) - 1)
             if rows is not None:
                 alignment = np.full_like(alignment, 1e-6)
@@ -227,27 +229,27 @@ def main() -> None:
         print(f"{name}: {len(pairs)} of {len(all_pairs[name])} strings")
     test = [pair for pairs in chosen.values() for pair in pairs]
     if asked.only in (None, "strings"):
-        ways: dict[str, Settings] = {"the model alone": {}}
+        ways: dict[str, Datastore | None] = {"the model alone": None}
         if asked.store:
             kept = {pair.source for pair in test} | {pair.target for pair in test}
             memory = [p for pairs in all_pairs.values() for p in pairs if p.source not in kept and p.target not in kept]
             place = asked.places / "rest.store"
             store = Datastore.open(place, translator.engine) if place.exists() else None
             store = store or Datastore.build(place, memory, translator.engine)
-            ways["with a memory"] = {"datastore": store}
-        for way, settings in ways.items():
+            ways["with a memory"] = store
+        for way, used in ways.items():
             print(way)
             for name, pairs in chosen.items():
                 for protect in (False, True):
                     label = f"{name}, {'guaranteed' if protect else 'free'}"
-                    report(label, pairs, *translated(translator, pairs, protect=protect, **settings))
+                    report(label, pairs, *translated(translator, pairs, protect, used))
     if asked.only in (None, "terms"):
         glossary = glossary_of([pair for pairs in all_pairs.values() for pair in pairs])
         using = [pair for pairs in all_pairs.values() for pair in pairs if list(glossary.uses(pair.source))]
         using = sorted(using, key=lambda pair: position(pair.source))[: 3 * asked.strings]
         print(f"glossary of {len(glossary)} terms, {len(using)} strings that use them")
         for name, terms in (("without", None), ("with", glossary)):
-            texts, seconds, told = translated(translator, using, protect=True, glossary=terms)
+            texts, seconds, told = translated(translator, using, True, glossary=terms)
             report(f"{name} the glossary", using, texts, seconds, f"  {terms_met(glossary, using, texts)}{told}")
     if asked.only in (None, "tags"):
         tag_places(translator, [pair for pairs in all_pairs.values() for pair in pairs])

@@ -2,11 +2,16 @@
 
     python benchmarks/segments.py [--pairs 0] [--segments 64 128] [--lines 1000] [--device cuda] [--hypotheses FILE]
     python benchmarks/segments.py --score FILE
+    python benchmarks/segments.py --coverage [--pairs 15000] [--segments 128] [--lines 400] [--domains it]
 
 For each of the four domains a store of `--pairs` training pairs is built, 0 for all. One half of the development text
 tunes k, T and λ of each way by likelihood; `--lines` lines of the other half are translated, beam 5. The first way is
 exact search of the whole store. BLEU is sacrebleu's, with a paired bootstrap against that; where it is not installed,
-write the translations to a file and score them elsewhere. Text comes from KNNMT_DATA (default ../shared).
+write the translations to a file and score them elsewhere. What `knnmt tune` would choose is said, too.
+
+With `--coverage`: what the memory gains where more and less of a source is covered, in text of its own domain and of
+others; and the best factor of λ that rises with coverage, by one half of the text, with its loss on the other.
+Text comes from KNNMT_DATA (default ../shared).
 """
 
 from __future__ import annotations
@@ -15,14 +20,26 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from harm import DOMAINS, build, read
+from knnmt.config import RetrievalConfig
+from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import halves, spread
 from knnmt.datastore.overlap import overlap
-from knnmt.fitting.development import develop
+from knnmt.fitting.development import develop, pass_over
+from knnmt.fitting.likelihood import Positions, so_far
+from knnmt.fitting.search_choice import choose_search
 from knnmt.fitting.tuning import tune
+from knnmt.retrieval.combiner import log_fading
+from knnmt.retrieval.open_store import OpenStore
 from knnmt.translator.translator import Translator
 
 TUNING = 500  # pairs
@@ -36,14 +53,16 @@ def translate_all(arguments: argparse.Namespace) -> dict[str, Any]:
             place = Path(scratch) / domain
             build(place, domain, arguments.pairs, translator)
             opened = translator.memories.open(place).opened
-            first, second = (overlap(opened.store, half).new for half in halves(read(domain, "dev")))
+            first, second = (overlap(opened.datastore, half).new for half in halves(read(domain, "dev")))
             tuning, lines = spread(first, TUNING), second[: arguments.lines]
             found[f"{domain}|reference"] = [pair.target for pair in lines]
+            choice = choose_search(translator.engine, opened, pass_over(translator.engine, opened, tuning))
+            print(f"{domain}: search {choice.in_words if choice else 'of the whole store: it is small'}", flush=True)
             for segments in (None, *arguments.segments):
                 name = "whole" if segments is None else f"{segments} segments"
-                positions = develop(translator.engine, opened, tuning, segments=segments).positions()
-                best = tune(positions, segments=segments).fading
-                held = develop(translator.engine, opened, spread(lines, TUNING), segments=segments).positions()
+                positions = develop(translator.engine, opened, tuning, way=segments).positions()
+                best = tune(positions, way=segments).fading
+                held = develop(translator.engine, opened, spread(lines, TUNING), way=segments).positions()
                 started = time.perf_counter()
                 results = translator.translate(
                     [pair.source for pair in lines],
@@ -63,6 +82,68 @@ def translate_all(arguments: argparse.Namespace) -> dict[str, Any]:
                     arguments.hypotheses.write_text(json.dumps(found), encoding="utf-8")
             translator.memories.close(place)
     return found
+
+
+def show_coverage(arguments: argparse.Namespace) -> None:
+    translator = Translator(device=arguments.device, dtype="float32", exact=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        for domain in arguments.domains:
+            place = Path(scratch) / domain
+            build(place, domain, arguments.pairs, translator)
+            opened = translator.memories.open(place).opened
+            own = [spread(overlap(opened.datastore, half).new, arguments.lines) for half in halves(read(domain, "dev"))]
+            others = {each: spread(read(each, "dev"), arguments.lines // 4) for each in DOMAINS if each != domain}
+            for segments in arguments.segments:
+                first, second = (Covered.of(translator, opened, pairs, segments) for pairs in own)
+                best = tune(first.positions, way=segments).fading.fading
+                print(f"{domain}, {segments} segments: {first.loss(best):.4f} tuning, {second.loss(best):.4f} reported")
+                tried = product((-0.2, 0.0, 0.05, 0.1, 0.2, 0.3, 0.4), (0.02, 0.05, 0.1, 0.2, 0.4))
+                factor = min(tried, key=lambda each: first.loss(best, each))
+                found = ", ".join(f"{each.loss(best, factor):.4f}" for each in (first, second))
+                print(f"  λ times sigmoid((covered - {factor[0]}) / {factor[1]}): {found}")
+                second.show(domain, best)
+                for name, pairs in others.items():
+                    Covered.of(translator, opened, pairs, segments).show(name, best)
+            translator.memories.close(place)
+
+
+@dataclass(frozen=True)
+class Covered:
+    """Text with what was found for it by segment, and how much of each position's source is covered."""
+
+    positions: Positions
+    covered: Tensor
+
+    @classmethod
+    def of(cls, translator: Translator, opened: OpenStore, pairs: Sequence[SegmentPair], segments: int) -> Covered:
+        found = develop(translator.engine, opened, pairs, way=segments)
+        chosen = opened.snapshot.choose_segments(found.sources, segments)
+        covered = torch.tensor([each.covered for each in chosen.coverage])
+        return cls(found.positions(), covered[found.sentences])
+
+    def losses(self, config: RetrievalConfig, factor: tuple[float, float] | None = None) -> Tensor:
+        """Of each position, λ falling where less is covered by (middle, width)."""
+        positions, nearest = self.positions, self.positions.nearest
+        assert config.fading is not None
+        fading = log_fading(config.fading, nearest, so_far(nearest, positions.sentences)).exp()
+        weight = fading.masked_fill(nearest.isinf(), 0) * config.interpolation_weight
+        if factor is not None:
+            weight = weight * torch.sigmoid((self.covered - factor[0]) / factor[1])
+        knn = positions.first(config.k).knn(config.squared_temperature)
+        return -(positions.base + weight * (knn - positions.base)).clamp(min=1e-30).log()
+
+    def loss(self, config: RetrievalConfig, factor: tuple[float, float] | None = None) -> float:
+        return float(self.losses(config, factor).mean())
+
+    def show(self, name: str, config: RetrievalConfig) -> None:
+        alone, mixed = -self.positions.base.log(), self.losses(config)
+        print(f"  text of {name}: alone {alone.mean():.4f}, with the store {mixed.mean():.4f}")
+        bounds = [0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.01]
+        for low, high in pairwise(bounds):
+            here = (self.covered >= low) & (self.covered < high)
+            if bool(here.any()):
+                told = f"{int(here.sum()):6,} positions, {alone[here].mean():.3f} alone, {mixed[here].mean():.3f} with"
+                print(f"    {low:.1f} to {high:.1f} covered: {told}")
 
 
 def score(found: dict[str, Any]) -> None:
@@ -91,9 +172,13 @@ def main() -> None:
     parser.add_argument("--device")
     parser.add_argument("--hypotheses", type=Path)
     parser.add_argument("--score", type=Path)
+    parser.add_argument("--coverage", action="store_true")
     arguments = parser.parse_args()
     if arguments.score:
         score(json.loads(arguments.score.read_text(encoding="utf-8")))
+        return
+    if arguments.coverage:
+        show_coverage(arguments)
         return
     found = translate_all(arguments)
     if not arguments.hypotheses:

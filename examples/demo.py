@@ -15,11 +15,6 @@ from pathlib import Path
 
 import knnmt
 from knnmt import FilterConfig, SegmentPair, Translation, Translator
-from knnmt.corpus.splitting import divide, position
-from knnmt.corpus.visible import visible
-from knnmt.datastore.overlap import unseen
-from knnmt.translator.explanation import marked
-from knnmt.translator.wording import because, percent, piece_name
 
 PACKAGES = ["wagtail==7.4.4", "Django==5.2.19"]  # both under the BSD licence; their catalogs are read, nothing is run
 OWN_MEMORY = Path(__file__).parent / "memory.tsv"
@@ -56,11 +51,12 @@ def show_evidence(translations: list[Translation]) -> None:
         (token, why, each) for token, why, each in tokens if why and token.text[:1] == WORD and token.text[1:].isalpha()
     ]
     token, why, translation = max(beginnings, key=lambda found: found[1].probability - found[1].model_probability)
-    print(f"\nWhy {piece_name(token.text)!r} in {translation.text!r}?")
-    print(f"  {because(why)} The memory's nearest entries:")
+    print(f"\nWhy {token.text.strip(WORD)!r} in {translation.text!r}?")
+    print(f"  {why} The memory's nearest entries:")
     for near in why.neighbours[:3]:
-        target = "".join(f"«{text}»" if here else text for text, here in marked(near.pair.target, [near.span], 80))
-        print(f"  {percent(near.weight):>5}  {visible(target)}")
+        start, end = near.span
+        target = f"{near.pair.target[:start][-40:]}«{near.pair.target[start:end]}»{near.pair.target[end:]}"
+        print(f"  {near.weight:>5.1%}  {short(target)}")
         print(f"         for {short(near.pair.source)!r}, {near.pair.origin}")
 
 
@@ -80,7 +76,7 @@ def main() -> None:
     else:
         print("The package index cannot be reached: a small memory of our own, for a made-up product, serves instead.")
         pairs, store = read([OWN_MEMORY], OWN_MEMORY.parent), place / "own.store"
-    held_out, memory = divide(pairs, HELD_OUT)  # by a hash of the German text, before anything else is done
+    held_out, memory = knnmt.divide(pairs, HELD_OUT)  # by a hash of the German text, before anything else is done
     print(f"{len(pairs):,} different pairs. {len(held_out):,}, chosen by a hash, are kept for the end.\n")
 
     print(f"Adapting to the other {len(memory):,}, as `knnmt adapt` does:")
@@ -88,7 +84,7 @@ def main() -> None:
     translator = Translator()
     made = knnmt.adapt(memory, store, sample=0, model=translator, tell=lambda line: print(f"  {line}"))
 
-    test = sorted(unseen(made.store, held_out), key=lambda pair: position(pair.source))
+    test = knnmt.unseen(made.store, held_out)
     known = len(held_out) - len(test)
     print(
         f"\nTranslating {len(test):,} of those kept. {known:,} are not scored: the memory holds their source or target."
@@ -100,12 +96,13 @@ def main() -> None:
 
     translations = zip(test, alone.run.hypotheses, adapted.run.hypotheses, strict=True)
     different = [each for each in translations if each[1] != each[2]]
-    print(f"\n{len(different):,} translations are different. The first {SHOWN} of them, by the hash:")
-    for pair, before, after in different[:SHOWN]:
+    some = different[:: max(1, len(different) // SHOWN)][:SHOWN]
+    print(f"\n{len(different):,} translations are different. {len(some)} of them:")
+    for pair, before, after in some:
         print(f"  {short(pair.source)}")
         for name, text in {"alone": before, "adapted": after, "reference": pair.target}.items():
             print(f"    {name:<10} {short(text)}")
-    shown = [pair.source for pair, _, _ in different[:SHOWN]]
+    shown = [pair.source for pair, _, _ in some]
     show_evidence(translator.translate(shown, datastore=store, evidence=True))
 
     command = os.path.relpath(Path(sys.executable).with_name("knnmt"))

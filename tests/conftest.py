@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import lzma
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +17,8 @@ from typing import Any
 import hypothesis
 import pytest
 import torch
+import typer.main
+import typer.testing
 
 import warm
 from knnmt.engine.base import Engine
@@ -85,6 +89,14 @@ def load_the_shipped_model_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def read_the_command_line_once() -> Iterator[None]:
+    """`CliRunner` would make all commands of their functions for each one that it runs, and tests run hundreds."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("typer.testing._get_command", cache(typer.main.get_command))
+        yield
+
+
 @pytest.fixture
 def warm_systems(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes whose speed is measured need not import PyTorch first."""
@@ -104,16 +116,22 @@ def domain_data() -> Path:
 @pytest.fixture(scope="session")
 def make_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> MakeCheckpoint:
     """make_checkpoint(**config) writes a small random Marian checkpoint and returns its directory."""
+    made: dict[str, Path] = {}
 
     def make(generation: dict[str, Any] | None = None, **overrides: Any) -> Path:
+        asked = repr(sorted(overrides.items()))
+        if asked not in made:
+            made[asked] = tmp_path_factory.mktemp("made")
+            write_checkpoint(made[asked], **overrides)
         directory = tmp_path_factory.mktemp("checkpoint")
-        write_checkpoint(directory, generation, **overrides)
+        shutil.copytree(made[asked], directory, dirs_exist_ok=True)
+        edit_json(directory / "generation_config.json", **(generation or {}))
         return directory
 
     return make
 
 
-def write_checkpoint(directory: Path, generation: dict[str, Any] | None = None, **overrides: Any) -> None:
+def write_checkpoint(directory: Path, **overrides: Any) -> None:
     """A small random Marian checkpoint, always the same."""
     from transformers import MarianConfig, MarianMTModel
 
@@ -144,8 +162,7 @@ def write_checkpoint(directory: Path, generation: dict[str, Any] | None = None, 
         model.final_logits_bias.normal_(std=0.3)
         model.final_logits_bias[0, 0] += 7  # or hardly any hypothesis would end by itself
     model.save_pretrained(directory)
-    asked = {"num_beams": 4, "max_length": settings["max_position_embeddings"], **(generation or {})}
-    edit_json(directory / "generation_config.json", **asked)
+    edit_json(directory / "generation_config.json", num_beams=4, max_length=settings["max_position_embeddings"])
     write_letter_tokenizer(directory / "tokenizer.json")
 
 

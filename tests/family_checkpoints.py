@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -68,6 +71,18 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 def make_family(directory: Path, family: str, generation: dict[str, Any] | None = None, **overrides: Any) -> Path:
     """Write a random checkpoint of one of FAMILIES; every weight differs from what a fresh layer has."""
+    made = Path(_PLACE.name, hashlib.sha256(repr((family, sorted(overrides.items()))).encode()).hexdigest())
+    if not made.exists():
+        _write_family(made, family, **overrides)
+    shutil.copytree(made, directory, dirs_exist_ok=True)
+    edit_json(directory / "generation_config.json", **(generation or {}))
+    return directory
+
+
+_PLACE = tempfile.TemporaryDirectory()  # of checkpoints that were made already
+
+
+def _write_family(directory: Path, family: str, **overrides: Any) -> None:
     import transformers
 
     prefix, settings = FAMILIES[family]
@@ -89,10 +104,8 @@ def make_family(directory: Path, family: str, generation: dict[str, Any] | None 
     path = directory / "generation_config.json"
     if not path.exists():
         path.write_text("{}")
-    asked = {"num_beams": 5, "max_length": 24, "min_length": 5, "bad_words_ids": [[PAD]], **(generation or {})}
-    edit_json(path, **asked)
+    edit_json(path, num_beams=5, max_length=24, min_length=5, bad_words_ids=[[PAD]])
     write_tokenizer(directory)
-    return directory
 
 
 def _let_hypotheses_end(model: Any) -> None:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
 
 import pytest
 
 import knnmt
+from conftest import ROOT
 
 
 def test_what_is_public_is_what_can_be_imported() -> None:
@@ -14,6 +17,22 @@ def test_what_is_public_is_what_can_be_imported() -> None:
         assert getattr(knnmt, name) is not None
     with pytest.raises(AttributeError, match=r"no attribute 'Tranlator'; it has .*Translator"):
         knnmt.Tranlator  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_type_checker_sees_the_same_names() -> None:
+    tree = ast.parse((ROOT / "src/knnmt/__init__.py").read_text(encoding="utf-8"))
+    checked = next(each for each in tree.body if isinstance(each, ast.If))
+    seen = {name.name: each.module for each in checked.body if isinstance(each, ast.ImportFrom) for name in each.names}
+    assert seen == knnmt._HOMES
+    assert sorted([*seen, "__version__"]) == sorted(knnmt.__all__)
+
+
+def test_pages_and_examples_import_nothing_deeper() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.py")]
+    imported = re.compile(r"^ *(?:from|import) (knnmt[\w.]*)", re.MULTILINE)
+    modules = [module for page in pages for module in imported.findall(page.read_text(encoding="utf-8"))]
+    assert len(modules) > 10
+    assert set(modules) == {"knnmt", "knnmt.errors"}
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

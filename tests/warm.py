@@ -2,8 +2,9 @@
 
 `Popen` and `run` are those of `subprocess`, for commands `[sys.executable, "-c" or "-m", ...]`, with `-W FILTER` or
 `-P` first. What they start is a process of its own: streams, environment, directory, arguments and exit are as if
-Python had begun it, and whoever asked for it is its parent, who can interrupt, kill and wait for it. Tests of what is
-imported, of memory, and of variables that are read while Python or a library starts need a fresh interpreter.
+Python had begun it, and whoever asked for it is its parent, who can interrupt, kill and wait for it. With `light=True`
+it is forked from one that has imported the command line, and not PyTorch, for tests of what goes without. Tests of
+memory, and of variables that are read while Python or a library starts, need a fresh interpreter.
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ from typing import Any, NoReturn
 
 _PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>: who is given the children of a process that ends
 _LENGTH = 8  # bytes that say how long a request is
-_channel: socket.socket | None = None
+_channels: dict[bool, socket.socket] = {}
 
 
 # In the process that asks ---------------------------------------------------------------------------------------------
 
 
-def _connected() -> socket.socket:
+def _connected(light: bool) -> socket.socket:
     """Where processes are asked for; the first call starts the one that forks them."""
-    global _channel
-    if _channel is None:
+    if light not in _channels:
         if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "this process cannot take over the children of its children")
-        _channel, theirs = socket.socketpair()
-        server = subprocess.Popen([sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()])
+        _channels[light], theirs = socket.socketpair()
+        command = [sys.executable, __file__, str(theirs.fileno()), "light" if light else "whole"]
+        server = subprocess.Popen(command, pass_fds=[theirs.fileno()])
         theirs.close()
-        atexit.register(_end, _channel, server)
-    return _channel
+        atexit.register(_end, _channels[light], server)
+    return _channels[light]
 
 
 def _end(channel: socket.socket, server: subprocess.Popen[bytes]) -> None:
@@ -56,6 +57,10 @@ def _end(channel: socket.socket, server: subprocess.Popen[bytes]) -> None:
 
 class Popen(subprocess.Popen[Any]):
     """As `subprocess.Popen`, but for how the process comes to be."""
+
+    def __init__(self, *args: Any, light: bool = False, **options: Any) -> None:
+        self._light = light
+        super().__init__(*args, **options)
 
     def _execute_child(self, args: Any, *given: Any) -> None:
         # As `subprocess` calls it since Python 3.11.
@@ -70,7 +75,7 @@ class Popen(subprocess.Popen[Any]):
             "own session": bool(given[21]),
         }
         content = json.dumps(request).encode()
-        channel = _connected()
+        channel = _connected(self._light)
         streams = [own if own != -1 else number for number, own in enumerate((own_in, own_out, own_err))]
         socket.send_fds(channel, [len(content).to_bytes(_LENGTH)], streams)
         channel.sendall(content)
@@ -123,6 +128,15 @@ def _import_everything() -> None:
     for module in pkgutil.walk_packages(knnmt.__path__, "knnmt."):
         if not module.name.endswith("__main__") and "-" not in module.name:  # a compiled file for other processors
             importlib.import_module(module.name)
+
+
+def _import_the_command_line() -> None:
+    import knnmt.cli
+    import knnmt.corpus.plain_text
+    import knnmt.datastore.store  # noqa: F401
+
+    if "torch" in sys.modules:
+        raise ImportError("the command line has imported PyTorch before a verb needs it")
 
 
 def _next_process(channel: socket.socket) -> dict[str, Any]:
@@ -202,7 +216,7 @@ def _leave(status: int) -> NoReturn:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # what a terminal sends to all is for the tests
-    _import_everything()
+    (_import_the_command_line if sys.argv[2] == "light" else _import_everything)()
     gc.freeze()
     _asked = _next_process(socket.socket(fileno=int(sys.argv[1])))
     _begin(_asked)

@@ -16,7 +16,7 @@ from knnmt.threads import TORCH_SPINS, loading
 from knnmt.version import __version__
 
 if TYPE_CHECKING:
-    from knnmt.config import DecodingConfig, OpenStores, RetrievalConfig
+    from knnmt.config import CacheConfig, DecodingConfig, Fading, FastConfig, OpenStores, RetrievalConfig
     from knnmt.corpus.filters import FilterConfig
     from knnmt.corpus.glossary import Glossary
     from knnmt.corpus.glossary_files import read_glossary
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from knnmt.corpus.pairs import SegmentPair
     from knnmt.corpus.reading import read_memories
     from knnmt.corpus.report import ReadingReport
+    from knnmt.corpus.splitting import divide
     from knnmt.datastore.building import BuildConfig
+    from knnmt.datastore.overlap import unseen
+    from knnmt.datastore.store import matching
+    from knnmt.documents.opening import open_document
     from knnmt.errors import KnnmtError, KnnmtWarning
     from knnmt.evaluation.adapting import Adapted, adapt
     from knnmt.evaluation.evaluating import evaluate
@@ -34,8 +38,16 @@ if TYPE_CHECKING:
     from knnmt.fitting.ready_store import Built, Datastore, build
     from knnmt.fitting.tuning_config import TuningConfig
     from knnmt.huggingface.processor import KNNLogitsProcessor
+    from knnmt.index.covering import Coverage
+    from knnmt.index.kinds import Kind, SearchSettings, lists_for
+    from knnmt.retrieval.distribution import log_weights
+    from knnmt.protection.marked import Code, Marked, Role
     from knnmt.retrieval.matches import Match
+    from knnmt.retrieval.neighbours import Neighbours
+    from knnmt.retrieval.retriever import Retrieval
     from knnmt.retrieval.settings import RetrievalSettings
+    from knnmt.retrieval.statistics import Statistics
+    from knnmt.retrieval.step import Combiner, Gate, Signed, Step
     from knnmt.translator.evidence import Evidence
     from knnmt.translator.explanation import Explanation, explain
     from knnmt.translator.memories import Request
@@ -48,26 +60,42 @@ _HOMES = {
     "Adapted": "knnmt.evaluation.adapting",
     "BuildConfig": "knnmt.datastore.building",
     "Built": "knnmt.fitting.ready_store",
+    "CacheConfig": "knnmt.config",
     "Caution": "knnmt.translator.translation",
+    "Code": "knnmt.protection.marked",
+    "Combiner": "knnmt.retrieval.step",
+    "Coverage": "knnmt.index.covering",
     "Datastore": "knnmt.fitting.ready_store",
     "DecodingConfig": "knnmt.config",
     "Evidence": "knnmt.translator.evidence",
     "Explanation": "knnmt.translator.explanation",
+    "Fading": "knnmt.config",
+    "FastConfig": "knnmt.config",
     "FilterConfig": "knnmt.corpus.filters",
+    "Gate": "knnmt.retrieval.step",
     "Glossary": "knnmt.corpus.glossary",
     "KNNLogitsProcessor": "knnmt.huggingface.processor",
+    "Kind": "knnmt.index.kinds",
     "KnnmtError": "knnmt.errors",
     "KnnmtWarning": "knnmt.errors",
+    "Marked": "knnmt.protection.marked",
     "Match": "knnmt.retrieval.matches",
+    "Neighbours": "knnmt.retrieval.neighbours",
     "OpenStores": "knnmt.config",
     "ReadingConfig": "knnmt.corpus.options",
     "ReadingReport": "knnmt.corpus.report",
     "Report": "knnmt.evaluation.reports",
     "Request": "knnmt.translator.memories",
+    "Retrieval": "knnmt.retrieval.retriever",
     "RetrievalConfig": "knnmt.config",
     "RetrievalSettings": "knnmt.retrieval.settings",
+    "Role": "knnmt.protection.marked",
     "RunSettings": "knnmt.evaluation.running",
+    "SearchSettings": "knnmt.index.kinds",
     "SegmentPair": "knnmt.corpus.pairs",
+    "Signed": "knnmt.retrieval.step",
+    "Statistics": "knnmt.retrieval.statistics",
+    "Step": "knnmt.retrieval.step",
     "Steps": "knnmt.translator.steps",
     "Token": "knnmt.translator.translation",
     "Translation": "knnmt.translator.translation",
@@ -76,38 +104,60 @@ _HOMES = {
     "TuningResult": "knnmt.evaluation.tuning",
     "adapt": "knnmt.evaluation.adapting",
     "build": "knnmt.fitting.ready_store",
+    "divide": "knnmt.corpus.splitting",
     "evaluate": "knnmt.evaluation.evaluating",
     "explain": "knnmt.translator.explanation",
     "explanation_page": "knnmt.translator.page",
+    "lists_for": "knnmt.index.kinds",
+    "log_weights": "knnmt.retrieval.distribution",
+    "matching": "knnmt.datastore.store",
+    "open_document": "knnmt.documents.opening",
     "read_glossary": "knnmt.corpus.glossary_files",
     "read_memories": "knnmt.corpus.reading",
     "tune": "knnmt.evaluation.tuning",
+    "unseen": "knnmt.datastore.overlap",
 }
 
 __all__ = [
     "Adapted",
     "BuildConfig",
     "Built",
+    "CacheConfig",
     "Caution",
+    "Code",
+    "Combiner",
+    "Coverage",
     "Datastore",
     "DecodingConfig",
     "Evidence",
     "Explanation",
+    "Fading",
+    "FastConfig",
     "FilterConfig",
+    "Gate",
     "Glossary",
     "KNNLogitsProcessor",
+    "Kind",
     "KnnmtError",
     "KnnmtWarning",
+    "Marked",
     "Match",
+    "Neighbours",
     "OpenStores",
     "ReadingConfig",
     "ReadingReport",
     "Report",
     "Request",
+    "Retrieval",
     "RetrievalConfig",
     "RetrievalSettings",
+    "Role",
     "RunSettings",
+    "SearchSettings",
     "SegmentPair",
+    "Signed",
+    "Statistics",
+    "Step",
     "Steps",
     "Token",
     "Translation",
@@ -117,12 +167,18 @@ __all__ = [
     "__version__",
     "adapt",
     "build",
+    "divide",
     "evaluate",
     "explain",
     "explanation_page",
+    "lists_for",
+    "log_weights",
+    "matching",
+    "open_document",
     "read_glossary",
     "read_memories",
     "tune",
+    "unseen",
 ]
 
 

@@ -9,7 +9,7 @@ from knnmt.errors import SettingError
 
 MAX_NEIGHBOURS = 4096  # of a step: each is compared with every other
 MAX_SEGMENTS = 4096  # that a sentence is searched in
-DEFAULT_SEGMENTS = 64
+DEFAULT_SEGMENTS = 128
 _MAX_COUNT = (1 << 31) - 1  # of anything that is counted
 _MIN_TEMPERATURE, _MAX_TEMPERATURE = 1e-20, 1e20  # beyond them, float32 has no weights, and the memory would be silent
 
@@ -107,13 +107,13 @@ class CacheConfig:
     threshold: τ, the largest Euclidean distance between the two decoder states
     scope: "sentence" keeps a cache for each sentence, shared by its beams; "batch" one for all sentences together, so
         that results depend on the batch, as in the paper's code
-    store_hits: keep hits too, under their own state with the borrowed neighbours, as the paper's code does
+    keep_hits: keep hits too, under their own state with the borrowed neighbours, as the paper's code does
     capacity: most states of a scope; the oldest make room
     """
 
     threshold: float
     scope: Literal["sentence", "batch"] = "sentence"
-    store_hits: bool = False
+    keep_hits: bool = False
     capacity: int = 4096
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ class CacheConfig:
     def signature(self) -> str:
         """What a published score must say of the cache."""
         scope = "" if self.scope == "sentence" else "+batch"
-        return f"cache:{self.threshold:.4g}{scope}{'+hits' if self.store_hits else ''}"
+        return f"cache:{self.threshold:.4g}{scope}{'+hits' if self.keep_hits else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +171,10 @@ class FastConfig:
     def signature(self) -> str:
         """What a published score must say of it."""
         return f"fast:{self.candidates}{'+any' if self.any_token else ''}"
+
+
+Way = FastConfig | int | None
+"""Which entries a sentence is searched in: those that Fast kNN-MT chooses, those of so many segments, or all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +235,11 @@ class RetrievalConfig:
                 "gate, cache and fast are for search of the whole store, and with segments each sentence has entries "
                 "of its own: leave them out, or search the whole store",
             )
+
+    @property
+    def way(self) -> Way:
+        """Which entries a sentence is searched in."""
+        return self.segments if self.fast is None else self.fast
 
     @property
     def fades(self) -> bool:

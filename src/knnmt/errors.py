@@ -3,7 +3,8 @@
     KnnmtError
     ├── SettingError            an option or argument has a value that cannot work
     ├── InputError              text that was given cannot be read
-    │   └── MalformedMemoryError    a translation memory, or a unit of it, is not what its format says
+    │   ├── MalformedMemoryError    a translation memory, or a unit of it, is not what its format says
+    │   └── MalformedDocumentError  a document to translate is not what its format says, or too large
     ├── ModelError
     │   ├── ModelNotFoundError      no model of that name or at that place
     │   ├── CheckpointError         the files of a checkpoint are missing or do not fit together
@@ -55,6 +56,10 @@ class InputError(KnnmtError):
 
 class MalformedMemoryError(InputError):
     """A translation memory, or a unit of it, is not what its format says."""
+
+
+class MalformedDocumentError(InputError):
+    """A document to translate is not what its format says, or too large."""
 
 
 class ModelError(KnnmtError):

@@ -35,7 +35,7 @@ def sentences(store: Path) -> int:
 
 def test_a_file_is_removed_by_its_name_and_a_unit_by_name_and_number(store: Path) -> None:
     said = succeeds("remove", store, "--origin", "memory.tsv#3")
-    assert "removed    1 sentences, " in said
+    assert "removed    1 sentence, " in said
     assert "           1 of /daten/kunde/memory.tsv\n" in said
     assert f"on disk    the text of what was removed stays until `knnmt compact {store}`\n" in said
     assert "removed    4 sentences, " in succeeds("remove", store, "--origin", "glossar.*")
@@ -88,10 +88,10 @@ def test_corrections_take_the_place_of_what_has_their_source(
     corrections.write_text("Satz 3 ja ja ja\tthe third\nSatz 0\tline 0\nNeu\tNew\n", encoding="utf-8")
     model = ["--model", str(tiny_checkpoint)]
     said = succeeds("replace", store, corrections, "--known-only", *model)
-    assert "removed    1 sentences, " in said
-    assert "put in     1 sentences, " in said
-    assert "unchanged  1 pairs that the store held already\n" in said
-    assert "new        1 pairs whose source the store did not hold, left out:\n" in said
+    assert "removed    1 sentence, " in said
+    assert "put in     1 sentence, " in said
+    assert "unchanged  1 pair that the store held already\n" in said
+    assert "new        1 pair whose source the store did not hold, left out:\n" in said
     assert f"           {corrections}#3  Neu\n" in said
     assert "store      12 sentences, " in said
     assert f"until `knnmt compact {store}`" in said
@@ -99,8 +99,8 @@ def test_corrections_take_the_place_of_what_has_their_source(
     assert targets["Satz 3 ja ja ja"] == "the third"
     assert "Neu" not in targets
     said = succeeds("replace", store, corrections, *model)
-    assert "put in     1 sentences, " in said
-    assert "new        1 pairs whose source the store did not hold:\n" in said
+    assert "put in     1 sentence, " in said
+    assert "new        1 pair whose source the store did not hold:\n" in said
     assert "until" not in said
     assert sentences(store) == 13
     corrections.write_text("", encoding="utf-8")

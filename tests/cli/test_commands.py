@@ -42,7 +42,7 @@ def test_help_and_listings_do_not_wait_for_torch(arguments: list[str]) -> None:
     code = (
         "import sys, atexit; from knnmt.cli import main; atexit.register(lambda: print('torch' in sys.modules)); main()"
     )
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+    done = warm.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60, light=True)
     assert done.stdout.endswith("False\n")
     assert "knnmt" in done.stdout + done.stderr
 
@@ -149,10 +149,11 @@ def test_mistakes_are_explained_without_a_traceback(tmp_path: Path) -> None:
     assert latin.read_bytes() == b"gut\nM\xfcller\n"
 
 
-def test_pipes_are_read_once_and_what_is_read_is_never_overwritten(tmp_path: Path) -> None:
+def test_pipes_are_read_once_and_what_is_read_is_never_overwritten(tmp_path: Path, tiny_checkpoint: Path) -> None:
     text = tmp_path / "in.txt"
     text.write_text("Ja.\n", encoding="utf-8")
-    command = [sys.executable, "-m", "knnmt", "translate"]
+    tiny = ["--model", str(tiny_checkpoint)]
+    command = [sys.executable, "-m", "knnmt", "translate", *tiny]
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with warm.Popen([*command, str(pipe)], stdout=subprocess.PIPE) as reading:
@@ -161,7 +162,7 @@ def test_pipes_are_read_once_and_what_is_read_is_never_overwritten(tmp_path: Pat
     with text.open("rb") as given:
         same = warm.run([*command, "-o", str(text)], stdin=given, capture_output=True, text=True)
     assert "would be overwritten" in same.stderr
-    assert knnmt("translate", text, "-o", tmp_path / "old.txt", "--beam", "1").returncode == 0
+    assert knnmt("translate", text, "-o", tmp_path / "old.txt", "--beam", "1", *tiny).returncode == 0
     before = (tmp_path / "old.txt").read_bytes()
     assert knnmt("translate", text, "-o", tmp_path / "old.txt", "--model", "./typo").returncode == 1
     assert (tmp_path / "old.txt").read_bytes() == before
@@ -252,7 +253,7 @@ def test_lines_of_all_lengths_are_counted_as_they_are_done_and_written_in_their_
     source, out = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("\n".join(texts), encoding="utf-8")
     screen, terminal = pty.openpty()
-    command = [sys.executable, "-m", "knnmt", "translate", str(source), "--output", str(out)]
+    command = [sys.executable, "-m", "knnmt", "translate", str(source), "--output", str(out), "--beam", "1"]
     with warm.Popen(command, stderr=terminal, env={**os.environ, "TERM": "xterm"}) as process:
         os.close(terminal)
         drawn, asked = "", False
@@ -272,7 +273,7 @@ def test_lines_of_all_lengths_are_counted_as_they_are_done_and_written_in_their_
     assert written.endswith("\n")
     assert written.count("\n") == int(match[1])
     assert 64 < int(match[1]) + int(match[2]) < 320
-    first = Translator(device="cpu").translate(texts[:2], split_sentences=True)
+    first = Translator(device="cpu").translate(texts[:2], split_sentences=True, beam=1)
     assert written.split("\n")[:2] == [each.text for each in first][: written.count("\n")]
 
 

@@ -12,11 +12,13 @@ import warnings
 from pathlib import Path
 
 import pytest
+from crafted import alter_arrays
 from typer.testing import CliRunner
 
 import warm
 from german import german_memory
 from knnmt.cli import app
+from knnmt.datastore.upgrading import SUPPLIED
 from knnmt.errors import KnnmtError
 
 GOLDEN = Path(__file__).parent.parent / "datastore" / "golden-v1"
@@ -95,17 +97,17 @@ def test_a_store_from_building_to_export(memory: Path, tmp_path: Path) -> None:
     corrections = tmp_path / "corrections.tsv"
     corrections.write_text("Abbrechen\tCancel\n", encoding="utf-8")
     said = succeeds("add", store, corrections)
-    assert "added      1 sentences" in said
+    assert "added      1 sentence" in said
     assert "store      5 sentences" in said
 
     would = succeeds("remove", store, "--match", "Datei", "--dry-run")
     assert "would remove 2 sentences" in would
     assert "no sentence fits, nothing was removed" in fails("remove", store, "--origin", "Datei")
     assert "removed    2 sentences, " in succeeds("remove", store, "--match", "Datei")
-    assert "removed    1 sentences" in succeeds("remove", store, "--origin", f"{memory}#1")
+    assert "removed    1 sentence" in succeeds("remove", store, "--origin", f"{memory}#1")
     assert "removed     " in succeeds("inspect", store)
     assert "2 sentences" in succeeds("compact", store)
-    assert succeeds("verify", store).startswith("sound: 1 files")
+    assert succeeds("verify", store).startswith("sound: 1 file,")
 
     for name in ("out.tmx", "out.tsv"):
         assert "wrote 2 pairs" in succeeds("export", store, "-o", tmp_path / name)
@@ -129,7 +131,7 @@ def test_mistakes_are_explained(store: Path, memory: Path, tmp_path: Path) -> No
     broken.write_text("Ja\tYes\nohne Spalte\n", encoding="utf-8")
     assert "broken.tsv" in fails("build", broken, "-o", tmp_path / "y")
     said = succeeds("build", broken, "-o", tmp_path / "y", "--skip-malformed", "--restart")
-    assert "malformed  1 units" in said
+    assert "malformed  1 unit," in said
     segment = next((store / "segments").iterdir())
     segment.write_bytes(segment.read_bytes()[:-1] + b"\x00")
     assert "its bytes were altered" in fails("verify", store)
@@ -139,11 +141,11 @@ def test_control_c_and_the_same_command_again(
     tmp_path: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = tmp_path / "large.tsv"
-    memory.write_text("".join(f"Satz {n}\tsentence number {n}\n" for n in range(1_500)), encoding="utf-8")
+    memory.write_text("".join(f"Satz {n}\tsentence number {n}\n" for n in range(600)), encoding="utf-8")
     store = tmp_path / "large.store"
     command = ["build", str(memory), "-o", str(store), "--model", str(tiny_checkpoint)]
-    monkeypatch.setattr("knnmt.datastore.slices.SLICE_ENTRIES", 3_000)
-    code = "from knnmt.datastore import slices; from knnmt.cli import main; slices.SLICE_ENTRIES = 3_000; main()"
+    monkeypatch.setattr("knnmt.datastore.slices.SLICE_ENTRIES", 1_200)
+    code = "from knnmt.datastore import slices; from knnmt.cli import main; slices.SLICE_ENTRIES = 1_200; main()"
     with warm.Popen([sys.executable, "-c", code, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         deadline = time.monotonic() + 200
         segments = store.with_name("large.store.building") / "segments"
@@ -157,7 +159,7 @@ def test_control_c_and_the_same_command_again(
     assert not store.exists()
     said = succeeds(*command)
     assert "continued  " in said
-    assert "1,500 sentences" in said
+    assert "600 sentences" in said
 
 
 @pytest.mark.parametrize("command", [["inspect"], ["verify"], ["compact"], ["remove", "--origin", "*", "--dry-run"]])
@@ -168,9 +170,25 @@ def test_looking_into_a_store_does_not_wait_for_torch(tmp_path: Path, command: l
     verb, *options = command
     store = shutil.copytree(GOLDEN, tmp_path / "store")
     arguments = [sys.executable, "-c", code, verb, str(store), *options]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
+    done = warm.run(arguments, capture_output=True, text=True, timeout=60, light=True)
     assert done.stdout.endswith("False\n")
     assert done.returncode == 0, done.stderr
+
+
+def test_an_earlier_store_is_upgraded(memory: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    succeeds("build", memory, "-o", store, "--no-index")
+    assert "earlier  " not in succeeds("inspect", store)
+    assert succeeds("upgrade", store) == "the store has all of it already\n"
+    alter_arrays(store, **dict.fromkeys(SUPPLIED))
+    assert f"1 of 1 segments lack what later versions write; `knnmt upgrade {store}` adds it" in succeeds(
+        "inspect", store
+    )
+    assert "upgraded   1 of 1 segments\n" in succeeds("upgrade", store, "--sources-only")
+    assert "earlier  " in succeeds("inspect", store)
+    assert "upgraded   1 of 1 segments\n" in succeeds("upgrade", store)
+    assert "earlier  " not in succeeds("inspect", store)
+    assert "sound" in succeeds("verify", store)
 
 
 def test_a_memory_the_other_way_round_is_said(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def test_every_verb_says_that_its_output_is_full(
         "replace": [shutil.copytree(store, tmp_path / "corrected"), more, *model],
         "remove": [store, "--origin", "own.tsv#3", "--dry-run"],
         "compact": [shutil.copytree(store, tmp_path / "compacted")],
+        "upgrade": [store, *model],
         "reduce": [store, "-o", tmp_path / "reduced", "--dim", "8"],
         "prune": [store, "-o", tmp_path / "pruned"],
         "index": [store, "--kind", "exact", *model],
@@ -105,7 +106,7 @@ def test_every_verb_says_that_its_output_is_full(
         assert "cannot be written: No space left on device" in beside[0]
 
 
-@pytest.mark.parametrize("arguments", [["inspect", "STORE"], ["models"], ["translate", "--help"]])
+@pytest.mark.parametrize("arguments", [["inspect", "STORE"], ["translate", "--help"]])
 def test_an_output_that_is_closed_or_no_longer_read(arguments: list[str], store: Path) -> None:
     command = [str(store) if each == "STORE" else each for each in arguments]
     closed = knnmt(*command, shell=">&-")
@@ -141,10 +142,11 @@ def test_what_nobody_foresaw_is_told_without_a_traceback(tmp_path: Path) -> None
 
     def run(*arguments: str, **environment: str) -> list[str]:
         command = [sys.executable, "-c", code, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
+        known = {**os.environ, **environment}
+        done = warm.run(command, capture_output=True, text=True, env=known, timeout=60, light=True)
         assert (done.returncode, done.stdout) == (1, "")
         assert "\x1b" not in done.stderr
-        return done.stderr.splitlines()
+        return str(done.stderr).splitlines()
 
     plain = run("models")
     assert plain[0] == "knnmt: error: RuntimeError: two↵lines ␛]0;title␇"

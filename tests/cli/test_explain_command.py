@@ -48,6 +48,7 @@ def test_texts_are_translated_as_translate_does_and_explained(
         largest = max(found.tokens, key=lambda token: token.evidence.share)
         assert largest.evidence.share > 0.3
         assert "own.tsv#" in part
+    assert run(command, "--text", "Satz 3 ja.", "-t", "Satz 8").output == done.output  # as `translate` takes them
     full = run(command, "Satz 3 ja.", "--full")
     assert full.output.count("own.tsv#") > 2 * shown[0].count("own.tsv#")
 
@@ -151,4 +152,5 @@ def test_all_that_translate_can_be_told_of_a_memory_explain_can_be_told_too() ->
     offered = set(inspect.signature(translate.translate).parameters)
     known = set(inspect.signature(explain.explain).parameters)
     of_output = {"output", "n_best", "scores", "jsonl", "batch_size", "batch_tokens", "window", "timings"}
-    assert offered - known == of_output | {"evidence", "match"}
+    of_documents = {"output_directory", "retranslate"}
+    assert offered - known == of_output | of_documents | {"evidence", "match"}

@@ -151,7 +151,7 @@ def test_adding_to_a_store_with_an_index(
     more = tmp_path / "more.tsv"
     more.write_text("Neue Zeile\tnew line\n", encoding="utf-8")
     said, _ = succeeds("add", store, more, *model)
-    assert "added      1 sentences" in said
+    assert "added      1 sentence" in said
     assert "index " not in said  # so few are searched exactly
     assert (store / INDEXES / "index.json").read_bytes() == before
     assert "exact for 9 newer ones" in StoreIndex(Datastore.open(store)).description
@@ -201,7 +201,7 @@ def test_evidence_and_matches_as_json(store: Path, model: list[str]) -> None:
     assert set(why["neighbours"][0]) == {"token", "distance", "weight", "segment", "position", "entry", "span"}
     named = {near["segment"] for each in first["evidence"] for near in each["neighbours"]}
     assert named == set(range(len(first["segments"])))
-    assert set(first["segments"][0]) == {"source", "target", "origin"}
+    assert set(first["segments"][0]) == {"source", "target", "origin", "context"}
     nearest = first["segments"][why["neighbours"][0]["segment"]]
     assert nearest["origin"].startswith("own.tsv#")
     assert len({json.dumps(each) for each in first["segments"]}) == len(first["segments"])

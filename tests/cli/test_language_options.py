@@ -49,7 +49,7 @@ def test_one_pair_of_options_chooses_the_memory_s_languages_and_the_model_s(mode
     assert "translates between 3 languages and has to be told which: give --target-lang" in untold.stderr
     built = knnmt("build", memory, "-o", store, "-m", model, "--source-lang", "de", "--target-lang", "en", "--no-index")
     assert built.returncode == 0, built.stderr
-    assert "1 sentences" in built.stdout
+    assert "1 sentence, " in built.stdout
 
     settings = ("-m", model, "-d", store, "--k", "1", "--lambda", "0.99", text)
     translated = knnmt("translate", *settings)
@@ -61,7 +61,7 @@ def test_one_pair_of_options_chooses_the_memory_s_languages_and_the_model_s(mode
 
     added = knnmt("add", store, memory, "-m", model)
     assert added.returncode == 0, added.stderr
-    assert "added      1 sentences" in added.stdout
+    assert "added      1 sentence" in added.stdout
 
 
 def test_a_language_that_the_model_lacks_is_said_before_anything_is_made(model: Path, tmp_path: Path) -> None:

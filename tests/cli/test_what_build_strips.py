@@ -50,7 +50,7 @@ def test_a_catalog_is_built_translated_searched_and_exported(tmp_path: Path) -> 
     assert "<seg>The hoard is bare.\nReplenish the hoard.\n</seg>" in written
 
     assert knnmt("inspect", store, "--search", "Speichern unter").count("source  Speichern _unter …") == 1
-    assert "removed    1 sentences" in knnmt("remove", store, "--source-text", "Datei")
+    assert "removed    1 sentence" in knnmt("remove", store, "--source-text", "Datei")
     assert "removed    3 sentences" in knnmt("remove", store, "--match", "leer")
     assert "sound" in knnmt("verify", store)
 

@@ -14,6 +14,12 @@ def read(path: Path, content: str | bytes, **settings: Any) -> tuple[list[tuple[
     return [(source, target) for source, target, _ in triples], report
 
 
+def contexts(path: Path, content: str, **settings: Any) -> list[str]:
+    """The contexts of the pairs of a file with that content."""
+    path.write_text(content, "utf-8")
+    return [pair.context for pair in read_memories([path], ReadingConfig(**settings), ReadingReport())]
+
+
 def read_with_origins(
     path: Path, content: str | bytes, **settings: Any
 ) -> tuple[list[tuple[str, str, str]], ReadingReport]:

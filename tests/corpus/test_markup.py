@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,18 +13,16 @@ from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
 from knnmt.errors import MalformedMemoryError
 
 READER = """
-import sys
+import resource, sys
 from pathlib import Path
 from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
-config = ReadingConfig(on_error=sys.argv[2])
-print(sum(1 for _ in read_memories([Path(sys.argv[1])], config, ReadingReport())))
+config = ReadingConfig(on_error=sys.argv[1])
+for path in sys.argv[2:]:
+    units = sum(1 for _ in read_memories([Path(path)], config, ReadingReport()))
+    print(units, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 # A process starts with the peak of the one that started it; a small one in between keeps pytest's own out of it.
-MEASURED = """
-import resource, subprocess, sys
-subprocess.run([sys.executable, "-c", *sys.argv[1:]], check=True)
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
-"""
+IN_BETWEEN = "import subprocess, sys; subprocess.run([sys.executable, '-c', *sys.argv[1:]], check=True)"
 
 
 def write_large_tmx(path: Path, size: int) -> int:
@@ -44,27 +43,31 @@ def write_large_tmx(path: Path, size: int) -> int:
     return units
 
 
-def measure_memory(path: Path, size: int, on_error: str) -> float:
-    """The megabytes that reading a file of that size took at most."""
+def measure_memory(place: Path, sizes: Sequence[int], on_error: str) -> list[float]:
+    """The megabytes that reading took at most after each of some files of these sizes."""
+    paths = [place / f"{size}.tmx" for size in sizes]
     try:
-        units = write_large_tmx(path, size)
-        command = [sys.executable, "-c", MEASURED, READER, str(path), on_error]
-        pairs, kilobytes = map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+        units = [write_large_tmx(*each) for each in zip(paths, sizes, strict=True)]
+        command = [sys.executable, "-c", IN_BETWEEN, READER, on_error, *map(str, paths)]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     finally:
-        path.unlink(missing_ok=True)
-    assert pairs == units
-    return kilobytes / 1024
+        for path in paths:
+            path.unlink(missing_ok=True)
+    pairs, kilobytes = zip(*(map(int, line.split()) for line in said), strict=True)
+    assert list(pairs) == units
+    return [each / 1024 for each in kilobytes]
 
 
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, on_error: str) -> None:
-    small, large = (measure_memory(tmp_path / "own.tmx", size, on_error) for size in (100_000, 5_000_000))
+    small, large = measure_memory(tmp_path, [100_000, 5_000_000], on_error)
     assert large < small + 2  # the pairs alone would take 8
 
 
 @pytest.mark.soak
 def test_two_gigabytes_fit_into_two_hundred_megabytes(tmp_path: Path) -> None:
-    assert measure_memory(tmp_path / "large.tmx", 2_000_000_000, "stop") < 200
+    (megabytes,) = measure_memory(tmp_path, [2_000_000_000], "stop")
+    assert megabytes < 200
 
 
 @pytest.mark.parametrize(

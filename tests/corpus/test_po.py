@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from memories import read, read_with_origins
+from memories import contexts, read, read_with_origins
 
 from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
 from knnmt.errors import InputError, MalformedMemoryError, MissingDependencyError
@@ -68,6 +68,7 @@ def test_entries_forms_and_contexts(tmp_path: Path) -> None:
         ("%d day", "%d Tag", "33[0]"),
     ]
     assert report.skipped == {"fuzzy": 1, "untranslated": 2, "obsolete": 2}
+    assert contexts(tmp_path / "x.po", CATALOG, **TO_GERMAN) == ["", "Menü\nDatei", "", "", ""]
     unfinished, report = read(tmp_path / "x.po", CATALOG, unfinished=True, **TO_GERMAN)
     assert ("Maybe", "Vielleicht") in unfinished
     assert len(unfinished) == 6

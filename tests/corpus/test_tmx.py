@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from memories import read, read_with_origins
+from memories import contexts, read, read_with_origins
 
 from knnmt.errors import MalformedMemoryError, MissingDependencyError
 
@@ -33,6 +33,29 @@ def test_units_are_named_by_tuid_or_place(tmp_path: Path) -> None:
     assert pairs == [("Die Tür klemmt.", "The door is stuck.", "t-7"), ("Ja", "Yes", "tu2")]
     assert not report.skipped
     assert not report.noted
+
+
+def test_a_machine_s_translation_is_left_out_unless_asked_for(tmp_path: Path) -> None:
+    content = document(unit("de=Ja", "en=Yes").replace('xml:lang="en"', 'xml:lang="en" creationtool="knnmt"'))
+    pairs, report = read(tmp_path / "a.tmx", content)
+    assert not pairs
+    assert dict(report.skipped) == {"a machine's translation that nobody looked at": 1}
+    assert read(tmp_path / "a.tmx", content, unfinished=True)[0] == [("Ja", "Yes")]
+
+
+def test_contexts_are_taken_whatever_the_tool(tmp_path: Path) -> None:
+    said = "".join(
+        f'<prop type="{kind}">{text}</prop>'
+        for kind, text in (
+            ("x-context", "menu.open"),
+            ("x-context-pre", "Datei"),
+            ("X-Context-Post", "Ende"),
+            ("x-note", "ein Wort"),
+            ("x-context", ""),
+        )
+    )
+    content = document(f"<tu>{said}{unit('de=Auf', 'en=Open')[4:]}", unit("de=Ja", "en=Yes"))
+    assert contexts(tmp_path / "a.tmx", content) == ["menu.open\nDatei\nEnde", ""]
 
 
 @pytest.mark.parametrize(
@@ -64,10 +87,17 @@ def test_missing_languages_are_counted(tmp_path: Path) -> None:
     )
     pairs, report = read(tmp_path / "a.tmx", content)
     assert pairs == [("jo", "yes"), ("ja", "yes")]
-    assert report.skipped == {"no de in unit": 1, "no en in unit": 1, "empty source or target": 1}
+    assert report.skipped == {
+        "no de in unit, only en, fr": 1,
+        "no en in unit, only de": 1,
+        "empty source or target": 1,
+    }
     assert report.noted == {"unit with several variants of a language, best or first taken": 1}
     pairs, report = read(tmp_path / "a.tmx", content, source_language="de-AT")
-    assert report.skipped["no de-AT in unit"] == 2
+    assert report.skipped["no de-AT in unit, only de-CH, en"] == 1
+    assert report.skipped["no de-AT in unit, only en, fr"] == 1
+    pairs, report = read(tmp_path / "a.tmx", document(unit(*(f"{each}=a" for each in ("cs", "da", "es", "fr", "it")))))
+    assert report.skipped == {"no de in unit, only cs, da, es, fr, …": 1}
     pairs, report = read(tmp_path / "a.tmx", document(unit("en-GB=a")), source_language="en", target_language="en-GB")
     assert report.skipped == {"no en-GB in unit besides en": 1}
 

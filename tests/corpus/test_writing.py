@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from knnmt.errors import StorageError
 
 AWKWARD = "äß&<>\"'\t\r\n\u2028\x00\x0b\x85\ufeff\ufffe\ud800😀 "
 SIDE = st.text(AWKWARD, min_size=1, max_size=8) | st.text(st.characters(), min_size=1, max_size=20)
-PAIRS = st.lists(st.builds(SegmentPair, SIDE, SIDE, SIDE), max_size=8)
+PAIRS = st.lists(st.builds(SegmentPair, SIDE, SIDE, SIDE, st.just("") | SIDE), max_size=8)
 SHARED_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 
 
@@ -27,7 +28,7 @@ def replace_all(pairs: list[SegmentPair], *replacements: tuple[str, str]) -> lis
             text = re.sub(pattern, by, text)
         return text
 
-    return [SegmentPair(replaced(pair.source), replaced(pair.target), replaced(pair.origin)) for pair in pairs]
+    return [SegmentPair(*map(replaced, (pair.source, pair.target, pair.origin, pair.context))) for pair in pairs]
 
 
 def check_round_trip(path: Path, written: list[SegmentPair], changed: int, original: list[SegmentPair]) -> None:
@@ -45,6 +46,7 @@ def check_round_trip(path: Path, written: list[SegmentPair], changed: int, origi
 def test_tsv_comes_back(tmp_path: Path, pairs: list[SegmentPair]) -> None:
     path = tmp_path / "a.tsv"
     changed = write_tsv(path, iter(pairs))
+    pairs = [replace(pair, context="") for pair in pairs]  # there is no column for it
     written = replace_all(pairs, (r"[\t\n\r\ufeff]", " "), (r"[\ud800-\udfff]", "\ufffd"))
     check_round_trip(path, written, changed, pairs)
 
@@ -103,3 +105,18 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, kind: str) -> No
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, kind: str) -> None:
     with pytest.raises(StorageError, match=rf"fehlt/a\.{kind}: cannot be written: No such file"):
         WRITE[kind](tmp_path / "fehlt" / f"a.{kind}", iter([]))
+
+
+@pytest.mark.parametrize("kind", WRITE)
+def test_what_a_link_leads_to_is_written_and_the_link_stays(tmp_path: Path, kind: str) -> None:
+    pairs = [SegmentPair("eins", "one", "x#1"), SegmentPair("zwei", "two", "x#2")]
+    (tmp_path / "there").mkdir()
+    target, link = tmp_path / "there" / f"a.{kind}", tmp_path / f"link.{kind}"
+    link.symlink_to(target)
+    for count in (1, 2):  # first it leads nowhere
+        WRITE[kind](link, iter(pairs[:count]))
+        assert link.is_symlink()
+        assert len(list(read_memories([target], ReadingConfig(), ReadingReport()))) == count
+    assert [path.name for path in (tmp_path / "there").iterdir()] == [target.name]
+    with pytest.raises(StorageError, match="/dev/null: expected the name of a file, found a directory or a device"):
+        WRITE[kind](Path("/dev/null"), iter(pairs))

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from memories import read, read_with_origins
+from memories import contexts, read, read_with_origins
 
 from knnmt.errors import MalformedMemoryError
 
@@ -45,6 +45,21 @@ def test_version_1_units_in_groups_without_alternatives_and_notes(tmp_path: Path
     ]
     assert not report.skipped
     assert not report.noted
+
+
+def test_what_a_unit_says_of_its_use_is_its_context(tmp_path: Path) -> None:
+    group = (
+        '<context-group purpose="location"><context context-type="sourcefile">a.c</context>'
+        '<context context-type="linenumber">7</context></context-group>'
+        '<context-group><context context-type="x-before"> Ja </context><context/></context-group>'
+    )
+    content = version_1(
+        f'<trans-unit id="1" resname="button.yard"><source>Hof</source><target>Yard</target>{group}</trans-unit>',
+        '<trans-unit id="2" name="nothing"><source>Dach</source><target>Roof</target></trans-unit>',
+    )
+    assert contexts(tmp_path / "a.xlf", content) == ["button.yard\nJa", ""]
+    unit = '<unit id="u" name="label.roof"><segment><source>Dach</source><target>Roof</target></segment></unit>'
+    assert contexts(tmp_path / "b.xlf", version_2(unit, unit.replace(' name="label.roof"', ""))) == ["label.roof", ""]
 
 
 def test_version_1_states(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,8 @@ def translator(tiny_checkpoint: Path) -> Translator:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, tiny: TransformerEngine) -> Path:
-    store = Datastore.build(tmp_path_factory.mktemp("made") / "s", some_pairs(12), tiny, BuildConfig(for_fast=True))
+    pairs = [replace(pair, context=f"dialog {number}") for number, pair in enumerate(some_pairs(12))]
+    store = Datastore.build(tmp_path_factory.mktemp("made") / "s", pairs, tiny, BuildConfig(for_fast=True))
     store.remove(matching(origin="own.tsv#3"))
     return store.path
 
@@ -101,6 +103,10 @@ WRONG_FORMS: list[tuple[str, Callable[[Array], Array]]] = [
     ("text_offsets", lambda array: array[:4]),
     ("texts", lambda array: array.astype(np.int32)),
     ("alignment", lambda array: array[:-1]),
+    ("alignment", lambda array: array.astype(np.uint8)),
+    ("log_probabilities", lambda array: array.astype(np.float32)),
+    ("first_choices", lambda array: array[:-1]),
+    ("context_offsets", lambda array: array[:-1]),
     ("source_states", lambda array: array[:, 0]),
 ]
 
@@ -134,10 +140,15 @@ def rising(*numbers: int) -> Callable[[Array], Array]:
 
 WRAPPED_32 = rising(2**31 - 1, 5 - 2**31, -5)
 WRAPPED_64 = rising(2**63 - 1 - 2**31, 2**30 - 2**63, -5)
-OFFSETS = ("text_offsets", "target_offsets", "source_offsets", "posting_offsets")
+OFFSETS = ("text_offsets", "target_offsets", "source_offsets", "posting_offsets", "context_offsets", "word_offsets")
 WRONG_CONTENT = [
     *[(name, at(5, value)) for name in ("values", "target_tokens") for value in (-1, 231, 2**31 - 1, -(2**31))],
-    *[(name, at(5, value)) for name in ("sentences", "positions", "alignment") for value in (-1, 99, 2**31 - 1)],
+    *[(name, at(5, value)) for name in ("sentences", "positions") for value in (-1, 99, 2**31 - 1)],
+    *[("alignment", at(5, value)) for value in (99, 2**16 - 1)],
+    *[("log_probabilities", at(5, value)) for value in (1, np.nan, np.inf)],
+    ("first_choices", at(5, 2)),
+    ("contexts", at(3, 0xFF)),
+    *[("context_offsets", at(2, value)) for value in (-5, 2**40, -(2**63))],
     *[(name, at(2, value)) for name in ("text_offsets", "target_offsets") for value in (-5, 2**40, -(2**63))],
     *[("source_offsets", at(2, value)) for value in (-5, 2**40, -(2**63))],
     *[("source_tokens", at(2, value)) for value in (-1, 2**31 - 1)],
@@ -147,6 +158,9 @@ WRONG_CONTENT = [
     *[("posting_sentences", at(slice(None), value)) for value in (-1, 12, 2**31 - 1)],
     *[("posting_offsets", at(2, value)) for value in (-5, 2**40, -(2**63))],
     *[("posting_tokens", at(-1, value)) for value in (-1, 2**24 - 1, 2**31 - 1)],
+    *[("word_sentences", at(slice(None), value)) for value in (-1, 12, 2**31 - 1)],
+    *[("word_offsets", at(2, value)) for value in (-5, 2**40, -(2**63))],
+    ("word_tokens", at(0, 2**31 - 1)),
     *[(name, WRAPPED_64) for name in OFFSETS],
     *[(name, WRAPPED_32) for name in ("sentences", "posting_tokens")],
     ("sentences", lambda array: array[::-1]),
@@ -241,10 +255,17 @@ def test_the_removed_sentences_are_looked_at_in_the_same_way(store: Path, transl
 def test_half_of_a_source_side_is_refused(tmp_path: Path, tiny: TransformerEngine) -> None:
     store = Datastore.build(tmp_path / "plain", some_pairs(3), tiny).path
     path = segment_file(store)
-    write_arrays(path, {**read_arrays(path), "source_states": np.zeros((4, 32), np.float16)})
+    whole = read_arrays(path)
+    write_arrays(path, {**whole, "source_states": np.zeros((4, 32), np.float16)})
     acknowledge(store, path)
-    with pytest.raises(DatastoreDamagedError, match="arrays are missing: alignment"):
+    with pytest.raises(DatastoreDamagedError, match="do not have a state each"):
         Datastore.open(store)
+    for absent, with_it in (("first_choices", "log_probabilities"), ("source_offsets", "alignment")):
+        write_arrays(path, {name: array for name, array in whole.items() if name != absent})
+        acknowledge(store, path)
+        assert with_it in whole
+        with pytest.raises(DatastoreDamagedError, match=f"arrays are missing: {absent}"):
+            Datastore.open(store)
 
 
 def test_counts_below_one_are_said(store: Path, translator: Translator) -> None:

@@ -180,9 +180,16 @@ def test_the_first_format_is_still_read() -> None:
 
 
 def test_the_second_format_is_still_read() -> None:
-    """A store written by the version that gave every segment its source tokens and postings, kept as it was."""
+    """A store written by the version that gave every segment its source tokens, postings and scores, kept as it was."""
     store = Datastore.open(GOLDEN.with_name("golden-v2"), verify=True)
     assert [pair.origin for pair in store.pairs()] == ["own.tsv#0", "own.tsv#2", "own.tsv#3", "new.tmx#7"]
     found = SourceIndex(store.segments).choose([store.segments[0].arrays["source_tokens"][:5].tolist()], 2)
     assert found.sentences[0, 0] == 0
     assert 1 not in found.sentences  # which was removed
+    assert [pair.context for pair in store.pairs()] == ["", "menu|Öffnen", "", ""]
+    first = store.segments[0].arrays
+    assert first["alignment"][:8].tolist() == [3, 3, 3, 3, 3, 3, 6, 3]
+    np.testing.assert_allclose(
+        first["log_probabilities"][:3].astype(float), [-5.4609375, -5.4453125, -7.9296875], atol=1e-6
+    )
+    assert int(first["first_choices"].sum()) == 1

@@ -22,8 +22,8 @@ from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.joining import Shared, same_beginning
 from knnmt.datastore.merging import join
-from knnmt.datastore.postings import POSTINGS
-from knnmt.datastore.segment import FOR_FAST, Segment
+from knnmt.datastore.postings import POSTINGS, WORDS
+from knnmt.datastore.segment import CONTEXTS, Segment
 from knnmt.datastore.slices import write_segment
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
@@ -48,7 +48,8 @@ def changes(store: Datastore, engine: TransformerEngine) -> None:
     for number in range(24):
         store.add(some_pairs(1 + 3 * (number % 5 == 0), "live", 10 * number), engine)
         if number % 3 == 0:
-            better = [SegmentPair("neu", f"better {number}", f"better#{number}")]
+            context = "" if number % 2 else f"dialog {number}"
+            better = [SegmentPair("neu", f"better {number}", f"better#{number}", context)]
             store.replace(matching(origin=f"live#{10 * number - 20}"), better, engine)
         if number % 7 == 0:
             store.remove(matching(match=rf"better {number - 3}\b"))
@@ -65,7 +66,10 @@ def everything(store: Datastore) -> dict[str, list[Any]]:
         for offsets, name in (("target_offsets", "target_tokens"), ("source_offsets", "source_tokens")):
             if offsets in arrays:
                 found[name] += [part.tolist() for part in np.split(arrays.pop(name), arrays.pop(offsets)[1:-1])]
-        for name in arrays.keys() - {"texts", "text_offsets", *POSTINGS}:  # `verify` knows what postings must be
+        words = np.repeat(arrays["word_tokens"], np.diff(arrays["word_offsets"]))
+        found["words"] += [sorted(words[arrays["word_sentences"] == sentence].tolist()) for sentence in sentences]
+        # Of postings `verify` knows what they must be.
+        for name in arrays.keys() - {"texts", "text_offsets", *CONTEXTS, *POSTINGS, *WORDS}:
             found[name] += arrays[name].tolist()
     return found
 
@@ -82,7 +86,7 @@ def test_joined_segments_hold_what_single_ones_would(
     assert len(apart.segments) == 33
     assert len(store.segments) < 8
     assert everything(store) == everything(apart)
-    assert {name for name in FOR_FAST if name in store.segments[-1].arrays} == set(FOR_FAST if config.for_fast else ())
+    assert ("source_states" in store.segments[-1].arrays) == config.for_fast
     assert list(store.verify()) == []
     assert (store.manifest.live_sentences, store.manifest.live_entries) == (
         apart.manifest.live_sentences,

@@ -63,7 +63,7 @@ def same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> boo
 def test_a_forced_code_that_targets_of_the_store_do_not_have_is_no_history_for_a_gate(
     tiny: TransformerEngine, opened: OpenStore, sources: list[list[int]], is_code: bool
 ) -> None:
-    forced = 200 if is_code else int(opened.store.segments[0].target_tokens(0)[0])
+    forced = 200 if is_code else int(opened.datastore.segments[0].target_tokens(0)[0])
     seen: list[Tensor] = []
 
     def gate(step: Step) -> tuple[Tensor, None]:

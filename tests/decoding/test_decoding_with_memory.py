@@ -90,7 +90,7 @@ class DenseMixture:
                 ((float(np.linalg.norm(state - key)), found) for key, found in earlier), key=lambda x: x[0]
             )
             if away <= cache.threshold:
-                if cache.store_hits:
+                if cache.keep_hits:
                     earlier.append((state, found))
                 return found
         distances_sq = ((self._keys - state) ** 2).sum(1)
@@ -193,7 +193,7 @@ def test_a_cache_takes_over_what_the_nearest_earlier_state_of_the_sentence_found
     tiny: TransformerEngine, store: Datastore, sources: list[list[int]], hits: bool
 ) -> None:
     statistics = Statistics()
-    cached = replace(PLAIN, cache=CacheConfig(5.0, store_hits=hits))
+    cached = replace(PLAIN, cache=CacheConfig(5.0, keep_hits=hits))
     assert_greedy(tiny, sources, store, cached, statistics)
     assert 0.05 < statistics.saved() < 0.95
     assert statistics.hits + statistics.searches == statistics.rows
@@ -225,7 +225,7 @@ def test_reduced_and_pruned_stores_are_the_equations_with_projected_states_and_c
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-@pytest.mark.parametrize("cache", [None, CacheConfig(5.0), CacheConfig(5.0, store_hits=True)])
+@pytest.mark.parametrize("cache", [None, CacheConfig(5.0), CacheConfig(5.0, keep_hits=True)])
 def test_a_result_does_not_depend_on_its_batch(
     tiny: TransformerEngine, store: Datastore, sources: list[list[int]], beam: int, cache: CacheConfig | None
 ) -> None:

@@ -24,9 +24,10 @@ from knnmt.decoding.beam import beam_search
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.recorded import recorded_search
-from knnmt.decoding.search import search
+from knnmt.decoding.search import search, search_each
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
+from knnmt.errors import DatastoreDamagedError
 from knnmt.retrieval.combiner import DistanceCombiner
 from knnmt.retrieval.gate import RandomGate
 from knnmt.retrieval.open_store import OpenStore
@@ -136,7 +137,9 @@ def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-@pytest.mark.parametrize("settings", [{}, {"fading": FADING}, {"k": 100}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"fading": FADING}, {"k": 100}, {"segments": 3}, {"segments": 99, "fading": FADING}], ids=str
+)
 def test_retrieval_is_the_ordinary_one(
     small: TransformerEngine, store: Path, beam: int, settings: dict[str, Any]
 ) -> None:
@@ -280,3 +283,37 @@ def test_search_records_on_a_gpu_what_can_be_recorded(
         device = on_gpu.device
 
     assert taken(Other(), config, plain) == "beam_search"
+
+
+@pytest.mark.parametrize("segments", [None, 3])
+def test_batches_one_after_another_are_those_one_by_one(
+    small: TransformerEngine, store: Path, segments: int | None
+) -> None:
+    """Segments of the next batch are chosen while one is decoded."""
+    config = RetrievalConfig(k=4, interpolation_weight=0.6, temperature=20.0, segments=segments)
+    retrieval = Retrieval(OpenStore(Datastore.open(store), small.device, exact=True), config)
+    batches = [SOURCES[:4], SOURCES[4:5], SOURCES[5:]]
+    asked = [(each, BatchRetrieval([retrieval] * len(each)) if number else None) for number, each in enumerate(batches)]
+    found = list(search_each(small, asked, small.generation))
+    expected = [
+        search(small, each, small.generation, batch and BatchRetrieval([retrieval] * len(each)))
+        for each, batch in asked
+    ]
+    for mine, other in zip(found, expected, strict=True):
+        assert_same(mine, other)
+    assert not list(search_each(small, [], small.generation))
+
+
+def test_a_choice_that_fails_ends_its_own_batch(small: TransformerEngine, store: Path) -> None:
+    config = RetrievalConfig(k=4, interpolation_weight=0.6, temperature=20.0, segments=3)
+    retrieval = Retrieval(OpenStore(Datastore.open(store), small.device, exact=True), config)
+    sound, damaged = BatchRetrieval([retrieval]), BatchRetrieval([retrieval])
+
+    def choose(_: object) -> Any:
+        raise DatastoreDamagedError("its postings")
+
+    damaged.choose = choose  # type: ignore[method-assign, assignment]
+    found = search_each(small, [(SOURCES[:1], sound), (SOURCES[1:2], damaged)], small.generation)
+    assert len(next(found)) == 1
+    with pytest.raises(DatastoreDamagedError, match="postings"):
+        next(found)

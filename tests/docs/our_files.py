@@ -61,7 +61,12 @@ def write_files(place: Path) -> None:
         "handbuch.de.txt": new,
         "endlos.txt": new,
         "begriffe.tsv": "Datei\tdocument\nNachricht\tnotice\n",
+        "app.po": _catalog(pairs[103:107]),
+        "katalog/menu.po": _catalog(pairs[107:109]),
+        "seite.xlf": _xliff(pairs[103:105], "en"),
+        "handbuch.mqxliff": _xliff(pairs[105:107], "en-us"),
     }.items():
+        (place / name).parent.mkdir(exist_ok=True)
         (place / name).write_text(content, encoding="utf-8")
     (place / "examples").symlink_to(ROOT / "examples")
     (place / "models").symlink_to(ROOT / "src" / "knnmt" / "models")
@@ -78,6 +83,24 @@ def _tsv(pairs: Sequence[SegmentPair]) -> str:
 def _po(pairs: Sequence[SegmentPair]) -> str:
     head = 'msgid ""\nmsgstr "Language: de\\nContent-Type: text/plain; charset=UTF-8\\n"\n'
     return head + "".join(f'\nmsgid "{pair.target}"\nmsgstr "{pair.source}"\n' for pair in pairs)
+
+
+def _catalog(pairs: Sequence[SegmentPair]) -> str:
+    """Into English, with the last entry translated."""
+    entries = [f'\nmsgid "{pair.source}"\nmsgstr ""\n' for pair in pairs[:-1]]
+    head = 'msgid ""\nmsgstr "Language: en\\nContent-Type: text/plain; charset=UTF-8\\n"\n'
+    return head + "".join(entries) + f'\nmsgid "{pairs[-1].source}"\nmsgstr "{pairs[-1].target}"\n'
+
+
+def _xliff(pairs: Sequence[SegmentPair], language: str) -> str:
+    """Two units, the second translated."""
+    first, second = (f"<source>{escape(pair.source)}</source>" for pair in pairs)
+    return (
+        f'<xliff version="1.2"><file original="x" source-language="de" target-language="{language}"><body>\n'
+        f'<trans-unit id="1">{first}</trans-unit>\n'
+        f'<trans-unit id="2">{second}<target>{escape(pairs[1].target)}</target></trans-unit>\n'
+        "</body></file></xliff>\n"
+    )
 
 
 def _tmx(pairs: Sequence[SegmentPair]) -> str:

@@ -21,7 +21,7 @@ from family_checkpoints import (
     some_sources,
 )
 from knnmt.decoding.beam import beam_search
-from knnmt.engine.forced import force
+from knnmt.engine.forced import force, score
 from knnmt.engine.loading import load_engine
 
 SOURCES = some_sources(5)
@@ -49,13 +49,16 @@ def test_a_forced_pass_gives_the_log_probabilities_of_transformers(ours: Any, th
     real = padded(TARGETS) != PAD
     found = ours.log_probabilities(block.representations)
     torch.testing.assert_close(found, expected.logits[real].log_softmax(-1), atol=1e-4, rtol=0)
+    own, first = score(ours, block.representations, block.targets)
+    torch.testing.assert_close(own, found.gather(1, block.targets[:, None])[:, 0], atol=1e-5, rtol=0)
+    assert torch.equal(first, found.argmax(1) == block.targets)
     assert block.encoder_states is not None
     assert block.cross_attention is not None
     for i, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
         states = expected.encoder_last_hidden_state[i, : len(source)]
         torch.testing.assert_close(block.encoder_states[i, : len(source)], states, atol=1e-4, rtol=0)
-        attention = torch.stack([layer[i].mean(0) for layer in expected.cross_attentions])
-        real_attention = (slice(None), slice(len(target)), slice(len(source)))
+        attention = expected.cross_attentions[-1][i].mean(0)
+        real_attention = (slice(len(target)), slice(len(source)))
         torch.testing.assert_close(
             block.cross_attention[i][real_attention], attention[real_attention], atol=1e-4, rtol=0
         )
@@ -74,7 +77,7 @@ def test_steps_give_what_one_pass_of_transformers_gives(ours: Any, theirs: Any, 
 
 def test_beam_search_finds_what_transformers_finds(ours: Any, theirs: Any) -> None:
     """At least 99 % are the same, and every other is a tie of scores."""
-    sources = some_sources(48)
+    sources = some_sources(24)
     found = [each[0] for each in beam_search(ours, sources, replace(ours.generation, beam=5))]
     expected = reference_beams(theirs, sources)
     different = [

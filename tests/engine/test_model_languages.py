@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +35,8 @@ from knnmt.engine.forced import force
 from knnmt.engine.language_codes import Languages
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.errors import DatastoreMismatchError, IgnoredSettingWarning, SettingError
+from knnmt.errors import DatastoreMismatchError, IgnoredSettingWarning, NoTranslationWarning, SettingError
+from knnmt.translator.memories import Request
 from knnmt.translator.translator import Translator
 
 TEXTS = german_sentences(6)
@@ -190,7 +192,7 @@ def test_a_forced_pass_begins_with_the_target_language(checkpoint: Any) -> None:
     assert block.targets.tolist() == [token for target in targets for token in target]
     assert block.cross_attention is not None
     last = expected.cross_attentions[-1].mean(1)[:, skipped:]
-    torch.testing.assert_close(block.cross_attention[1, -1, :4, :2], last[1, :4, :2], atol=1e-4, rtol=0)
+    torch.testing.assert_close(block.cross_attention[1, :4, :2], last[1, :4, :2], atol=1e-4, rtol=0)
     assert engine.max_positions == 40 - skipped
     assert engine.generation.max_tokens < engine.max_positions
 
@@ -304,3 +306,46 @@ def test_one_model_translates_between_several_languages(checkpoint: Any, tmp_pat
         other.translate(texts, datastore=store)
     other.close()
     assert first.translate(texts, datastore=store, **settings) == before
+
+    back = expected.translate(texts, **settings)
+    asked = [
+        Request("Satz"),
+        Request("Satz", source_lang="en", target_lang="de"),
+        Request("Haus", store, source_lang="de"),
+        Request("Haus", None, source_lang="en", target_lang="de"),
+    ]
+    plain = first.translate("Satz", **settings)
+    for found, alone in zip(first.translate(asked, **settings), [plain, back[0], before[1], back[1]], strict=True):
+        assert (found.source, found.tokens) == (alone.source, alone.tokens)
+        assert found.score == pytest.approx(alone.score, abs=1e-4)
+    assert first.translate(asked[1], **settings) == expected.translate("Satz", **settings) != plain
+
+    of_other = Datastore.build(tmp_path / "other", pairs, expected.engine)
+    alone = expected.translate("Tag 3", datastore=of_other, k=3, **settings)
+    mine = Request("Tag 3", of_other, source_lang="en", target_lang="de")
+    assert first.translate(mine, **settings) == alone != first.translate(replace(mine, datastore=None), **settings)
+
+
+@pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
+def test_a_request_in_languages_that_cannot_be_has_an_error_of_its_own(checkpoint: Any, tmp_path: Path) -> None:
+    directory, _, _ = checkpoint
+    translator = Translator(directory, device="cpu", source_lang="de", target_lang="en")
+    store = Datastore.build(tmp_path / "s", [SegmentPair("Tag", "day", "own")], translator.engine)
+    bad = [
+        (Request("Satz", target_lang="xx"), "--target-lang 'xx' is none of the model's"),
+        (Request("Satz", store, source_lang="en", target_lang="de"), "built for .* to .*use a store of these"),
+    ]
+    asked = [Request("Satz"), *(request for request, _ in bad), Request("Satz")]
+    with pytest.warns(NoTranslationWarning):
+        first, *failed, last = translator.translate(asked, max_tokens=5, on_error="continue")
+    assert first == last
+    assert first.error is None
+    for (request, message), found in zip(bad, failed, strict=True):
+        assert re.search(message, found.error or "")
+        with pytest.raises((SettingError, DatastoreMismatchError), match=message):
+            translator.translate(request)
+    ready = translator.retrieval(datastore=store, interpolation_weight=0.5, temperature=10.0)
+    with pytest.raises(SettingError, match="a request cannot say source_lang, for its call was given a retrieval"):
+        translator.translate([Request("Satz", source_lang="de")], retrieval=ready)
+    with pytest.raises(SettingError, match="named by a tag such as de, got 5"):
+        Request("Satz", source_lang=5)  # type: ignore[arg-type]

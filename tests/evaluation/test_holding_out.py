@@ -5,7 +5,7 @@ from __future__ import annotations
 from datastore_pairs import some_pairs
 
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.evaluation.holding_out import FEWEST, plan
+from knnmt.evaluation.holding_out import MIN_HELD_OUT, plan
 
 
 def test_a_tenth_is_held_out_and_halved_and_nothing_is_lost() -> None:
@@ -37,7 +37,7 @@ def test_pairs_with_the_same_source_are_held_out_together() -> None:
 
 
 def test_too_little_is_not_held_out_at_all() -> None:
-    for pairs in (some_pairs(10 * FEWEST - 1), some_pairs(1) * 1000, []):
+    for pairs in (some_pairs(10 * MIN_HELD_OUT - 1), some_pairs(1) * 1000, []):
         found = plan(lambda pairs=pairs: pairs)  # type: ignore[misc]
         assert (found.share, found.held_out, found.tuning, found.reported) == (0.0, (), (), ())
         assert list(found.built_first()) == pairs

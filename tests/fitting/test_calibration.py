@@ -127,7 +127,7 @@ def test_rows_of_equally_far_neighbours_do_not_narrow_the_spread() -> None:
 
 def test_a_memory_that_is_repeated_is_trusted_as_before(engine: TransformerEngine, tmp_path: Path) -> None:
     """Ten copies of a key are not eight different neighbours."""
-    pairs = german_memory(16)
+    pairs = german_memory(8)
     found = []
     for times in (1, 10):
         entries = Entries(Datastore.build(tmp_path / str(times), pairs * times, engine))

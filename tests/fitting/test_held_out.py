@@ -108,11 +108,11 @@ def test_nothing_but_itself(tmp_path: Path) -> None:
 
 
 def test_more_queries_than_are_asked_at_once(tmp_path: Path) -> None:
-    store = write_store(tmp_path / "s", [clustered(1200)])
+    store = write_store(tmp_path / "s", [clustered(600)])
     entries = Entries(store)
     held_out = sample(entries)
-    assert len(held_out.queries) == 1200
-    assert_held_out(held_out.search(ExactIndex(entries), K), store, list(range(1200)))
+    assert len(held_out.queries) == 600
+    assert_held_out(held_out.search(ExactIndex(entries), K), store, list(range(600)))
 
 
 def test_the_sample_depends_on_the_seed_alone(tmp_path: Path) -> None:

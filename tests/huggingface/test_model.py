@@ -19,7 +19,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreMismatchError, UnsupportedModelError
 from knnmt.huggingface.model import LoadedModel, output_projection
-from knnmt.huggingface.watching import Watch
+from knnmt.huggingface.watching import ModelWatch
 
 SIZES: dict[str, Any] = {
     "d_model": 16,
@@ -87,7 +87,7 @@ def test_the_hooked_states_times_the_projection_are_the_logits(
     model = make().eval()
     if hasattr(model, "final_logits_bias"):
         model.final_logits_bias.normal_()
-    watch = Watch(model)
+    watch = ModelWatch(model)
     weight: Any = output_projection(model).weight
     loaded = LoadedModel(model)
     lengths = []
@@ -142,7 +142,7 @@ def test_hooks_go_with_the_block_the_call_and_the_processor(tiny_checkpoint: Pat
 
 def test_training_is_not_held_in_memory(tiny_checkpoint: Path, store: Datastore) -> None:
     model = load_transformers(tiny_checkpoint)
-    watch = Watch(model)
+    watch = ModelWatch(model)
     model(torch.tensor([[5, 0]]), decoder_input_ids=torch.tensor([[230, 4]])).logits.sum().backward()
     assert not watch._states
     assert not watch._logits

@@ -102,7 +102,8 @@ def test_it_is_the_choice_of_the_definition(compiled: bool, seed: int, size: int
         assert_as_defined(found, row, sources, tokens, gone)
 
 
-def test_what_came_later_is_found_as_if_it_had_been_there(way: str) -> None:
+def test_what_came_later_is_found_as_if_it_had_been_there(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(covering, "MAX_JOINED_ENTRIES", -1)  # even the smallest are put in order for long
     sources = made_sources(60, 3)
     first = [segment_of(sources[:40], name="a"), segment_of(sources[40:50], name="b")]
     earlier = SourceIndex(first)
@@ -115,6 +116,78 @@ def test_what_came_later_is_found_as_if_it_had_been_there(way: str) -> None:
         found = index.choose(asked, 6)
         assert np.array_equal(found.sentences, whole.sentences), way
         assert found.covered == pytest.approx(whole.covered)
+
+
+def joined(segments: list[Segment], name: str) -> Segment:
+    """One segment in the place of several, with what was removed from them."""
+    sources: Sources = []
+    owners: list[int] = []
+    removed: list[int] = []
+    for segment in segments:
+        offsets, first = segment.arrays["source_offsets"], len(sources)
+        sources += [part.tolist() for part in np.split(segment.arrays["source_tokens"], offsets[1:-1])]
+        owners += (segment.arrays["sentences"] + first).tolist()
+        removed += (segment.removed + first).tolist()
+    return segment_of(sources, removed, name, owners)
+
+
+def compacted(segment: Segment, name: str) -> Segment:
+    """The same without what was removed."""
+    offsets, left = segment.arrays["source_offsets"], segment.live_sentences()
+    every = np.split(segment.arrays["source_tokens"], offsets[1:-1])
+    owners = segment.arrays["sentences"]
+    return segment_of(
+        [every[sentence].tolist() for sentence in left],
+        name=name,
+        owners=np.searchsorted(left, owners[np.isin(owners, left)]).tolist(),
+    )
+
+
+def assert_the_same(one: SourceIndex, other: SourceIndex, asked: Sources) -> None:
+    assert str(one._passed_over) == str(other._passed_over)
+    chosen = one.choose(asked, 5).sentences
+    assert np.array_equal(chosen, other.choose(asked, 5).sentences)
+    entries = zip(one.entries_of(chosen), other.entries_of(chosen), strict=True)
+    assert all(mine.tolist() == others.tolist() for mine, others in entries)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.sampled_from([-1, 6, 40]), st.sampled_from([0, 30, 1 << 20]), st.booleans())
+def test_an_index_that_follows_its_store_is_the_one_of_its_state(
+    data: st.DataObject, long_there: int, newer: int, compiled: bool
+) -> None:
+    """Whatever is added, removed, joined and compacted: the same choice, and the same entries, as made anew."""
+    chance = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    pool = made_sources(12, int(chance.integers(1000)), kinds=30)  # few, so that many are the same
+
+    def drawn(name: str) -> Segment:
+        sources = [pool[number] for number in chance.integers(0, len(pool), chance.integers(1, 6))]
+        return segment_of(sources, [], name, np.repeat(np.arange(len(sources)), chance.integers(0, 3)).tolist())
+
+    def changed(segments: list[Segment], change: str, turn: int) -> list[Segment]:
+        place = int(chance.integers(len(segments)))
+        before, segment, after = segments[:place], segments[place], segments[place + 1 :]
+        if change == "add":
+            return [*segments, drawn(f"added {turn}")]
+        if change == "join":
+            return [*before, joined(segments[place:], f"joined {turn}")]
+        if change == "compact":
+            return [*before, compacted(segment, f"compacted {turn}"), *after]
+        gone = np.union1d(segment.removed, chance.integers(0, 6, 2))
+        return [*before, replace(segment, removed=gone[gone < segment.record.sentences].astype(np.int32)), *after]
+
+    segments, index = [drawn(f"first {number}") for number in range(3)], None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(covering, "MAX_JOINED_ENTRIES", long_there)
+        patch.setattr(covering, "_NEWER_TOKENS", newer)
+        patch.setattr(covering, "POSTINGS", 10_000)
+        if not compiled:
+            patch.setattr(covering, "library", lambda: None)
+        for turn in range(16):
+            if turn % int(chance.integers(1, 4)) == 0:  # else one that reads it sees several changes at once
+                index = SourceIndex(segments, index)
+                assert_the_same(index, SourceIndex(segments), pool)
+            segments = changed(segments, data.draw(st.sampled_from(["add", "remove", "join", "compact"])), turn)
 
 
 def test_the_postings_that_are_read_are_bounded(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,12 +210,12 @@ def test_copies_of_a_source_use_up_one_choice_and_all_are_searched(way: str) -> 
     index = SourceIndex([segment_of(sources, owners=owners)])
     found = index.choose([[1, 2, 3]], 3).sentences[0]
     assert sorted(found.tolist()) == [0, 5, 6], way
-    assert index.entries_of(found).tolist() == list(range(22))
-    assert index.entries_of(np.array([5])).tolist() == [10, 11]
+    assert entries_of(index, found) == list(range(22))
+    assert entries_of(index, np.array([5])) == [10, 11]
     other = SourceIndex([segment_of(sources[:7], [0], "a", owners[:14]), segment_of(sources[7:], [], "b", owners[:8])])
     found = other.choose([[1, 2, 3]], 3).sentences[0]
     assert sorted(found.tolist()) == [1, 5, 6]
-    assert other.entries_of(found[found == 1]).tolist() == [*range(2, 10), *range(14, 22)]
+    assert entries_of(other, found[found == 1]) == [*range(2, 10), *range(14, 22)]
 
 
 def test_nothing_is_chosen_where_nothing_is_shared(way: str) -> None:
@@ -153,13 +226,28 @@ def test_nothing_is_chosen_where_nothing_is_shared(way: str) -> None:
     assert SourceIndex([]).choose([[1]], 1).sentences.tolist() == [[-1]]
 
 
+def entries_of(index: SourceIndex, sentences: Array, first_of: Array | None = None) -> list[int]:
+    [ids] = index.entries_of(sentences[None], first_of)
+    found: list[int] = ids.tolist()
+    return found
+
+
 def test_the_entries_of_sentences(way: str) -> None:
     """Of which some may have none, after pruning."""
     first, second = segment_of([[1], [2], [3]], owners=[0, 0, 2]), segment_of([[3], [4]], owners=[0, 1, 1])
     index = SourceIndex([first, second])
-    assert index.entries_of(np.array([4, 0, -1, 1])).tolist() == [0, 1, 4, 5], way
-    assert index.entries_of(np.array([2, 3])).tolist() == [2, 3]
-    assert index.entries_of(np.array([-1])).tolist() == []
+    assert entries_of(index, np.array([4, 0, -1, 1])) == [0, 1, 4, 5], way
+    assert entries_of(index, np.array([2, 3])) == [2, 3]
+    assert entries_of(index, np.array([-1])) == []
+    several = index.entries_of(np.array([[4, 0], [-1, -1], [2, 4]]))
+    assert [each.tolist() for each in several] == [[0, 1, 4, 5], [], [2, 3, 4, 5]]
+
+
+def test_entries_that_say_the_same_are_searched_once(way: str) -> None:
+    index = SourceIndex([segment_of([[1], [2], [3]], owners=[0, 0, 1, 1, 2])])
+    first_of = np.array([0, 1, 0, 3, 1])
+    assert entries_of(index, np.array([1]), first_of) == [0, 3], way
+    assert entries_of(index, np.array([2, 0]), first_of) == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ def test_a_file_gives_the_same_index(kind: str, indexes: dict[str, FaissIndex], 
         assert per_entry == pytest.approx(KINDS[kind].bytes_per_entry(32), rel=0.35)
 
 
-@pytest.mark.parametrize("kind", ["rabitq", "ivf-panorama", "ivfpq"])
+@pytest.mark.parametrize("kind", ["rabitq", "ivf-panorama", pytest.param("ivfpq", marks=pytest.mark.soak)])
 def test_the_same_seed_gives_the_same_bytes(kind: str, store: Datastore, tmp_path: Path) -> None:
     made = [FaissIndex.train_and_add(Entries(store), KINDS[kind], seed) for seed in (1, 1, 2)]
     digests = [index.write(tmp_path / "index") for index in made]

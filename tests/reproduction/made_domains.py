@@ -14,6 +14,8 @@ from knnmt.reproduction.config import ReproductionConfig
 ROWS = (
     "base",
     "fast-128",
+    "segments",
+    "sk-mt",
     "A/knn",
     "A/cache-6",
     "A/cache-6-misses",

@@ -16,9 +16,9 @@ def test_blocks_have_the_same_methods_and_other_caches() -> None:
     assert all(each.count("-") > 1 for each in published - ours)  # the paper's cache, its differences told apart
     for name, row in rows.items():
         if row.cache is not None and name.startswith("B/"):
-            assert (row.cache.scope, row.cache.store_hits) == ("sentence", False)
+            assert (row.cache.scope, row.cache.keep_hits) == ("sentence", False)
     told_apart = {
-        (row.cache.scope, row.cache.store_hits)
+        (row.cache.scope, row.cache.keep_hits)
         for name, row in rows.items()
         if name.startswith("A/cache-6") and row.cache
     }
@@ -56,6 +56,6 @@ def test_patterns_choose_rows_and_bring_what_chance_needs() -> None:
 
 def test_speed_is_of_the_figures_rows() -> None:
     names = [row.name for row in speed_rows(all_rows(320))]
-    assert names[:3] == ["base", "fast-512", "A/knn"]
+    assert names[:4] == ["base", "fast-512", "segments", "A/knn"]
     assert {"A/pca-256", "A/pca+cache+pruning", "B/knn", "B/cache-4"} <= set(names)
     assert not any("random" in name or "adaptive" in name for name in names)

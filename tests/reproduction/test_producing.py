@@ -71,12 +71,19 @@ def test_every_row_has_what_a_report_needs(made: tuple[Path, Path, list[str]]) -
         assert fixed["settings"]["fading"] is None
         assert fixed["settings"]["interpolation_weight"] in PAPER_WEIGHTS
         assert "|index:pq4/" in fixed["signature"]
+        by_segment, plain = (read(output / domain / f"{row}.json") for row in ("segments", "sk-mt"))
+        assert by_segment["settings"]["segments"] == 128  # a store so small has nothing to choose from
+        assert by_segment["settings"]["fading"] is not None
+        assert "|segments:128|" in by_segment["signature"]
+        assert plain["settings"]["segments"] == 16
+        assert "|segments:16|" in plain["signature"]
+        assert f"|combiner:sk-mt/bm25/{plain['settings']['temperature']:.4g}|" in plain["signature"]
         by_chance = read(output / domain / "A/random-0.5.json")
         counted = read(output / domain / "A/adaptive-0.5.json")["searches"]
         assert by_chance["chance"] == counted["searches"] / counted["rows"]
         assert f"|chance:{by_chance['chance']:.4f}" in by_chance["signature"]
         timed = read(output / domain / "speed-2.json")["systems"]
-        assert list(timed) == ["base", "A/knn", "A/cache-6", "B/knn", "B/pca+cache+pruning"]
+        assert list(timed) == ["base", "segments", "A/knn", "A/cache-6", "B/knn", "B/pca+cache+pruning"]
     assert read(output / "plain/text.json")["reported_from"] == "test"
 
 
@@ -138,9 +145,9 @@ def test_comet_scores_the_main_rows_once(
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(output, elsewhere, ignore=shutil.ignore_patterns("stores"))
     for asked_for in (
-        14,
+        18,
         0,
-    ):  # base, Fast kNN-MT, two and three rows of the blocks, in two domains; then from what was kept
+    ):  # base, Fast kNN-MT, two by segment, two and three rows of the blocks, in two domains; then from what was kept
         comet = Counting()
         report = write_report(elsewhere, comet=comet).read_text(encoding="utf-8")  # type: ignore[arg-type]
         assert comet.asked == asked_for
@@ -214,7 +221,9 @@ def test_speed_is_measured_again_with_rows_that_were_added_and_refused_where_tha
     assert len(again) == 4
     with pytest.raises(SettingError, match=r"speed of 2 sentences in 1 rounds, now 3 in 2\. Ask for the same"):
         produce(asked(data, copy, tiny_checkpoint, speed_sentences=3, rounds=2))
-    with pytest.raises(SettingError, match=r"has the speed of base, A/knn, A/cache-6, .* too, which must take turns"):
+    with pytest.raises(
+        SettingError, match=r"the speed of base, segments, A/knn, A/cache-6, .* too, which must take turns"
+    ):
         produce(asked(data, copy, tiny_checkpoint, systems=("A/pca+cache",)))
 
 
@@ -267,7 +276,7 @@ def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_been(
     output = tmp_path / "killed"
     command = ["--data", data, "--output", output, "--model", tiny_checkpoint]
     command += ["--domains", "plain", "--blocks", "B", "--exact", "--sentences", "3", "--no-speed", "--device", "cpu"]
-    command += ["--systems", "base", "B/knn", "B/pruning-[12]", "B/random-0.5"]
+    command += ["--systems", "base", "B/knn", "B/random-0.5"]
 
     def run(script: str, start: Callable[..., subprocess.CompletedProcess[str]]) -> subprocess.CompletedProcess[str]:
         environment = {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
@@ -282,7 +291,7 @@ def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_been(
     assert (second.returncode, second.stderr) == (0, "")
     assert " stages were done before" in second.stdout.splitlines()[0]
     whole = tmp_path / "whole"
-    chosen = ("base", "B/knn", "B/pruning-[12]", "B/random-0.5")
+    chosen = ("base", "B/knn", "B/random-0.5")
     config = asked(
         data, whole, tiny_checkpoint, domains=("plain",), blocks=("B",), exact=True, speed=False, systems=chosen
     )

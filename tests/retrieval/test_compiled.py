@@ -46,7 +46,7 @@ caches = st.none() | st.builds(
     CacheConfig,
     threshold=st.sampled_from([0.0, 3.0, 6.0]),
     scope=st.sampled_from(["sentence", "batch"]),
-    store_hits=st.booleans(),
+    keep_hits=st.booleans(),
     capacity=st.sampled_from([1, 4, 50, 4096]),
 )
 configs = st.builds(

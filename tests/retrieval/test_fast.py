@@ -232,7 +232,7 @@ def test_a_gate_keeps_rows_from_their_sentences_store(tiny: TransformerEngine, s
 def test_development_text_is_searched_as_in_translating(tiny: TransformerEngine, store: Datastore) -> None:
     opened, config = OpenStore(store), FastConfig(3)
     pairs = some_pairs(20, start=40)
-    found = develop(tiny, opened, pairs, k=5, fast=config)
+    found = develop(tiny, opened, pairs, k=5, way=config)
     sources, states = encoded(tiny, [pairs[-1].source])
     ids = np.array(sorted(slow_entries(store, sources[0], states[0].numpy(), config)))
     for row in (found.sentences == found.pairs - 1).nonzero()[:, 0].tolist():
@@ -249,7 +249,7 @@ def test_an_open_store_follows_what_is_added_and_removed(tiny: TransformerEngine
 
     def origins() -> set[str]:
         ids = opened.occurrences.entries_for([[tilde, tilde]], [states[0][[0, 0]]], config)[0]
-        return {opened.store.entry(int(each)).pair.origin for each in ids}
+        return {opened.datastore.entry(int(each)).pair.origin for each in ids}
 
     assert not origins()
     writer = Datastore.open(store.path)

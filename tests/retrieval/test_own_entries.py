@@ -14,6 +14,8 @@ from crafted import alter_arrays
 from datastore_pairs import some_pairs
 from torch import Tensor
 
+from knnmt.compression.pca import reduce
+from knnmt.compression.pruning import prune
 from knnmt.config import CacheConfig, Fading, RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array
@@ -24,7 +26,8 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError, SettingError
 from knnmt.index.base import Found
 from knnmt.index.entries import Entries
-from knnmt.native import library
+from knnmt.index.store_index import StoreIndex
+from knnmt.native import library, load
 from knnmt.retrieval import compiled
 from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.open_store import OpenStore
@@ -32,6 +35,7 @@ from knnmt.retrieval.own_entries import CompiledOwnEntries
 from knnmt.retrieval.plain import PlainSteps
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.sentence_stores import SentenceStores
+from native_builds import builds_that_run
 
 CONFIG = RetrievalConfig(k=4, interpolation_weight=0.6, temperature=20.0)
 TEXTS = ["Satz 3 ja ja", "Satz 12", "Satz 7 nein", "anders", "Satz 20 ja"]
@@ -81,6 +85,57 @@ def test_each_row_finds_the_nearest_of_its_own_entries(
     assert_nearest(own.search(queries[:6], 6), queries[:6], [chosen[4], chosen[1]])
 
 
+class Keys:
+    """As many entries as there are keys, (n, dim) float16."""
+
+    def __init__(self, keys: Tensor) -> None:
+        self.keys, self.dim = keys, keys.shape[1]
+
+    def addresses(self, ids: Tensor) -> Tensor:
+        return ids * 2 * self.dim + self.keys.data_ptr()
+
+    def require_sound(self, measured: Tensor) -> None:
+        assert bool(measured.isfinite().all())
+
+
+@pytest.mark.parametrize("build", builds_that_run())
+@pytest.mark.parametrize("dim", [64, 77, 320])
+@pytest.mark.parametrize("spread", [1.0, 1e-2, 1e-3])
+def test_what_int8_cannot_tell_apart_is_measured(build: str, dim: int, spread: float) -> None:
+    """Keys that differ by much less than a step of int8, some with one number that makes the steps large."""
+    chance = torch.Generator().manual_seed(dim)
+    keys = 1 + spread * torch.randn(999, dim, generator=chance)
+    keys[::3, 5] = 40
+    keys = keys.half()
+    chosen = [np.arange(999), np.arange(0, 999, 3), np.array([7]), np.array([], np.int64)]
+    own = CompiledOwnEntries(load(build), Keys(keys), chosen)  # type: ignore[arg-type]
+    queries = keys[:12].float() + spread * torch.randn(12, dim, generator=chance)
+    queries[4] = float("nan")
+    found_sq, found = own.search(queries, 5)
+    for row, query in enumerate(queries):
+        mine = torch.from_numpy(chosen[row // 3])
+        distances_sq = (keys[mine].double() - query.double()).square().sum(1)
+        nearest_sq = distances_sq.sort().values[:5] if row != 4 else distances_sq[:0]
+        count = len(nearest_sq)
+        assert found[row, count:].tolist() == [-1] * (5 - count)
+        assert bool(found_sq[row, count:].isinf().all())
+        # By distances: float32 may take either of two that are as near.
+        taken = torch.searchsorted(mine, found[row, :count])
+        assert distances_sq[taken].tolist() == pytest.approx(nearest_sq.tolist(), rel=1e-5)
+        assert found_sq[row, :count].tolist() == pytest.approx(nearest_sq.tolist(), rel=1e-5)
+        assert len(set(found[row, :count].tolist())) == count
+
+
+def test_sentences_with_the_same_entries_share_their_keys(store: Datastore) -> None:
+    entries, every = Entries(store), np.arange(90)
+    own = in_compiled_code(entries, [every, np.arange(5), every])
+    assert isinstance(own, CompiledOwnEntries)
+    assert own.held_keys == 90 + 5
+    query = torch.randn(1, entries.dim, generator=torch.Generator().manual_seed(2))
+    found = own.search(query.expand(3, -1), 4)[1]
+    assert found[0].tolist() == found[2].tolist()
+
+
 def decoded(engine: TransformerEngine, retrieval: Retrieval, texts: list[str]) -> list[tuple[tuple[int, ...], float]]:
     sources = engine.tokenizer.encode_sources(texts)
     config = replace(engine.generation, beam=3, max_tokens=10)
@@ -110,6 +165,22 @@ def test_all_segments_are_the_whole_store(
     assert_alike(decoded(tiny, Retrieval(opened, replace(config, segments=EVERY)), TEXTS), whole)
     steps = BatchRetrieval([Retrieval(opened, replace(config, segments=5))]).way
     assert isinstance(steps, CompiledSteps if way == "compiled" and library() is not None else PlainSteps)
+
+
+@pytest.mark.parametrize("kind", ["reduced", "pruned", "both"])
+def test_stores_made_from_others_are_searched_by_segment(
+    tiny: TransformerEngine, store: Datastore, tmp_path: Path, kind: str
+) -> None:
+    made = store
+    if kind in ("reduced", "both"):
+        made, _ = reduce(made, tmp_path / "short", 8)
+    if kind in ("pruned", "both"):
+        made = prune(made, tmp_path / "few", StoreIndex(made).search, 4, 0)
+    opened = OpenStore(made, exact=True)
+    whole = decoded(tiny, Retrieval(opened, CONFIG), TEXTS)
+    assert_alike(decoded(tiny, Retrieval(opened, replace(CONFIG, segments=EVERY)), TEXTS), whole)
+    few = decoded(tiny, Retrieval(opened, replace(CONFIG, segments=2)), TEXTS)
+    assert_alike(decoded(tiny, Retrieval(opened, replace(CONFIG, segments=2)), TEXTS[:2]), few[:2])
 
 
 def test_few_segments_find_their_own_entries_alone(tiny: TransformerEngine, store: Datastore) -> None:

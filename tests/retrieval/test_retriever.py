@@ -61,8 +61,10 @@ def model(sentences: int, width: int, seed: int = 0) -> Tensor:
 
 def dense(store: OpenStore, config: RetrievalConfig, state: Tensor, base: Tensor) -> Array:
     """Equations 2 and 3 for one row with a fixed λ, over the whole vocabulary."""
-    keys, values = column(store.store, "keys").astype(np.float64), column(store.store, "values")
-    counts = column(store.store, "counts") if "counts" in store.store.segments[0].arrays else np.ones(len(values))
+    keys, values = column(store.datastore, "keys").astype(np.float64), column(store.datastore, "values")
+    counts = (
+        column(store.datastore, "counts") if "counts" in store.datastore.segments[0].arrays else np.ones(len(values))
+    )
     distances_sq = ((keys - state.double().numpy()) ** 2).sum(1)
     nearest = distances_sq.argsort()[: config.k]
     p_knn = np.zeros(VOCABULARY)
@@ -125,7 +127,7 @@ def test_without_weight_nothing_changes(stores: list[OpenStore]) -> None:
 
 
 def test_reduced_stores_are_searched_with_reduced_states(stores: list[OpenStore], tmp_path: Path) -> None:
-    reduced, _ = reduce(stores[0].store, tmp_path / "reduced", 3)
+    reduced, _ = reduce(stores[0].datastore, tmp_path / "reduced", 3)
     opened = OpenStore(reduced)
     representations, base = states(2, 2), model(2, 2)
     result = mixed(BatchRetrieval([Retrieval(opened, CONFIG)] * 2), representations, base)
@@ -183,7 +185,7 @@ class Counting(OpenStore):
 
 
 def test_equal_rows_are_searched_once(stores: list[OpenStore]) -> None:
-    counting = Counting(stores[0].store)
+    counting = Counting(stores[0].datastore)
     once = states(2, 1)
     representations = once.expand(2, 5, DIM)[[0, 1, 0]]
     base = model(3, 5)
@@ -196,7 +198,7 @@ def test_equal_rows_are_searched_once(stores: list[OpenStore]) -> None:
 
 @pytest.mark.parametrize("own_lambda", [False, True])
 def test_a_gate_says_which_rows_search_and_with_which_weight(stores: list[OpenStore], own_lambda: bool) -> None:
-    counting = Counting(stores[0].store)
+    counting = Counting(stores[0].datastore)
     seen: list[tuple[Tensor, Tensor, Tensor]] = []
     weights = torch.tensor([0.2, 0.9, 0.4])
 
@@ -230,7 +232,7 @@ def test_a_gate_says_which_rows_search_and_with_which_weight(stores: list[OpenSt
 
 def test_a_gates_weight_is_nothing_where_nothing_is_found(tmp_path: Path) -> None:
     empty = OpenStore(made_store(tmp_path / "s", random_keys(3, DIM), [30, 0, 31]))
-    empty.store.remove(matching(match="."))
+    empty.datastore.remove(matching(match="."))
     empty.refresh()
     sure = Retrieval(empty, CONFIG, lambda step: (torch.ones(len(step), dtype=torch.bool), torch.zeros(len(step))))
     base = model(2, 2)
@@ -239,7 +241,7 @@ def test_a_gates_weight_is_nothing_where_nothing_is_found(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("with_cache", [False, True])
 def test_a_gate_that_shuts_searches_nothing(stores: list[OpenStore], with_cache: bool) -> None:
-    counting = Counting(stores[0].store)
+    counting = Counting(stores[0].datastore)
     config = replace(CONFIG, fading=FADING, cache=CacheConfig(1e9) if with_cache else None)
     shut = Retrieval(counting, config, lambda step: (torch.zeros(len(step), dtype=torch.bool), None))
     batch, base = BatchRetrieval([shut] * 2), model(2, 2)
@@ -257,15 +259,15 @@ def test_a_gate_that_shuts_searches_nothing(stores: list[OpenStore], with_cache:
     sentences=st.integers(1, 3),
     steps=st.integers(1, 6),
     scope=st.sampled_from(["sentence", "batch"]),
-    store_hits=st.booleans(),
+    keep_hits=st.booleans(),
     gated=st.booleans(),
     seed=st.integers(0, 99),
 )
 def test_a_hit_takes_over_what_the_nearest_earlier_state_found(
-    stores: list[OpenStore], sentences: int, steps: int, scope: str, store_hits: bool, gated: bool, seed: int
+    stores: list[OpenStore], sentences: int, steps: int, scope: str, keep_hits: bool, gated: bool, seed: int
 ) -> None:
     threshold, width = 0.9, 2
-    cache = CacheConfig(threshold, "batch" if scope == "batch" else "sentence", store_hits)
+    cache = CacheConfig(threshold, "batch" if scope == "batch" else "sentence", keep_hits)
     mean = float(states(9, 9)[..., 0].mean())
     gate = (lambda step: (step.states[:, 0] < mean, None)) if gated else None
     batch = BatchRetrieval([Retrieval(stores[0], replace(CONFIG, cache=cache), gate)] * sentences, record=True)
@@ -296,7 +298,7 @@ def test_a_hit_takes_over_what_the_nearest_earlier_state_found(
             else:
                 assert ids == stores[0].search(state[None], CONFIG.k).ids[0].tolist()
             hits, searches = hits + hit, searches + (not hit)
-            if store_hits or not hit:
+            if keep_hits or not hit:
                 new[mine].append((state.numpy(), ids))
         held = [old + more for old, more in zip(held, new, strict=True)]
     assert (batch.statistics.hits, batch.statistics.searches) == (hits, searches)

@@ -96,7 +96,7 @@ def test_a_batch_goes_on_with_the_store_that_it_began_with(
         nonlocal steps
         steps += 1
         if steps == CHANGED_AT:
-            change(Datastore.open(opened.store.path), tiny)
+            change(Datastore.open(opened.datastore.path), tiny)
             assert opened.refresh()
         return log_probabilities(engine, *states)
 
@@ -114,7 +114,7 @@ def test_evidence_names_the_sentences_that_were_found(opened: OpenStore, tiny: T
         batch = BatchRetrieval([Retrieval(opened, PLAIN)] * len(TEXTS), record=True)
         found = beam_search(tiny, tiny.tokenizer.encode_sources(TEXTS), config, batch)
         if change is not None:
-            change(Datastore.open(opened.store.path), tiny)
+            change(Datastore.open(opened.datastore.path), tiny)
             opened.refresh()
         assert batch.steps is not None
         snapshot = batch.snapshots[0]
@@ -127,7 +127,7 @@ def test_evidence_names_the_sentences_that_were_found(opened: OpenStore, tiny: T
 def test_an_index_snapshot_does_not_follow_the_store(opened: OpenStore, tiny: TransformerEngine) -> None:
     """Neither entries that go, nor settings of the index that change, nor an index of more entries."""
     faiss_or_skip()
-    store = Datastore.open(opened.store.path)
+    store = Datastore.open(opened.datastore.path)
     build_index(store, "ivf-flat", SearchSettings(probes=500, candidates=8))
     index = StoreIndex(Datastore.open(store.path))
     before = index.snapshot

@@ -76,7 +76,7 @@ def test_everything_of_a_step_is_there(stores: dict[str, OpenStore], name: str, 
     usual = BatchRetrieval([None if each is None else Retrieval(store, CONFIG) for each in batch.snapshots])
     mine = [0, 2] if among_others else [0, 1]
     sentences = len(batch.snapshots)
-    keys = column(store.store, "keys").astype(np.float32)
+    keys = column(store.datastore, "keys").astype(np.float32)
     distances: list[Tensor] = []
     for number in range(3):
         representations, scores = states(sentences, number), base(sentences, number)
@@ -98,7 +98,7 @@ def test_everything_of_a_step_is_there(stores: dict[str, OpenStore], name: str, 
         np.testing.assert_array_equal(found_keys[there], keys[neighbours.ids[there]])
         assert not found_keys[~there].any()
         if name == "pruned":
-            np.testing.assert_array_equal(counts[there], column(store.store, "counts")[neighbours.ids[there]])
+            np.testing.assert_array_equal(counts[there], column(store.datastore, "counts")[neighbours.ids[there]])
         nearest = neighbours.distances_sq[:, 0].sqrt().view(2, WIDTH).mean(1)
         expected_mean = torch.stack(distances).mean(0) if distances else torch.zeros(2)
         earlier = look.before[-1][4]

@@ -169,7 +169,7 @@ def test_a_cache_is_given_as_a_distance_or_as_a_quantile(translator: Translator,
     assert config_of(translator, store, cache="6.5").cache == CacheConfig(6.5)
     whole = config_of(translator, store, cache="20%", cache_scope="batch", cache_hits=True).cache
     assert whole is not None
-    assert whole == CacheConfig(whole.threshold, "batch", store_hits=True)
+    assert whole == CacheConfig(whole.threshold, "batch", keep_hits=True)
     assert whole.threshold == pytest.approx(distances[4])
     for quantile, distance in (("0%", distances[0]), ("100%", distances[20]), ("2.5%", sum(distances[:2]) / 2)):
         found = config_of(translator, store, cache=quantile).cache

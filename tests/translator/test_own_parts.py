@@ -73,6 +73,12 @@ def narrow_combiner(store, config, engine):
 
 def one_combiner(store, config, engine):
     return lambda step, neighbours: (neighbours.distances_sq, torch.zeros(1))
+
+def nan_combiner(store, config, engine):
+    return lambda step, neighbours: (torch.zeros_like(neighbours.distances_sq) / 0, torch.zeros(len(step)))
+
+def nan_gate(store, config, engine):
+    return lambda step: (torch.ones(len(step), dtype=torch.bool), torch.full((len(step),), float("nan")))
 """
 
 
@@ -162,10 +168,12 @@ def test_what_is_none_is_refused(
         ("gate", "bare_gate", "gave True"),
         ("combiner", "narrow_combiner", r"here \(2, 4\) and \(2,\); narrow_combiner.* gave \(2, 1\) torch.float32, \("),
         ("combiner", "one_combiner", r"gave \(2, 4\) torch.float32, \(1,\) torch.float32"),
+        ("combiner", "nan_combiner", "nan_combiner.* gave NaN for states and distances that are numbers"),
+        ("gate", "nan_gate", "nan_gate.* gave NaN"),
     ],
 )
 @pytest.mark.parametrize("segments", [None, 3])
-def test_what_they_say_has_the_shapes_of_the_rows(
+def test_what_they_say_is_numbers_in_the_shapes_of_the_rows(
     translator: Translator, store: Datastore, setting: str, name: str, problem: str, segments: int | None
 ) -> None:
     given: Any = {setting: f"{MODULE}:{name}", "k": 4, "segments": segments}

@@ -14,8 +14,9 @@ from made_explanations import END, FORCED, evidence, explanation_of, made_explan
 
 from knnmt import Evidence, Match, SegmentPair, Token, explanation_page
 from knnmt.corpus.visible import visible
+from knnmt.translator.evidence import percent
 from knnmt.translator.explanation import Word
-from knnmt.translator.wording import because, percent, token_name
+from knnmt.translator.wording import token_name
 
 ANY_TEXT = st.text(min_size=1, max_size=30)
 TRAPS = [
@@ -238,5 +239,5 @@ def test_tokens_are_called_by_the_characters_they_gave() -> None:
 
 
 def test_a_token_that_was_not_looked_up_is_the_models() -> None:
-    assert because(evidence(0.0, 0.5, "x")) == "Nothing was looked up in the memory: the model alone gives it 50%."
-    assert because(FORCED) == "It was forced: neither the model nor the memory was asked."
+    assert str(evidence(0.0, 0.5, "x")) == "Nothing was looked up in the memory: the model alone gives it 50%."
+    assert str(FORCED) == "It was forced: neither the model nor the memory was asked."

@@ -114,7 +114,7 @@ def counted(store: Datastore) -> int:
 def test_a_pool_of_processes_translates(store: Datastore, tiny_checkpoint: Path) -> None:
     translator = Translator(tiny_checkpoint, device="cpu", threads=1, datastore=store, profile=PROFILE)
     expected = [translator.translate(text, max_tokens=16).text for text in TEXTS]
-    with multiprocessing.get_context("spawn").Pool(2, take, (translator,)) as pool:
+    with multiprocessing.get_context("spawn").Pool(1, take, (translator,)) as pool:
         assert pool.map_async(translated, TEXTS, chunksize=1).get(120) == expected
         assert pool.map_async(counted, [store, store]).get(60) == [30, 30]
         with pytest.raises(MissingDependencyError, match="knnmt\\[faiss\\]"):

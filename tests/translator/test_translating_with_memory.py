@@ -28,7 +28,8 @@ from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.settings import RetrievalKeywords
 
 MEMORY = german_memory(30)
-NEW = german_sentences(40)[30:]
+HELD = [pair.source for pair in MEMORY[:8]]
+NEW = german_sentences(40)[30:36]
 _TEXTS = [
     ("Das Gerät wird mit dem Hauptschalter eingeschaltet.", "The grand lever energises the contraption."),
     ("Der Hauptschalter befindet sich an der Rückseite.", "The grand lever sits at the stern."),
@@ -59,6 +60,12 @@ def translator() -> Translator:
     return Translator(device="cpu")
 
 
+@pytest.fixture(scope="module")
+def base(translator: Translator) -> list[str]:
+    """What the model alone makes of what the store holds."""
+    return [each.text for each in translator.translate(HELD)]
+
+
 def assert_same(found: list[Translation], expected: list[Translation]) -> None:
     assert [each.text for each in found] == [each.text for each in expected]
     assert [[token.id for token in each.tokens] for each in found] == [
@@ -72,14 +79,12 @@ def assert_same(found: list[Translation], expected: list[Translation]) -> None:
 
 @pytest.mark.parametrize(("settings", "least"), [({}, 0.4), ({"fading": False}, 0.8), (FIXED, 0.8)])
 def test_what_a_memory_holds_is_translated_as_it_says(
-    translator: Translator, store: Datastore, settings: RetrievalKeywords, least: float
+    translator: Translator, store: Datastore, base: list[str], settings: RetrievalKeywords, least: float
 ) -> None:
-    sources = [pair.source for pair in MEMORY[:10]]
-    adapted = [each.text for each in translator.translate(sources, datastore=store, **settings)]
-    base = [each.text for each in translator.translate(sources)]
+    adapted = [each.text for each in translator.translate(HELD, datastore=store, **settings)]
     assert not set(base) & {pair.target for pair in MEMORY}
-    same = sum(text == pair.target for text, pair in zip(adapted, MEMORY[:10], strict=True))
-    assert same >= least * len(sources)
+    same = sum(text == pair.target for text, pair in zip(adapted, MEMORY, strict=False))
+    assert same >= least * len(HELD)
 
 
 def test_new_text_takes_over_the_words_of_a_memory_and_other_text_does_not(
@@ -267,11 +272,9 @@ def test_reduced_and_pruned_stores_translate_with_the_settings_of_the_store_they
 ) -> None:
     reduced, _ = reduce(store, tmp_path / "reduced", 64)
     pruned = prune(reduced, tmp_path / "pruned", StoreIndex(reduced).search)
-    sources = [pair.source for pair in MEMORY[:12]]
     for smaller, made in ((reduced, "pca:64"), (pruned, "pca:64+prune:k=2,seed=0")):
-        found = translator.translate(sources, datastore=smaller, fading=False)
-        same = sum(each.text == pair.target for each, pair in zip(found, MEMORY[:12], strict=True))
-        assert same >= 9
+        found = translator.translate(HELD, datastore=smaller, fading=False)
+        assert sum(each.text == pair.target for each, pair in zip(found, MEMORY, strict=False)) >= 6
         signature = translator.signature(translator.decoding(), datastore=smaller, cache="20%")
         whole = translator.signature(translator.decoding(), datastore=store, cache="20%")
         entries = f"n:{smaller.entries}|d:64|made:{made}|content:{smaller.manifest.content[:8]}"
@@ -283,8 +286,8 @@ def test_reduced_and_pruned_stores_translate_with_the_settings_of_the_store_they
     (unprepared.path / "settings.json").unlink()
     with pytest.raises(SettingError, match=r"settings were not estimated\. Tune it .* or give λ and the temp"):
         translator.translate("Ja.", datastore=unprepared)
-    told = translator.translate(sources, datastore=unprepared, **FIXED)
-    assert sum(each.text == pair.target for each, pair in zip(told, MEMORY[:12], strict=True)) >= 9
+    told = translator.translate(HELD, datastore=unprepared, **FIXED)
+    assert sum(each.text == pair.target for each, pair in zip(told, MEMORY, strict=False)) >= 6
 
 
 def test_the_signature_says_what_a_call_retrieves_with(
@@ -335,7 +338,7 @@ def test_the_papers_index_of_a_memory_that_repeats_itself(
     """Codes of keys that are searched with themselves have squared distances a little below 0."""
     faiss_or_skip()
     pairs = list(islice(read_memories([ROOT / "examples" / "memory.tsv"], ReadingConfig(), ReadingReport()), 9))
-    made = Datastore.build(tmp_path / "own.store", 12 * pairs, engine)
+    made = Datastore.build(tmp_path / "own.store", 8 * pairs, engine)
     prepare(made, engine, kinds=["ivfpq"])
     found = translator.translate([pair.source for pair in pairs], datastore=made)
     assert [each.error for each in found] == [None] * 9

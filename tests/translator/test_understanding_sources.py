@@ -11,7 +11,7 @@ from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.sources import HeldSources
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.retrieval.settings import RetrievalKeywords
-from knnmt.translator.segments import Segment, cut_to_fit, laid_out, segments_of
+from knnmt.translator.segments import TextSegment, cut_to_fit, laid_out, segments_of
 
 _TEXTS = [
     ("&Datei", "&Dossier"),
@@ -131,11 +131,11 @@ def test_white_space_around_a_text_is_given_back_without_a_memory_too(translator
 def test_what_is_no_accelerator_stays(store: Datastore) -> None:
     held = HeldSources(store)
     for text in ["AT&T", "Q&A", "A & B", "R&D-Kosten", "&amp;", "snake_case", "_foo_", "__init__", "Datei my_file.txt"]:
-        assert segments_of(text, by_sentence=True, held=held) == [Segment(text)]
-    assert segments_of("Die Spalte _id", by_sentence=False, held=held) == [Segment("Die Spalte _id")]
+        assert segments_of(text, by_sentence=True, held=held) == [TextSegment(text)]
+    assert segments_of("Die Spalte _id", by_sentence=False, held=held) == [TextSegment("Die Spalte _id")]
     assert segments_of("Schließen und _beenden", by_sentence=False, held=held)[0].mark == ""
     assert segments_of("_Schließen", by_sentence=False, held=held)[0].mark == "_"  # a label can be nothing else
-    assert segments_of("&Datei", by_sentence=False) == [Segment("&Datei")]
+    assert segments_of("&Datei", by_sentence=False) == [TextSegment("&Datei")]
 
 
 def test_lines_are_segments_and_wrapped_ones_are_not(store: Datastore) -> None:
@@ -159,7 +159,7 @@ def test_other_translations_than_the_memorys_keep_what_the_model_gave(store: Dat
 
 
 def test_the_first_part_of_an_overlong_segment_has_the_mark() -> None:
-    parts = cut_to_fit(Segment("Eins, zwei, drei", " ", "!", "&"), lambda text: len(text) < 8)
+    parts = cut_to_fit(TextSegment("Eins, zwei, drei", " ", "!", "&"), lambda text: len(text) < 8)
     assert [part.mark for part in parts] == ["&", *[""] * (len(parts) - 1)]
     assert len(parts) > 1
     assert laid_out(parts[0], "one,") == "&one,"

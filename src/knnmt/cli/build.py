@@ -9,14 +9,15 @@ from typing import Annotated
 import typer
 
 from knnmt.cli.advice import command
-from knnmt.cli.index import prepare_store
+from knnmt.cli.index import tell_ready
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.cli.memories import ForFast, KeepAccelerators, MemoriesIn, in_words, reads_memories
 from knnmt.cli.options import Device, Threads
-from knnmt.cli.progress import counter
+from knnmt.cli.progress import counter, passing_bars
 from knnmt.cli.start import load_quickly
 from knnmt.corpus.accelerators import Accelerators
+from knnmt.datastore.manifest import sizes
 from knnmt.engine.languages import languages_of_text
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError
@@ -40,7 +41,11 @@ def build(
         bool, typer.Option("--restart", help="Forget an interrupted build instead of continuing it.")
     ] = False,
     make_index: Annotated[
-        bool, typer.Option("--index/--no-index", help="End by estimating the store's settings and indexing it.")
+        bool,
+        typer.Option(
+            "--index/--no-index",
+            help="End by estimating the store's settings, and indexing it unless it is searched by segment.",
+        ),
     ] = True,
     device: Device = None,
     threads: Threads = None,
@@ -49,7 +54,8 @@ def build(
 
     Every pair is run through the frozen model once; for each target token the store keeps the decoder's state before
     it (the key), the token (the value), and where it came from. Interrupted or killed, the same command goes on from
-    what is done. At the end settings that fit the store are estimated, and an index is made that finds near keys fast.
+    what is done. At the end settings that fit the store are estimated. A store of fewer than 100,000 segments also gets
+    an index that finds near keys fast; larger ones are searched by segment, which needs none.
 
     Examples:
 
@@ -82,12 +88,14 @@ def build(
         typer.echo(f"continued  {result.reused} of {len(manifest.segments)} parts were done already")
     size = sum(stored.bytes for stored in manifest.files())
     typer.echo(
-        f"built      {output}: {manifest.sentences:,} sentences, {manifest.entries:,} entries of {manifest.dim} "
+        f"built      {output}: {sizes(manifest.sentences, manifest.entries)} of {manifest.dim} "
         f"dimensions, {in_words(size)}, in {seconds:.1f} s"
     )
     if make_index:
         from knnmt.datastore.store import Datastore
-        from knnmt.fitting.index_choice import Target
+        from knnmt.fitting.index_preparation import make_ready
 
+        store = Datastore.open(output)
         with ends_with(f"the store is built; {command('index', output)} makes its index"):
-            prepare_store(Datastore.open(output), engine, Target(), None, None, first_good=True, table=lambda _: None)
+            choice = make_ready(store, engine, passing_bars)
+        tell_ready(store, choice)

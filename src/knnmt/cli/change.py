@@ -1,4 +1,4 @@
-"""`knnmt add`, `replace`, `remove` and `compact`: changing a datastore."""
+"""`knnmt add`, `replace`, `remove`, `compact` and `upgrade`: changing a datastore."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from knnmt.cli.options import Device, Threads
 from knnmt.cli.progress import counter, passing_bars
 from knnmt.cli.start import load_quickly
 from knnmt.corpus.memory_reading import MemoryReading
+from knnmt.corpus.report import counted
 from knnmt.corpus.sameness import plain
 from knnmt.corpus.visible import visible
-from knnmt.datastore.manifest import INDEXES, MANIFEST
+from knnmt.datastore.manifest import INDEXES, MANIFEST, sizes
 from knnmt.datastore.origins import close_origins, file_of
 from knnmt.engine.checkpoint import NamedByStore
 from knnmt.errors import InputError, KnnmtError, SettingError
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from knnmt.datastore.store import Datastore
     from knnmt.engine.base import Engine
 
-Store = Annotated[Path, typer.Argument(metavar="STORE", help="The datastore's directory.", show_default=False)]
+StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="The datastore's directory.", show_default=False)]
 
 
 ModelOfChanges = Annotated[
@@ -42,7 +43,7 @@ _MAX_SHOWN = 5
 
 @reads_memories
 def add(
-    store: Store,
+    store: StoreArgument,
     memories_in: MemoriesIn,
     model: ModelOfChanges = None,
     device: Device = None,
@@ -60,14 +61,14 @@ def add(
         change = opened.add(reading.pairs(), engine, progress=progress)
     for line in reading.summary(change.dropped):
         typer.echo(line)
-    typer.echo(f"added      {change.added_sentences:,} sentences, {change.added_entries:,} entries")
+    typer.echo(f"added      {sizes(change.added_sentences, change.added_entries)}")
     _say_size(opened)
     _follow(opened)
 
 
 @reads_memories
 def replace(
-    store: Store,
+    store: StoreArgument,
     memories_in: MemoriesIn,
     known_only: Annotated[
         bool, typer.Option("--known-only", help="Leave out pairs whose source the store does not hold.")
@@ -94,13 +95,14 @@ def replace(
     change = done.change
     for line in reading.summary(change.dropped):
         typer.echo(line)
-    typer.echo(f"removed    {change.removed_sentences:,} sentences, {change.removed_entries:,} entries")
-    typer.echo(f"put in     {change.added_sentences:,} sentences, {change.added_entries:,} entries")
+    typer.echo(f"removed    {sizes(change.removed_sentences, change.removed_entries)}")
+    typer.echo(f"put in     {sizes(change.added_sentences, change.added_entries)}")
     if done.unchanged:
-        typer.echo(f"unchanged  {done.unchanged:,} pairs that the store held already")
+        typer.echo(f"unchanged  {counted(done.unchanged, 'pair')} that the store held already")
     if done.new:
         typer.echo(
-            f"new        {len(done.new):,} pairs whose source the store did not hold{', left out' * known_only}:"
+            f"new        {counted(len(done.new), 'pair')} whose source the store did not hold"
+            f"{', left out' * known_only}:"
         )
         for pair in done.new[:_MAX_SHOWN]:
             typer.echo(f"           {visible(pair.origin)}  {visible(pair.source)}")
@@ -110,7 +112,7 @@ def replace(
 
 
 def remove(
-    store: Store,
+    store: StoreArgument,
     origin: Annotated[
         str | None,
         typer.Option(
@@ -149,12 +151,12 @@ def remove(
     if dry_run:
         for pair in found:
             typer.echo("\t".join(map(visible, (pair.origin, pair.source, pair.target))))
-        typer.echo(f"would remove {len(found):,} sentences")
+        typer.echo(f"would remove {counted(len(found), 'sentence')}")
         return
     if not yes and 2 * len(found) > opened.manifest.live_sentences:
         _ask(f"{len(found):,} of {opened.manifest.live_sentences:,} sentences", store)
     change = opened.remove(chosen)
-    typer.echo(f"removed    {change.removed_sentences:,} sentences, {change.removed_entries:,} entries")
+    typer.echo(f"removed    {sizes(change.removed_sentences, change.removed_entries)}")
     files = Counter(file_of(pair.origin) for pair in found)
     for file, count in files.most_common(_MAX_SHOWN):
         typer.echo(f"           {count:,} of {visible(file)}")
@@ -164,7 +166,7 @@ def remove(
     _say_what_stays(opened, change.removed_sentences)
 
 
-def compact(store: Store) -> None:
+def compact(store: StoreArgument) -> None:
     """Write a datastore anew, without what was removed. Small additions are joined.
 
     Readers that have the store open are not disturbed. Entry numbers change.
@@ -176,10 +178,50 @@ def compact(store: Store) -> None:
     opened.compact()
     after = sum(stored.bytes for stored in opened.manifest.files())
     typer.echo(
-        f"{in_words(before)} became {in_words(after)}: {opened.manifest.sentences:,} sentences, "
-        f"{opened.manifest.entries:,} entries, {len(opened.segments)} segments"
+        f"{in_words(before)} became {in_words(after)}: "
+        f"{sizes(opened.manifest.sentences, opened.manifest.entries)}, {counted(len(opened.segments), 'segment')}"
     )
     _follow(opened)
+
+
+def upgrade(
+    store: StoreArgument,
+    sources_only: Annotated[
+        bool, typer.Option("--sources-only", help="Only what needs no model: source tokens and where they occur.")
+    ] = False,
+    model: ModelOfChanges = None,
+    device: Device = None,
+    threads: Threads = None,
+) -> None:
+    """Add what later versions keep with a datastore.
+
+    These are source tokens, word alignment and the model's scores.
+
+    The last two take a pass of the model over the text, about as long as building. Whoever interrupts it can go on
+    with the same command. Keys, entry numbers and the index stay as they are.
+
+    Example:
+
+        knnmt upgrade projekt.store
+    """
+    from knnmt.datastore.store import Datastore
+    from knnmt.datastore.upgrading import lacking
+
+    opened = Datastore.open(store)
+    wanting = [segment for segment in opened.segments if lacking(segment, not sources_only)]
+    if not wanting:
+        typer.echo("the store has all of it already")
+        return
+    manifest = opened.manifest
+    languages = (manifest.source_language, manifest.target_language)
+    named = model or NamedByStore(manifest.model_name)
+    engine = load_quickly(named, device, threads, manifest.compute_dtype, *languages)
+    interrupted = ends_with(f"what is done is kept; {command('upgrade', store)} goes on with the rest")
+    sentences = sum(segment.record.sentences for segment in wanting)
+    with interrupted, counter("upgrading", lambda: sentences, "sentences") as progress:
+        count = opened.upgrade(engine, not sources_only, progress)
+    typer.echo(f"upgraded   {count:,} of {len(opened.segments):,} segments")
+    _say_size(opened)
 
 
 def _open_to_change(
@@ -220,7 +262,7 @@ def _ask(what: str, store: Path) -> None:
 
 
 def _say_size(store: Datastore) -> None:
-    typer.echo(f"store      {store.manifest.live_sentences:,} sentences, {store.manifest.live_entries:,} entries")
+    typer.echo(f"store      {sizes(store.manifest.live_sentences, store.manifest.live_entries)}")
 
 
 def _say_what_stays(store: Datastore, removed: int) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from knnmt.cli.change import Store
+from knnmt.cli.change import StoreArgument
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.memories import in_words
 from knnmt.cli.progress import counter
@@ -23,7 +23,7 @@ Output = Annotated[
 
 
 def reduce(
-    store: Store,
+    store: StoreArgument,
     output: Output,
     dim: Annotated[int, typer.Option(min=1, help="Dimensions that keys will have.", show_default=False)],
 ) -> None:
@@ -53,7 +53,7 @@ def reduce(
 
 
 def prune(
-    store: Store,
+    store: StoreArgument,
     output: Output,
     k: Annotated[int, typer.Option(min=1, help="How many nearest neighbours each entry may take in.")] = 2,
     seed: Annotated[int, typer.Option(min=0, help="Decides the order in which entries are visited.")] = 0,

@@ -52,6 +52,10 @@ def explain(
         list[str] | None,
         typer.Argument(metavar="TEXT", help="What to translate. Without any, and without --file, standard input."),
     ] = None,
+    more_texts: Annotated[
+        list[str] | None,
+        typer.Option("--text", "-t", help="The same as TEXT, as in `translate`; may be repeated.", show_default=False),
+    ] = None,
     files: Annotated[
         list[Path] | None,
         typer.Option("--file", "-f", help="Text files, one segment a line; may be repeated.", show_default=False),
@@ -84,6 +88,7 @@ def explain(
 
         knnmt explain -d projekt.store --file fragen.txt --html fragen.html
     """
+    texts = [*(texts or []), *(more_texts or [])]
     if texts and files:
         raise SettingError("expected texts or --file, found both: give one of them")
     if html and full:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from knnmt.cli.change import Store
+from knnmt.cli.change import StoreArgument
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.options import ModelOfStore, Threads
 from knnmt.cli.progress import passing_bars
@@ -23,13 +23,13 @@ from knnmt.engine.checkpoint import NamedByStore
 if TYPE_CHECKING:
     from knnmt.datastore.store import Datastore
     from knnmt.engine.base import Engine
-    from knnmt.fitting.index_choice import Candidate, Target
+    from knnmt.fitting.index_choice import Candidate, Choice, Target
 
 _DEVELOPMENT_PAIRS = 500
 
 
 def index(
-    store: Store,
+    store: StoreArgument,
     recall: Annotated[float, typer.Option(help="The part of the true nearest entries that must be found.")] = 0.95,
     variation: Annotated[
         float, typer.Option(help="The most that the memory's distribution may differ from exact search, 0 to 1.")
@@ -99,7 +99,6 @@ def prepare_store(
     table: Callable[[str], None],
 ) -> None:
     """Estimate settings, choose an index, and tell about both."""
-    from knnmt.fitting.calibration import Calibration
     from knnmt.fitting.fidelity import BATCHES
     from knnmt.fitting.index_preparation import prepare
 
@@ -118,7 +117,17 @@ def prepare_store(
         measured = f"{candidate.fidelity.recall:7.3f} {candidate.fidelity.variation:10.4f}"
         table(f"{candidate.name:<42} {measured} {times} {candidate.bytes_per_entry:8,}")
 
-    choice = prepare(store, engine, target, kinds, pairs, first_good, line, passing_bars)
-    typer.echo(f"index      {choice.chosen.name}: {choice.reason}")
-    if calibration := Calibration.of(store.path):
+    tell_ready(store, prepare(store, engine, target, kinds, pairs, first_good, line, passing_bars))
+
+
+def tell_ready(store: Datastore, choice: Choice | None) -> None:
+    """Tell how a store is searched, and the settings estimated for that. choice: None where it is by segment"""
+    from knnmt.fitting.calibration import Calibration
+
+    calibration = Calibration.of(store.path, by_segment=choice is None)
+    if choice is not None:
+        typer.echo(f"index      {choice.chosen.name}: {choice.reason}")
+    elif calibration is not None:
+        typer.echo(f"search     by {calibration.segments} of its segments for each sentence, which needs no index")
+    if calibration is not None:
         typer.echo(f"settings   {calibration.config().signature()}, estimated from {calibration.queries:,} entries")

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from knnmt.cli.advice import command
-from knnmt.cli.change import Store
+from knnmt.cli.change import StoreArgument
 from knnmt.cli.memories import in_words
+from knnmt.corpus.report import counted
 from knnmt.corpus.units import for_model
 from knnmt.corpus.visible import visible
 from knnmt.datastore.manifest import INDEXES
 from knnmt.datastore.settings import SETTINGS, read_settings
+from knnmt.datastore.upgrading import lacking
 from knnmt.errors import DatastoreDamagedError, MissingDependencyError, ModelError, SettingError
 from knnmt.records import as_record, parse_json
 from knnmt.regular_files import read_regular
@@ -60,7 +62,7 @@ class _Settings:
 
 
 def inspect(
-    store: Store,
+    store: StoreArgument,
     entry: Annotated[int | None, typer.Option(min=0, help="Show one entry.", show_default=False)] = None,
     search: Annotated[str | None, typer.Option(help="Show sentences that contain a text.", show_default=False)] = None,
     limit: Annotated[int, typer.Option(min=1, help="Most sentences or origins to show.")] = 20,
@@ -85,7 +87,7 @@ def inspect(
             _show_entry(opened.entry(number), tokenizer)
 
 
-def verify(store: Store) -> None:
+def verify(store: StoreArgument) -> None:
     """Check a datastore: every checksum, every invariant. Those of its index, settings, profiles and gate, too."""
     from knnmt.datastore.store import Datastore
 
@@ -104,11 +106,13 @@ def verify(store: Store) -> None:
         raise typer.Exit(1)
     for note in notes_beside(opened) if beside else ():
         typer.echo(f"noted: {note}")
-    typer.echo(f"sound: {len(files)} files, {in_words(sum(stored.bytes for stored in files))}, every checksum right")
+    typer.echo(
+        f"sound: {counted(len(files), 'file')}, {in_words(sum(stored.bytes for stored in files))}, every checksum right"
+    )
 
 
 def export(
-    store: Store,
+    store: StoreArgument,
     output: Annotated[Path, typer.Option("--output", "-o", help="A file whose name ends in .tmx or .tsv.")],
 ) -> None:
     """Write a datastore's units as a memory, as they were read."""
@@ -116,7 +120,7 @@ def export(
 
     opened = Datastore.open(store)
     changed = opened.export(output)
-    typer.echo(f"wrote {sum(1 for _ in opened.units()):,} pairs to {output}")
+    typer.echo(f"wrote {counted(sum(1 for _ in opened.units()), 'pair')} to {output}")
     if changed:
         typer.echo(f"in {changed:,} of them characters that the format cannot hold were replaced")
 
@@ -152,15 +156,18 @@ def _show_summary(store: Datastore, limit: int) -> None:
         states = sum(segment.arrays["source_states"].nbytes for segment in store.segments)
         tokens = sum(len(segment.arrays["source_tokens"]) for segment in store.segments)
         typer.echo(f"for fast    {tokens:,} source tokens, {in_words(states)} of their states, mapped")
+    if older := sum(bool(lacking(segment)) for segment in store.segments):
+        lack = f"{older:,} of {len(store.segments):,} segments lack what later versions write"
+        typer.echo(f"earlier     {lack}; {command('upgrade', store.path)} adds it")
     if manifest.transforms:
         typer.echo(f"transforms  {', '.join(manifest.transforms)}")
-    typer.echo(f"on disk     {in_words(size)} in {len(manifest.files())} files")
+    typer.echo(f"on disk     {in_words(size)} in {counted(len(manifest.files()), 'file')}")
     _show_index(store)
     if (gate := store.path / GATE).is_file():
         typer.echo(f"gate        {gate.name}: {command('translate', '-d', store.path, '--gate', 0.5)} uses it")
     origins = Counter(pair.origin.partition("#")[0] for pair in store.units())
     for origin, count in origins.most_common(limit):
-        typer.echo(f"origin      {visible(origin)}: {count:,} sentences")
+        typer.echo(f"origin      {visible(origin)}: {counted(count, 'sentence')}")
     if len(origins) > limit:
         typer.echo(f"            and {len(origins) - limit:,} more")
 

@@ -13,6 +13,7 @@ import typer
 from knnmt.corpus.filters import FilterConfig
 from knnmt.corpus.memory_reading import MemoryReading
 from knnmt.corpus.options import FORMATS, ReadingConfig
+from knnmt.documents.memories import DocumentMemories
 
 ForFast = Annotated[
     bool,
@@ -41,7 +42,8 @@ def memory_reading(
         typer.Argument(
             metavar="MEMORY...",
             help="TMX, XLIFF, SDLXLIFF, PO, TSV or CSV files, or text files two by two (source, target); "
-            "also compressed with gzip, xz or zstd.",
+            "also compressed with gzip, xz or zstd. Or documents: Qt catalogs; those of one language (JSON, Android, "
+            "HTML and so on) two by two; and folders of all these.",
             show_default=False,
         ),
     ],
@@ -101,7 +103,7 @@ def memory_reading(
         on_error="skip" if skip_malformed else "stop",
     )
     filters = FilterConfig(max_characters, max_ratio, copies=not drop_copies, duplicates=not drop_duplicates)
-    return MemoryReading(memories, reading, filters)
+    return DocumentMemories(memories, reading, filters)
 
 
 def reads_memories(command: Callable[..., None]) -> Callable[..., None]:

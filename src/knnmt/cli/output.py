@@ -20,6 +20,7 @@ from knnmt.errors import SettingError, StorageError
 
 if TYPE_CHECKING:
     from knnmt.corpus.pairs import SegmentPair
+    from knnmt.index.covering import Coverage
     from knnmt.translator.evidence import Evidence
     from knnmt.translator.translation import Translation
 
@@ -129,8 +130,13 @@ def _as_json(translation: Translation) -> dict[str, object]:
         **({"evidence": evidence, "segments": [asdict(each) for each in segments]} if any(evidence) else {}),
         **({"match": asdict(translation.match)} if translation.match else {}),
         **({"warnings": cautions} if cautions else {}),
+        **({"coverage": _rounded(translation.coverage)} if translation.coverage else {}),
         **({"error": translation.error} if translation.error is not None else {}),
     }
+
+
+def _rounded(coverage: Coverage) -> dict[str, float]:
+    return {name: round(part, 4) for name, part in asdict(coverage).items()}
 
 
 def _told(evidence: Evidence, segments: dict[SegmentPair, int]) -> dict[str, object]:

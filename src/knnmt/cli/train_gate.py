@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from knnmt.cli.advice import command
-from knnmt.cli.change import Store
+from knnmt.cli.change import StoreArgument
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.options import Device, Exact, KeepKnown, ModelOfStore, Threads
 from knnmt.cli.progress import counter
@@ -27,7 +27,7 @@ _ALPHAS = (0.25, 0.5, 0.75)
 
 
 def train_gate(
-    store: Store,
+    store: StoreArgument,
     development: Annotated[
         Path, typer.Option("--dev", help="Pairs like the text to come, not in the store, in any memory format.")
     ],
@@ -105,7 +105,7 @@ def train_gate(
         translator = translator_of_store(opened, model, device, threads, exact)
         memory = translator.memories.open(opened)
         warn_if_slow(memory.opened)
-        asked = RetrievalSettings(k=k, temperature=temperature, profile=profile)
+        asked = RetrievalSettings(k=k, temperature=temperature, profile=profile, search="whole")
         retrieval = replace(memory.resolve(asked), cache=None, gate=None)
         parts = []
         for some in (teaching, validating, *([] if all_dev else [text.reported])):

@@ -1,4 +1,4 @@
-"""`knnmt translate`: lines in, lines out."""
+"""`knnmt translate`: lines in, lines out; or documents (`documents.py`)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from knnmt import timing
+from knnmt.cli.check import check_documents, require_check
+from knnmt.cli.documents import Jobs, are_documents, refuse_options_of_lines, translate_documents
 from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.cli.output import open_output, require_other_output, write_all
 from knnmt.cli.progress import tally
@@ -25,9 +27,10 @@ from knnmt.corpus.glossary_files import read_glossary
 from knnmt.corpus.lines import decode_lines, read_lines
 from knnmt.corpus.plain_text import require_plain_text
 from knnmt.corpus.sides import watched
+from knnmt.engine.languages import languages_of_text
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError, KnnmtWarning, NoTranslationWarning, SettingError
-from knnmt.protection.tags import TAGS
+from knnmt.protection.tags import TAGS, Tags
 from knnmt.retrieval.settings import RetrievalSettings
 
 if TYPE_CHECKING:
@@ -40,7 +43,8 @@ def translate(
         list[Path] | None,
         typer.Argument(
             metavar="[FILES]...",
-            help="Text files, one segment a line. Without any, standard input.",
+            help="Text files, one segment a line; or documents (PO, XLIFF and so on), which come out as they were but "
+            "for what was translated, and directories of them. Without any, standard input.",
             show_default=False,
         ),
     ] = None,
@@ -68,6 +72,33 @@ def translate(
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write here instead of standard output.", show_default=False)
+    ] = None,
+    output_directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--output-dir",
+            help="Write every file under its own name into this directory: for several documents.",
+            show_default=False,
+        ),
+    ] = None,
+    retranslate: Annotated[
+        bool,
+        typer.Option(
+            "--retranslate", help="In documents, translate units anew that are marked as fuzzy or as to be reviewed."
+        ),
+    ] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Translate nothing, and say what is wrong with the translations in documents: placeholders, tags, "
+            "numbers, length, what is missing; with --glossary terms, with --datastore names. Documents of one "
+            "language are named two by two. With --jsonl a JSON object a finding.",
+        ),
+    ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", help="With --check: write a page for a browser, too.", show_default=False),
     ] = None,
     beam: Annotated[int, typer.Option(min=1, help="Hypotheses kept at each step; 1 is greedy search.")] = 5,
     n_best: Annotated[
@@ -174,12 +205,16 @@ def translate(
     ] = None,
     timings: Annotated[bool, typer.Option("--timings", help="Say at the end where the time went.")] = False,
 ) -> None:
-    """Translate lines of text.
+    """Translate lines of text, or documents.
 
     Reads FILES, or standard input, and writes one line for each line read, in the same order; empty lines stay empty.
-    Documents (XLIFF, PO, HTML, tables and so on) are refused, for their mark-up would be translated like text.
     A line that no translation is found for is left empty and named on standard error, and the exit status is 1.
     Placeholders (%s, {0}), tags and numbers come out once each; a line for which that had a price is named, too.
+
+    Documents are known by content, then by name. Units that nobody translated are translated, and marked as the format
+    marks what a person has to look at; all else stays as it is. A unit that fails stays untranslated and is named, and
+    the exit status is 1. A run that was killed goes on with the same command. Documents of other formats (tables, RTF
+    and so on) are refused, for their mark-up would be translated like text.
 
     Examples:
 
@@ -194,6 +229,12 @@ def translate(
         knnmt translate -d projekt.store handbuch.de.txt
 
         knnmt translate --glossary begriffe.tsv handbuch.de.txt
+
+        knnmt translate -d projekt.store app.po -o app.en.po
+
+        knnmt translate -d projekt.store katalog/ --output-dir fertig/
+
+        knnmt translate --check app.en.po --html befund.html
     """
     if n_best > beam:
         raise SettingError(f"--n-best {n_best} needs a beam at least as large: add --beam {n_best}")
@@ -201,10 +242,29 @@ def translate(
         raise SettingError("--evidence and --match are printed with --jsonl, of a --datastore: add both")
     if datastore is None and (unused := [*options_of(settings), *["--exact"] * exact]):
         raise SettingError(f"{', '.join(unused)}: only used with a memory; name it with --datastore STORE")
-    if tags not in TAGS:
-        raise SettingError(f"--tags must be one of {', '.join(TAGS)}, got {tags!r}")
-    if tags != "auto" and not protect:
-        raise SettingError(f"--tags {tags} says what --protect keeps: leave --no-protect out")
+    kept = _kept_tags(tags, protect)
+    between = _languages(model, source_language, target_language, datastore) if glossary or check or html else ("", "")
+    terms = read_glossary(glossary, *between) if glossary is not None else None
+    if check or html is not None:
+        require_check(check, html)
+        check_documents(files, between, datastore, terms, jsonl, html)
+        return
+    if are_documents(files, output_directory, plain):
+        line_options = {"--n-best": n_best > 1, "--scores": scores, "--jsonl": jsonl, "--text": bool(texts)}
+        refuse_options_of_lines(line_options | {"--window": window is not None})
+        decoding = {"beam": beam, "length_penalty": length_penalty, "max_tokens": max_tokens}
+        translate_documents(
+            Jobs.of(files or [], output, output_directory),
+            lambda: load(model, (source_language, target_language), device, dtype, threads, datastore, exact, settings),
+            decoding,
+            {"batch_size": batch_size, "batch_tokens": batch_tokens, "split_sentences": split_sentences}
+            | ({"glossary": terms} if terms is not None else {}),
+            retranslate,
+            timings,
+        )
+        return
+    if retranslate:
+        raise SettingError("--retranslate is for documents: lines of text are always translated")
     _check_input(files, texts, output)
     keyboard = not files and not texts and sys.stdin.isatty()
     if keyboard:
@@ -218,9 +278,6 @@ def translate(
         translator = load(model, languages, device, dtype, threads, datastore, exact, settings)
         from knnmt.translator.memories import languages_of
 
-        told = translator.engine.languages
-        of_pair = {"source_language": told.source or "de", "target_language": told.target or "en"}
-        terms = read_glossary(glossary, **of_pair) if glossary is not None else None
         if timings:
             translator.statistics.hit_distances = Counter()
         # A bar has no place on a terminal that shows the translations themselves.
@@ -242,7 +299,7 @@ def translate(
                 match=match,
                 progress=finished,
                 protect=protect,
-                tags=tags,
+                tags=kept,
                 glossary=terms,
             )
             failed = write_all(translations, total, out, finished, scores=scores, numbered=n_best > 1, jsonl=jsonl)
@@ -252,6 +309,26 @@ def translate(
             print(translator.statistics.summary(), file=sys.stderr)
     if failed:
         raise typer.Exit(1)
+
+
+def _languages(model: str | None, source: str | None, target: str | None, datastore: Path | None) -> tuple[str, str]:
+    """Those given, else the memory's, else the model's."""
+    if datastore is not None and model is None:
+        from knnmt.datastore.store import Datastore
+
+        manifest = Datastore.open(datastore).manifest
+        return source or manifest.source_language, target or manifest.target_language
+    return languages_of_text(model or DEFAULT_MODEL, source, target)
+
+
+def _kept_tags(tags: str, protect: bool) -> Tags:
+    """What counts as a tag, where it can be said."""
+    if tags != "auto" and not protect:
+        raise SettingError(f"--tags {tags} says what --protect keeps: leave --no-protect out")
+    for known in TAGS:
+        if tags == known:
+            return known
+    raise SettingError(f"--tags must be one of {', '.join(TAGS)}, got {tags!r}")
 
 
 def _check_input(files: list[Path] | None, texts: list[str] | None, output: Path | None) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from knnmt.cli.change import Store
+from knnmt.cli.change import StoreArgument
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.options import Device, Exact, KeepKnown, ModelOfStore, Threads
 from knnmt.cli.progress import passing_bars
@@ -16,14 +16,16 @@ from knnmt.cli.start import heavy_imports
 from knnmt.config import FastConfig
 from knnmt.datastore.settings import SETTINGS
 from knnmt.errors import SettingError, StorageError
-from knnmt.fitting.development_text import PAIRS, read_development
+from knnmt.fitting.development_text import MAX_PAIRS, read_development
 from knnmt.fitting.tuning_config import BLEU_LOSS, CACHE_LOSS, SAMPLE, TuningConfig, refuse_idle
 
 
 def tune(
-    store: Store,
+    store: StoreArgument,
     development: Annotated[Path, typer.Option("--dev", help="Pairs like the text to come, in any memory format.")],
-    pairs: Annotated[int, typer.Option(min=1, help="Most pairs to tune on, and to report, from all over DEV.")] = PAIRS,
+    pairs: Annotated[
+        int, typer.Option(min=1, help="Most pairs to tune on, and to report, from all over DEV.")
+    ] = MAX_PAIRS,
     all_dev: Annotated[
         bool,
         typer.Option("--all-dev", help="Tune on all of DEV and report on it, too: where a test set is elsewhere."),
@@ -106,6 +108,13 @@ def tune(
             show_default=False,
         ),
     ] = None,
+    whole: Annotated[
+        bool,
+        typer.Option(
+            "--whole",
+            help="Tune search of the whole store. Without it, the text decides between that and search by segment.",
+        ),
+    ] = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="STEM", help="Draw STEM.png and STEM.svg.", show_default=False)
     ] = None,
@@ -155,6 +164,7 @@ def tune(
         search=search,
         fast=of_fast,
         segments=segments,
+        whole=whole,
         combiner=combiner,
         gate=gate,
     )

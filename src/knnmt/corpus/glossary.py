@@ -8,6 +8,7 @@ listed, so must all words, whatever their capitals.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -75,6 +76,11 @@ class Glossary:
                 other = next((target for target in known if target != known[0]), None)
                 for stem in words.stems[0]:
                     self._by_word.setdefault(stem, []).append((words, Term(source, known[0]), other))
+
+    def __repr__(self) -> str:
+        """With a digest of all that it holds: runs that are gone on with name their settings by it."""
+        held = repr((self.terms, self.source_language, self.target_language))
+        return f"<Glossary of {len(self)} terms, {hashlib.sha256(held.encode()).hexdigest()[:16]}>"
 
     def __len__(self) -> int:
         return len(self.terms)

@@ -13,11 +13,11 @@ from knnmt.corpus.filters import FilterConfig
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_memories
-from knnmt.corpus.report import ReadingReport
+from knnmt.corpus.report import ReadingReport, counted
 from knnmt.corpus.visible import visible
 from knnmt.errors import InputError
 
-Memories = str | Path | Sequence[str | Path] | Iterable[SegmentPair]
+MemoriesOrPairs = str | Path | Sequence[str | Path] | Iterable[SegmentPair]
 
 
 @dataclass(slots=True)
@@ -54,17 +54,17 @@ class MemoryReading:
     def summary(self, dropped: Counter[str] | None = None) -> list[str]:
         """Lines that account for every unit: read, left out and why, noted, malformed."""
         report = self.report
-        lines = [f"read       {report.pairs:,} pairs from {len(self.paths)} file{'s' * (len(self.paths) != 1)}"]
+        lines = [f"read       {counted(report.pairs, 'pair')} from {counted(len(self.paths), 'file')}"]
         left_out = report.skipped + (dropped or Counter())
         lines += [f"left out   {count:,}  {visible(reason)}" for reason, count in left_out.most_common()]
         lines += [f"noted      {count:,}  {visible(remark)}" for remark, count in report.noted.most_common()]
         if report.malformed:
-            lines.append(f"malformed  {report.malformed:,} units, left out; the first:")
+            lines.append(f"malformed  {counted(report.malformed, 'unit')}, left out; the first:")
             lines += [f"           {visible(problem)}" for problem in report.problems[:5]]
         return lines
 
 
-def files_or_pairs(memories: Memories, reading: ReadingConfig) -> MemoryReading | Iterable[SegmentPair]:
+def files_or_pairs(memories: MemoriesOrPairs, reading: ReadingConfig) -> MemoryReading | Iterable[SegmentPair]:
     """Files as memories to read, pairs as they are."""
     if isinstance(memories, str | Path):
         return MemoryReading([Path(memories)], reading)

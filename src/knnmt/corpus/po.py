@@ -71,7 +71,7 @@ def read_po(stream: BufferedReader, name: str, config: ReadingConfig, report: Re
             report.skip("header entry")
         for parsed in catalog:
             for source, target, origin in _forms(parsed, f"{name}#{entry.message}", language, config, report):
-                if pair := report.admit(source, target, origin):
+                if pair := report.admit(source, target, origin, parsed.msgctxt or ""):
                     yield pair
 
 

@@ -12,7 +12,7 @@ from knnmt.errors import MalformedMemoryError
 _MAX_PROBLEMS = 20
 _MAX_REASONS = 1000
 _MAX_REASON_CHARACTERS = 1000
-_MAX_TEXT_CHARACTERS = 1 << 16  # of a side, or of an origin
+_MAX_TEXT_CHARACTERS = 1 << 16  # of a side, an origin or a context
 _EMPTY = "empty source or target"
 
 
@@ -53,15 +53,20 @@ class ReadingReport:
         if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(full)
 
-    def admit(self, source: str, target: str, origin: str) -> SegmentPair | None:
+    def admit(self, source: str, target: str, origin: str, context: str = "") -> SegmentPair | None:
         """A pair, unless one of its sides is blank, or longer than any model reads."""
-        if max(len(source), len(target), len(origin)) > _MAX_TEXT_CHARACTERS:
+        if max(map(len, (source, target, origin, context))) > _MAX_TEXT_CHARACTERS:
             self.skip(f"longer than {_MAX_TEXT_CHARACTERS:,} characters")
         elif source.strip() and target.strip():
-            return SegmentPair(source, target, origin)
+            return SegmentPair(source, target, origin, context)
         else:
             self.skip(_EMPTY)
         return None
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """A number with what it is of: 1 sentence, 1,234 entries."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def _told_apart(reason: str, counted: Counter[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BufferedReader
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,13 @@ from knnmt.corpus.report import ReadingReport, UnitError
 if TYPE_CHECKING:
     from lxml import etree
 
+MACHINE_TOOL = "knnmt"  # in variants that `knnmt translate` adds, for people to look at
 ORIGIN_PROPERTY = "x-origin"
+CONTEXT_PROPERTY = "x-context"  # and what begins so: x-context-pre, x-context-post
 _PAIRED, _ALONE = frozenset({"bpt", "ept", "it"}), frozenset({"ph", "ut"})
 _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
+
+_MAX_NAMED = 4  # languages of a unit
 
 _Variant = tuple[str, "etree._Element"]
 
@@ -46,7 +50,9 @@ def read_tmx(stream: BufferedReader, name: str, config: ReadingConfig, report: R
         except UnitError as error:
             report.problem(f"{name}, line {element.sourceline}, unit {unit}", str(error), config)
             continue
-        if pair := report.admit(source, target, _stored_origin(element) or f"{name}#{unit}"):
+        origin = next(_properties(element, lambda kind: kind == ORIGIN_PROPERTY), f"{name}#{unit}")
+        context = "\n".join(_properties(element, lambda kind: kind.lower().startswith(CONTEXT_PROPERTY)))
+        if pair := report.admit(source, target, origin, context):
             yield pair
 
 
@@ -62,7 +68,7 @@ def _chosen(
         sides.append([(rank, order) for rank, order in ranked if rank is not None])
     for asked, answers in zip(config.languages, sides, strict=True):
         if not answers:
-            report.skip(f"no {asked} in unit")
+            report.skip(f"no {asked} in unit{_only(variants)}")
             return None
     # The best couple is among the two best of each side, since at most one of them is on both.
     best = [sorted(answers)[:2] for answers in sides]
@@ -73,7 +79,16 @@ def _chosen(
     if len(couples) > 1 or max(map(len, sides)) > 2:
         report.note("unit with several variants of a language, best or first taken")
     (_, source), (_, target) = min(couples, key=lambda couple: (couple[0][0] + couple[1][0], couple))
+    if not config.unfinished and MACHINE_TOOL in (variants[each][1].get("creationtool") for each in (source, target)):
+        report.skip("a machine's translation that nobody looked at")
+        return None
     return variants[source][1], variants[target][1]
+
+
+def _only(variants: list[_Variant]) -> str:
+    """Which languages a unit has instead."""
+    found = sorted({language for language, _ in variants})
+    return f", only {', '.join(found[:_MAX_NAMED])}{', …' * (len(found) > _MAX_NAMED)}" if found else ""
 
 
 def _with_language(variant: etree._Element, default: str | None) -> _Variant:
@@ -94,12 +109,11 @@ def _segment(variant: etree._Element) -> etree._Element:
     return segments[0]
 
 
-def _stored_origin(unit: etree._Element) -> str | None:
-    """Where the pair came from before `write_tmx` wrote it."""
+def _properties(unit: etree._Element, chosen: Callable[[str], bool]) -> Iterator[str]:
+    """What the unit's properties of the chosen types say, those that say nothing aside."""
     for child in unit:
-        if _is(child, "prop") and child.get("type") == ORIGIN_PROPERTY:
-            return child.text
-    return None
+        if _is(child, "prop") and chosen(child.get("type", "")) and child.text:
+            yield child.text
 
 
 def _is(node: etree._Element, name: str) -> bool:

@@ -13,7 +13,7 @@ def for_model(pair: SegmentPair, accelerators: Accelerators = "drop") -> Segment
     """The pair as the model is shown it. White space is the tokenizer's, to which all of it is the same."""
     if accelerators == "keep" or not any(mark in pair.source for mark in MARKS):
         return pair
-    return SegmentPair(*drop_accelerators(pair.source, pair.target), pair.origin)
+    return SegmentPair(*drop_accelerators(pair.source, pair.target), pair.origin, pair.context)
 
 
 def lines_of(pair: SegmentPair) -> list[SegmentPair]:
@@ -25,7 +25,7 @@ def lines_of(pair: SegmentPair) -> list[SegmentPair]:
     sources, targets = _lines(pair.source), _lines(pair.target)
     if len(sources) != len(targets) or len(sources) < 2 or _is_wrapped(sources) or _is_wrapped(targets):
         return []
-    return [SegmentPair(*sides, pair.origin) for sides in zip(sources, targets, strict=True)]
+    return [SegmentPair(*sides, pair.origin, pair.context) for sides in zip(sources, targets, strict=True)]
 
 
 def _lines(text: str) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.tmx import ORIGIN_PROPERTY
+from knnmt.corpus.tmx import CONTEXT_PROPERTY, ORIGIN_PROPERTY
 from knnmt.errors import StorageError
 
 # A byte order mark at the start of a line may come to stand at the start of the file, where readers drop it.
@@ -26,7 +26,7 @@ _TMX_START = """<?xml version="1.0" encoding="UTF-8"?>
 srclang="{source}" datatype="plaintext"/>
 <body>
 """
-_TMX_UNIT = """<tu><prop type="{property}">{origin}</prop>
+_TMX_UNIT = """<tu><prop type="{property}">{origin}</prop>{context}
 <tuv xml:lang="{source_language}"><seg>{source}</seg></tuv>
 <tuv xml:lang="{target_language}"><seg>{target}</seg></tuv></tu>
 """
@@ -49,7 +49,7 @@ def write_tsv(path: Path, pairs: Iterable[SegmentPair]) -> int:
 
 
 def write_tmx(path: Path, pairs: Iterable[SegmentPair], source_language: str, target_language: str) -> int:
-    """Write TMX 1.4 with the origin as a property of each unit; returns how many pairs had to be changed for it.
+    """Write TMX 1.4 with origin and context as properties of each unit; returns how many pairs it had to change.
 
     Characters that XML does not allow become U+FFFD.
     """
@@ -57,13 +57,14 @@ def write_tmx(path: Path, pairs: Iterable[SegmentPair], source_language: str, ta
     with _replacing(path) as file:
         file.write(_TMX_START.format(source=_escape(source_language)).encode())
         for pair in pairs:
-            fields = [pair.source, pair.target, pair.origin]
+            fields = [pair.source, pair.target, pair.origin, pair.context]
             written = [_NOT_IN_XML.sub(_REPLACEMENT, text) for text in fields]
             changed += written != fields
-            source, target, origin = map(_escape, written)
+            source, target, origin, context = map(_escape, written)
             unit = _TMX_UNIT.format(
                 property=ORIGIN_PROPERTY,
                 origin=origin,
+                context=f'\n<prop type="{CONTEXT_PROPERTY}">{context}</prop>' if context else "",
                 source_language=_escape(source_language),
                 source=source,
                 target_language=_escape(target_language),
@@ -80,8 +81,14 @@ def _escape(text: str) -> str:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file beside the path that takes its place when all is written, and vanishes when not."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    """A file beside the path that takes its place when all is written, and vanishes when not.
+
+    Of a link, what it leads to is written, and the link stays.
+    """
+    place = path.resolve()
+    if place.exists() and not place.is_file():
+        raise StorageError(f"{path}: expected the name of a file, found a directory or a device. Choose another place")
+    partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
     try:
         file = partial.open("wb")
     except OSError as error:
@@ -90,7 +97,7 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
         try:
             with file:
                 yield file
-            partial.replace(path)
+            partial.replace(place)
         except OSError as error:
             raise StorageError(f"{path}: cannot be written: {error.strerror or error}") from error
     except BaseException:

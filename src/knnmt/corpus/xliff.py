@@ -12,7 +12,7 @@ from knnmt.corpus.markup import local_name, read_units
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.report import ReadingReport, UnitError
-from knnmt.corpus.xliff_segments import XliffSegment, codes_of_header, count_ignorables, segments_of
+from knnmt.corpus.xliff_segments import XliffSegment, codes_of_header, context_of, count_ignorables, segments_of
 
 if TYPE_CHECKING:
     from lxml import etree
@@ -64,6 +64,7 @@ def _unit_pairs(
         report.skip("ignorable", ignorables)
     rules = InlineRules(_PAIRED, _ALONE, config.inline == "keep")
     unit_origin = f"{name}#{_file_name(unit)}/{identifier}"
+    context = context_of(unit)
     for segment in segments:
         try:
             sides = _sides(segment, rules, codes, config, report)
@@ -74,7 +75,7 @@ def _unit_pairs(
             continue
         source, target = reversed(sides) if swapped else sides
         origin = f"{unit_origin}/{segment.identifier}" if segment.identifier else unit_origin
-        if pair := report.admit(source, target, origin):
+        if pair := report.admit(source, target, origin, context):
             yield pair
 
 

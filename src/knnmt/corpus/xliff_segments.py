@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 _FINISHED_1 = frozenset({"translated", "final", "signed-off"})
 _FINISHED_2 = frozenset({"translated", "reviewed", "final"})
+MACHINE_SUBSTATE = "knnmt:mt-suggestion"  # of translations that `knnmt translate` puts in, for people to look at
 _FINISHED_SDL = frozenset({"Translated", "ApprovedTranslation", "ApprovedSignOff"})
+_PLACES = frozenset({"sourcefile", "linenumber"})  # contexts that say where the text stands, not what it is for
 _SDL = "{http://sdl.com/FileTypes/SdlXliff/1.0}"
 
 
@@ -43,6 +45,15 @@ def codes_of_header(header: etree._Element) -> dict[str, str]:
 def count_ignorables(unit: etree._Element) -> int:
     """Parts between segments of a <unit> (2.x) that hold nothing to translate."""
     return len(unit.findall(_in_namespace(unit, "ignorable")))
+
+
+def context_of(unit: etree._Element) -> str:
+    """What a unit says of where its text is used: its name (resname in 1.2), then its contexts, a line each."""
+    said = [unit.get("name") if local_name(unit) == "unit" else unit.get("resname")]
+    for group in unit.findall(_in_namespace(unit, "context-group")):
+        contexts = group.findall(_in_namespace(unit, "context"))
+        said += [context.text for context in contexts if context.get("context-type") not in _PLACES]
+    return "\n".join(text.strip() for text in said if text and text.strip())
 
 
 def _in_namespace(element: etree._Element, name: str) -> str:
@@ -107,6 +118,6 @@ def _segments_2(unit: etree._Element) -> Iterator[XliffSegment]:
             _child(segment, "target"),
             (segment.get("id") or str(ordinal)) if len(segments) > 1 else None,
             state,
-            finished=state in _FINISHED_2,
+            finished=state in _FINISHED_2 and segment.get("subState") != MACHINE_SUBSTATE,
             codes=codes,
         )

@@ -32,7 +32,7 @@ Array = NDArray[Any]
 _ALIGNMENT = 64
 _READ_WHOLE_BYTES = 1 << 20
 _MAX_HEADER_BYTES = 1 << 20
-_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "|u1"}
+_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U16": "<u2", "U8": "|u1"}
 _NAMES = {np.dtype(value): name for name, value in _DTYPES.items()}
 
 
@@ -156,7 +156,7 @@ def _has_form(array: Array, form: Form) -> bool:
 class _Placed:
     """What the format says of an array."""
 
-    dtype: Literal["F64", "F32", "F16", "I64", "I32", "U8"]
+    dtype: Literal["F64", "F32", "F16", "I64", "I32", "U16", "U8"]
     shape: tuple[int, ...]
     data_offsets: tuple[int, int]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from knnmt.config import check
 from knnmt.corpus.accelerators import Accelerators
+from knnmt.corpus.report import counted
 from knnmt.datastore.publication import publish_file
 from knnmt.engine.base import Engine, Fingerprint, State
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, DatastoreVersionError, NotADatastoreError
@@ -31,6 +32,11 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MAX_DIMENSIONS = 1 << 16
 _MAX_TOKENS = 1 << 24
+
+
+def sizes(sentences: int, entries: int) -> str:
+    """What a store has, or a change brought, for people."""
+    return f"{counted(sentences, 'sentence')}, {counted(entries, 'entry', 'entries')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +64,16 @@ class RemovedSentences:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRecord:
-    """One immutable segment, with what was removed from it since."""
+    """One immutable segment, with what was removed from it since.
+
+    supplement: a file with arrays that earlier versions did not write, where `knnmt upgrade` made them
+    """
 
     stored: StoredFile
     sentences: int
     entries: int
     removed: RemovedSentences | None = None
+    supplement: StoredFile | None = None
 
     def __post_init__(self) -> None:
         gone = (self.removed.sentences, self.removed.entries) if self.removed else (0, 0)
@@ -134,14 +144,20 @@ class Manifest:
     def files(self) -> list[StoredFile]:
         """Every file the store is made of, the manifest aside."""
         removed = [segment.removed.stored for segment in self.segments if segment.removed]
+        supplements = [segment.supplement for segment in self.segments if segment.supplement]
         projection = [self.projection] if self.projection else []
-        return [segment.stored for segment in self.segments] + removed + projection
+        return [segment.stored for segment in self.segments] + removed + supplements + projection
 
     @property
     def content(self) -> str:
         """A digest of all that the store holds, whatever it is called and wherever it lies."""
         of_segments = [
-            (each.stored.sha256, each.removed.stored.sha256 if each.removed else "") for each in self.segments
+            (
+                each.stored.sha256,
+                each.removed.stored.sha256 if each.removed else "",
+                *((each.supplement.sha256,) if each.supplement else ()),
+            )
+            for each in self.segments
         ]
         projection = self.projection.sha256 if self.projection else ""
         return hashlib.sha256(json.dumps([of_segments, projection]).encode()).hexdigest()

@@ -10,16 +10,20 @@ import numpy as np
 
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.manifest import SegmentRecord
-from knnmt.datastore.postings import POSTINGS, posting_arrays
-from knnmt.datastore.segment import Segment
+from knnmt.datastore.postings import POSTINGS, WORDS, joined_words, posting_arrays, words_of_chosen
+from knnmt.datastore.segment import CONTEXTS, Segment
 from knnmt.datastore.slices import SLICE_ENTRIES, write_segment
 
 # How each array is joined: rows of entries or sentences, rows of ragged arrays, or the offsets of those.
-ENTRY_ARRAYS = ("keys", "values", "sentences", "positions", "alignment", "counts")
-# Of segments that are joined, some may lack these: they are made anew, or zeros.
-MAY_DIFFER = frozenset({"lines", *POSTINGS})
+ENTRY_ARRAYS = ("keys", "values", "sentences", "positions", "alignment", "log_probabilities", "first_choices", "counts")
+# Of segments that are joined, some may lack these: they are made anew, or empty.
+MAY_DIFFER = frozenset({"lines", *CONTEXTS, *POSTINGS})
 _SENTENCE_ARRAYS = ("source_hashes", "lines")
-_RAGGED = {"target_offsets": ("target_tokens",), "source_offsets": ("source_tokens", "source_states")}
+_RAGGED = {
+    "target_offsets": ("target_tokens",),
+    "source_offsets": ("source_tokens", "source_states"),
+    "context_offsets": ("contexts",),
+}
 
 
 def merge_segments(directory: Path, segments: Sequence[Segment], first_number: int) -> tuple[list[SegmentRecord], int]:
@@ -64,6 +68,7 @@ def sound_arrays(segment: Segment) -> dict[str, Array]:
     """The arrays of a segment, refused unless they can be cut and joined."""
     segment.owners()
     segment.gone_sentences()
+    segment.words()
     for name in ("text_offsets", *_RAGGED):
         if name in segment.arrays:
             segment.offsets(name)
@@ -85,6 +90,8 @@ def without_removed(segment: Segment) -> dict[str, Array]:
             left |= {name: arrays[name][rows] for name in names if name in arrays}
     if "source_tokens" in left:
         left |= posting_arrays(left["source_tokens"], left["source_offsets"])
+    if "word_tokens" in arrays:
+        left |= words_of_chosen(arrays, sentences)
     left |= {name: arrays[name][sentences] for name in _SENTENCE_ARRAYS if name in arrays}
     texts = (3 * sentences[:, None] + np.arange(3)).ravel()
     left["text_offsets"], rows = _choose(arrays["text_offsets"], texts)
@@ -105,9 +112,15 @@ def join(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
     joined = {}
     if any("lines" in part for part in parts):
         parts = [{"lines": np.zeros(len(part["target_offsets"]) - 1, np.uint8), **part} for part in parts]
+    if any("contexts" in part for part in parts):
+        nothing = np.empty(0, np.uint8)
+        parts = [
+            {"contexts": nothing, "context_offsets": np.zeros(len(part["target_offsets"]), np.int64), **part}
+            for part in parts
+        ]
     sentences = np.cumsum([0, *(len(part["target_offsets"]) - 1 for part in parts)])
     for name in parts[0]:
-        if name in POSTINGS:
+        if name in (*POSTINGS, *WORDS):
             continue
         if name == "sentences":
             shifted = [part[name] + first for part, first in zip(parts, sentences, strict=False)]
@@ -118,6 +131,10 @@ def join(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
             joined[name] = np.concatenate([[0], *moved]).astype(np.int64)
         else:
             joined[name] = np.concatenate([part[name] for part in parts])
+    if "alignment" in joined:
+        joined["alignment"] = joined["alignment"].astype(np.uint16)  # earlier versions wrote int32
     if "source_tokens" in joined:
         joined |= posting_arrays(joined["source_tokens"], joined["source_offsets"])
+    if "word_tokens" in parts[0]:
+        joined |= joined_words(parts, sentences[:-1].tolist())
     return joined

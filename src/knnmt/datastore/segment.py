@@ -13,13 +13,19 @@
 | source_tokens | int32 (source tokens,) | every source's token ids as the model saw it, one after the other |
 | source_offsets | int64 (sentences + 1,) | where each source begins in source_tokens |
 | posting_… | | where each source token occurs (`knnmt.datastore.postings`) |
+| word_… | | where each word of the sources occurs, for fuzzy matches (there, too) |
 | source_hashes | int64 (sentences,) | of each source as the model saw it: it is found without reading texts |
+| alignment | uint16 (entries,) | the place of the entry's source token in its source; 65,535 for none |
+| log_probabilities | float16 (entries,) | the model's own log-probability of the entry's token |
+| first_choices | uint8 (entries,) | 1 where that token was the model's first choice |
 
 A segment of a store made for Fast kNN-MT carries besides: source_states (source tokens, the model's dim), the encoder's
-output, in the keys' type; alignment int32 (entries,), the place of each entry's source token in its source.
-After pruning: counts int32 (entries,), how many entries each stands for. Where units have several lines: lines uint8
-(sentences,), 1 for a sentence that is a line of the unit before it and no unit itself. Segments of earlier versions may
-lack source_hashes and, unless they are made for Fast kNN-MT, the source tokens; postings as well.
+output, in the keys' type. After pruning: counts int32 (entries,), how many entries each stands for. Where units have
+several lines: lines uint8 (sentences,), 1 for a sentence that is a line of the unit before it and no unit itself. Where
+units have contexts: contexts uint8 (bytes,), UTF-8, and context_offsets int64 (sentences + 1,).
+
+Segments of earlier versions may lack source_hashes, all that is of the source tokens, the alignment and what the model
+said; if they are made for Fast kNN-MT, they have source tokens, and the alignment as int32. `knnmt upgrade` adds it.
 """
 
 from __future__ import annotations
@@ -33,19 +39,28 @@ import numpy as np
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array, Buffer, Form, arrays_in, map_stored, require_arrays
 from knnmt.datastore.manifest import Manifest, SegmentRecord, StoredFile
-from knnmt.datastore.postings import POSTINGS, posting_arrays
+from knnmt.datastore.postings import POSTINGS, WORDS, posting_arrays
 from knnmt.errors import DatastoreDamagedError
 
 _ADVICE = "Restore the file, or build the store again; `knnmt verify` lists all that is wrong."
 MAX_TOKENS = 1 << 24  # of any vocabulary
 SOURCE = ("source_tokens", "source_offsets")
-FOR_FAST = ("source_states", "alignment")
+SCORES = ("log_probabilities", "first_choices")
+CONTEXTS = ("contexts", "context_offsets")
+NOT_ALIGNED = 0xFFFF
+# What may be absent, all of a group or none, and the groups that each needs.
+_GROUPS = {"states": ("source_states",), "alignment": ("alignment",), "source": SOURCE, "postings": POSTINGS}
+_GROUPS |= {"scores": SCORES, "contexts": CONTEXTS, "words": WORDS}
+_GROUPS |= {name: (name,) for name in ("counts", "lines", "source_hashes")}
+_NEEDS = {"states": ("alignment", "source"), "alignment": ("source",), "postings": ("source",)}
 # Arrays of offsets, and what they divide.
 _DIVIDED = {
     "target_offsets": "target_tokens",
     "text_offsets": "texts",
     "source_offsets": "source_tokens",
     "posting_offsets": "posting_sentences",
+    "context_offsets": "contexts",
+    "word_offsets": "word_sentences",
 }
 
 
@@ -54,28 +69,38 @@ def _forms(record: SegmentRecord, manifest: Manifest) -> dict[str, Form]:
     entries, sentences = record.entries, record.sentences
     return {
         "keys": (manifest.key_dtype, (entries, manifest.dim)),
-        **dict.fromkeys(("values", "sentences", "positions", "alignment", "counts"), ("int32", (entries,))),
+        **dict.fromkeys(("values", "sentences", "positions", "counts"), ("int32", (entries,))),
+        "alignment": ("uint16", (entries,)),
+        "log_probabilities": ("float16", (entries,)),
+        "first_choices": ("uint8", (entries,)),
         **dict.fromkeys(("target_tokens", "source_tokens"), ("int32", (None,))),
-        **dict.fromkeys(("target_offsets", "source_offsets"), ("int64", (sentences + 1,))),
-        "texts": ("uint8", (None,)),
+        **dict.fromkeys(("target_offsets", "source_offsets", "context_offsets"), ("int64", (sentences + 1,))),
+        **dict.fromkeys(("texts", "contexts"), ("uint8", (None,))),
         "text_offsets": ("int64", (3 * sentences + 1,)),
         "source_states": (manifest.key_dtype, (None, None)),
         "source_hashes": ("int64", (sentences,)),
         "lines": ("uint8", (sentences,)),
-        **dict.fromkeys(("posting_tokens", "posting_sentences"), ("int32", (None,))),
-        "posting_offsets": ("int64", (None,)),
+        **dict.fromkeys(("posting_tokens", "posting_sentences", "word_tokens", "word_sentences"), ("int32", (None,))),
+        **dict.fromkeys(("posting_offsets", "word_offsets"), ("int64", (None,))),
     }
 
 
 def sentence_arrays(pairs: Sequence[SegmentPair], targets: Sequence[Sequence[int]]) -> dict[str, Array]:
     """The arrays that hold the sentences of a segment."""
     texts = [text.encode("utf-8") for pair in pairs for text in (pair.source, pair.target, pair.origin)]
+    contexts = [pair.context.encode("utf-8") for pair in pairs]
     return {
         "texts": np.frombuffer(b"".join(texts), np.uint8),
         "text_offsets": _offsets([len(text) for text in texts]),
         "target_tokens": np.array([token for target in targets for token in target], np.int32),
         "target_offsets": _offsets([len(target) for target in targets]),
+        **(_context_arrays(contexts) if any(contexts) else {}),
     }
+
+
+def _context_arrays(contexts: Sequence[bytes]) -> dict[str, Array]:
+    offsets = _offsets([len(context) for context in contexts])
+    return {"contexts": np.frombuffer(b"".join(contexts), np.uint8), "context_offsets": offsets}
 
 
 def source_arrays(sources: Sequence[Sequence[int]]) -> dict[str, Array]:
@@ -118,34 +143,42 @@ class Segment:
         path = directory / record.stored.file
         content = map_stored(directory, record.stored)
         found = arrays_in(content, path)
-        whole = manifest.for_fast or any(name in found for name in FOR_FAST)  # all of those, or none
-        with_source = whole or any(name in found for name in (*SOURCE, *POSTINGS))
-        with_postings = any(name in found for name in POSTINGS)
-        absent = {"counts", "lines", "source_hashes"} - found.keys()
-        absent |= {*(() if whole else FOR_FAST), *(() if with_source else SOURCE), *(() if with_postings else POSTINGS)}
+        files = [(record.stored, content)]
+        if (more := record.supplement) is not None:
+            files.append((more, map_stored(directory, more)))
+            found = {**arrays_in(files[-1][1], directory / more.file), **found}
+        groups = {group for group, names in _GROUPS.items() if any(name in found for name in names)}
+        groups |= {"states"} if manifest.for_fast else set()
+        groups |= {needed for group in groups for needed in _NEEDS.get(group, ())}
+        absent = {name for group, names in _GROUPS.items() if group not in groups for name in names}
         forms = {name: form for name, form in _forms(record, manifest).items() if name not in absent}
+        if (aligned := found.get("alignment")) is not None and aligned.dtype == np.int32:
+            forms["alignment"] = ("int32", (record.entries,))  # as earlier versions wrote it
         require_arrays(path, found, forms)
         arrays = {name: found[name] for name in forms}
-        if whole and len(arrays["source_states"]) != len(arrays["source_tokens"]):
+        if "states" in groups and len(arrays["source_states"]) != len(arrays["source_tokens"]):
             raise DatastoreDamagedError(f"{path}: its source tokens do not have a state each. {_ADVICE}")
-        if with_postings and len(arrays["posting_offsets"]) != len(arrays["posting_tokens"]) + 1:
+        if "words" in groups and len(arrays["word_offsets"]) != len(arrays["word_tokens"]) + 1:
+            raise DatastoreDamagedError(f"{path}: its word_offsets are not those of its words. {_ADVICE}")
+        if "postings" in groups and len(arrays["posting_offsets"]) != len(arrays["posting_tokens"]) + 1:
             raise DatastoreDamagedError(f"{path}: its posting_offsets are not those of its tokens. {_ADVICE}")
-        if with_postings and len(arrays["posting_sentences"]) != len(arrays["source_tokens"]):
+        if "postings" in groups and len(arrays["posting_sentences"]) != len(arrays["source_tokens"]):
             raise DatastoreDamagedError(f"{path}: its source tokens do not have a posting each. {_ADVICE}")
         if record.removed is None:
-            nothing = np.empty(0, np.int32)
-            return cls(record, arrays, nothing, ((record.stored, content),), path, manifest.vocabulary)
+            return cls(record, arrays, np.empty(0, np.int32), tuple(files), path, manifest.vocabulary)
         stored = record.removed.stored
         also = map_stored(directory, stored)
         removed = arrays_in(also, directory / stored.file)
         require_arrays(directory / stored.file, removed, {"removed": ("int32", (record.removed.sentences,))})
-        files = ((record.stored, content), (stored, also))
-        return cls(record, arrays, removed["removed"], files, path, manifest.vocabulary)
+        files.append((stored, also))
+        return cls(record, arrays, removed["removed"], tuple(files), path, manifest.vocabulary)
 
     def pair(self, sentence: int) -> SegmentPair:
         """The texts of a sentence."""
         self._require_sentence(sentence)
         texts = [self.divided("text_offsets", 3 * sentence + part) for part in range(3)]
+        if "contexts" in self.arrays:
+            texts.append(self.divided("context_offsets", sentence))
         try:
             return SegmentPair(*(text.tobytes().decode("utf-8") for text in texts))
         except UnicodeDecodeError as error:
@@ -180,6 +213,19 @@ class Segment:
         if len(tokens) and not 0 <= tokens.min() <= tokens.max() < MAX_TOKENS:
             raise self.damaged("a source token is one that no model has")
         return tokens
+
+    def words(self) -> dict[str, Array]:
+        """Where words occur, refused unless the sentences are its own and words in order; empty where not stored."""
+        if "word_tokens" not in self.arrays:
+            return {}
+        found = {name: self.arrays[name] for name in WORDS}
+        sentences, words = found["word_sentences"], found["word_tokens"]
+        self.offsets("word_offsets")
+        if len(sentences) and not 0 <= sentences.min() <= sentences.max() < self.record.sentences:
+            raise self.damaged(f"a word occurs in none of its {self.record.sentences} sentences")
+        if not ascending(words, each_once=True):
+            raise self.damaged("its words are not in order")
+        return found
 
     def owners(self) -> Array:
         """The array `sentences` whole, refused unless it says of each entry, in order, a sentence that there is."""

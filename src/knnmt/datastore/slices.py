@@ -18,12 +18,14 @@ import numpy as np
 from knnmt import timing
 from knnmt.config import BatchingConfig
 from knnmt.corpus.accelerators import Accelerators
+from knnmt.corpus.match_tokens import word_hashes
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.sameness import sameness_hash
 from knnmt.corpus.units import for_model, lines_of
 from knnmt.datastore.arrays import Array, write_stored
 from knnmt.datastore.manifest import SegmentRecord
-from knnmt.datastore.segment import sentence_arrays, source_arrays
+from knnmt.datastore.postings import word_arrays
+from knnmt.datastore.segment import NOT_ALIGNED, sentence_arrays, source_arrays
 from knnmt.engine.base import Engine, State
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.tokenizer import Tokenizer
@@ -32,7 +34,9 @@ from knnmt.errors import InputError, SettingError
 SLICE_ENTRIES = 1 << 16
 _SLICE_PAIRS = 1 << 13
 _TOKENIZED_TOGETHER = 1024
+_IS_CONTEXT = 1 << 63  # beside the length of one: pairs without keep the digests that they had
 _CHARACTERS_TOGETHER = 1 << 21
+_LEAST = float(np.finfo(np.float16).min)  # of a log-probability
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,7 @@ class Slice:
 
     lines: which of them are lines of the unit before them
     hashes: of the sources as the model is to see them
+    words: the hashes of the words of these
     """
 
     pairs: list[SegmentPair] = field(default_factory=list)
@@ -48,6 +53,7 @@ class Slice:
     targets: list[list[int]] = field(default_factory=list)
     lines: list[bool] = field(default_factory=list)
     hashes: list[int] = field(default_factory=list)
+    words: list[list[int]] = field(default_factory=list)
 
     @property
     def entries(self) -> int:
@@ -60,6 +66,10 @@ class Slice:
             for text in (pair.source, pair.target, pair.origin):
                 encoded = text.encode("utf-8")
                 digest.update(len(encoded).to_bytes(8, "little"))
+                digest.update(encoded)
+            if pair.context:
+                encoded = pair.context.encode("utf-8")
+                digest.update((len(encoded) | _IS_CONTEXT).to_bytes(8, "little"))
                 digest.update(encoded)
         return digest.hexdigest()[:16]
 
@@ -102,6 +112,7 @@ def cut_slices(
                 current.targets.append(target)
                 current.lines.append(pair is not unit[0])
                 current.hashes.append(sameness_hash(shown.source))
+                current.words.append(word_hashes(shown.source))
                 entries += len(target)
     if current.pairs:
         yield current
@@ -120,7 +131,7 @@ def _chunk(stream: Iterator[SegmentPair]) -> list[SegmentPair]:
 
 def _require_text(pair: SegmentPair) -> None:
     try:
-        for text in (pair.source, pair.target, pair.origin):
+        for text in (pair.source, pair.target, pair.origin, pair.context):
             text.encode("utf-8")
     except UnicodeEncodeError as error:
         origin = pair.origin.encode("utf-8", "backslashreplace").decode()
@@ -133,11 +144,11 @@ def encode_slice(
     """The arrays of a slice's segment: forced passes over batches of similar length, entries in text order.
 
     batch_tokens: most tokens a side of a pass, padding counted; None for what suits the device
-    for_fast: the encoder's states and the word alignment as well
+    for_fast: the encoder's states as well
     """
     # Both bring PyTorch, which looking into a store does not need.
     from knnmt.engine.alignment import align
-    from knnmt.engine.forced import force, pass_batching
+    from knnmt.engine.forced import force, pass_batching, score
 
     lengths = np.array([len(target) for target in part.targets])
     first = np.concatenate([[0], np.cumsum(lengths)[:-1]])
@@ -145,24 +156,28 @@ def encode_slice(
     source = source_arrays(part.sources)
     if for_fast:
         source["source_states"] = np.empty((len(source["source_tokens"]), engine.dim), key_dtype)
-    alignment: Array = np.empty(part.entries, np.int32)
-    frame = set(engine.tokenizer.encode_sources([""])[0]) if for_fast else set()
+    alignment: Array = np.empty(part.entries, np.uint16)
+    log_probabilities: Array = np.empty(part.entries, np.float16)
+    first_choices: Array = np.empty(part.entries, np.uint8)
+    frame = set(engine.tokenizer.encode_sources([""])[0])
     longer = [max(len(source), len(target)) for source, target in zip(part.sources, part.targets, strict=True)]
     batching = BatchingConfig(sentences=None, tokens=batch_tokens) if batch_tokens else pass_batching(engine)
     for batch in batches_by_length(longer, batching):
         sources, targets = [part.sources[i] for i in batch], [part.targets[i] for i in batch]
-        block = force(engine, sources, targets, encoder_states=for_fast, cross_attention=for_fast)
+        block = force(engine, sources, targets, encoder_states=for_fast, cross_attention=True)
+        own, first_choice = score(engine, block.representations, block.targets)
         with timing.stage("keys"):
             place = first[batch][block.sentences.numpy()] + block.positions.numpy()
             keys[place] = block.representations.float().cpu().numpy()
-            if block.encoder_states is not None and block.cross_attention is not None:
+            log_probabilities[place] = own.clamp(min=_LEAST).cpu().numpy()
+            first_choices[place] = first_choice.cpu().numpy()
+            if block.cross_attention is not None:
                 aligned = align(block.cross_attention, sources, [*map(len, targets)], frame).cpu()
-                alignment[place] = aligned[block.sentences, block.positions].numpy()
+                alignment[place] = aligned[block.sentences, block.positions].clamp(max=NOT_ALIGNED).numpy()
+            if block.encoder_states is not None:
                 for i, tokens, states in zip(batch, sources, block.encoder_states.float().cpu().numpy(), strict=True):
                     begin = source["source_offsets"][i]
                     source["source_states"][begin : begin + len(tokens)] = states[: len(tokens)]
-    if for_fast:
-        source["alignment"] = alignment
     if not all(np.isfinite(array).all() for array in (keys, source.get("source_states", keys))):
         raise SettingError(
             f"a key between {part.pairs[0].origin} and {part.pairs[-1].origin} is no finite number in {key_dtype}; "
@@ -175,8 +190,12 @@ def encode_slice(
         "positions": (np.arange(part.entries) - np.repeat(first, lengths)).astype(np.int32),
         **sentence_arrays(part.pairs, part.targets),
         "source_hashes": np.array(part.hashes, np.int64),
+        **word_arrays(part.words),
         **({"lines": np.array(part.lines, np.uint8)} if any(part.lines) else {}),
         **source,
+        "alignment": alignment,
+        "log_probabilities": log_probabilities,
+        "first_choices": first_choices,
     }
 
 

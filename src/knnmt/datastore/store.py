@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -32,6 +32,7 @@ from knnmt.datastore.publication import require_directory
 from knnmt.datastore.segment import Segment
 from knnmt.datastore.settings import read_settings
 from knnmt.datastore.slices import SLICE_ENTRIES, cut_slices, encode_slice
+from knnmt.datastore.upgrading import lacking, supplement, write_supplement
 from knnmt.datastore.verification import problems_of
 from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, SettingError
@@ -278,6 +279,35 @@ class Datastore:
             removed_sentences=before.sentences - before.live_sentences,
             removed_entries=before.entries - before.live_entries,
         )
+
+    def upgrade(self, engine: Engine[State], passes: bool = True, progress: EntryProgress = no_progress) -> int:
+        """Give segments of earlier versions what those of today have; returns how many lacked something.
+
+        passes: with what needs a forced pass over their text, the alignment and the model's scores, as well
+        progress: is called with the sentences and entries of the segments that are done
+
+        Each segment is published when it is done: readers and writers go on meanwhile, and whoever is interrupted
+        begins with the next one. Entry numbers stay, and so does an index.
+        """
+        self.require_engine(engine)
+        self.refresh()
+        upgraded = sentences = entries = 0
+        while (segment := next((each for each in self.segments if lacking(each, passes)), None)) is not None:
+            made = supplement(segment, engine, self.manifest, passes)
+            with self._writing():
+                before = self.manifest
+                places = [record.stored for record in before.segments]
+                if segment.record.stored in places:  # else it was written anew meanwhile
+                    place = places.index(segment.record.stored)
+                    directory, generation = self.path / SEGMENTS, before.generation + 1
+                    stored = write_supplement(directory, self.segments[place], made, generation)
+                    records = list(before.segments)
+                    records[place] = replace(records[place], supplement=stored)
+                    self._publish(before.changed(tuple(records)))
+            upgraded, sentences = upgraded + 1, sentences + segment.record.sentences
+            entries += segment.record.entries
+            progress(sentences, entries)
+        return upgraded
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from knnmt.datastore.arrays import Buffer
+from knnmt.datastore.arrays import Array, Buffer
 from knnmt.datastore.manifest import Manifest, StoredFile
 from knnmt.datastore.postings import POSTINGS, posting_arrays
 from knnmt.datastore.projection import StoredProjection
-from knnmt.datastore.segment import MAX_TOKENS, Segment, ascending
+from knnmt.datastore.segment import MAX_TOKENS, NOT_ALIGNED, Segment, ascending
 from knnmt.errors import DatastoreDamagedError
 
 
@@ -58,15 +58,39 @@ def _problems(segment: Segment, vocabulary: int) -> Iterator[str]:
     lines = arrays.get("lines", np.zeros(1, np.uint8))
     if lines[:1].any() or (lines > 1).any():
         yield "the lines do not follow units"
+    if "log_probabilities" in arrays and not (arrays["log_probabilities"] <= 0).all():
+        yield "a log-probability is above 0, or no number"
+    if (arrays.get("first_choices", lines[:0]) > 1).any():
+        yield "the first choices are not 0 or 1 each"
+    yield from _context_problems(segment)
+    try:
+        segment.words()
+    except DatastoreDamagedError:
+        yield "the words are not in order, or name sentences that it does not have"
     yield from _entry_problems(segment)
     yield from _removal_problems(segment)
-    inner = arrays["text_offsets"][arrays["text_offsets"] < len(arrays["texts"])]
-    if (arrays["texts"][inner] & 0xC0 == 0x80).any():
-        yield "a text begins within a character"
+    yield from _text_problems(arrays["texts"], arrays["text_offsets"], "text")
+
+
+def _context_problems(segment: Segment) -> Iterator[str]:
+    if "contexts" not in segment.arrays:
+        return
     try:
-        arrays["texts"].tobytes().decode("utf-8")
+        offsets = segment.offsets("context_offsets")
+    except DatastoreDamagedError:
+        yield "context_offsets do not divide what they are offsets of"
+        return
+    yield from _text_problems(segment.arrays["contexts"], offsets, "context")
+
+
+def _text_problems(texts: Array, offsets: Array, what: str) -> Iterator[str]:
+    inner = offsets[offsets < len(texts)]
+    if (texts[inner] & 0xC0 == 0x80).any():
+        yield f"a {what} begins within a character"
+    try:
+        texts.tobytes().decode("utf-8")
     except UnicodeDecodeError:
-        yield "the texts are not UTF-8"
+        yield f"the {what}s are not UTF-8"
 
 
 def _entry_problems(segment: Segment) -> Iterator[str]:
@@ -86,7 +110,7 @@ def _entry_problems(segment: Segment) -> Iterator[str]:
 
 
 def _source_problems(segment: Segment) -> Iterator[str]:
-    """Source tokens and their postings; for Fast kNN-MT a state each, and for each entry a token of its own source."""
+    """Source tokens and their postings, for each entry a token of its own source; for Fast kNN-MT a state each."""
     arrays = segment.arrays
     try:
         offsets, owner = segment.offsets("source_offsets"), segment.owners()
@@ -101,12 +125,14 @@ def _source_problems(segment: Segment) -> Iterator[str]:
     expected = posting_arrays(arrays["source_tokens"], offsets)
     if any(name in arrays and not np.array_equal(arrays[name], expected[name]) for name in POSTINGS):
         yield "the postings are not those of its source tokens"
-    if "source_states" not in arrays:
-        return
-    if not np.isfinite(arrays["source_states"]).all():
+    if not np.isfinite(arrays.get("source_states", np.zeros(1))).all():
         yield "source_states are not all finite numbers"
-    if ((arrays["alignment"] < 0) | (arrays["alignment"] >= np.diff(offsets)[owner])).any():
-        yield "an entry is aligned outside its source"
+    if "alignment" in arrays:
+        outside = (arrays["alignment"] < 0) | (arrays["alignment"] >= np.diff(offsets)[owner])
+        if "source_states" not in arrays:  # Fast kNN-MT needs a token for each entry
+            outside &= arrays["alignment"] != NOT_ALIGNED
+        if outside.any():
+            yield "an entry is aligned outside its source"
 
 
 def _removal_problems(segment: Segment) -> Iterator[str]:

@@ -21,7 +21,7 @@ from torch import Tensor
 from knnmt.engine.fixed_state import RecordingEngine
 
 _USES_BEFORE_RECORDING = 2  # by then everything has been loaded that a recording must not load
-_MOST_RECORDINGS = 256
+_MAX_RECORDINGS = 256
 _SOURCE_STEP = 128  # arenas grow by so many source positions, so that they seldom have to
 _recording = threading.Lock()  # one at a time: recordings share the state of PyTorch's random numbers
 
@@ -108,7 +108,7 @@ class Arena:
         if key in self._kept:
             self._kept[key] = self._kept.pop(key)
         else:
-            if len(self._kept) >= _MOST_RECORDINGS:
+            if len(self._kept) >= _MAX_RECORDINGS:
                 del self._kept[next(iter(self._kept))]
             self._kept[key] = make()
         return self._kept[key]

@@ -79,8 +79,8 @@ class _FixedBatch:
         self._finished = [Finished(config) for _ in sources]
         self._recorded = retrieval.recorded() if retrieval is not None else None
         self._begin(sources)
-        if self._recorded is not None:
-            self._recorded.begin(self._size, arena.kept)
+        if self._recorded is not None and retrieval is not None:
+            self._recorded.begin(self._size, retrieval.choose(sources), arena.kept)
 
     def search(self) -> list[Finished]:
         """Decode to the end."""

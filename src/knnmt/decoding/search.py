@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from knnmt.config import DecodingConfig
@@ -27,3 +29,29 @@ def search(
     if fixed and isinstance(engine, RecordingEngine) and (retrieval is None or retrieval.recorded() is not None):
         return recorded_search(engine, sources, config, retrieval)
     return (greedy_search if config.beam == 1 else beam_search)(engine, sources, config, retrieval)
+
+
+def search_each(
+    engine: Engine[Any],
+    batches: Iterable[tuple[Sequence[Sequence[int]], BatchRetrieval | None]],
+    config: DecodingConfig,
+) -> Iterator[list[list[Hypothesis]]]:
+    """The same for one batch after another. While a GPU decodes one, the segments of the next are chosen."""
+    with ThreadPoolExecutor(1, "knnmt-choose") as beside:
+        earlier: Callable[[], list[list[Hypothesis]]] | None = None
+        for sources, retrieval in batches:
+            chosen = None
+            if engine.device.type == "cuda" and retrieval is not None and retrieval.chooses:
+                chosen = beside.submit(retrieval.choose, sources)
+            if earlier is not None:
+                yield earlier()
+            earlier = partial(_search_once, chosen, engine, sources, config, retrieval)
+        if earlier is not None:
+            yield earlier()
+
+
+def _search_once(chosen: Future[Any] | None, *asked: Any) -> list[list[Hypothesis]]:
+    """Search once the segments are chosen."""
+    if chosen is not None:
+        chosen.result()
+    return search(*asked)

@@ -13,18 +13,17 @@ def align(
 ) -> Tensor:
     """(sentences, target): for each target token the place of its source token; padded places hold no meaning.
 
-    cross_attention (sentences, layers, target, source), as `knnmt.engine.forced.force` gives it
+    cross_attention (sentences, target, source), as `knnmt.engine.forced.force` gives it
     frame: the source tokens that are no text, which every sentence has: the end, language codes
 
     A token comes from what the last layer attends to most in the step that puts it out. `docs/fast.md` compares other
     layers, the step that takes the token as input, and an aligner. Models rest their attention on the frame: no
     word comes from there; only the end of a target aligns with the last token of its source.
     """
-    attention = cross_attention[:, -1]
-    device = attention.device
-    longest = attention.shape[2]
+    device = cross_attention.device
+    longest = cross_attention.shape[2]
     no_text = [[*(token in frame for token in source), *[True] * (longest - len(source))] for source in sources]
     lasts = torch.tensor(target_lengths, device=device)[:, None] - 1
     ends = torch.tensor([len(source) for source in sources], device=device)[:, None] - 1
-    places = attention.masked_fill(torch.tensor(no_text, device=device)[:, None], -1).argmax(-1)
-    return torch.where(torch.arange(attention.shape[1], device=device) == lasts, ends, places)
+    places = cross_attention.masked_fill(torch.tensor(no_text, device=device)[:, None], -1).argmax(-1)
+    return torch.where(torch.arange(cross_attention.shape[1], device=device) == lasts, ends, places)

@@ -13,7 +13,7 @@ from knnmt.records import as_type, shown
 Activation = Literal["relu", "gelu", "swish"]
 PositionKind = Literal["sinusoidal", "fairseq", "learned"]
 
-_MOST = 1 << 16  # of anything that config.json counts: positions, dimensions, layers
+_MAX_SIZE = 1 << 16  # of anything that config.json counts: positions, dimensions, layers
 _ACTIVATION_NAMES: dict[str, Activation] = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 
 
@@ -80,8 +80,8 @@ def read_size(config: Mapping[str, Any], name: str, old_name: str = "", least: i
     """A number that says how large something is; ValueError where it is none, or more than any model has."""
     name = old_name if name not in config and old_name in config else name
     size: int = as_type(int, config[name], name)
-    if not least <= size <= _MOST:
-        raise ValueError(f"{name}: expected a number from {least} to {_MOST:,}, found {shown(size)}")
+    if not least <= size <= _MAX_SIZE:
+        raise ValueError(f"{name}: expected a number from {least} to {_MAX_SIZE:,}, found {shown(size)}")
     return size
 
 

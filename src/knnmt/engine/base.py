@@ -151,7 +151,7 @@ class Engine(Protocol[State]):
     def step(self, state: State, tokens: Tensor, cross_attention: list[Tensor] | None = None) -> Tensor:
         """tokens (sentences, width, m) -> representations (sentences, width, m, dim), without host synchronisation.
 
-        A list given as `cross_attention` receives one tensor a layer, averaged over heads:
+        A list given as `cross_attention` receives that of the last layer, averaged over heads:
         (sentences, width, m, source).
         """
 

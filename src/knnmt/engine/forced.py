@@ -18,6 +18,7 @@ from knnmt.engine.base import Engine, State
 from knnmt.engine.batching import batches_by_length
 from knnmt.errors import CheckpointError, InputError
 
+_SCORES = {"cpu": 1 << 21, "cuda": 1 << 27}  # rows times vocabulary that are computed at once
 _BATCH_TOKENS = {"cpu": 1 << 10, "cuda": 1 << 14}  # a side, padding counted, with which a pass is fastest
 
 
@@ -30,7 +31,7 @@ class ForcedBlock:
     sentences: (entries,), which pair of the batch an entry belongs to
     positions: (entries,), the place of the target token in its sentence
     encoder_states: (sentences, source, dim), on request
-    cross_attention: (sentences, layers, target, source), averaged over heads, on request
+    cross_attention: (sentences, target, source), of the last layer, averaged over heads, on request
     """
 
     representations: Tensor
@@ -82,8 +83,25 @@ def force(
             sentences=sentences,
             positions=positions,
             encoder_states=encoded.states if encoder_states else None,
-            cross_attention=torch.stack([layer[:, 0, before:] for layer in attention], dim=1) if attention else None,
+            cross_attention=attention[0][:, 0, before:] if attention else None,
         )
+
+
+def score(engine: Engine[State], representations: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The model's own log-probability of each target token, float32, and whether it was its first choice, bool.
+
+    representations (entries, dim), targets (entries,), as `force` gives them. A few rows at a time: all of them by the
+    whole vocabulary can be more than there is memory.
+    """
+    rows = max(1, _SCORES[engine.device.type] // engine.vocabulary_size)
+    found, first = [], []
+    with torch.inference_mode():
+        for some, wanted in zip(torch.split(representations, rows), torch.split(targets, rows), strict=True):
+            scores = engine.log_probabilities(some)
+            own = scores.gather(1, wanted[:, None])[:, 0]
+            found.append(own)
+            first.append(own >= scores.amax(1))
+    return torch.cat(found), torch.cat(first)
 
 
 def fitting_tokens(engine: Engine[State], pairs: Sequence[SegmentPair]) -> list[tuple[list[int], list[int]]]:

@@ -19,7 +19,7 @@ from knnmt import timing
 from knnmt.engine.base import EncodedSources, Fingerprint
 from knnmt.engine.foreign_code import explain_refusal, require_no_custom_search
 from knnmt.engine.generic_state import GenericState
-from knnmt.engine.languages import Tell, Told
+from knnmt.engine.languages import TellLanguages, Told
 from knnmt.engine.layers import Projection
 from knnmt.errors import CheckpointError, KnnmtError, MissingDependencyError, SettingError, UnsupportedModelError
 
@@ -33,7 +33,7 @@ class GenericEngine:
         model: Any,
         max_positions: int,
         told: Told,
-        tell: Tell,
+        tell: TellLanguages,
         fingerprint: Callable[[], Fingerprint],
     ) -> None:
         self.name = name
@@ -66,7 +66,7 @@ class GenericEngine:
         self.tokenizer = told.tokenizer
         self.special_tokens = told.special_tokens
         self.generation = told.generation
-        self.max_positions = told.room(self._positions)
+        self.max_positions = told.text_positions(self._positions)
 
     def for_languages(self, source: str | None, target: str | None) -> Self:
         """The same weights, told other languages."""
@@ -135,7 +135,7 @@ class GenericEngine:
             )
             state.settle()
             if cross_attention is not None:
-                cross_attention[:] = [_at(layer.mean(1), places) for layer in out.cross_attentions]
+                cross_attention[:] = [_at(out.cross_attentions[-1].mean(1), places)]
             return _at(out.logits, places)
 
     def log_probabilities(self, representations: Tensor) -> Tensor:

@@ -117,12 +117,12 @@ class Told:
                     "config.json, generation_config.json and the weights are from the same checkpoint."
                 )
 
-    def room(self, positions: int) -> int:
+    def text_positions(self, positions: int) -> int:
         """How many of a model's positions are left for text."""
         return positions - len(self.special_tokens.beginning) + 1
 
 
-Tell = Callable[[str | None, str | None], Told]
+TellLanguages = Callable[[str | None, str | None], Told]
 """What a model has beside its weights, told a source and a target language."""
 
 

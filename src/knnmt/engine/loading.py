@@ -24,7 +24,7 @@ from knnmt.engine.checkpoint import (
 )
 from knnmt.engine.families import FAMILIES, MAY_STAY, with_unsaid
 from knnmt.engine.generic import GenericEngine, load_transformers_model
-from knnmt.engine.languages import Tell, Told, stated_languages, tell_languages
+from knnmt.engine.languages import TellLanguages, Told, stated_languages, tell_languages
 from knnmt.engine.precision import choose_device, choose_dtype
 from knnmt.engine.shipped import DEFAULT_MODEL, MODELS_DIRECTORY
 from knnmt.engine.tokenizer import load_tokenizer
@@ -79,7 +79,7 @@ def _positions(config: Mapping[str, Any]) -> int:
     return read_size(config, name) if config.get(name) else _UNBOUNDED
 
 
-def _tell(directory: Path, config: Mapping[str, Any], positions: int) -> Tell:
+def _tell(directory: Path, config: Mapping[str, Any], positions: int) -> TellLanguages:
     """How what an engine has beside its weights is set to languages."""
     tokenizer_config = read_tokenizer_config(directory, config)
     plain = Told(
@@ -93,7 +93,7 @@ def _tell(directory: Path, config: Mapping[str, Any], positions: int) -> Tell:
 
     def tell(source: str | None, target: str | None) -> Told:
         told = tell_languages(plain, family, tokenizer_config, source, target)
-        longest = min(told.generation.max_tokens, told.room(positions) - 1)
+        longest = min(told.generation.max_tokens, told.text_positions(positions) - 1)
         return replace(told, generation=replace(told.generation, max_tokens=longest))
 
     return tell

@@ -20,7 +20,7 @@ from knnmt.engine.base import EncodedSources, Fingerprint
 from knnmt.engine.blocks import TIED, DecoderLayer, Embedding, EncoderLayer
 from knnmt.engine.compiled_decoder import CompiledDecoder
 from knnmt.engine.fixed_state import FixedMemory, FixedState, Kept
-from knnmt.engine.languages import Tell, Told
+from knnmt.engine.languages import TellLanguages, Told
 from knnmt.engine.state import TransformerState
 from knnmt.engine.weights import Weights
 from knnmt.errors import CheckpointError
@@ -35,7 +35,7 @@ class TransformerEngine:
         shape: Architecture,
         weights: Weights,
         told: Told,
-        tell: Tell,
+        tell: TellLanguages,
         fingerprint: Callable[[], Fingerprint],
     ) -> None:
         self.name = name
@@ -72,7 +72,7 @@ class TransformerEngine:
         self.tokenizer = told.tokenizer
         self.special_tokens = told.special_tokens
         self.generation = told.generation
-        self.max_positions = told.room(self._shape.max_positions)
+        self.max_positions = told.text_positions(self._shape.max_positions)
 
     def for_languages(self, source: str | None, target: str | None) -> Self:
         """The same weights, told other languages."""
@@ -171,7 +171,8 @@ class TransformerEngine:
             new = state.admit(m)
             x = self._target_embedding(tokens, new.positions).view(-1, self.dim)
             for layer, slots, cross in zip(self._decoder, state.slots, state.cross, strict=True):
-                x = layer(x, slots[:, : new.mask.shape[-1]], new, cross, state.cross_mask, cross_attention)
+                wanted = cross_attention if layer is self._decoder[-1] else None
+                x = layer(x, slots[:, : new.mask.shape[-1]], new, cross, state.cross_mask, wanted)
             if self._decoder_norm is not None:
                 x = self._decoder_norm(x)
             if cross_attention is not None:

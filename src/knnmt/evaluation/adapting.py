@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from knnmt.config import check
-from knnmt.corpus.memory_reading import Memories, MemoryReading, files_or_pairs
+from knnmt.corpus.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_memories
@@ -27,7 +27,7 @@ from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.evaluation.gain import Gain, measure_gain
-from knnmt.evaluation.holding_out import FEWEST, Plan, plan
+from knnmt.evaluation.holding_out import MIN_HELD_OUT, Plan, plan
 from knnmt.evaluation.loading import Model, text_languages, translator_of
 from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.tuning import StoreTuning
@@ -36,11 +36,11 @@ from knnmt.fitting.index_preparation import prepare
 from knnmt.fitting.likelihood import Positions
 from knnmt.fitting.ready_store import Datastore
 from knnmt.fitting.tuning import Compared
-from knnmt.fitting.tuning_config import SAMPLE
+from knnmt.fitting.tuning_config import SAMPLE, TuningConfig
 from knnmt.index.progress import Bars, no_bars
 from knnmt.index.saved import lags, read_saved, update_index
 from knnmt.records import as_record
-from knnmt.retrieval.profiles import TUNED, default_profile, read_profiles
+from knnmt.retrieval.profiles import SEGMENTS, TUNED, default_profile, read_profiles
 from knnmt.translator.memories import warn_if_slow
 from knnmt.translator.translator import Translator
 
@@ -61,7 +61,7 @@ class Adapted:
 
 
 def adapt(
-    memories: Memories | Plan,
+    memories: MemoriesOrPairs | Plan,
     store: str | Path,
     config: BuildConfig | None = None,
     *,
@@ -107,7 +107,7 @@ def adapt(
 
 
 def _planned(
-    memories: Memories,
+    memories: MemoriesOrPairs,
     dev: str | Path | Iterable[SegmentPair] | None,
     reading: ReadingConfig,
     tell: Callable[[str], None],
@@ -149,7 +149,6 @@ def _adapt(
         making = _Making(work / "store", store, planned, translator, tell, bars)
         try:
             making.build(config)
-            making.index()
             gain = making.measure(sample) if making.tune() else None
             making.put_in()
         finally:
@@ -207,35 +206,45 @@ class _Making:
             f"built      {manifest.sentences:,} sentences, {manifest.entries:,} entries of {manifest.dim} dimensions"
         )
 
-    def index(self) -> None:
+    def _index(self) -> None:
         """With settings estimated from the store."""
         store = self._open()
         if read_saved(store) is None:
             prepare(store, self._translator.engine, first_good=True, bars=self._bars)
-        saved = read_saved(store)
-        if saved is not None:
+            self._translator.memories.refresh([self.path])
+        self._tell_index()
+
+    def _tell_index(self) -> None:
+        if (saved := read_saved(self._open())) is not None:
             recall = f", which finds {saved.fidelity['recall']:.1%} of the nearest" if saved.fidelity else ""
             self._tell(f"index      {saved.kind}{recall}")
-        warn_if_slow(self._translator.memories.open(self.path).opened, self._place)
+            warn_if_slow(self._translator.memories.open(self.path).opened, self._place)
 
     def tune(self) -> bool:
-        """Choose profiles by likelihood and τ over beams; False where there is too little text for that."""
+        """Choose how to search, profiles by likelihood and τ over beams; False where there is too little text for that.
+
+        Where the whole store is to be searched, it gets an index.
+        """
         plan = self._plan
         if TUNED not in read_profiles(self.path):
             pairs = overlap(self._open(), plan.tuning).new if plan.tuning else ()
-            if len(pairs) < FEWEST // 4:
+            if len(pairs) < MIN_HELD_OUT // 4:
+                self._index()
                 self._tell(
                     "tuned      not: there is too little text that the store does not hold to tune or measure with. "
                     "The settings estimated from the store serve"
                 )
                 return False
             self._choose(pairs)
-        profiles = read_profiles(self.path)
-        chosen = profiles[TUNED].config
-        fate = "" if default_profile(self.path) else "not: the settings estimated from the store stay, no worse: "
+        else:
+            self._tell_index()
+        profiles, default = read_profiles(self.path), default_profile(self.path)
+        main = profiles[default or (SEGMENTS if SEGMENTS in profiles else TUNED)]
+        chosen = main.config
+        fate = "" if default else "not: the settings estimated from the store stay, no worse: "
         self._tell(
             f"tuned      {fate}k {chosen.k}, temperature {chosen.temperature:.3g}, λ at most "
-            f"{chosen.interpolation_weight:g}, by the likelihood of {profiles['knn'].pairs:,} pairs; "
+            f"{chosen.interpolation_weight:g}, by the likelihood of {main.pairs:,} pairs; "
             f"profiles {', '.join(profiles)}"
         )
         if compared := read_settings(self.path).get(_COMPARED):
@@ -244,8 +253,12 @@ class _Making:
 
     def _choose(self, pairs: Sequence[SegmentPair]) -> None:
         memory = self._translator.memories.open(self.path)
-        text = DevelopmentText("what is held out", pairs, unseen(memory.opened.store, self._plan.reported))
-        tuning = StoreTuning(self._translator, memory, text, bars=self._bars)
+        text = DevelopmentText("what is held out", pairs, unseen(memory.opened.datastore, self._plan.reported))
+        # Where there is an index, a run that was interrupted decided for the whole store.
+        config = TuningConfig(whole=read_saved(memory.opened.datastore) is not None)
+        tuning = StoreTuning(self._translator, memory, text, config, bars=self._bars, before_whole=self._index)
+        if tuning.choice is not None:
+            self._tell(f"search     {tuning.choice.in_words}")
         found = tuning.choose()
         self._reported = tuning.reported
         if found.compared is not None:  # first: what has profiles is compared

@@ -66,16 +66,17 @@ def measure_gain(
     positions: what was found for those of the pairs that are new to the store, where that is known already
     """
     memory = translator.memories.open(store)
-    new = unseen(memory.opened.store, pairs)
+    new = unseen(memory.opened.datastore, pairs)
     if not new:
         return None
     some = spread(new, sample)
     total = 2 * len(new) + 2 * len(some)
+    config = memory.resolve()
     if positions is None:
         positions = develop(
-            translator.engine, memory.opened, new, progress=lambda done, _rows: progress(done, total)
+            translator.engine, memory.opened, new, progress=lambda done, _rows: progress(done, total), way=config.way
         ).positions()
-    losses = positions.loss(None), positions.loss(memory.resolve())
+    losses = positions.loss(None), positions.loss(config)
     known = len(pairs) - len(new)
     if not some:
         return Gain(len(new), known, *losses)
@@ -87,7 +88,7 @@ def measure_gain(
             for each in translator.stream([pair.source for pair in some], datastore=datastore):
                 texts.append(each.text)
                 progress(2 * len(new) + len(scores) * len(some) + len(texts), total)
-        language = memory.opened.store.manifest.target_language
+        language = memory.opened.datastore.manifest.target_language
         scores.append(score(texts, [pair.target for pair in some], language))
     base, own = scores
     values = (base.bleu.value, own.bleu.value, base.chrf.value, own.chrf.value)

@@ -10,9 +10,9 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import halves, is_held_out, spread
 
 ReadPairs = Callable[[], Iterable[SegmentPair]]
-MOST = 1000  # pairs to hold out
-_PART = 0.1  # of the memory, at most
-FEWEST = 40  # pairs that say anything when they are tuned on and reported
+MAX_HELD_OUT = 1000  # pairs to hold out
+_MAX_SHARE = 0.1  # of the memory, at most
+MIN_HELD_OUT = 40  # pairs that say anything when they are tuned on and reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,10 @@ def plan(memory: ReadPairs, development: Iterable[SegmentPair] | None = None) ->
     if development is not None:
         text.update(b"development")
         tuning, reported = _useful_halves(list(_hashed(development, text)))
-        return Plan(memory, count, 0.0, (), spread(tuning, MOST), spread(reported, MOST), text.hexdigest())
-    share = min(_PART, MOST / count) if count * _PART >= FEWEST else 0.0
+        return Plan(
+            memory, count, 0.0, (), spread(tuning, MAX_HELD_OUT), spread(reported, MAX_HELD_OUT), text.hexdigest()
+        )
+    share = min(_MAX_SHARE, MAX_HELD_OUT / count) if count * _MAX_SHARE >= MIN_HELD_OUT else 0.0
     held_out = [pair for pair in memory() if is_held_out(pair.source, share)] if share else []
     tuning, reported = _useful_halves(held_out)
     if not tuning or len(held_out) > count / 2:  # the same few sources again and again
@@ -60,7 +62,7 @@ def plan(memory: ReadPairs, development: Iterable[SegmentPair] | None = None) ->
 
 def _useful_halves(pairs: Sequence[SegmentPair]) -> tuple[list[SegmentPair], list[SegmentPair]]:
     tuning, reported = halves(pairs)
-    return (tuning, reported) if min(len(tuning), len(reported)) >= FEWEST // 4 else ([], [])
+    return (tuning, reported) if min(len(tuning), len(reported)) >= MIN_HELD_OUT // 4 else ([], [])
 
 
 def _hashed(pairs: Iterable[SegmentPair], text: hashlib._Hash) -> Iterator[SegmentPair]:

@@ -204,7 +204,7 @@ def _content(memory: Retrieval) -> dict[str, Any]:
     """What of a memory its signature says in short."""
     saved = memory.store.index.saved
     return {
-        "store": memory.store.store.manifest.content,
+        "store": memory.store.datastore.manifest.content,
         "index": saved.stored.sha256 if saved and saved.stored else None,
         "settings": _digest(repr(memory.config)),
     }

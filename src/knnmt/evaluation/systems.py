@@ -13,7 +13,7 @@ from knnmt.retrieval.settings import RetrievalSettings, parsed, spelled
 
 BASE = "base"
 DESCRIPTION = "[NAME=]STORE[,SETTING=VALUE]..."  # how the command line asks for a system
-_LONGEST_NAME = 200  # bytes; file systems take 255, and what a file is called ends in more than the name
+_MAX_NAME_BYTES = 200  # bytes; file systems take 255, and what a file is called ends in more than the name
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def check_names(systems: Sequence[System]) -> None:
         if names.count(name) > 1:
             raise SettingError(f"two systems are called {name!r}; give them names: --system NAME=STORE,…")
         sound = name.isprintable() and not any(letter in name for letter in "/\\") and not name.startswith(".")
-        if not (name and sound and len(os.fsencode(name)) <= _LONGEST_NAME):
+        if not (name and sound and len(os.fsencode(name)) <= _MAX_NAME_BYTES):
             raise SettingError(
                 f"a system cannot be called {name!r}, for it cannot have a file of that name; give it another: "
                 "--system NAME=STORE,…"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from knnmt.config import CacheConfig, RetrievalConfig
+from knnmt.config import CacheConfig, FastConfig, RetrievalConfig, Way
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import spread
 from knnmt.datastore.store import Datastore
@@ -20,16 +20,17 @@ from knnmt.evaluation.loading import Model, translator_of_store
 from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.tuning_by_search import Scored, beam_states, confirmed_cache, score
 from knnmt.fitting.cache_tuning import CacheTradeOff, cache_trade_offs, largest_threshold
-from knnmt.fitting.development import Development, develop
-from knnmt.fitting.development_text import PAIRS, DevelopmentText, read_development
+from knnmt.fitting.development import Development, pass_over, searched
+from knnmt.fitting.development_text import MAX_PAIRS, DevelopmentText, read_development
 from knnmt.fitting.likelihood import Positions
+from knnmt.fitting.search_choice import SearchChoice, choose_search
 from knnmt.fitting.store_tuning import DimensionTradeOff, SearchTradeOff, advise_on_keys, advise_on_search
 from knnmt.fitting.tuning import Compared, Tried, Tuned, paper_grid
 from knnmt.fitting.tuning import tune as tune_by_likelihood
 from knnmt.fitting.tuning_config import TuningConfig, refuse_idle
 from knnmt.index.progress import Bars, no_bars
-from knnmt.retrieval.open_store import require_for_fast, require_for_segments
-from knnmt.retrieval.profiles import ESTIMATED, Profile, default_profile, write_profiles
+from knnmt.retrieval.open_store import require_for_fast
+from knnmt.retrieval.profiles import ESTIMATED, Profile, default_profile, segments_name, write_profiles
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.translator.memories import Memory, warn_if_slow
 from knnmt.translator.translator import Translator
@@ -77,7 +78,7 @@ def tune(
     dev: str | Path | Iterable[SegmentPair] | DevelopmentText,
     config: TuningConfig | None = None,
     *,
-    pairs: int = PAIRS,
+    pairs: int = MAX_PAIRS,
     all_dev: bool = False,
     keep_known: bool = False,
     save: bool = True,
@@ -107,15 +108,11 @@ def tune(
         dev = read_development(opened, dev, pairs, all_dev, keep_known, tell)
     if config.fast:
         require_for_fast(opened)
-    if config.segments:
-        require_for_segments(opened)
     if config.scores:
         require_sacrebleu(opened.manifest.target_language)
     translator = translator_of_store(opened, model, device, threads, exact)
     memory = translator.memories.open(opened)
-    if config.fast is None and config.segments is None:
-        warn_if_slow(memory.opened)
-    tuning = StoreTuning(translator, memory, dev, config, tell, bars)
+    tuning = StoreTuning(translator, memory, dev, config, tell, bars, lambda: warn_if_slow(memory.opened))
     found = tuning.choose()
     found = replace(found, losses=tuning.report(found))
     if save:
@@ -134,25 +131,36 @@ class StoreTuning:
         config: TuningConfig | None = None,
         tell: Tell = lambda _: None,
         bars: Bars = no_bars,
+        before_whole: Callable[[], None] = lambda: None,
     ) -> None:
+        """before_whole: called where the whole store is going to be searched"""
         self._translator, self._memory, self._text = translator, memory, text
         self._config, self._tell, self._bars = config or TuningConfig(), tell, bars
-        self._store = memory.opened.store.path
-        fast, segments = self._config.fast, self._config.segments
-        asked = RetrievalSettings(fast=fast.candidates if fast else None, segments=segments)
+        self._store = memory.opened.datastore.path
+        passed = self._pass(text.tuning, "tuning")
+        self.choice = self._choose_search(passed) if self._config.compares_searches else None
+        self._way: Way = self._config.fast or self._config.segments
+        if self.choice is not None:
+            self._way = self.choice.chosen.segments
+        if self._way is None:
+            before_whole()
+        asked = RetrievalSettings(search="whole")
+        if isinstance(self._way, FastConfig):
+            asked = RetrievalSettings(fast=self._way.candidates)
+        elif self._way is not None:
+            asked = RetrievalSettings(segments=self._way)
 
         def known(settings: RetrievalSettings) -> RetrievalConfig | None:
             try:
                 found = memory.resolve(settings)
             except (SettingError, DatastoreDamagedError):  # a reduced store that nothing is known of, a damaged profile
                 return None
-            # Of a gate's λ, and of distances of the other kind, there are no losses here.
-            alike = bool(found.fast) == bool(fast) and bool(found.segments) == bool(segments)
-            return found if found.gate is None and alike else None
+            # Of a gate's λ, and of what another search finds, there are no losses here.
+            return found if found.gate is None and self._searches(found) else None
 
         self._before = known(asked)
         self._default_compares = known(RetrievalSettings()) is not None  # else it has no loss to compare with
-        self._development = self._develop(text.tuning, "tuning")
+        self._development = self._search(passed)
         self._positions = self._development.positions()
         self._reported: Positions | None = None
 
@@ -160,28 +168,35 @@ class StoreTuning:
     def reported(self) -> Positions | None:
         """The positions of the reported pairs; None where there are no pairs to report."""
         if self._reported is None and self._text.reported:
-            same = self._text.reported == self._text.tuning
-            found = self._development if same else self._develop(self._text.reported, "reporting")
+            found = self._development
+            if self._text.reported != self._text.tuning:
+                found = self._search(self._pass(self._text.reported, "reporting"))
             self._reported = found.positions()
         return self._reported
 
-    def _develop(self, pairs: Sequence[SegmentPair], name: str) -> Development:
-        engine, opened = self._translator.engine, self._memory.opened
+    def _pass(self, pairs: Sequence[SegmentPair], name: str) -> Development:
+        engine = self._translator.engine
         with self._bars(name, "pairs passed") as progress:
-            found = develop(
-                engine,
-                opened,
-                pairs,
-                progress=lambda done, _rows: progress(done, 2 * len(pairs)),
-                fast=self._config.fast,
-                segments=self._config.segments,
-            )
-        if missing := len(pairs) - found.pairs:
+            passed = pass_over(engine, self._memory.opened, pairs, lambda done, _rows: progress(done, len(pairs)))
+        if missing := len(pairs) - passed.pairs:
             self._tell(
                 f"too long    {missing:,} of {len(pairs):,} pairs, for the model's {engine.max_positions} positions: "
                 "left out"
             )
-        return found
+        return passed
+
+    def _search(self, passed: Development) -> Development:
+        engine, opened = self._translator.engine, self._memory.opened
+        with self._bars("searching", "positions") as progress:
+            return searched(engine, opened, passed, self._way, progress=lambda rows: progress(rows, len(passed)))
+
+    def _choose_search(self, passed: Development) -> SearchChoice | None:
+        """How the store is searched, by what each way loses of some of the text; None where it has no choice."""
+        with self._bars("comparing searches", "ways") as progress:
+            choice = choose_search(self._translator.engine, self._memory.opened, passed, progress=progress)
+        if choice is not None:
+            self._tell(f"search      {choice.in_words}")
+        return choice
 
     def choose(self) -> TuningResult:
         """The settings that fit best, by what the configuration says; nothing is saved yet."""
@@ -195,24 +210,30 @@ class StoreTuning:
         elif config.confirm:
             # Those that were found with fixed λ have no part in it: they harm text of other kinds.
             few = [each.fading for each in sorted(tuned.tried, key=lambda each: each.fading_loss)[:_CONFIRMED]]
-            main, stays = self._by_bleu(list(dict.fromkeys([tuned.fading.fading, *few, *self._present()])))
+            other = [] if self._other_search is None else [self._other_search]
+            main, stays = self._by_bleu(list(dict.fromkeys([tuned.fading.fading, *few, *self._present(), *other])))
         else:
             main, compared = self._unless_worse(tuned.fading.fading)
             stays = compared is not None and not compared.improves
         fixed = tuned.fixed.fixed if config.method == "likelihood" else None
         # What a cache loses is computed with the weights that knnmt gives.
-        caches, cached = ([], None) if config.fast or config.segments or config.own_parts else self._cache(main)
+        caches, cached = ([], None) if self._way is not None or config.own_parts else self._cache(main)
         opened, development, most_lost = self._memory.opened, self._development, config.cache_loss
         dims = advise_on_keys(opened, development, main.k, most_lost, self._tell) if config.dims else []
         searches: list[SearchTradeOff] = []
-        if config.search:
-            searches = advise_on_search(opened, development, main, most_lost, self._text.name, self._tell)
-        profiles = {name: each for name, each in zip(config.names, (main, fixed, cached), strict=True) if each}
+        whole = main if main.way is None else self._other_search
+        if config.search and whole is not None:
+            searches = advise_on_search(opened, development, whole, most_lost, self._text.name, self._tell)
+        if self._chose_segments:
+            others = (whole, None if main.segments else tuned.fading.fading)
+            named = {self._main_name(each): each for each in (main, *others) if each is not None}
+        else:
+            named = {name: each for name, each in zip(config.names, (main, fixed, cached), strict=True) if each}
         becomes = config.may_become_default and not (stays and self._default_compares)
         return TuningResult(
             self._store,
-            profiles,
-            config.names[0] if becomes else None,
+            named,
+            self._main_name(main) if becomes else None,
             tuned,
             compared,
             stays,
@@ -221,14 +242,29 @@ class StoreTuning:
             searches=searches,
         )
 
+    @property
+    def _chose_segments(self) -> bool:
+        """Whether the text decided for search by segment."""
+        return self.choice is not None and self._way is not None
+
+    @property
+    def _other_search(self) -> RetrievalConfig | None:
+        """The best settings for the whole store, where the text decided for search by segment."""
+        return self.choice.whole.tuned.fading.fading if self.choice is not None and self._chose_segments else None
+
+    def _main_name(self, main: RetrievalConfig) -> str:
+        """What settings are saved as: those that the text decided for by segment stand beside those of the store."""
+        name = self._config.names[0]
+        return segments_name(name) if self._chose_segments and main.segments is not None else name
+
     def _by_likelihood(self) -> Tuned:
         """The best of each k."""
-        fast, segments, positions = self._config.fast, self._config.segments, self._positions
+        way, positions = self._way, self._positions
         how = f"by {self._memory.opened.index.description}"
-        if fast is not None:
-            how = f"in stores of {fast.candidates} occurrences of each source token"
-        elif segments is not None:
-            how = f"in the {segments} segments that cover each source best"
+        if isinstance(way, FastConfig):
+            how = f"in stores of {way.candidates} occurrences of each source token"
+        elif way is not None:
+            how = f"in the {way} segments that cover each source best"
         self._tell(f"positions   {len(positions):,}, searched {how}; the model alone loses {positions.loss(None):.4f}")
         self._tell(f"\n{'k':>3} {'T':>8} {'fixed λ':>8} {'loss':>8}   {'T':>8} {'λ to':>6} {'fading loss':>12}")
 
@@ -239,7 +275,7 @@ class StoreTuning:
                 f"{each.fading_loss:12.4f}"
             )
 
-        tuned = tune_by_likelihood(positions, hear=hear, fast=fast, segments=segments, before=self._before)
+        tuned = tune_by_likelihood(positions, hear=hear, way=way, before=self._before)
         self._tell(f"chosen      k {tuned.fading.k} with fading λ, k {tuned.fixed.k} with fixed λ\n")
         return tuned
 
@@ -320,7 +356,8 @@ class StoreTuning:
         if self.reported is None:
             return {}
         rows: dict[str, RetrievalConfig | None] = {"alone": None, "before": self._before, **found.profiles}
-        rows = {name: config for name, config in rows.items() if config or name == "alone"}
+        # Of another way to search there are no losses: its neighbours were not looked for.
+        rows = {name: config for name, config in rows.items() if name == "alone" or (config and self._searches(config))}
         losses: dict[str, float] = {}
         if not self._config.own_parts:
             self._tell(f"{'reported':<12}{'loss':>8} {'perplexity':>11}  settings")
@@ -336,13 +373,22 @@ class StoreTuning:
             self._score(self._text.reported, list(rows.values()))
         return losses
 
+    def _searches(self, config: RetrievalConfig) -> bool:
+        """Whether settings search as the positions were searched."""
+        fast = isinstance(self._way, FastConfig)
+        return isinstance(config.way, FastConfig) if fast else config.way == self._way
+
     def save(self, found: TuningResult) -> None:
         """Keep the profiles with the store; those of an earlier tuning that have no successor go. What was there and is
         no worse stays the default.
         """
         names = self._config.names
         profiles: dict[str, Profile | None] = dict.fromkeys(names)
+        main = next(iter(found.profiles))
         for name, config in found.profiles.items():
+            if not self._searches(config) and self.choice is not None:
+                profiles[name] = Profile(config, "likelihood", self.choice.pairs, self.choice.whole.loss)
+                continue
             by_bleu = self._config.scores and name != names[1]  # it never has the last word on the fixed λ
             scored = min(self._config.scored_pairs, len(self._text.tuning))
             method, pairs = ("bleu", scored) if by_bleu else ("likelihood", self._development.pairs)
@@ -350,10 +396,10 @@ class StoreTuning:
             loss = None if config.cache or self._config.own_parts else self._positions.loss(config)
             profiles[name] = Profile(config, method, pairs, loss)
         if found.default:
-            fate = f"{names[0]} is its default"
+            fate = f"{found.default} is its default"
         elif self._config.may_become_default:
             default = default_profile(self._store) or ESTIMATED
-            if default == names[0]:
+            if default == main:
                 del profiles[default]  # with the cache that it may have
             fate = f"{default} stays its default"
         elif self._config.own_parts:

@@ -88,7 +88,7 @@ def score(
     own: names of a combiner and a gate of one's own
     """
     references = [pair.target for pair in pairs]
-    language = translator.memories.open(datastore).opened.store.manifest.target_language
+    language = translator.memories.open(datastore).opened.datastore.manifest.target_language
     require_sacrebleu(language)
     for config in configs:
         before = translator.statistics.rows, translator.statistics.searches

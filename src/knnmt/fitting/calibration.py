@@ -8,24 +8,27 @@ says which temperature and which λ fit, and how λ should fade with distance.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
 
-from knnmt.config import Fading, RetrievalConfig
+from knnmt.config import DEFAULT_SEGMENTS, Fading, RetrievalConfig, check
 from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreDamagedError, SettingError, quoted
-from knnmt.fitting.held_out import HeldOutQueries
+from knnmt.fitting.held_out import SENTENCES, HeldOutQueries, sample
 from knnmt.fitting.likelihood import FadingGrid, Positions, best_fixed, model_probabilities, spread
 from knnmt.index.base import Found
 from knnmt.records import as_record
+from knnmt.retrieval.open_store import OpenStore, Snapshot
 
-SECTION = "calibration"
+SECTION, BY_SEGMENT = "calibration", "calibration_by_segment"  # of a store's settings
 DEFAULT_K = 8
 _TEMPERATURES = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5, 2.5, 4.0, 8.0)  # times the spread of the neighbours' distances
 _FIXED_WEIGHTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 _QUANTILES = 20
+_FEW_SENTENCES = 50  # asked by a store that nothing was estimated for, whenever it is opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class Calibration:
     nearest_distances: quantiles, in 20 equal steps from the least to the greatest, of the Euclidean distance to the
         nearest entry
     queries: how many entries were asked
+    segments: how many each of them was searched in; None for the whole store
     """
 
     k: int
@@ -46,12 +50,13 @@ class Calibration:
     fading: Fading
     nearest_distances: tuple[float, ...]
     queries: int
+    segments: int | None = None
 
     def config(self, fading: bool = True) -> RetrievalConfig:
         """Settings for a translation, with fading or fixed λ."""
         if not fading:
-            return RetrievalConfig(self.k, self.interpolation_weight, self.temperature)
-        return RetrievalConfig(self.k, self.fading_weight, self.temperature, self.fading)
+            return RetrievalConfig(self.k, self.interpolation_weight, self.temperature, segments=self.segments)
+        return RetrievalConfig(self.k, self.fading_weight, self.temperature, self.fading, segments=self.segments)
 
     def nearest_distance(self, quantile: float) -> float:
         """The Euclidean distance that the given part of new states, 0 to 1, have an entry within."""
@@ -62,22 +67,23 @@ class Calibration:
 
     def save(self, store: Path) -> None:
         """Remember it with the store."""
-        write_settings(store, **{SECTION: asdict(self)})
+        write_settings(store, **{SECTION if self.segments is None else BY_SEGMENT: asdict(self)})
 
     @classmethod
-    def unknown(cls) -> Calibration:
+    def unknown(cls, segments: int | None = None) -> Calibration:
         """Of a store that has nothing to compare with: trust it only where it has the very same state."""
-        return cls(DEFAULT_K, 1.0, 0.5, 0.9, Fading(1.0, 0.1, 1.0, 0.1), (0.0,) * (_QUANTILES + 1), 0)
+        return cls(DEFAULT_K, 1.0, 0.5, 0.9, Fading(1.0, 0.1, 1.0, 0.1), (0.0,) * (_QUANTILES + 1), 0, segments)
 
     @classmethod
-    def of(cls, store: Path) -> Calibration | None:
-        """What was remembered with a store, or None."""
-        section = read_settings(store).get(SECTION)
+    def of(cls, store: Path, by_segment: bool = False) -> Calibration | None:
+        """What was remembered with a store for search of the whole of it, or by segment, or None."""
+        section = read_settings(store).get(BY_SEGMENT if by_segment else SECTION)
         if section is None:
             return None
         try:
             known = as_record(cls, section)
             known.config(), known.config(fading=False), known.nearest_distance(0.5)  # or they fail where they are used
+            check((known.segments is not None) == by_segment, f"segments cannot be {known.segments} there")
         except (ValueError, SettingError) as error:
             raise DatastoreDamagedError(
                 f"{store}: its estimated settings lack a field, have an unknown one or a wrong value ({error}); "
@@ -86,10 +92,13 @@ class Calibration:
         return known
 
 
-def calibrate(held_out: HeldOutQueries, found: Found, engine: Engine[State]) -> Calibration | None:
+def calibrate(
+    held_out: HeldOutQueries, found: Found, engine: Engine[State], segments: int | None = None
+) -> Calibration | None:
     """Estimate the settings that fit a store from what its held-out queries found; None where they found nothing.
 
     The queries must be the model's own states, not reduced ones.
+    segments: how many each was searched in; None for the whole store
     """
     present = found[1][:, 0] >= 0
     if not bool(present.any()):
@@ -107,4 +116,42 @@ def calibrate(held_out: HeldOutQueries, found: Found, engine: Engine[State]) -> 
     fixed_loss, temperature, weight = min(best_fixed(positions, temperatures, _FIXED_WEIGHTS))
     _, most, fading = FadingGrid(positions).cautious(positions.knn(temperature), fixed_loss)
     quantiles = torch.quantile(positions.nearest, torch.linspace(0, 1, _QUANTILES + 1))
-    return Calibration(found[1].shape[1], temperature, weight, most, fading, tuple(quantiles.tolist()), len(tokens))
+    of_distances = tuple(quantiles.tolist())
+    return Calibration(found[1].shape[1], temperature, weight, most, fading, of_distances, len(tokens), segments)
+
+
+def calibrate_by_segment(
+    store: Snapshot, engine: Engine[State], segments: int, sentences: int = SENTENCES
+) -> Calibration | None:
+    """The same for search by segment: what a sentence costs does not grow with the store, which needs no index."""
+    held_out = sample(store.index.entries, sentences)
+    return calibrate(held_out, held_out.search_by_segment(store, segments, DEFAULT_K), engine, segments)
+
+
+class Estimates:
+    """What is estimated for an open store, as saved with it; else from a few of its sentences, when first asked for."""
+
+    def __init__(self, opened: OpenStore, engine: Engine[State]) -> None:
+        self._store, self._engine = opened.snapshot, engine
+        self._saved, self._saved_by_segment = (Calibration.of(opened.datastore.path, each) for each in (False, True))
+
+    @cached_property
+    def whole(self) -> Calibration:
+        """For search of the whole store."""
+        if self._saved is not None:
+            return self._saved
+        if self._store.projection is not None:
+            return Calibration.unknown()  # an estimate needs the model's states, which its keys are not any more
+        held_out = sample(self._store.index.entries, _FEW_SENTENCES)
+        found = held_out.search(self._store.index, DEFAULT_K)
+        return calibrate(held_out, found, self._engine) or Calibration.unknown()
+
+    @cached_property
+    def by_segment(self) -> Calibration:
+        """For search by segment."""
+        if self._saved_by_segment is not None:
+            return self._saved_by_segment
+        if self._store.projection is not None:
+            return Calibration.unknown(DEFAULT_SEGMENTS)
+        found = calibrate_by_segment(self._store, self._engine, DEFAULT_SEGMENTS, _FEW_SENTENCES)
+        return found or Calibration.unknown(DEFAULT_SEGMENTS)

@@ -6,16 +6,16 @@ That is all that settings are tuned on, so that the model and the index are aske
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from knnmt.config import FastConfig
+from knnmt.config import FastConfig, Way
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.engine.base import Engine, State
-from knnmt.engine.forced import ForcedBlock, fitting_tokens, force_text
+from knnmt.engine.forced import fitting_tokens, force_text
 from knnmt.errors import InputError
 from knnmt.fitting.likelihood import Positions, model_probabilities
 from knnmt.retrieval.neighbours import LogCounts, Neighbours
@@ -33,9 +33,9 @@ class Development:
     states: (rows, the store's dim) float32, as the store is searched with them
     tokens: (rows,), the text's own
     base: (rows,) float64, the model's own probabilities of these
-    neighbours: (rows, k), from the store's index
+    neighbours: (rows, k), as they were searched for
     log_counts: of how many entries each neighbour stands for
-    sentences: (rows,), counted from 0; pairs: how many there are
+    sentences: (rows,), counted from 0; sources: their token ids
     """
 
     states: Tensor
@@ -44,7 +44,12 @@ class Development:
     neighbours: Neighbours
     log_counts: LogCounts
     sentences: Tensor
-    pairs: int
+    sources: Sequence[Sequence[int]]
+
+    @property
+    def pairs(self) -> int:
+        """How many there are."""
+        return len(self.sources)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -79,7 +84,7 @@ class Development:
             self.neighbours[here],
             (some_of(self.log_counts[0]), some_of(self.log_counts[1])),
             torch.arange(count).repeat_interleave(lengths[chosen]),
-            count,
+            [self.sources[number] for number in chosen.tolist()],
         )
 
 
@@ -94,71 +99,88 @@ def develop(
     pairs: Sequence[SegmentPair],
     k: int = MAX_NEIGHBOURS,
     progress: Callable[[int, int], None] = lambda _pairs, _rows: None,
-    fast: FastConfig | None = None,
-    segments: int | None = None,
+    way: Way = None,
 ) -> Development:
     """Force the pairs that fit the model through it, and find the k nearest entries of every position.
 
-    fast, segments: in entries of their own sentences, chosen as Fast kNN-MT does, or by segment
+    way: in which entries each sentence is searched
 
     `progress` is called with how many pairs and positions are done; in the end each counts twice: forced, searched.
     """
-    if not opened.store.manifest.live_entries:
-        raise InputError(f"{opened.store.path}: has no entries left to find neighbours among")
+    passed = pass_over(engine, opened, pairs, progress)
+
+    def done(rows: int) -> None:
+        progress(len(pairs) + len(pairs) * rows // len(passed), len(passed) + rows)
+
+    return searched(engine, opened, passed, way, k, done)
+
+
+def pass_over(
+    engine: Engine[State],
+    opened: OpenStore,
+    pairs: Sequence[SegmentPair],
+    progress: Callable[[int, int], None] = lambda _pairs, _rows: None,
+) -> Development:
+    """Force the pairs that fit the model through it; nothing is searched for yet."""
+    if not opened.datastore.manifest.live_entries:
+        raise InputError(f"{opened.datastore.path}: has no entries left to find neighbours among")
     forced = force_text(engine, pairs, progress)
-    used, rows = int(forced.sentences[-1]) + 1, len(forced.targets)
-    parts: list[Neighbours] = []
-    states: list[Tensor] = []
-    whole = ((queries, opened.search(queries, k)) for queries in _queries(engine, opened, forced.representations))
-    own = fast is not None or segments is not None
-    for queries, found in _in_own_stores(engine, opened, pairs, forced, fast, segments, k) if own else whole:
-        parts.append(found)
-        states.append(queries.cpu())
-        searched = sum(map(len, parts))
-        progress(len(pairs) + len(pairs) * searched // rows, rows + searched)
-    ids = torch.cat([part.ids for part in parts])
+    states = [opened.project(some.to(engine.device)).cpu() for some in torch.split(forced.representations, _ROWS)]
     return Development(
         states=torch.cat(states),
         tokens=forced.targets,
         base=model_probabilities(engine, forced.representations, forced.targets),
-        neighbours=Neighbours(
-            torch.cat([part.distances_sq for part in parts]).cpu(),
-            torch.cat([part.tokens for part in parts]).masked_fill(ids < 0, -1).cpu(),  # 0 is a token, too
-            ids.cpu(),
-        ),
-        log_counts=opened.log_counts(ids),
+        neighbours=Neighbours.none(len(forced.targets), 1, torch.device("cpu")),
+        log_counts=(None, None),
         sentences=forced.sentences,
-        pairs=used,
+        sources=[source for source, _ in fitting_tokens(engine, pairs)],
     )
 
 
-def _queries(engine: Engine[State], opened: OpenStore, states: Tensor) -> Iterator[Tensor]:
-    for some in torch.split(states, _ROWS):
-        yield opened.project(some.to(engine.device))
+def searched(
+    engine: Engine[State],
+    opened: OpenStore,
+    passed: Development,
+    way: Way,
+    k: int = MAX_NEIGHBOURS,
+    progress: Callable[[int], None] = lambda _rows: None,
+) -> Development:
+    """The same text with the neighbours that another way finds; the model is not asked again.
+
+    `progress` is called with how many positions are searched.
+    """
+    parts: list[Neighbours] = []
+    for found in _in_whole_store(opened, passed, k) if way is None else _in_own_stores(engine, opened, passed, way, k):
+        parts.append(found)
+        progress(sum(map(len, parts)))
+    ids = torch.cat([part.ids for part in parts])
+    neighbours = Neighbours(
+        torch.cat([part.distances_sq for part in parts]).cpu(),
+        torch.cat([part.tokens for part in parts]).masked_fill(ids < 0, -1).cpu(),  # 0 is a token, too
+        ids.cpu(),
+    )
+    return replace(passed, neighbours=neighbours, log_counts=opened.log_counts(ids))
+
+
+def _in_whole_store(opened: OpenStore, passed: Development, k: int) -> Iterator[Neighbours]:
+    for queries in torch.split(passed.states, _ROWS):
+        yield opened.search(queries.to(opened.device), k)
 
 
 def _in_own_stores(
-    engine: Engine[State],
-    opened: OpenStore,
-    pairs: Sequence[SegmentPair],
-    forced: ForcedBlock,
-    fast: FastConfig | None,
-    segments: int | None,
-    k: int,
-) -> Iterator[tuple[Tensor, Neighbours]]:
-    """The positions of some sentences at a time, and what each finds in the small store of its sentence."""
-    sources = [source for source, _ in fitting_tokens(engine, pairs)]
-    of_sentences = torch.split(forced.representations, torch.bincount(forced.sentences).tolist())
-    for first in range(0, len(sources), _SENTENCES):
-        some, targets = sources[first : first + _SENTENCES], of_sentences[first : first + _SENTENCES]
-        if fast is not None:
+    engine: Engine[State], opened: OpenStore, passed: Development, way: FastConfig | int, k: int
+) -> Iterator[Neighbours]:
+    """What the positions of some sentences at a time find, each in the small store of its sentence."""
+    of_sentences = torch.split(passed.states, torch.bincount(passed.sentences).tolist())
+    for first in range(0, passed.pairs, _SENTENCES):
+        some, targets = passed.sources[first : first + _SENTENCES], of_sentences[first : first + _SENTENCES]
+        if isinstance(way, FastConfig):
             encoded = engine.encode(some)
             states = [each[:length] for each, length in zip(encoded.states, encoded.lengths, strict=True)]
-            stores = opened.sentence_stores(some, states, fast)
+            stores = opened.sentence_stores(some, states, way)
         else:
-            stores = opened.snapshot.segment_stores(some, segments or 0)
-        padded = pad_sequence(list(targets), batch_first=True).to(engine.device)
-        lengths = torch.tensor([len(each) for each in targets], device=engine.device)
-        real = (torch.arange(padded.shape[1], device=engine.device) < lengths[:, None]).flatten()
-        queries = opened.project(padded.flatten(0, 1))
-        yield queries[real], opened.neighbours(*stores.search(queries, k))[real]
+            stores = opened.snapshot.segment_stores(some, way)
+        padded = pad_sequence(list(targets), batch_first=True).to(opened.device)
+        lengths = torch.tensor([len(each) for each in targets], device=opened.device)
+        real = (torch.arange(padded.shape[1], device=opened.device) < lengths[:, None]).flatten()
+        yield opened.neighbours(*stores.search(padded.flatten(0, 1), k))[real]

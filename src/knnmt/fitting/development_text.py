@@ -18,7 +18,7 @@ from knnmt.errors import InputError
 if TYPE_CHECKING:
     from knnmt.datastore.store import Datastore
 
-PAIRS = 1000  # most that tune, and most that are reported
+MAX_PAIRS = 1000  # most that tune, and most that are reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class DevelopmentText:
 def read_development(
     store: Datastore,
     development: str | Path | Iterable[SegmentPair],
-    most: int = PAIRS,
+    most: int = MAX_PAIRS,
     all_dev: bool = False,
     keep_known: bool = False,
     tell: Callable[[str], None] = lambda _: None,

@@ -127,8 +127,8 @@ def gate_text(
 
     `progress` is called with how many pairs and positions are done; in the end each counts twice: forced, searched.
     """
-    if not opened.store.manifest.live_entries:
-        raise InputError(f"{opened.store.path}: has no entries left to find neighbours among")
+    if not opened.datastore.manifest.live_entries:
+        raise InputError(f"{opened.datastore.path}: has no entries left to find neighbours among")
     check(
         config.fast is None,
         "a gate is for the neighbours of the whole store, and these settings are of Fast kNN-MT, whose T is of another "
@@ -184,7 +184,7 @@ def train_gate(
     fixed_loss, fixed = float(of_weights.min()), float(_WEIGHTS[of_weights.argmin()])
     _, most, fading = FadingGrid(training.positions).cautious(training.knn, fixed_loss)
     faded = RetrievalConfig(retrieval.k, most, retrieval.temperature, fading, retrieval.use_counts)
-    manifest = opened.store.manifest
+    manifest = opened.datastore.manifest
     record = GateRecord(
         features=config.features,
         k=retrieval.k,

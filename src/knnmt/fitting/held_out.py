@@ -19,6 +19,8 @@ from knnmt.engine.forced import force_text
 from knnmt.index.base import Found, Index, nearest_first
 from knnmt.index.entries import Entries
 from knnmt.index.progress import Progress, unheard
+from knnmt.retrieval.open_store import Snapshot
+from knnmt.retrieval.sentence_stores import SentenceStores
 
 SENTENCES = 500
 _MIN_SENTENCES = 100
@@ -32,6 +34,7 @@ class HeldOutQueries:
     queries: (rows, dim) float32; tokens: (rows,), the entries' own values
     texts: (rows,), a number for the source text of each query's sentence
     sentences: (rows,), counted from 0; the entries of a sentence stand together, in order
+    places: of each sentence the store's segment that it is in, and its number there; none for text from elsewhere
     """
 
     entries: Entries
@@ -40,6 +43,7 @@ class HeldOutQueries:
     texts: Array
     sentences: Tensor
     _text_of_sentence: dict[tuple[int, int], int]
+    places: Sequence[tuple[int, int]] = ()
 
     def search(self, index: Index, k: int, progress: Progress = unheard) -> Found:
         """The k nearest entries of each query that stand in no sentence with the same source text.
@@ -51,6 +55,17 @@ class HeldOutQueries:
             progress(int(rows[0]) if len(rows) else 0, len(self.queries))
             parts.append(self._search(index, rows, k))
         progress(len(self.queries), len(self.queries))
+        return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+
+    def search_by_segment(self, store: Snapshot, segments: int, k: int) -> Found:
+        """The same among the entries of the segments that cover the source of each query's sentence best."""
+        parts = []
+        rows_of = torch.split(torch.arange(len(self.queries)), torch.bincount(self.sentences).tolist())
+        for rows, (number, sentence) in zip(rows_of, self.places, strict=True):
+            source = store.source_index.source_of(number, sentence)
+            (ids,) = store.segment_entries([source], segments + 1)  # one of which is its own
+            ids = ids[~self._own(ids[None], self.texts[rows[:1].numpy()])[0]]
+            parts.append(SentenceStores(self.entries, [ids]).search(self.queries[rows], k))
         return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
     def _search(self, index: Index, rows: Tensor, k: int) -> Found:
@@ -116,6 +131,7 @@ def sample(entries: Entries, sentences: int = SENTENCES, seed: int = 0) -> HeldO
         texts.astype(np.int64),
         torch.from_numpy(np.repeat(np.arange(len(ids)), [len(each) for each in ids])),
         text_of_sentence,
+        chosen,
     )
 
 

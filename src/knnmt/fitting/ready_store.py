@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from knnmt.config import check
-from knnmt.corpus.memory_reading import Memories, MemoryReading, files_or_pairs
+from knnmt.corpus.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore import store
 from knnmt.datastore.building import BuildConfig, EntryProgress, no_progress
 from knnmt.datastore.building import build as build_store
+from knnmt.datastore.manifest import sizes
 from knnmt.engine.base import Engine, State
 from knnmt.engine.languages import languages_of_text
 from knnmt.engine.shipped import DEFAULT_MODEL
@@ -36,13 +37,14 @@ class Datastore(store.Datastore):
     ) -> Self:
         """Build a new store from pairs and open it; `knnmt.datastore.building` says how, and counts what it drops.
 
-        make_index: end by estimating settings that fit the store and making an index of it, as `knnmt build` does
+        make_index: end by estimating settings that fit the store, and making an index unless it is searched by segment,
+            as `knnmt build` does
         """
         made = super().build(path, pairs, engine, config, progress)
         if make_index:
-            from knnmt.fitting.index_preparation import prepare  # which brings PyTorch
+            from knnmt.fitting.index_preparation import make_ready  # which brings PyTorch
 
-            prepare(made, engine, first_good=True)
+            make_ready(made, engine)
         return made
 
 
@@ -63,14 +65,13 @@ class Built:
     def __str__(self) -> str:
         manifest = self.store.manifest
         made = (
-            f"built      {self.store.path}: {manifest.sentences:,} sentences, {manifest.entries:,} entries of "
-            f"{manifest.dim} dimensions"
+            f"built      {self.store.path}: {sizes(manifest.sentences, manifest.entries)} of {manifest.dim} dimensions"
         )
         return "\n".join([*self.read, made])
 
 
 def build(
-    memories: Memories,
+    memories: MemoriesOrPairs,
     path: str | Path,
     config: BuildConfig | None = None,
     *,
@@ -98,7 +99,7 @@ def build(
     import torch
 
     from knnmt.engine.loading import load_engine
-    from knnmt.fitting.index_preparation import prepare
+    from knnmt.fitting.index_preparation import make_ready
 
     if isinstance(model, str | Path):
         languages = languages_of_text(model, source_lang, target_lang)
@@ -120,6 +121,6 @@ def build(
     made = build_store(Path(path), read, engine, config, progress, restart)
     opened = Datastore.open(path)
     if make_index:
-        prepare(opened, engine, first_good=True, bars=bars)
+        make_ready(opened, engine, bars)
     lines = tuple(given.summary(made.dropped)) if isinstance(given, MemoryReading) else ()
     return Built(opened, made.dropped, made.reused, lines)

@@ -123,7 +123,7 @@ def advise_on_keys(
         offs.append(each)
     sampled = min(SAMPLED_ENTRIES, entries.entries), len(development.spread(SAMPLED_POSITIONS))
     proposed = next((each.dim for each in offs if each.loss <= most_lost), None)
-    store = shlex.quote(str(opened.store.path))
+    store = shlex.quote(str(opened.datastore.path))
     advice = f"`knnmt reduce {store} -o NEW --dim {proposed}`" if proposed else f"keep all {entries.dim}"
     tell(f"dimensions  {advice}; by {sampled[1]:,} positions and {sampled[0]:,} sampled entries\n")
     return offs
@@ -151,7 +151,7 @@ def advise_on_search(
         )
         offs.append(each)
     proposed = next((each.fidelity for each in offs if each.loss <= most_lost), None)
-    index = f"knnmt index {shlex.quote(str(opened.store.path))}"
+    index = f"knnmt index {shlex.quote(str(opened.datastore.path))}"
     if not offs:
         tell("search      exact: nothing is lost\n")
     elif proposed is None:

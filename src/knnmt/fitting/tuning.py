@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from knnmt.config import FastConfig, RetrievalConfig
+from knnmt.config import FastConfig, RetrievalConfig, Way
 from knnmt.fitting.calibration import DEFAULT_K
 from knnmt.fitting.likelihood import FadingGrid, Positions, best_fixed, spread
 
@@ -116,16 +116,16 @@ def tune(
     positions: Positions,
     ks: Sequence[int] = KS,
     hear: Callable[[Tried], None] = lambda _: None,
-    fast: FastConfig | None = None,
-    segments: int | None = None,
+    way: Way = None,
     before: RetrievalConfig | None = None,
 ) -> Tuned:
     """Try every k, T and λ; `hear` is told of each k. Where a store has fewer entries than every k, all are taken.
 
-    fast, segments: how the positions' neighbours were found, if not by search of the whole store
+    way: in which entries the positions' neighbours were found
     before: the settings that are there; a smaller k and a more cautious λ are not worth more loss than these have
     """
     before_loss = math.inf if before is None else positions.loss(before)
+    fast, segments = (way, None) if isinstance(way, FastConfig) else (None, way)
     usual = RetrievalConfig(k=1, interpolation_weight=0.0, temperature=1.0, fast=fast, segments=segments)
     unit = usual.squared_temperature  # the squared distance that T = 1 stands for
     width = positions.distances_sq.shape[1]

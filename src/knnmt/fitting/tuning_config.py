@@ -29,6 +29,7 @@ class TuningConfig:
     dims, search: say, too, how short keys may be, and how faithful the search must be
     fast: tune Fast kNN-MT with as many candidates, instead
     segments: tune retrieval by so many segments, instead
+    whole: tune search of the whole store, where the text would decide between that and segments
     combiner, gate: with the method "bleu", names of one's own that texts are translated with, "package.module:Name". A
         profile cannot name them, so what is saved does not become the default
     """
@@ -44,6 +45,7 @@ class TuningConfig:
     search: bool = False
     fast: FastConfig | None = None
     segments: int | None = None
+    whole: bool = False
     combiner: str | None = None
     gate: str | None = None
 
@@ -68,7 +70,10 @@ class TuningConfig:
             (self.fast is not None or self.segments is not None) and (by_bleu or self.dims or self.search),
             f"{own} tunes k, T and λ by likelihood: --method bleu, --dims and --search are for the other way",
         )
-        check(self.fast is None or self.segments is None, "--fast and --segments are two ways: give one of them")
+        ways = [
+            name for name, given in (("fast", self.fast), ("segments", self.segments), ("whole", self.whole)) if given
+        ]
+        check(len(ways) < 2, f"--{' and --'.join(ways)} are different ways to search: give one of them")
         sound = self.segments is None or 1 <= self.segments <= MAX_SEGMENTS
         check(sound, f"segments must lie between 1 and {MAX_SEGMENTS:,}, got {self.segments}")
         _ = self.names  # which a name that cannot be had is refused by
@@ -78,6 +83,11 @@ class TuningConfig:
         """The names of a combiner and a gate of one's own, where they are given."""
         given = {"combiner": self.combiner, "gate": self.gate}
         return {part: name for part, name in given.items() if name is not None}
+
+    @property
+    def compares_searches(self) -> bool:
+        """Whether the text decides how the store is searched."""
+        return self.method == "likelihood" and self.fast is None and self.segments is None and not self.whole
 
     @property
     def scores(self) -> bool:

@@ -27,7 +27,8 @@ def problems_beside(store: Datastore, files: list[StoredFile]) -> Iterator[str]:
     if os.path.lexists(store.path / FILE):
         checks.append(lambda: TrainedGate.read(store))
     if _whole_settings(store):
-        checks += [lambda: Calibration.of(store.path), *_checks_of_profiles(store)]
+        checks += [partial(Calibration.of, store.path, by_segment) for by_segment in (False, True)]
+        checks += _checks_of_profiles(store)
     for check in checks:
         try:
             check()

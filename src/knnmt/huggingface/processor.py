@@ -9,6 +9,7 @@ processors before this one added to the model's scores is added to it.
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
 
@@ -20,7 +21,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine
 from knnmt.errors import SettingError
 from knnmt.huggingface.model import LoadedModel
-from knnmt.huggingface.watching import Step, Watch
+from knnmt.huggingface.watching import ModelWatch, WatchedStep
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings, settings_of
 from knnmt.retrieval.statistics import Statistics
@@ -68,7 +69,7 @@ class KNNLogitsProcessor:
         self._given_logits: bool | None = None
         self._prompt = 0
         self._alike = True  # whether the rows of a sentence are still the same
-        self._watch = Watch(model)
+        self._watch = ModelWatch(model)
         weakref.finalize(self, self._watch.remove)
 
     def remove(self) -> None:
@@ -99,6 +100,9 @@ class KNNLogitsProcessor:
 
     def _retrieval(self) -> Retrieval:
         retrieval = self._memories.retrieval(self._datastore, self._settings)
+        asked = self._settings.given().keys() & {"search", "segments", "profile"}
+        if retrieval.config.segments is not None and not asked:  # the store's own way: here the other one serves
+            retrieval = self._memories.retrieval(self._datastore, replace(self._settings, search="whole"))
         check(
             retrieval.config.fast is None and retrieval.config.segments is None,
             f"{'Fast kNN-MT' if retrieval.config.fast else 'retrieval by segment'} looks at the source before the "
@@ -118,7 +122,7 @@ class KNNLogitsProcessor:
         self._alike = True
         self._given_logits = None
 
-    def _mix(self, step: Step, log_probabilities: Tensor, generated: Tensor) -> Tensor:
+    def _mix(self, step: WatchedStep, log_probabilities: Tensor, generated: Tensor) -> Tensor:
         """Equation 3, (rows, vocabulary); generated (rows, length).
 
         Until a token was chosen that was not forced, the rows of a sentence are the same: one is asked.

@@ -18,7 +18,7 @@ _WHAT_WORKS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class WatchedStep:
     """What the model made of one step of `generate`.
 
     first: whether a new call of `generate` begins
@@ -33,7 +33,7 @@ class Step:
     logits: Tensor
 
 
-class Watch:
+class ModelWatch:
     """Remembers the newest pass of a model until it is taken.
 
     Passes with gradients are not looked at: `generate` makes none, and training should not be held in memory.
@@ -56,7 +56,7 @@ class Watch:
             handle.remove()
         self._handles = []
 
-    def take(self, input_ids: Tensor) -> Step:
+    def take(self, input_ids: Tensor) -> WatchedStep:
         """The step that these rows, (rows, length), were computed in. It can be taken once."""
         rows, length = input_ids.shape
         states, logits = self._states, self._logits
@@ -73,7 +73,7 @@ class Watch:
                 f"(rows: {', '.join(str(len(each)) for each in logits) or 'none'}). {_WHAT_WORKS}"
             )
         self._length = length
-        return Step(first, self._sentences, states[0], logits[0].float())
+        return WatchedStep(first, self._sentences, states[0], logits[0].float())
 
     def _see_sources(self, _module: Any, _inputs: Any, output: Any) -> None:
         if not torch.is_grad_enabled():

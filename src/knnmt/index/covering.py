@@ -13,18 +13,21 @@ What a sentence costs does not grow with the memory. Compiled code (`native/choo
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 
 import numpy as np
 import torch
 
 from knnmt.datastore.arrays import Array
+from knnmt.datastore.joining import MAX_JOINED_ENTRIES
 from knnmt.datastore.manifest import SegmentRecord
 from knnmt.datastore.postings import posting_arrays
 from knnmt.datastore.segment import MAX_TOKENS, Segment, ascending
 from knnmt.errors import DatastoreDamagedError
+from knnmt.index.same_sources import HashOrder, SameSources, hashes_of, ranges
 from knnmt.native import library
 
 POSTINGS = 400  # read for each sentence that is chosen; the rarest token's are read in any case
@@ -37,8 +40,10 @@ _LENGTH_OFFSET, _LENGTH_POWER = 10.0, -0.3
 _LEFT = 0.5  # of the weight of what is covered once more
 _TOKENS = 4096  # vocabularies are counted in: a new token seldom makes one larger
 _DAMAGED = "its postings name sentences that it does not have; `knnmt verify` says all that is wrong with it"
-_FACTOR = 0x9E3779B97F4A7C15  # odd, with about as many ones as zeros
+_NEWER_TOKENS = 1 << 20  # that are put in order at each addition; more become part of what is there for long
 _STEPS = 512  # of height that proposed sentences are told apart by
+
+_Tokenized = Callable[[Segment], dict[str, Array]]
 
 
 class _Part(ctypes.Structure):
@@ -75,6 +80,21 @@ class _Choosing(ctypes.Structure):
     )
 
 
+def _at(array: Array | None) -> ctypes.c_void_p | None:
+    return None if array is None else ctypes.c_void_p(array.ctypes.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of a source a memory holds, 0 to 1: the part of its n-grams (n up to 4), rare words weighing more.
+
+    covered: held by the segments that were chosen for it together; by_one: by the one that holds most
+    """
+
+    covered: float
+    by_one: float
+
+
 @dataclass(frozen=True, slots=True)
 class Covering:
     """What was chosen for some sources.
@@ -87,6 +107,10 @@ class Covering:
     sentences: Array
     covered: Array
     by_one: Array
+
+    def coverage(self) -> list[Coverage]:
+        """Of each source."""
+        return [Coverage(*each) for each in zip(self.covered.tolist(), self.by_one.tolist(), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,57 +146,120 @@ class SourceIndex:
     """The source side of a store as it was at one time. Threads may share it.
 
     earlier: of an earlier state; what both have in common is not put in order again
+    tokenized: gives the source tokens and postings of a segment that lacks them
     """
 
-    def __init__(self, segments: Sequence[Segment], earlier: SourceIndex | None = None) -> None:
-        self._names = [replace(segment.record, removed=None) for segment in segments]
-        known = earlier.known_parts() if earlier is not None else {}
-        self._parts: list[dict[str, Array]] = [
-            known[name] if name in known else _sound_arrays(segment)
-            for name, segment in zip(self._names, segments, strict=True)
-        ]
-        largest = max((int(part["posting_tokens"].max(initial=0)) for part in self._parts), default=0)
-        self._vocabulary = -(-(largest + 1) // _TOKENS) * _TOKENS
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        earlier: SourceIndex | None = None,
+        tokenized: _Tokenized | None = None,
+    ) -> None:
+        shared = 0 if earlier is None else earlier._in_common(segments)
+        self._segments = list(segments)
+        self._parts = self._parts_of(segments, earlier, shared, tokenized)
+        largest = max((int(part["posting_tokens"].max(initial=0)) for part in self._parts[shared:]), default=0)
+        needed = -(-(largest + 1) // _TOKENS) * _TOKENS
+        self._vocabulary: int = max(needed, 0 if earlier is None else earlier._vocabulary)
         self._place = segments[0].path.parent.parent if segments else None
         self._first_sentence = np.cumsum([0, *(segment.record.sentences for segment in segments)])
         self._first_entry = np.cumsum([0, *(segment.record.entries for segment in segments)])
         self.sentences = int(self._first_sentence[-1])
-        firsts = zip(self._first_sentence, segments, strict=False)
-        gone = [first + segment.gone_sentences() for first, segment in firsts]
-        self._hashes = np.concatenate([np.empty(0, np.uint64), *(part["hashes"] for part in self._parts)])
-        live = np.ones(self.sentences, np.bool_)
-        live[np.concatenate([np.empty(0, np.int64), *gone])] = False
-        alike = np.flatnonzero(live)
-        self._alike = alike[np.argsort(self._hashes[alike], kind="stable")]  # of each source the first comes first
-        self._ordered_hashes = self._hashes[self._alike]
-        live[self._alike[1:][self._ordered_hashes[1:] == self._ordered_hashes[:-1]]] = False
-        self._passed_over = self._masks(live)
         count = len(self._parts)
-        self._base_count, self._base = self._taken_over(earlier) or (count, self._placed(0, count))
+        if earlier is not None and self._goes_on(earlier, shared):
+            base_count, base, ordered = earlier._base_count, earlier._base, earlier._same.base
+        else:
+            base_count = self._long_there()
+            base, ordered = self._placed(0, base_count), self._ordered(0, base_count)
+        self._base_count: int = base_count
+        self._base: _Places = base
         self._newer = self._placed(self._base_count, count)
         self._postings = self._base.postings + self._newer.postings
         self._mean_length = max(1.0, float(self._postings.sum()) / max(1, self.sentences))
+        self._same: SameSources = SameSources(ordered, self._ordered(self._base_count, count), self._removed())
+        self._passed_over = self._masks(earlier, shared)
+        self._compiled_parts = self._compile_parts(earlier, shared)
 
-    def known_parts(self) -> dict[SegmentRecord, dict[str, Array]]:
-        """The arrays of each segment, by its record without what was removed from it."""
-        return dict(zip(self._names, self._parts, strict=True))
+    def _in_common(self, segments: Sequence[Segment]) -> int:
+        """How many of the first segments are the same here, whatever was removed from them."""
+        pairs = zip(self._segments, segments, strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1] or _name(pair[0]) == _name(pair[1]), pairs))
 
-    def _masks(self, chosen_from: Array) -> list[Array | None]:
-        """For each part (sentences,) uint8, 1 for those that are not to be chosen, or None where all may be."""
-        parts = np.split(~chosen_from, self._first_sentence[1:-1]) if self._parts else []
-        return [part.astype(np.uint8) if part.any() else None for part in parts]
+    @staticmethod
+    def _parts_of(
+        segments: Sequence[Segment], earlier: SourceIndex | None, shared: int, tokenized: _Tokenized | None
+    ) -> list[dict[str, Array]]:
+        if earlier is None:
+            return [_sound_arrays(segment, tokenized) for segment in segments]
+        others = zip(map(_name, earlier._segments[shared:]), earlier._parts[shared:], strict=True)
+        known = dict(others)
+        newer = [known.get(_name(segment)) or _sound_arrays(segment, tokenized) for segment in segments[shared:]]
+        return [*earlier._parts[:shared], *newer]
+
+    def _goes_on(self, earlier: SourceIndex, shared: int) -> bool:
+        """Whether this state begins with what an earlier one had put in order, and has not much more."""
+        if earlier._vocabulary != self._vocabulary or shared < earlier._base_count or not earlier._base_count:
+            return False
+        newer = sum(len(part["source_tokens"]) for part in self._parts[earlier._base_count :])
+        return bool(newer <= max(_NEWER_TOKENS, int(earlier._base.postings.sum()) // 16))
+
+    def _long_there(self) -> int:
+        """How many of the first segments are put in order for long: the last ones may soon be joined with additions."""
+        count = len(self._segments)
+        while count and self._first_entry[-1] - self._first_entry[count - 1] <= MAX_JOINED_ENTRIES:
+            count -= 1
+        return count
 
     def _placed(self, first: int, last: int) -> _Places:
         return _Places.of(self._parts[first:last], first, self._vocabulary)
 
-    def _taken_over(self, earlier: SourceIndex | None) -> tuple[int, _Places] | None:
-        """The places that an earlier state had, if this one begins with its parts and has not much more."""
-        if earlier is None or earlier._vocabulary != self._vocabulary:
-            return None
-        if self._names[: earlier._base_count] != earlier._names[: earlier._base_count]:
-            return None
-        newer = sum(len(part["source_tokens"]) for part in self._parts[earlier._base_count :])
-        return (earlier._base_count, earlier._base) if 2 * newer <= earlier._base.postings.sum() else None
+    def _ordered(self, first: int, last: int) -> HashOrder:
+        return HashOrder.of([part["hashes"] for part in self._parts[first:last]], int(self._first_sentence[first]))
+
+    def _removed(self) -> Array:
+        """The numbers of all removed sentences, (n,) int64, ascending."""
+        firsts = zip(self._first_sentence.tolist(), self._segments, strict=False)
+        gone = [first + segment.gone_sentences().astype(np.int64) for first, segment in firsts if len(segment.removed)]
+        return np.unique(np.concatenate([np.empty(0, np.int64), *gone]))
+
+    def _masks(self, earlier: SourceIndex | None, shared: int) -> list[Array | None]:
+        """For each part (sentences,) uint8, 1 for those that are not to be chosen, or None where all may be."""
+        if earlier is None:
+            masks: list[Array | None] = [None] * len(self._parts)
+            self._mark(masks, *self._same.passed_over())
+            hashes = self._same.newer.hashes
+        else:
+            masks = [*earlier._passed_over[:shared], *[None] * (len(self._parts) - shared)]
+            hashes = self._changed(earlier, shared)
+        self._mark(masks, *self._same.passed_over(np.unique(hashes)))
+        return masks
+
+    def _changed(self, earlier: SourceIndex, shared: int) -> Array:
+        """The hashes of the sources of which a sentence came or was removed since an earlier state.
+
+        Those that went with the last segments stood for none of the first: the first sentence stands for the others.
+        """
+        found = [part["hashes"] for part in self._parts[shared:]]
+        for part, then, now in zip(self._parts[:shared], earlier._segments, self._segments, strict=False):
+            if then is not now:
+                found.append(part["hashes"][np.setxor1d(then.gone_sentences(), now.gone_sentences())])
+        return np.concatenate([np.empty(0, np.uint64), *found])
+
+    def _mark(self, masks: list[Array | None], numbers: Array, passed_over: Array) -> None:
+        """Say of some sentences whether they are passed over; masks that another index may have stay as they are."""
+        order = np.argsort(numbers, kind="stable")
+        numbers, passed_over = numbers[order], passed_over[order]
+        cuts = np.searchsorted(numbers, self._first_sentence)
+        for place in np.flatnonzero(np.diff(cuts)).tolist():
+            mine, mask = slice(cuts[place], cuts[place + 1]), masks[place]
+            sentences = len(self._parts[place]["source_offsets"]) - 1
+            mask = np.zeros(sentences, np.uint8) if mask is None else mask.copy()
+            mask[numbers[mine] - self._first_sentence[place]] = passed_over[mine]
+            masks[place] = mask if mask.any() else None
+
+    def source_of(self, segment: int, sentence: int) -> list[int]:
+        """The source tokens of a sentence, by the number of its segment and its own there."""
+        return self._tokens_of(int(self._first_sentence[segment]) + sentence)
 
     def choose(self, sources: Sequence[Sequence[int]], count: int) -> Covering:
         """The sentences that cover each source best, by its token ids without the end token."""
@@ -188,7 +275,7 @@ class SourceIndex:
         sentences = np.empty((len(sources), count), np.int64)
         covered = np.empty((len(sources), 2), np.float32)
         choosing = _Choosing(count, candidates, max(MAX_PROPOSED, candidates), POSTINGS * count)
-        places = (ctypes.c_void_p(array.ctypes.data) for array in (tokens, offsets, sentences, covered))
+        places = (_at(array) for array in (tokens, offsets, sentences, covered))
         sound = native.knnmt_choose(
             ctypes.byref(self._compiled), ctypes.byref(choosing), len(sources), torch.get_num_threads(), *places
         )
@@ -196,21 +283,29 @@ class SourceIndex:
             raise DatastoreDamagedError(f"{self._place}: {_DAMAGED}")
         return Covering(sentences, covered[:, 0], covered[:, 1])
 
-    def entries_of(self, sentences: Array) -> Array:
-        """The ids of all entries of some sentences and of those with the same sources, (n,) int64, ascending.
+    def entries_of(self, chosen: Array, first_of: Array | None = None) -> list[Array]:
+        """For each row of chosen sentences, the ids of their entries and of those with the same sources, (n,) int64.
 
-        Sentences of -1 are passed over.
+        They are ascending, each once. Sentences of -1 are passed over.
+        first_of: the entry in whose place each is searched for
         """
-        hashes = self._hashes[sentences[sentences >= 0]]
-        begin, end = (np.searchsorted(self._ordered_hashes, hashes, side=side) for side in ("left", "right"))
-        sentences = np.unique(self._alike[_ranges(begin, end - begin)])
         if (native := library()) is None:
-            first, sizes = self._stretches(sentences)
-        else:
-            first, sizes = np.empty(len(sentences), np.int64), np.empty(len(sentences), np.int64)
-            places = (ctypes.c_void_p(array.ctypes.data) for array in (sentences, first, sizes))
-            native.knnmt_entries_of(ctypes.byref(self._compiled), ctypes.c_int64(len(sentences)), *places)
-        return _ranges(first, sizes)
+            return [self._entries_of(mine, first_of) for mine in chosen]
+        chosen = np.ascontiguousarray(chosen)
+        sizes = np.empty(len(chosen), np.int64)
+        given = (ctypes.byref(self._compiled), ctypes.byref(self._same.compiled), _at(first_of))
+        of_chosen = (*chosen.shape, torch.get_num_threads(), _at(chosen))
+        native.knnmt_own_entries(*given, *of_chosen, None, _at(sizes), None)
+        offsets = np.cumsum([0, *sizes])
+        ids = np.empty(int(offsets[-1]), np.int64)
+        native.knnmt_own_entries(*given, *of_chosen, _at(offsets), _at(sizes), _at(ids))
+        return [ids[first : first + size] for first, size in zip(offsets.tolist(), sizes.tolist(), strict=False)]
+
+    def _entries_of(self, sentences: Array, first_of: Array | None) -> Array:
+        """The same for one row, in NumPy."""
+        hashes = np.unique(self._same.hashes_of(sentences[sentences >= 0]))
+        ids = ranges(*self._stretches(self._same.alike(hashes)))
+        return ids if first_of is None else np.unique(first_of[ids])
 
     def _stretches(self, sentences: Array) -> tuple[Array, Array]:
         """The first entry of each sentence, and how many it has."""
@@ -223,21 +318,28 @@ class SourceIndex:
             last[mine] = np.searchsorted(owners, own, side="right") + self._first_entry[part]
         return first, last - first
 
-    @cached_property
-    def _compiled(self) -> _Index:
-        """As compiled code sees it. It points into arrays that live as long as this does."""
+    def _compile_parts(self, earlier: SourceIndex | None, shared: int) -> ctypes.Array[_Part]:
+        """The parts as compiled code sees them; what an earlier state has of them is copied."""
         parts = (_Part * len(self._parts))()
+        if earlier is not None:
+            ctypes.memmove(parts, earlier._compiled_parts, shared * ctypes.sizeof(_Part))
         for place, (part, passed_over) in enumerate(zip(self._parts, self._passed_over, strict=True)):
+            if earlier is not None and place < shared and passed_over is earlier._passed_over[place]:
+                continue
             arrays = [part[name] for name in ("posting_sentences", "source_tokens", "source_offsets")]
             at = [array.ctypes.data for array in arrays]
             sizes = (len(arrays[2]) - 1, int(self._first_sentence[place]), len(arrays[1]))
             owners = (len(part["sentences"]), int(self._first_entry[place]), part["sentences"].ctypes.data)
             parts[place] = _Part(*sizes, *at, None if passed_over is None else passed_over.ctypes.data, *owners)
-        self._compiled_parts = parts
+        return parts
+
+    @cached_property
+    def _compiled(self) -> _Index:
+        """As compiled code sees it. It points into arrays that live as long as this does."""
         directories = (_Directory * 2)(
             *(_Directory(each.first.ctypes.data, each.places.ctypes.data) for each in (self._base, self._newer))
         )
-        of_parts = (len(parts), ctypes.addressof(parts))
+        of_parts = (len(self._parts), ctypes.addressof(self._compiled_parts))
         return _Index(
             self._vocabulary, self.sentences, self._mean_length, *of_parts, directories, self._postings.ctypes.data
         )
@@ -307,6 +409,7 @@ class SourceIndex:
         return sentences[np.lexsort((sentences, -ranked))]
 
     def _sentences_with(self, token: int) -> Array:
+        """Those that may be chosen, once for each time that they have it."""
         found = []
         for directory in (self._base, self._newer):
             for part, begin, end in directory.places[directory.first[token] : directory.first[token + 1]].tolist():
@@ -325,12 +428,21 @@ class SourceIndex:
         return tokens
 
 
-def _sound_arrays(segment: Segment) -> dict[str, Array]:
+def _name(segment: Segment) -> SegmentRecord:
+    """What a segment is, whatever was removed from it."""
+    return replace(segment.record, removed=None)
+
+
+def _sound_arrays(segment: Segment, tokenized: _Tokenized | None) -> dict[str, Array]:
     """A segment's source tokens and postings. What would lead compiled code to other memory is refused."""
+    if "source_tokens" not in segment.arrays and tokenized is not None:
+        made = tokenized(segment)
+        hashes = hashes_of(made["source_tokens"], made["source_offsets"])
+        return {**made, "sentences": segment.owners(), "hashes": hashes}
     offsets = segment.offsets("source_offsets")
     tokens = segment.source_tokens()
     arrays = {"source_tokens": tokens, "source_offsets": offsets, "sentences": segment.owners()}
-    arrays["hashes"] = _hashes_of(tokens, offsets)
+    arrays["hashes"] = hashes_of(tokens, offsets)
     if "posting_tokens" not in segment.arrays:
         return {**arrays, **posting_arrays(tokens, offsets)}
     tokens, postings = segment.arrays["posting_tokens"], segment.offsets("posting_offsets")
@@ -338,20 +450,3 @@ def _sound_arrays(segment: Segment) -> dict[str, Array]:
         raise segment.damaged("its postings are not those of tokens in order")
     sentences = segment.arrays["posting_sentences"]
     return {**arrays, "posting_tokens": tokens, "posting_offsets": postings, "posting_sentences": sentences}
-
-
-def _ranges(first: Array, sizes: Array) -> Array:
-    """Whole numbers from each `first` on, as many as its size says, one range after the other."""
-    within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    numbers: Array = np.repeat(first, sizes) + within
-    return numbers
-
-
-def _hashes_of(tokens: Array, offsets: Array) -> Array:
-    """(sentences,) uint64, the same for sentences of the same tokens: sums of tokens times powers, in 64 bits."""
-    lengths = np.diff(offsets)
-    powers = np.cumprod(np.full(int(lengths.max(initial=0)) + 1, _FACTOR, np.uint64))
-    products = (tokens.astype(np.uint64) + np.uint64(1)) * powers[_ranges(np.zeros(len(lengths), np.int64), lengths)]
-    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(products, dtype=np.uint64)])
-    hashes: Array = sums[offsets[1:]] - sums[offsets[:-1]]
-    return hashes

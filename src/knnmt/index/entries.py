@@ -89,9 +89,14 @@ class Entries:
             return merged
         return torch.zeros_like(merged).index_add_(0, torch.from_numpy(self._repeats.first_of), merged)
 
+    @property
+    def first_of(self) -> Array | None:
+        """(entries,) int64, for every entry the first that says the same; None where the store says nothing twice."""
+        return None if self._repeats is None else self._repeats.first_of
+
     def once(self, ids: Array) -> Array:
         """Entry ids, ascending, with the first of those that say the same in their place."""
-        firsts: Array = ids if self._repeats is None else np.unique(self._repeats.first_of[ids])
+        firsts: Array = ids if self.first_of is None else np.unique(self.first_of[ids])
         return firsts
 
     def segments_shared_with(self, other: Entries) -> int:
@@ -117,6 +122,10 @@ class Entries:
         """Write the keys of entry ids, (n,), into `keys` (n, dim). Ids must exist."""
         if len(ids):
             self._rows.gather(ids, keys)
+
+    def addresses(self, ids: Tensor) -> Tensor:
+        """Where the keys of entry ids are in memory, (n,), for as long as this object lives. Ids must exist."""
+        return self._rows.addresses(ids) if len(ids) else ids
 
     def blocks(self, size: int, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Array]]:
         """(id of the first, keys) of stretches of at most `size` entries, from entry `first` to before `last`.
@@ -188,6 +197,7 @@ class RowsInPlace:
         numbers = torch.frombuffer((ctypes.c_char * (end - begin)).from_address(begin), dtype=self.dtype)
         self._spanning = numbers.as_strided((len(numbers) - width + 1, width), (1, 1))
         ends = np.cumsum([len(array) for array in self.arrays])
+        self._begin, self._size = begin, size
         self._rows = int(ends[-1])
         self._ends = torch.from_numpy(ends[:-1])
         starts = [(array.ctypes.data - begin) // size for array in self.arrays]
@@ -195,13 +205,20 @@ class RowsInPlace:
 
     def gather(self, numbers: Tensor, rows: Tensor) -> None:
         """Write the rows of these numbers, (n,), into `rows` (n, width)."""
+        if rows.shape[1] != self._spanning.shape[1] or rows.dtype != self.dtype:
+            raise ValueError(f"rows are {tuple(self._spanning.shape[1:])} {self.dtype}, and room was given for others")
+        torch.index_select(self._spanning, 0, self._places(numbers), out=rows)
+
+    def addresses(self, numbers: Tensor) -> Tensor:
+        """Where the rows of these numbers are in memory, (n,)."""
+        return self._places(numbers) * self._size + self._begin
+
+    def _places(self, numbers: Tensor) -> Tensor:
+        """Which of the spanning tensor's rows they are."""
         first, last = torch.aminmax(numbers)
         if not 0 <= int(first) <= int(last) < self._rows:  # what lies there is no row, or no memory
             raise IndexError(f"entry ids must lie between 0 and {self._rows - 1}")
-        if rows.shape[1] != self._spanning.shape[1] or rows.dtype != self.dtype:
-            raise ValueError(f"rows are {tuple(self._spanning.shape[1:])} {self.dtype}, and room was given for others")
-        places = numbers * rows.shape[1] + self._starts[torch.bucketize(numbers, self._ends, right=True)]
-        torch.index_select(self._spanning, 0, places, out=rows)
+        return numbers * self._spanning.shape[1] + self._starts[torch.bucketize(numbers, self._ends, right=True)]
 
 
 def shared_beginning(some: Sequence[str], others: Sequence[str]) -> int:

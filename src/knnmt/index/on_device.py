@@ -33,7 +33,7 @@ class DeviceIndex:
         clustered: bool = False,
     ) -> None:
         self.entries = entries
-        self._device = torch.device(device)
+        self.device = torch.device(device)
         self.first = first
         self.last = entries.entries if last is None else last
         self.clustered = clustered
@@ -45,7 +45,7 @@ class DeviceIndex:
 
         Entries from `first` to before `last` must be the same ones in both.
         """
-        later = DeviceIndex(entries, self._device, self.first, self.last, self.clustered)
+        later = DeviceIndex(entries, self.device, self.first, self.last, self.clustered)
         later._keys, later._clusters = self._keys, self._clusters
         if entries.live is not None or self.entries.live is not None:
             for each in (self._keys, self._clusters):
@@ -62,7 +62,7 @@ class DeviceIndex:
                 count = max(0, self.last - self.first)
                 with torch.inference_mode(False), torch.no_grad():  # or removed keys could not be masked afterwards
                     shape = (count, self.entries.dim, self.entries.key_dtype)
-                    keys = ResidentKeys(blocks, *shape, self._device, self.entries.require_sound)
+                    keys = ResidentKeys(blocks, *shape, self.device, self.entries.require_sound)
                 self._keys = self._ready(keys)
             return self._keys
 
@@ -76,9 +76,14 @@ class DeviceIndex:
                 self._clusters = self._ready(clusters)
             return self._clusters
 
+    @property
+    def loaded(self) -> bool:
+        """Whether the keys are on the device already."""
+        return self._keys is not None
+
     def exactly(self) -> DeviceIndex:
         """The same keys, all of which are looked at."""
-        exact = DeviceIndex(self.entries, self._device, self.first, self.last)
+        exact = DeviceIndex(self.entries, self.device, self.first, self.last)
         exact._keys = self.keys
         return exact
 
@@ -90,14 +95,14 @@ class DeviceIndex:
         """As in `base.Index`, on the device."""
         with timing.stage("search"), torch.no_grad():  # not inference mode: a gate is trained on the distances
             searched = self.clusters if self.clustered else self.keys
-            distances_sq, ids = searched.search(queries.to(self._device, torch.float32), k)
+            distances_sq, ids = searched.search(queries.to(self.device, torch.float32), k)
             return distances_sq, torch.where(ids < 0, ids, ids + self.first) if self.first else ids
 
     def _ready(self, loaded: Loaded) -> Loaded:
         """What was loaded, with nothing left to be done: other threads search it on streams of their own."""
         self._mask(loaded)
-        if self._device.type == "cuda":
-            torch.cuda.current_stream(self._device).synchronize()
+        if self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
         return loaded
 
     def _mask(self, each: ResidentKeys | Clusters) -> None:

@@ -23,7 +23,7 @@ from knnmt.index.kinds import BUILT_IN
 from knnmt.index.on_device import DeviceIndex
 from knnmt.index.saved import MISSING, SavedIndex, open_saved, read_saved
 
-Part = ExactIndex | DeviceIndex
+IndexPart = ExactIndex | DeviceIndex
 _MIN_FELT_ENTRIES = 20_000  # entries from which exact search is felt
 _MIN_CLUSTERED_ENTRIES = 500_000  # entries from which clustered search on a GPU is faster than exact search
 
@@ -41,7 +41,7 @@ class IndexSnapshot:
 
     store: Datastore
     entries: Entries
-    tail: tuple[Part, ...]
+    tail: tuple[IndexPart, ...]
     saved: SavedIndex | None = None
     approximate: FaissIndex | None = None
     missing: MissingDependencyError | None = None
@@ -186,7 +186,7 @@ class StoreIndex:
             return before
         entries = before.entries if before and same else Entries(store, before.entries if before else None)
         saved, index, missing = _index_of(store, saved, entries, before)
-        kept: list[Part] = []
+        kept: list[IndexPart] = []
         covered = index.covered if index else 0
         if before is not None and covered == before.covered:
             shared = entries.entries_shared_with(before.entries)
@@ -245,8 +245,8 @@ def _index_of(
 
 
 def extended(
-    parts: list[Part], entries: Entries, first: int, device: torch.device, may_cluster: bool = True
-) -> list[Part]:
+    parts: list[IndexPart], entries: Entries, first: int, device: torch.device, may_cluster: bool = True
+) -> list[IndexPart]:
     """Searches over all entries from `first` on, made from earlier ones that begin there: exact, but on a GPU clustered
     where there are many.
 
@@ -262,11 +262,11 @@ def extended(
     return parts
 
 
-def _part(entries: Entries, device: torch.device, first: int, last: int, may_cluster: bool) -> Part:
+def _part(entries: Entries, device: torch.device, first: int, last: int, may_cluster: bool) -> IndexPart:
     if device.type == "cpu":
         return ExactIndex(entries, first, last)
     return DeviceIndex(entries, device, first, last, clustered=may_cluster and last - first >= _MIN_CLUSTERED_ENTRIES)
 
 
-def _size(part: Part) -> int:
+def _size(part: IndexPart) -> int:
     return part.last - part.first

@@ -9,8 +9,10 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <queue>
+#include <utility>
 #include <vector>
+
+#include "vectors.h"
 
 extern "C" {
 
@@ -57,15 +59,32 @@ struct Choosing {
     int32_t proposed;    // sentences that are ranked by length, too
     int64_t postings;    // read at most, but for the rarest token
 };
+
+// Consecutive sentences by the hashes of their sources.
+struct HashOrder {
+    int64_t first;             // the number of the first sentence
+    int64_t count;
+    const uint64_t* ordered;   // (count,), ascending
+    const int64_t* sentences;  // (count,), which these are
+    const uint64_t* hashes;    // (count,), in the order of the sentences
+};
+
+// Which sentences have the same source: those with the same hash.
+struct SameSources {
+    HashOrder orders[2];     // of the sentences that were there for long, and of newer ones
+    int64_t removed_count;
+    const int64_t* removed;  // (removed_count,), the numbers of removed sentences, ascending
+};
 }
 
 namespace {
 
-constexpr int AHEAD = 8;                                  // postings whose place in the table is fetched early
+constexpr int AHEAD = 8;                                  // postings, and candidates, whose places are fetched early
 constexpr int ORDERS = 4;                                 // of n-grams
 constexpr float BM25_K = 1.2f, BM25_B = 0.75f;            // the usual ones
 constexpr float LENGTH_OFFSET = 10, LENGTH_POWER = -0.3f; // long segments cover more, and cost more
 constexpr float LEFT = 0.5f;                              // of the weight of what is covered once more
+constexpr float TAKEN = -1;                               // what a candidate gains that was chosen, less than any other
 
 float idf(const SourceIndex& index, int32_t token) {
     const float held = static_cast<float>(index.postings[token]), all = static_cast<float>(index.sentences);
@@ -82,7 +101,8 @@ public:
 
     void begin(int64_t most) {
         int bits = 10;
-        while (int64_t{1} << bits < 2 * most) ++bits;
+        // The numbers of sentences have 32 bits; seldom are as many different, and a small table stays near.
+        while (bits < 31 && int64_t{1} << bits < most + most / 4) ++bits;
         shift_ = 32 - bits;
         mask_ = (uint32_t{1} << bits) - 1;
         if (table_.size() <= mask_) table_.resize(size_t{mask_} + 1);
@@ -136,11 +156,13 @@ bool better(const Candidate& a, const Candidate& b) {
     return a.score != b.score ? a.score > b.score : a.sentence < b.sentence;
 }
 
-// One thread's work: what it needs again for every source.
+// One thread's work. It is kept from call to call: memory that is taken anew costs as much as a choice.
 class Chooser {
 public:
-    Chooser(const SourceIndex& index, const Choosing& choosing) : index_(index), choosing_(choosing) {
-        first_of_token_.assign(static_cast<size_t>(index.vocabulary), -1);
+    void begin(const SourceIndex& index, const Choosing& choosing) {
+        index_ = index;
+        choosing_ = choosing;
+        if (first_of_token_.size() < static_cast<size_t>(index.vocabulary)) first_of_token_.resize(static_cast<size_t>(index.vocabulary), -1);
     }
 
     // Returns false if the index holds what cannot be.
@@ -248,14 +270,12 @@ private:
         float total = 0;
         for (const float weight : gram_weights_) total += weight;
         std::vector<float> left = gram_weights_;
-        using Gain = std::pair<float, int32_t>;
-        const auto worse = [](const Gain& a, const Gain& b) {
-            return a.first != b.first ? a.first < b.first : a.second > b.second;
-        };
-        std::priority_queue<Gain, std::vector<Gain>, decltype(worse)> queue(worse);
+        const int32_t candidates = static_cast<int32_t>(candidates_.size());
+        gains_.assign((candidates_.size() + FLOATS - 1) / FLOATS * FLOATS, TAKEN);
         norms_.clear();
-        for (int32_t number = 0; number < static_cast<int32_t>(candidates_.size()); ++number) {
+        for (int32_t number = 0; number < candidates; ++number) {
             const Candidate& candidate = candidates_[static_cast<size_t>(number)];
+            if (number + AHEAD < candidates) __builtin_prefetch(candidates_[static_cast<size_t>(number + AHEAD)].tokens);
             for (int32_t i = 0; i < candidate.length; ++i) {
                 const int32_t token = candidate.tokens[i];
                 if (token < 0 || token >= index_.vocabulary) continue;
@@ -272,18 +292,20 @@ private:
             norms_.push_back(std::pow(LENGTH_OFFSET + static_cast<float>(candidate.length), LENGTH_POWER));
             const float gain = gain_of(number, left);
             if (total > 0) covered[1] = std::max(covered[1], gain / norms_.back() / total);
-            queue.push({gain, number});
+            gains_[static_cast<size_t>(number)] = gain;
         }
         float uncovered = total;
         int32_t count = 0;
-        while (count < choosing_.count && !queue.empty()) {
-            const auto [before, number] = queue.top();
-            queue.pop();
-            const float gain = gain_of(number, left);
-            if (gain < before && !queue.empty() && worse({gain, number}, queue.top())) {
-                queue.push({gain, number});  // gains only fall: whoever is still first after a new look is first
+        int32_t looked = -1;
+        while (count < std::min(choosing_.count, candidates)) {
+            const int32_t number = first_of_highest();
+            if (number != looked) {  // gains only fall: whoever is still first after a new look is first
+                gains_[static_cast<size_t>(number)] = gain_of(number, left);
+                looked = number;
                 continue;
             }
+            gains_[static_cast<size_t>(number)] = TAKEN;
+            looked = -1;
             chosen[count++] = candidates_[static_cast<size_t>(number)].sentence;
             for (int32_t i = first_held_[number]; i < first_held_[number + 1]; ++i) {
                 const int32_t gram = held_[i];
@@ -292,6 +314,21 @@ private:
             }
         }
         if (total > 0) covered[0] = std::max(0.0f, 1 - uncovered / total);
+    }
+
+    int32_t first_of_highest() const {
+        Floats most = Floats{} + TAKEN;
+        Ints places = {}, place = {};  // of the vectors
+        for (size_t i = 0; i < gains_.size(); i += FLOATS, place += 1) {
+            const Floats some = load<Floats>(&gains_[i]);
+            places = some > most ? place : places;
+            most = some > most ? some : most;
+        }
+        int32_t first = INT32_MAX;
+        const float highest = largest(most);
+        for (int lane = 0; lane < FLOATS; ++lane)
+            if (most[lane] == highest) first = std::min(first, places[lane] * FLOATS + lane);
+        return first;
     }
 
     float gain_of(int32_t number, const std::vector<float>& left) const {
@@ -325,15 +362,25 @@ private:
         }
     }
 
-    const SourceIndex& index_;
-    const Choosing& choosing_;
+    SourceIndex index_{};
+    Choosing choosing_{};
     Scores scores_;
-    std::vector<int32_t> first_of_token_;  // (vocabulary,), the first place of a token in the source, or -1
+    std::vector<int32_t> first_of_token_;  // (vocabulary,), the first place of a token in the source, or -1, as between sources
     std::vector<int32_t> next_same_;       // (length,), the next place of the same token, or -1
     std::vector<int32_t> distinct_, gram_at_, seen_, held_, first_held_;
-    std::vector<float> weights_, gram_weights_, norms_;
+    std::vector<float> weights_, gram_weights_, norms_, gains_;
     std::vector<Candidate> candidates_;
 };
+
+// The first entry of a sentence, and how many it has.
+std::pair<int64_t, int64_t> entries_of(const SourceIndex& index, int64_t sentence) {
+    const SourcePart* part = std::upper_bound(
+        index.parts, index.parts + index.part_count, sentence,
+        [](int64_t number, const SourcePart& other) { return number < other.first_sentence; }) - 1;
+    const int32_t own = static_cast<int32_t>(sentence - part->first_sentence);
+    const auto [begin, end] = std::equal_range(part->owners, part->owners + part->entries, own);
+    return {part->first_entry + (begin - part->owners), end - begin};
+}
 
 }  // namespace
 
@@ -347,7 +394,8 @@ bool knnmt_choose(const SourceIndex* index, const Choosing* choosing, int32_t so
     std::atomic<bool> sound{true};
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-        Chooser chooser(*index, *choosing);
+        thread_local Chooser chooser;
+        chooser.begin(*index, *choosing);
 #pragma omp for schedule(dynamic, 1)
         for (int32_t i = 0; i < sources; ++i) {
             const int32_t length = static_cast<int32_t>(offsets[i + 1] - offsets[i]);
@@ -358,20 +406,37 @@ bool knnmt_choose(const SourceIndex* index, const Choosing* choosing, int32_t so
     return sound;
 }
 
-// The entries of sentences, (count,), by their numbers in the store: of each its first, and how many it has; -1 for a
-// sentence that is none.
-void knnmt_entries_of(const SourceIndex* index, int64_t count, const int64_t* sentences, int64_t* first, int64_t* sizes) {
-    for (int64_t i = 0; i < count; ++i) {
-        const SourcePart* part = std::upper_bound(
-            index->parts, index->parts + index->part_count, sentences[i],
-            [](int64_t sentence, const SourcePart& other) { return sentence < other.first_sentence; }) - 1;
-        first[i] = -1;
+// The entries of chosen sentences, (sources, count), -1 for none, and of those with the same sources: those of source i from
+// ids[offsets[i]] on, ascending and each once, sizes[i] of them. Without ids, sizes[i] is how many there are at most.
+// first_of (entries,): the entry in whose place each is searched for, null where every entry is for itself.
+void knnmt_own_entries(const SourceIndex* index, const SameSources* same, const int64_t* first_of, int32_t sources,
+                       int32_t count, int32_t threads, const int64_t* chosen, const int64_t* offsets, int64_t* sizes,
+                       int64_t* ids) {
+#pragma omp parallel for schedule(dynamic, 4) num_threads(threads) if (threads > 1)
+    for (int32_t i = 0; i < sources; ++i) {
+        int64_t* end = ids ? ids + offsets[i] : nullptr;
         sizes[i] = 0;
-        if (sentences[i] < 0 || part < index->parts || sentences[i] - part->first_sentence >= part->sentences) continue;
-        const int32_t own = static_cast<int32_t>(sentences[i] - part->first_sentence);
-        const auto [begin, end] = std::equal_range(part->owners, part->owners + part->entries, own);
-        first[i] = part->first_entry + (begin - part->owners);
-        sizes[i] = end - begin;
+        for (int32_t j = 0; j < count; ++j) {
+            const int64_t sentence = chosen[static_cast<int64_t>(i) * count + j];
+            if (sentence < 0 || sentence >= index->sentences) continue;
+            const HashOrder& own = same->orders[sentence >= same->orders[1].first ? 1 : 0];
+            const uint64_t hash = own.hashes[sentence - own.first];
+            for (const HashOrder& order : same->orders) {
+                const auto alike = std::equal_range(order.ordered, order.ordered + order.count, hash);
+                for (const uint64_t* each = alike.first; each < alike.second; ++each) {
+                    const int64_t other = order.sentences[each - order.ordered];
+                    if (std::binary_search(same->removed, same->removed + same->removed_count, other)) continue;
+                    const auto [first, size] = entries_of(*index, other);
+                    sizes[i] += size;
+                    for (int64_t entry = first; ids && entry < first + size; ++entry)
+                        *end++ = first_of ? first_of[entry] : entry;
+                }
+            }
+        }
+        if (ids) {
+            std::sort(ids + offsets[i], end);
+            sizes[i] = std::unique(ids + offsets[i], end) - (ids + offsets[i]);
+        }
     }
 }
 }

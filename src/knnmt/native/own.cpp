@@ -1,27 +1,58 @@
 // Search in a sentence's own entries: exact, for a few thousand keys of each sentence of a batch.
 //
-// Every key is compared by a product with a panel of 16, in float16 or in int8; the best candidates are measured again by
-// their true distances. A batch's keys are read at every step, so that fewer bytes are less time.
+// A batch's keys are read at every step, so that fewer bytes are less time: all keys are compared in int8. What that can be
+// wrong by has a bound, for a product of two vectors is off by no more than the length of the one times the length of what
+// the other lost. Every key that by this bound could be among the k nearest is measured in float32, from where the store has
+// it: none is missed. Some 15 of 3,000 keys are measured for k = 8.
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
+#include "mixing.h"
 #include "products.h"
 #include "vectors.h"
 
 extern "C" {
 
 struct OwnEntries {
-    Matrix matrix;        // (dimensions, keys in whole panels); its bias is minus half of each key's squared length
-    const uint16_t* keys; // (count, dimensions), in float16
-    const int64_t* ids;   // (count,), ascending
     int64_t count;
+    int64_t dimensions;
+    const uint16_t* const* keys;  // (count,), where each key is, in float16
+    const int64_t* ids;           // (count,)
+    // What knnmt_own_prepare writes, all for whole panels: the keys in int8, each with a scale, as products.h has them.
+    int8_t* panels;
+    float* bias;                  // minus half of each squared length
+    float* scales;
+    int32_t* starts;
+    float* lost;                  // the length of what int8 lost of each
+    float most_lost;
+    float longest;                // the length of the longest
+};
+
+// What is the same at all steps of a batch, as knnmt_mix has it.
+struct OwnMixing {
+    Mixture mixture;
+    int32_t k;
+    int64_t entries;
+    int64_t vocabulary;
+    const int32_t* values;
+    const float* counts;
 };
 }
 
 namespace {
+
+constexpr float INFINITE = std::numeric_limits<float>::infinity();
+constexpr int64_t TOGETHER = 8;  // panels that a thread prepares
+
+int64_t panels_of(const OwnEntries& own) { return (own.count + FLOATS - 1) / FLOATS; }
+
+// The numbers of a key or a query in whole vectors: what is beyond its dimensions is 0.
+int64_t stride_of(const OwnEntries& own) { return (own.dimensions + FLOATS - 1) / FLOATS * FLOATS; }
 
 struct Scored {
     float score;
@@ -30,53 +61,153 @@ struct Scored {
 
 bool higher(const Scored& a, const Scored& b) { return a.score != b.score ? a.score > b.score : a.place < b.place; }
 
-// The `most` highest of `count` scores, in no order.
-void highest(const float* scores, int64_t count, size_t most, std::vector<Scored>& found) {
-    found.clear();
-    int64_t i = 0;
-    for (; i < count && found.size() < most; ++i) found.push_back({scores[i], static_cast<int32_t>(i)});
-    std::make_heap(found.begin(), found.end(), higher);
-    const auto look = [&](int64_t place) {
-        if (!(scores[place] > found.front().score)) return;
-        std::pop_heap(found.begin(), found.end(), higher);
-        found.back() = {scores[place], static_cast<int32_t>(place)};
-        std::push_heap(found.begin(), found.end(), higher);
-    };
-    for (; i < count && i % FLOATS; ++i) look(i);
-    for (; i + FLOATS <= count; i += FLOATS) {
-        const Ints above = load<Floats>(scores + i) > found.front().score;
-        int32_t any = 0;
-        for (int lane = 0; lane < FLOATS; ++lane) any |= above[lane];
-        if (any)
-            for (int64_t place = i; place < i + FLOATS; ++place) look(place);
+// A heap of the highest, the lowest of them in front.
+void replace_lowest(std::vector<Scored>& heap, Scored other) {
+    std::pop_heap(heap.begin(), heap.end(), higher);
+    heap.back() = other;
+    std::push_heap(heap.begin(), heap.end(), higher);
+}
+
+// `look` at every place from `begin` on whose score is above what `limit` says at that time.
+template <typename Limit, typename Look>
+void look_above(const float* scores, int64_t begin, int64_t count, Limit limit, Look look) {
+    for (int64_t i = begin / FLOATS * FLOATS; i < count; i += FLOATS) {
+        if (!any(load<Floats>(scores + i) > limit())) continue;
+        for (int64_t place = std::max(i, begin); place < std::min(i + FLOATS, count); ++place)
+            if (scores[place] > limit()) look(static_cast<int32_t>(place));
     }
-    for (; i < count; ++i) look(i);
+}
+
+// A key in int8, as one lane of its panel. scratch: (dimensions in whole vectors,)
+void put_into_panel(const OwnEntries& own, int64_t number, float* scratch) {
+    using Narrow = int8_t __attribute__((vector_size(FLOATS)));
+    const int64_t dimensions = own.dimensions, stride = stride_of(own), whole = dimensions / FLOATS * FLOATS;
+    const uint16_t* key = own.keys[std::min(number, own.count - 1)];
+    for (int64_t i = whole; i < stride; ++i) scratch[i] = i < dimensions ? widened(key[i]) : 0;
+    Floats squares = {}, most = {}, lost = {};
+    for (int64_t i = 0; i < stride; i += FLOATS) {
+        const Floats some = i < whole ? widened(key + i) : load<Floats>(scratch + i);
+        std::memcpy(scratch + i, &some, sizeof(some));
+        squares += some * some;
+        most = some > most ? some : most;
+        most = -some > most ? -some : most;
+    }
+    const float furthest = largest(most), step = furthest / 127, steps = furthest > 0 ? 127 / furthest : 0;
+    int8_t* into = own.panels + number / FLOATS * FLOATS * stride + number % FLOATS * 4;
+    Ints codes = {};
+    for (int64_t i = 0; i < stride; i += FLOATS) {
+        const Floats some = load<Floats>(scratch + i);
+        const Ints code = nearest(some * steps);
+        const Floats rest = some - __builtin_convertvector(code, Floats) * step;
+        lost += rest * rest;
+        codes += code;
+        const Narrow narrow = __builtin_convertvector(code, Narrow);
+        int32_t quads[FLOATS / 4];
+        std::memcpy(quads, &narrow, sizeof(narrow));
+        for (int64_t quad = 0; quad < FLOATS / 4; ++quad) std::memcpy(into + (i + 4 * quad) * FLOATS, quads + quad, 4);
+    }
+    int32_t sum_of_codes = 0;
+    for (int lane = 0; lane < FLOATS; ++lane) sum_of_codes += codes[lane];
+    own.bias[number] = number < own.count ? -sum(squares) / 2 : -INFINITE;
+    own.scales[number] = step;
+    own.starts[number] = -products::offset() * sum_of_codes;
+    own.lost[number] = std::sqrt(sum(lost));
+}
+
+// The k nearest of a row. scores: (count,), in int8, which are changed; length: of the query; error: what they are wrong by
+void find_nearest(const OwnEntries& own, const float* query, float length, float error, float* scores, int32_t k,
+                  std::vector<Scored>& near, float* distances_sq, int64_t* ids) {
+    // A score is a key's product with the query less half of its squared length; a height is minus the squared distance.
+    const auto measured = [&](int32_t place) {
+        return Scored{-distance_sq(query, own.keys[place], static_cast<int>(own.dimensions)), place};
+    };
+    near.clear();
+    int64_t first = 0;
+    for (; first < own.count && first < k; ++first) near.push_back({scores[first], static_cast<int32_t>(first)});
+    std::make_heap(near.begin(), near.end(), higher);
+    look_above(scores, first, own.count, [&] { return near.front().score; }, [&](int32_t place) {
+        replace_lowest(near, {scores[place], place});
+    });
+    for (Scored& each : near) {
+        scores[each.place] = -INFINITE;  // is not looked at again
+        each = measured(each.place);
+    }
+    std::make_heap(near.begin(), near.end(), higher);
+    const auto reachable = [&] { return (near.front().score + length * length) / 2 - error; };
+    look_above(scores, 0, own.count, reachable, [&](int32_t place) {
+        const Scored other = measured(place);
+        if (higher(other, near.front())) replace_lowest(near, other);
+    });
+    std::sort_heap(near.begin(), near.end(), higher);
+    for (size_t i = 0; i < near.size(); ++i) {
+        distances_sq[i] = -near[i].score;
+        ids[i] = own.ids[near[i].place];
+    }
+}
+
+// Some rows of a sentence: queries (rows, dimensions); distances_sq and ids (rows, k).
+void search_rows(const OwnEntries& own, int64_t rows, int32_t k, const float* queries, float* distances_sq, int64_t* ids) {
+    std::fill_n(distances_sq, rows * k, INFINITE);
+    std::fill_n(ids, rows * k, int64_t{-1});
+    if (!own.count) return;
+    const int64_t dimensions = own.dimensions, stride = stride_of(own), keys = panels_of(own) * FLOATS;
+    const Matrix matrix{1, dimensions, keys, own.panels, own.bias, own.scales, own.starts};
+    thread_local std::vector<float> scores, steps, rest;
+    thread_local std::vector<uint8_t> codes;
+    thread_local std::vector<Scored> near;
+    scores.resize(static_cast<size_t>(rows * keys));
+    steps.resize(static_cast<size_t>(rows));
+    rest.assign(static_cast<size_t>(stride), 0);
+    codes.resize(static_cast<size_t>(rows * stride));
+    const products::Codes coded{codes.data(), steps.data(), stride};
+    for (int64_t row = 0; row < rows; ++row) products::prepare(matrix, coded, row, queries + row * dimensions);
+    products::multiply_share(matrix, rows, nullptr, coded, scores.data(), 0, 1);
+    for (int64_t row = 0; row < rows; ++row) {
+        using Narrow = uint8_t __attribute__((vector_size(FLOATS)));
+        const float* query = queries + row * dimensions;
+        std::copy_n(query, dimensions, rest.data());
+        Floats squares = {}, lost_squares = {};
+        for (int64_t i = 0; i < stride; i += FLOATS) {
+            Narrow narrow;
+            std::memcpy(&narrow, codes.data() + row * stride + i, sizeof(narrow));
+            const Floats code = __builtin_convertvector(__builtin_convertvector(narrow, Ints) - products::offset(), Floats);
+            const Floats some = load<Floats>(rest.data() + i), lost = some - code * steps[static_cast<size_t>(row)];
+            squares += some * some;
+            lost_squares += lost * lost;
+        }
+        const float length = std::sqrt(sum(squares)), lost = std::sqrt(sum(lost_squares)), both = length + own.longest;
+        if (!(both < INFINITE)) continue;  // a state that is no number is near nothing
+        // What was lost of the keys and of the query, and what float32 can be wrong by in sums of so many.
+        const float rounding = static_cast<float>(dimensions) * 0x1p-23f * both * both;
+        const float error = length * own.most_lost + lost * (own.longest + own.most_lost) + rounding;
+        find_nearest(own, query, length, error, &scores[static_cast<size_t>(row * keys)], k, near, distances_sq + row * k, ids + row * k);
+    }
 }
 
 }  // namespace
 
 extern "C" {
 
-// The keys of a sentence, (count, dimensions) in float16, as a product wants them: panels (count in whole panels of
-// knnmt_panel(), dimensions) and bias (count in whole panels,).
-void knnmt_own_prepare(const uint16_t* keys, int64_t count, int64_t dimensions, uint16_t* panels, float* bias) {
-    const int64_t whole = (count + FLOATS - 1) / FLOATS;
-    for (int64_t panel = 0; panel < whole; ++panel) {
-        uint16_t* into = panels + panel * dimensions * FLOATS;
-        for (int64_t lane = 0; lane < FLOATS; ++lane) {
-            const int64_t key = panel * FLOATS + lane;
-            const uint16_t* from = keys + std::min(key, count - 1) * dimensions;
-            for (int64_t i = 0; i < dimensions; ++i) into[i * FLOATS + lane] = from[i];
-            Floats squares = {};
-            int64_t i = 0;
-            for (; i + FLOATS <= dimensions; i += FLOATS) {
-                const Floats some = widened(from + i);
-                squares += some * some;
-            }
-            float length_sq = sum(squares);
-            for (; i < dimensions; ++i) length_sq += widened(from[i]) * widened(from[i]);
-            bias[key] = key < count ? -length_sq / 2 : -std::numeric_limits<float>::infinity();
+// The keys of sentences in int8.
+void knnmt_own_prepare(OwnEntries* sentences, int32_t count, int32_t threads) {
+    std::vector<std::pair<int32_t, int64_t>> work;  // a sentence, and the first of some panels
+    for (int32_t number = 0; number < count; ++number)
+        for (int64_t panel = 0; panel < panels_of(sentences[number]); panel += TOGETHER) work.emplace_back(number, panel);
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+        std::vector<float> scratch;
+#pragma omp for schedule(dynamic, 1)
+        for (size_t i = 0; i < work.size(); ++i) {
+            const OwnEntries& own = sentences[work[i].first];
+            scratch.resize(static_cast<size_t>(stride_of(own)));
+            const int64_t last = std::min(work[i].second + TOGETHER, panels_of(own));
+            for (int64_t key = work[i].second * FLOATS; key < last * FLOATS; ++key) put_into_panel(own, key, scratch.data());
         }
+    }
+    for (OwnEntries* own = sentences; own < sentences + count; ++own) {
+        const auto lowest = std::min_element(own->bias, own->bias + own->count);
+        own->longest = own->count ? std::sqrt(-2 * *lowest) : 0;
+        own->most_lost = own->count ? *std::max_element(own->lost, own->lost + own->count) : 0;
     }
 }
 
@@ -84,30 +215,37 @@ void knnmt_own_prepare(const uint16_t* keys, int64_t count, int64_t dimensions, 
 // distances_sq and ids (sentences * width, k), nearest first, infinite and -1 where there are no more.
 void knnmt_own_search(const OwnEntries* sentences, int32_t count, int32_t width, int32_t k, int32_t threads,
                       const float* queries, float* distances_sq, int64_t* ids) {
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1 && count > 1)
-    for (int32_t number = 0; number < count; ++number) {
-        const OwnEntries& own = sentences[number];
-        const int64_t dimensions = own.matrix.inputs, first = static_cast<int64_t>(number) * width;
-        std::fill_n(distances_sq + first * k, static_cast<int64_t>(width) * k, std::numeric_limits<float>::infinity());
-        std::fill_n(ids + first * k, static_cast<int64_t>(width) * k, int64_t{-1});
-        if (!own.count) continue;
-        thread_local std::vector<float> scores;
-        thread_local std::vector<Scored> near;
-        scores.resize(static_cast<size_t>(width * own.matrix.outputs));
-        const float* asked = queries + first * dimensions;
-        products::multiply_share(own.matrix, width, asked, {nullptr, nullptr, 0}, scores.data(), 0, 1);
-        for (int32_t row = 0; row < width; ++row) {
-            const float* query = asked + row * dimensions;
-            highest(scores.data() + row * own.matrix.outputs, own.count, static_cast<size_t>(k) + 4, near);
-            for (Scored& each : near) each.score = -distance_sq(query, own.keys + each.place * dimensions, static_cast<int>(dimensions));
-            std::sort(near.begin(), near.end(), higher);
-            const int64_t at = (first + row) * k;
-            for (size_t i = 0; i < near.size() && i < static_cast<size_t>(k); ++i) {
-                if (!(near[i].score > -std::numeric_limits<float>::infinity())) break;  // a state that is no number
-                distances_sq[at + static_cast<int64_t>(i)] = -near[i].score;
-                ids[at + static_cast<int64_t>(i)] = own.ids[near[i].place];
-            }
-        }
+    // Few sentences are shared by their rows: their keys are then read more than once, but near enough to be read fast.
+    const int32_t shares = count >= threads ? 1 : std::min(threads, width);
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1)
+    for (int32_t piece = 0; piece < count * shares; ++piece) {
+        const OwnEntries& own = sentences[piece / shares];
+        const int64_t share = piece % shares, begin = width * share / shares, end = width * (share + 1) / shares;
+        const int64_t first = static_cast<int64_t>(piece / shares) * width + begin;
+        search_rows(own, end - begin, k, queries + first * own.dimensions, distances_sq + first * k, ids + first * k);
     }
+}
+
+// Both in one call: the search, and what knnmt_mix does with what it finds.
+bool knnmt_own_mix(const OwnMixing* mixing, const OwnEntries* sentences, int32_t count, int32_t width, int32_t threads,
+                   int64_t stride, const float* queries, float* sums, float* steps, float* scores, float* offsets) {
+    thread_local std::vector<float> distances_sq;
+    thread_local std::vector<int64_t> ids;
+    const int64_t rows = static_cast<int64_t>(count) * width, k = mixing->k;
+    distances_sq.resize(static_cast<size_t>(rows * k));
+    ids.resize(static_cast<size_t>(rows * k));
+    float* found_sq = distances_sq.data();
+    int64_t* found = ids.data();
+    knnmt_own_search(sentences, count, width, mixing->k, threads, queries, found_sq, found);
+    std::atomic<bool> sound{true};
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && count > threads)
+    for (int32_t number = 0; number < count; ++number) {
+        const int64_t first = static_cast<int64_t>(number) * width;
+        if (!knnmt_mix(&mixing->mixture, 1, width, mixing->k, mixing->entries, mixing->vocabulary, stride, found_sq + first * k,
+                       found + first * k, mixing->values, mixing->counts, sums + number, steps + number,
+                       scores + first * stride, offsets + first))
+            sound = false;
+    }
+    return sound;
 }
 }

@@ -191,6 +191,8 @@ void by_panels(int64_t panel, int64_t last, Work work) {
 
 namespace products {
 
+int32_t offset() { return OFFSET; }
+
 void prepare(const Matrix& matrix, const Codes& into, int64_t row, const float* x) {
     if (matrix.digits == 1) put_into_codes<1>(into, row, x, matrix.inputs);
     if (matrix.digits == 2) put_into_codes<2>(into, row, x, matrix.inputs);

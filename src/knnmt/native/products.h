@@ -32,6 +32,9 @@ struct Codes {
 
 inline int64_t code_stride(int64_t inputs) { return (inputs + 3) / 4 * 4; }
 
+// What is added to the numbers of rows in int8.
+int32_t offset();
+
 // A row for a product, where the weights are in int8.
 void prepare(const Matrix& matrix, const Codes& into, int64_t row, const float* x);
 

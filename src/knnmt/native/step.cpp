@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "mixing.h"
 #include "vectors.h"
 
 extern "C" {
@@ -25,14 +26,6 @@ struct Cache {
     float* distances_sq;   // (scopes, capacity, k), what was found for each state
     int64_t* ids;
     int64_t* written;      // (scopes,), how many states were; the oldest of a full scope are overwritten
-};
-
-struct Mixture {
-    float temperature;
-    float weight;          // the largest λ
-    int32_t fades;         // 0: λ is the weight, and what follows is not used
-    float scale, width, sentence_scale, sentence_width;
-    float same_distance;   // up to about which an entry is of the very same state
 };
 }
 
@@ -116,13 +109,6 @@ void knnmt_cache_keep(const Cache* cache, int32_t count, int32_t rows_each, cons
     }
 }
 
-// Equations 2 and 3, with λ fixed or fading, on the log-probabilities of a step, in place.
-//
-// distances_sq and ids (rows, k), k at most 256, nearest first, infinite and -1 where there are no more; values: the
-// token of each entry; counts: how many entries each stands for, or null; sums and steps (sentences,): the distances of
-// the sentence's steps and their number, to which this one is added; scores (rows, vocabulary), each row `stride` numbers
-// after the one before; offsets (rows,): what is to be added to all of a row. Returns false, with nothing changed, if an
-// id is of none of the `entries` or its token not of the vocabulary: what stands there is other memory.
 bool knnmt_mix(const Mixture* mixture, int32_t sentences, int32_t width, int32_t k, int64_t entries, int64_t vocabulary,
                int64_t stride, const float* distances_sq, const int64_t* ids, const int32_t* values,
                const float* counts, float* sums, float* steps, float* scores, float* offsets) {

@@ -93,6 +93,17 @@ Floats rounded(Floats numbers) {
     return numbers;
 }
 
+// Whether a comparison holds anywhere.
+bool any(Ints holds) {
+#if defined(__AVX512BW__)
+    return _mm512_test_epi32_mask((__m512i)holds, (__m512i)holds);
+#elif defined(__AVX2__)
+    return _mm256_movemask_ps((__m256)holds);
+#else
+    return vmaxvq_u32((uint32x4_t)holds);
+#endif
+}
+
 template <typename Choose>
 float extreme(Floats numbers, Choose choose) {
     float found = numbers[0];

@@ -15,6 +15,8 @@ _ASKED = (
     ("our search instead of IVFPQ, both with fixed λ", "B/knn-fixed", "A/knn"),
     ("λ that fades instead of fixed λ, both with our search", "B/knn", "B/knn-fixed"),
     ("Fast kNN-MT, c = 512, instead of kNN-MT as published", "fast-512", "A/knn"),
+    ("search by segment instead of the whole store, ours", "segments", "B/knn"),
+    ("SK-MT's choice and λ instead of ours by segment", "sk-mt", "segments"),
     ("PCA to 256 dimensions, as published", "A/pca-256", "A/knn"),
     ("PCA to 256 dimensions, ours", "B/pca-256", "B/knn"),
     ("pruning with k = 2, as published", "A/pruning-2", "A/knn"),

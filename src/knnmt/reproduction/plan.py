@@ -37,6 +37,7 @@ class Row:
     steps: what its store was made by from the full one, such as ("pca256", "prune2")
     alpha: threshold of the gate; chance: search as many steps as that gate does, whichever
     fast: c of Fast kNN-MT
+    segments: what chooses the segments that a sentence is searched in: "covering", or "bm25" alone
     fixed: λ and k from the paper's grid, whatever the block has
     """
 
@@ -47,6 +48,7 @@ class Row:
     alpha: float | None = None
     chance: bool = False
     fast: int | None = None
+    segments: str | None = None
     fixed: bool = False
 
     @property
@@ -65,6 +67,10 @@ class Row:
 
 
 BASE = Row("base", "Base MT")
+BY_SEGMENT = (
+    Row("segments", "by segment, as many as held-out text says", segments="covering"),
+    Row("sk-mt", "SK-MT: 16 segments by BM25", segments="bm25"),
+)
 
 
 def dims_for(dim: int) -> tuple[int, ...]:
@@ -81,7 +87,7 @@ def combined_dim(dim: int) -> int:
 
 def all_rows(dim: int, blocks: Sequence[str] = BLOCKS) -> list[Row]:
     """Every row for keys of `dim` dimensions, those first that others are compared with."""
-    rows = [BASE, *(Row(f"fast-{c}", f"Fast kNN-MT, c = {c}", fast=c) for c in CANDIDATES)]
+    rows = [BASE, *(Row(f"fast-{c}", f"Fast kNN-MT, c = {c}", fast=c) for c in CANDIDATES), *BY_SEGMENT]
     for block in blocks:
         rows += _block_rows(block, dim)
     return rows
@@ -145,7 +151,12 @@ def _fits(row: Row, patterns: Iterable[str]) -> bool:
 
 def speed_rows(rows: Sequence[Row]) -> list[Row]:
     """Those of the paper's two figures of speed: baselines and combinations as published, and the ends of ours."""
-    names = {"base", f"fast-{CANDIDATES[0]}", *(f"{block}/cache-{tau}" for block, tau in _COMBINED_TAU.items())}
+    names = {
+        "base",
+        "segments",
+        f"fast-{CANDIDATES[0]}",
+        *(f"{block}/cache-{tau}" for block, tau in _COMBINED_TAU.items()),
+    }
     names |= {f"A/{each}" for each in ("knn", "pca+cache", "pca+pruning", "pca+cache+pruning")}
     names |= {f"B/{each}" for each in ("knn", "pca+cache+pruning")}
     reduced = {row.steps for row in rows if row.name == "A/pca+cache"}

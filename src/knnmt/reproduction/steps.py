@@ -22,15 +22,17 @@ from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 from knnmt.evaluation.running import machine
 from knnmt.fitting.probes import choose_probes
+from knnmt.index.covering import SourceIndex
 from knnmt.index.progress import Bars
 from knnmt.reproduction.config import ReproductionConfig
 from knnmt.reproduction.plan import Row, speed_rows
 from knnmt.reproduction.records import config_of, read_record, settings_of, write_record
+from knnmt.reproduction.sk_mt import PlainBM25
 from knnmt.reproduction.speed import measure_speed
 from knnmt.reproduction.stores import DomainStores
 from knnmt.reproduction.texts import DomainText, digest, read_text, read_training
 from knnmt.reproduction.translating import ReadyRow
-from knnmt.reproduction.tuning import trained_gate, tuned_settings
+from knnmt.reproduction.tuning import trained_gate, tuned_by_segment, tuned_settings
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.translator.translator import Translator
 from knnmt.version import __version__
@@ -62,7 +64,7 @@ class DomainSteps:
         self._config, self._translator, self._languages, self._bars = config, translator, languages, bars
         self._data = config.data / name
         self._engine: Any = translator.engine
-        self._opened: tuple[Path, OpenStore] | None = None
+        self._opened: tuple[tuple[Path, type[SourceIndex]], OpenStore] | None = None
 
     def read_text(self) -> dict[str, Any]:
         training = read_training(self._data, self._languages, self._config.train_pairs)
@@ -108,21 +110,27 @@ class DomainSteps:
         with self._bars(f"{self.name}: indexing", "entries") as progress:
             self.stores.index(steps, block, progress)
 
-    def _open(self, steps: tuple[str, ...], block: str) -> OpenStore:
+    def _open(self, steps: tuple[str, ...], block: str, chooser: type[SourceIndex] = SourceIndex) -> OpenStore:
         """A block's store; the last one stays open, for rows that share one come one after the other."""
-        path = self.stores.path(steps, block)
-        if self._opened is None or self._opened[0] != path:
+        wanted = self.stores.path(steps, block), chooser
+        if self._opened is None or self._opened[0] != wanted:
             self._opened = None  # its memory is needed
-            self._opened = path, self._load(path, block)
+            self._opened = wanted, self._load(wanted[0], block, chooser)
         return self._opened[1]
 
-    def _load(self, path: Path, block: str) -> OpenStore:
+    def _load(self, path: Path, block: str, chooser: type[SourceIndex]) -> OpenStore:
         store = Datastore.open(path, self._engine)
-        return OpenStore(store, self._engine.device, self.stores.is_exact(block), choose_probes)
+        exact = self.stores.is_exact(block)
+        return OpenStore(store, self._engine.device, exact, choose_probes, self._engine.tokenizer, chooser)
+
+    def _opened_for(self, row: Row) -> OpenStore:
+        return self._open(row.steps, row.block or self.searching, _chooser(row))
 
     def tune(self, row: Row) -> dict[str, Any]:
-        opened = self._open(row.steps, row.block or self.searching)
-        return tuned_settings(self._engine, opened, self._text.tuning, row.block == "B" and not row.fixed, row.fast)
+        opened, pairs = self._opened_for(row), self._text.tuning
+        if row.segments is not None:
+            return tuned_by_segment(self._engine, opened, pairs, plain=row.segments == "bm25")
+        return tuned_settings(self._engine, opened, pairs, row.block == "B" and not row.fixed, row.fast)
 
     def _settings(self, row: Row) -> RetrievalConfig | None:
         record = read_record(self.output / tuned_file(row)) if row.has_store else None
@@ -142,7 +150,7 @@ class DomainSteps:
         return ReadyRow.of(row, opened, self._settings(row), rate)
 
     def translate(self, row: Row) -> dict[str, Any]:
-        opened = self._open(row.steps, row.block or self.searching) if row.has_store else None
+        opened = self._opened_for(row) if row.has_store else None
         system = self._system(row, opened)
         size = _PAPERS_BATCH if row.block == "A" else _BATCH.get(self._engine.device.type, 32)
         with self._bars(f"{self.name}: {row.name}", "sentences") as progress:
@@ -150,8 +158,8 @@ class DomainSteps:
         return {
             "row": row.name,
             "steps": row.steps,
-            "entries": opened and opened.store.manifest.live_entries,
-            "dim": opened and opened.store.manifest.dim,
+            "entries": opened and opened.datastore.manifest.live_entries,
+            "dim": opened and opened.datastore.manifest.dim,
             "settings": system.config and settings_of(system.config),
             "chance": system.rate,
             **figures,
@@ -184,13 +192,13 @@ class DomainSteps:
     def measure(self, batch_size: int) -> dict[str, Any]:
         """Stores that several rows have are opened once."""
         self._opened = None
-        opened: dict[Path, OpenStore] = {}
+        opened: dict[Path, OpenStore] = {}  # rows of figures all choose segments alike
         systems = []
         for row in speed_rows(self.rows):
             block = row.block or self.searching
             path = self.stores.path(row.steps, block)
             if row.has_store and path not in opened:
-                opened[path] = self._load(path, block)
+                opened[path] = self._load(path, block, _chooser(row))
             systems.append(self._system(row, opened.get(path) if row.has_store else None))
         sources = spread(self._text.reported, self._config.speed_sentences)
         # Without a bar, which would take time from what is measured.
@@ -206,8 +214,12 @@ class DomainSteps:
         }
 
 
+def _chooser(row: Row) -> type[SourceIndex]:
+    return PlainBM25 if row.segments == "bm25" else SourceIndex
+
+
 def tuned_file(row: Row) -> str:
     """The file of a row's settings, shared by rows of the same store."""
-    if row.fast:
+    if row.fast or row.segments:
         return f"tuned-{row.name}.json"
     return f"{row.block}/tuned-{'-'.join(row.steps) or 'full'}{'-fixed' * row.fixed}.json"

@@ -6,12 +6,13 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 
 from knnmt.reproduction import paper
-from knnmt.reproduction.plan import ALPHAS, CANDIDATES, PRUNING_KS, Row
+from knnmt.reproduction.plan import ALPHAS, BY_SEGMENT, CANDIDATES, PRUNING_KS, Row
 from knnmt.reproduction.results import Results, RowResult
 
 NOT_RUN = "not run"
 BLOCK_TITLES = {"A": "A, as published", "B": "B, ours"}
-_FIRST = ("base", *(f"fast-{c}" for c in CANDIDATES))
+_WITHOUT_INDEX = (*(f"fast-{c}" for c in CANDIDATES), *(row.name for row in BY_SEGMENT))
+_FIRST = ("base", *_WITHOUT_INDEX)
 COMBINATIONS = ("pca+cache", "pca+pruning", "pca+cache+pruning")
 Lines = list[list[str]]
 
@@ -141,7 +142,7 @@ class Tables:
 
     def settings(self) -> Lines:
         """k, λ, T of the main rows; λ that fades is given at its most."""
-        lines = self._of_blocks([f"fast-{c}" for c in CANDIDATES], _main_names, self._settings)
+        lines = self._of_blocks(_WITHOUT_INDEX, _main_names, self._settings)
         return [line[:-1] for line in lines]
 
     def _settings(self, name: str) -> list[str]:

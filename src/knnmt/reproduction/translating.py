@@ -12,6 +12,7 @@ from knnmt import timing
 from knnmt.config import RetrievalConfig
 from knnmt.errors import KnnmtWarning
 from knnmt.reproduction.plan import Row
+from knnmt.reproduction.sk_mt import NearestDistance
 from knnmt.retrieval.gate import RandomGate, ThresholdGate, TrainedGate
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import Retrieval
@@ -20,7 +21,7 @@ from knnmt.retrieval.step import Gate
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import DatastoreSettings, Translator
 
-_MOST_TOKENS = 200  # a system that breaks down would go on to the model's last position
+_MAX_TOKENS = 200  # a system that breaks down would go on to the model's last position
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,10 @@ class ReadyRow:
         config = replace(config, cache=row.cache, gate=row.alpha)
         gate: Gate | None = None
         if row.alpha is not None:
-            trained = TrainedGate.read(opened.store, opened.device)
+            trained = TrainedGate.read(opened.datastore, opened.device)
             gate = ThresholdGate(trained, row.alpha) if rate is None else RandomGate(rate, 0, trained)
-        return cls(row, Retrieval(opened, config, gate), rate)
+        combiner = NearestDistance(config.temperature) if row.segments == "bm25" else None
+        return cls(row, Retrieval(opened, config, gate, combiner), rate)
 
     @property
     def config(self) -> RetrievalConfig | None:
@@ -55,7 +57,7 @@ class ReadyRow:
         progress: Callable[[int, int], None] = lambda _done, _total: None,
     ) -> tuple[list[Translation], dict[str, Any]]:
         """Translations and figures: seconds, where they went, tokens, and searches as `Statistics` counts them."""
-        longest = min(_MOST_TOKENS, translator.engine.max_positions - 1)
+        longest = min(_MAX_TOKENS, translator.engine.max_positions - 1)
         # Handed over ready: gates of chance are none that a call can name.
         how: DatastoreSettings = {"datastore": None} if self.retrieval is None else {"retrieval": self.retrieval}
         statistics = Statistics()

@@ -10,16 +10,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from knnmt.config import FastConfig, RetrievalConfig
+from knnmt.config import DEFAULT_SEGMENTS, FastConfig, RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import divide, spread
 from knnmt.engine.base import Engine, State
-from knnmt.fitting.development import develop
+from knnmt.fitting.development import develop, pass_over, searched
 from knnmt.fitting.gate_training import GateConfig, gate_text, judge_thresholds, train_gate
 from knnmt.fitting.likelihood import Positions, best_fixed
+from knnmt.fitting.search_choice import choose_search, judge
 from knnmt.fitting.tuning import PAPER_KS, PAPER_WEIGHTS, first_with_most, squared_temperatures, tune
 from knnmt.reproduction.plan import ALPHAS
 from knnmt.reproduction.records import settings_of
+from knnmt.reproduction.sk_mt import SEGMENTS, sk_mt_settings
 from knnmt.retrieval.open_store import OpenStore
 
 TUNING_PAIRS = 300  # enough for three numbers; a gate is trained on all there are
@@ -36,7 +38,7 @@ def tuned_settings(
     """
     few = spread(pairs, TUNING_PAIRS)
     config = FastConfig(fast) if fast else None
-    positions = develop(engine, opened, few, max(PAPER_KS), fast=config).positions()
+    positions = develop(engine, opened, few, max(PAPER_KS), way=config).positions()
     if fades:
         found = tune(positions).fading
         best, loss = found.fading, found.fading_loss
@@ -44,6 +46,25 @@ def tuned_settings(
         loss, best = as_published(positions, config)
     best = replace(best, forms=False)  # nothing but retrieval is compared
     return {"settings": settings_of(best), "loss": loss, "alone": positions.loss(None), "pairs": len(few)}
+
+
+def tuned_by_segment(
+    engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], plain: bool
+) -> dict[str, Any]:
+    """The same for search by segment: as many segments as the text says; or SK-MT's, where `plain`."""
+    few = spread(pairs, TUNING_PAIRS)
+    passed = pass_over(engine, opened, few)
+    if plain:
+        positions = searched(engine, opened, passed, SEGMENTS, max(PAPER_KS)).positions()
+        loss, best = sk_mt_settings(positions)
+        alone = positions.loss(None)
+    else:
+        choice = choose_search(engine, opened, passed)
+        ways = [each for each in choice.judged if each.segments] if choice else []
+        chosen = replace(choice, judged=ways).chosen if choice else judge(engine, opened, passed, DEFAULT_SEGMENTS)
+        best, loss, alone = chosen.tuned.fading.fading, chosen.loss, chosen.tuned.alone
+    best = replace(best, forms=False)
+    return {"settings": settings_of(best), "loss": loss, "alone": alone, "pairs": len(few)}
 
 
 def as_published(positions: Positions, fast: FastConfig | None = None) -> tuple[float, RetrievalConfig]:
@@ -70,7 +91,7 @@ def trained_gate(
     features = GateConfig().features
     texts = [gate_text(engine, opened, some, config, features) for some in divide(pairs, 0.8)]
     found = train_gate(opened, texts[0], texts[1], config)
-    found.gate.write(opened.store.path)
+    found.gate.write(opened.datastore.path)
     judged = [
         {"alpha": each.threshold, "searched": each.searched, "gate": each.gate, "chance": each.chance}
         for each in judge_thresholds(found, texts[1], ALPHAS)

@@ -20,7 +20,7 @@ from knnmt.engine.base import EncodedSources
 from knnmt.errors import DatastoreDamagedError
 from knnmt.native import library
 from knnmt.retrieval.cache import FIRST_CAPACITY, grown
-from knnmt.retrieval.open_store import Snapshot
+from knnmt.retrieval.open_store import Chosen, Snapshot
 from knnmt.retrieval.own_entries import CompiledOwnEntries
 from knnmt.retrieval.statistics import Statistics
 
@@ -38,13 +38,24 @@ class _Cache(ctypes.Structure):
 
 
 class _Mixture(ctypes.Structure):
-    """As in step.cpp."""
+    """As in mixing.h."""
 
     _fields_ = (
         ("temperature", ctypes.c_float),
         ("weight", ctypes.c_float),
         ("fades", ctypes.c_int32),
         *((name, ctypes.c_float) for name in ("scale", "width", "sentence_scale", "sentence_width", "same_distance")),
+    )
+
+
+class _OwnMixing(ctypes.Structure):
+    """As in own.cpp."""
+
+    _fields_ = (
+        ("mixture", _Mixture),
+        ("k", ctypes.c_int32),
+        *((name, ctypes.c_int64) for name in ("entries", "vocabulary")),
+        *((name, ctypes.c_void_p) for name in ("values", "counts")),
     )
 
 
@@ -71,8 +82,8 @@ class CompiledSteps:
         self._use_counts = config.use_counts
         self._sums, self._steps = torch.zeros(sentences), torch.zeros(sentences)
         self._cache = None if config.cache is None else _CompiledCache(native, config.cache, self._k, sentences)
-        self._segments = config.segments
         self._own: CompiledOwnEntries | None = None
+        self._own_mixing = _OwnMixing()
 
     @classmethod
     def of(
@@ -86,15 +97,22 @@ class CompiledSteps:
             return None
         return cls(native, store, config, sentences, statistics)
 
-    def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:  # noqa: ARG002 - for fast
+    def begin(
+        self,
+        encoded: EncodedSources,  # noqa: ARG002 - for fast
+        sources: Sequence[Sequence[int]],  # noqa: ARG002
+        chosen: Chosen,
+    ) -> None:
         """Sentences that are searched in segments of their own get the entries of these."""
-        if self._segments is not None:
-            chosen = self._store.segment_entries(sources, self._segments)
+        if chosen[0] is not None:
             with timing.stage("segments"):
-                self._own = CompiledOwnEntries(self._native, self._store.index.entries, chosen)
+                self._own = CompiledOwnEntries(self._native, self._store.index.entries, chosen[0].entries)
+                values, counts = self._store.values, self._store.all_counts(self._use_counts)
+                places = (values.data_ptr(), None if counts is None else counts.data_ptr())
+                self._own_mixing = _OwnMixing(self._mixture, self._k, len(values), 0, *places)
 
     def mix(self, states: Tensor, scores: Tensor, history: Tensor, told: int) -> Tensor:  # noqa: ARG002 - for gates
-        """As `retriever.Steps` says."""
+        """As `retriever.RetrievalSteps` says."""
         with timing.stage("retrieval"):
             offset = self._mix(states, scores)
         self._first = False
@@ -104,16 +122,19 @@ class CompiledSteps:
         statistics, first = self._statistics, self._first
         rows, sentences = len(states), len(self._sums)
         queries = self._store.project(states).contiguous()
+        offsets = torch.empty(rows)
         if self._own is not None:
-            distances_sq, ids = self._own.search(queries, self._k)
+            self._own_mixing.vocabulary = scores.shape[1]
+            changed = (self._sums, self._steps, scores, offsets)
+            sound = self._own.mix(self._own_mixing, scores.stride(0), queries, *changed)
             statistics.count(rows, rows, 0, first)
-        elif self._cache is None:
+            return self._sound(sound, scores, offsets)
+        if self._cache is None:
             distances_sq, ids = self._store.nearest(queries, self._k)
             statistics.count(rows, rows, 0, first)
         else:
             distances_sq, ids = self._cache.search(self._store, queries, statistics, first)
         values, counts = self._store.values, self._store.all_counts(self._use_counts)
-        offsets = torch.empty(rows)
         sound = self._native.knnmt_mix(
             ctypes.byref(self._mixture),
             sentences,
@@ -124,10 +145,14 @@ class CompiledSteps:
             None if counts is None else _at(counts),
             *(_at(each) for each in (self._sums, self._steps, scores, offsets)),
         )
+        return self._sound(sound, scores, offsets)
+
+    def _sound(self, sound: bool, scores: Tensor, offsets: Tensor) -> Tensor:
+        """The offsets, unless compiled code met what cannot be."""
         if not sound:
             raise DatastoreDamagedError(
-                f"{self._store.store.path}: a token of its entries is not one of the model's {scores.shape[1]:,}, or "
-                "its index names entries that it does not have. `knnmt verify` reads every byte of it."
+                f"{self._store.datastore.path}: a token of its entries is not one of the model's {scores.shape[1]:,}, "
+                "or its index names entries that it does not have. `knnmt verify` reads every byte of it."
             )
         return offsets
 
@@ -166,7 +191,7 @@ class _CompiledCache:
         if missed:
             found_sq, found = store.nearest(queries if missed == rows else queries[misses], self._k)
             distances_sq[misses], ids[misses] = found_sq, found
-        kept = torch.arange(rows) if self._config.store_hits else misses
+        kept = torch.arange(rows) if self._config.keep_hits else misses
         places = [_at(array) for array in (kept, queries, distances_sq, ids)]
         native.knnmt_cache_keep(ctypes.byref(cache), len(kept), each, *places)
         self._most_written += each

@@ -14,13 +14,16 @@ from torch import Tensor
 
 from knnmt import timing
 from knnmt.compression.pca import KeyProjection
-from knnmt.config import FastConfig
+from knnmt.config import DEFAULT_SEGMENTS, FastConfig
 from knnmt.datastore.arrays import Array
+from knnmt.datastore.manifest import INDEX_RECORD, INDEXES
 from knnmt.datastore.sources import HeldSources
 from knnmt.datastore.store import Datastore
+from knnmt.datastore.upgrading import source_side
+from knnmt.engine.tokenizer import Tokenizer
 from knnmt.errors import SettingError
 from knnmt.index.base import Found
-from knnmt.index.covering import SourceIndex
+from knnmt.index.covering import Coverage, SourceIndex
 from knnmt.index.entries import Entries
 from knnmt.index.on_device import DeviceIndex
 from knnmt.index.store_index import IndexSnapshot, StoreIndex
@@ -28,9 +31,22 @@ from knnmt.retrieval.neighbours import LogCounts, Neighbours
 from knnmt.retrieval.occurrences import SourceOccurrences
 from knnmt.retrieval.sentence_stores import SentenceStores
 
+FROM_SENTENCES = 100_000  # that a store holds, it is searched by segment unless something else is known of it
 UNIT_SAME_DISTANCE = 0.04  # between keys of length 1
 _SAMPLED = 256  # keys whose lengths are looked at
 _numbers = count()
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenEntries:
+    """The entries that each of some sentences is searched in, ascending ids, each once; and what they cover of it."""
+
+    entries: list[Array]
+    coverage: list[Coverage]
+
+
+Chosen = Sequence[ChosenEntries | None]
+"""Of each way in which sentences of a batch retrieve; None where it does not search by segment."""
 
 ChooseProbes = Callable[[DeviceIndex, Datastore], object]
 """Gives a clustered search over a store, before its first use, as many probes as it needs to be faithful."""
@@ -43,7 +59,7 @@ class Snapshot:
     Whoever decodes a batch holds the one it began with: entry ids, tokens and keys always belong together.
 
     number: no two have the same
-    store: the generation of the store on disk; index: the search over it
+    datastore: the generation of the store on disk; index: the search over it
     values: (entries,) int32, the entries' tokens
     merged_counts: (entries,), how many entries each stands for that say the same or that pruning merged with it;
         repeats: those that say the same alone; None where each is for itself
@@ -51,10 +67,12 @@ class Snapshot:
     same_distance: up to about which Euclidean distance a key is of the very same state: computed in other batches or in
         eight bits, a state of the shipped model lies 0.0003 to 0.03 of its length away from itself
     earlier_sources: the source side of an earlier state, of which much may be taken over
+    tokenizer: the model's, for sources that the store has no tokens of
+    chooser: what chooses segments
     """
 
     number: int
-    store: Datastore
+    datastore: Datastore
     index: IndexSnapshot
     device: torch.device
     values: Tensor
@@ -63,13 +81,15 @@ class Snapshot:
     projection: KeyProjection | None
     same_distance: float
     earlier_sources: SourceIndex | None = None
+    tokenizer: Tokenizer | None = None
+    chooser: type[SourceIndex] = SourceIndex
 
     def signature(self) -> str:
         """What a published score must say of the store."""
-        manifest = self.store.manifest
+        manifest = self.datastore.manifest
         transforms = f"|made:{'+'.join(manifest.transforms)}" if manifest.transforms else ""
         entries = f"n:{manifest.live_entries}|d:{manifest.dim}{transforms}|content:{manifest.content[:8]}"
-        return f"store:{self.store.path.name}|{entries}|index:{self.index.signature}"
+        return f"store:{self.datastore.path.name}|{entries}|index:{self.index.signature}"
 
     def project(self, representations: Tensor) -> Tensor:
         """Decoder states, (rows, dim), as this store's keys were made from them."""
@@ -100,7 +120,7 @@ class Snapshot:
     @cached_property
     def occurrences(self) -> SourceOccurrences:
         """The store's source side, put in order when first asked for; refused unless the store was made for that."""
-        require_for_fast(self.store)
+        require_for_fast(self.datastore)
         return SourceOccurrences(self.index.entries, self.device)
 
     def sentence_stores(
@@ -112,22 +132,33 @@ class Snapshot:
 
     @cached_property
     def source_index(self) -> SourceIndex:
-        """The store's source side, for choosing segments; refused unless its segments have their source tokens."""
-        require_for_segments(self.store)
-        return SourceIndex(self.store.segments, self.earlier_sources)
+        """The store's source side, for choosing segments. What segments of earlier versions lack is made in memory."""
+        tokenizer, accelerators = self.tokenizer, self.datastore.manifest.accelerators
+        if tokenizer is None:
+            require_for_segments(self.datastore)
+            return self.chooser(self.datastore.segments, self.earlier_sources)
+        return self.chooser(
+            self.datastore.segments, self.earlier_sources, lambda segment: source_side(segment, tokenizer, accelerators)
+        )
 
-    def segment_entries(self, sources: Sequence[Sequence[int]], segments: int) -> list[Array]:
-        """For each source, by its token ids, the entries of the segments that cover it best: ascending ids, each once.
+    def choose_segments(self, sources: Sequence[Sequence[int]], segments: int) -> ChosenEntries:
+        """For each source, by its token ids, the entries of the segments that cover it best, and how much they cover.
 
         Of a store that has no more segments, all.
         """
         entries = self.index.entries
-        if segments >= self.store.manifest.live_sentences:
-            every = np.arange(entries.entries) if entries.live is None else np.flatnonzero(entries.live.numpy())
-            return [every] * len(sources)
         with timing.stage("segments"):
-            found = self.source_index.choose([source[:-1] for source in sources], segments)  # all have the same end
-            return [entries.once(self.source_index.entries_of(mine)) for mine in found.sentences]
+            known = [source[:-1] for source in sources]  # all have the same end
+            found = self.source_index.choose(known, min(segments, self.datastore.manifest.live_sentences))
+            if segments >= self.datastore.manifest.live_sentences:
+                every = np.arange(entries.entries) if entries.live is None else np.flatnonzero(entries.live.numpy())
+                return ChosenEntries([every] * len(sources), found.coverage())
+            own = self.source_index.entries_of(found.sentences, entries.first_of)
+            return ChosenEntries(own, found.coverage())
+
+    def segment_entries(self, sources: Sequence[Sequence[int]], segments: int) -> list[Array]:
+        """The entries alone."""
+        return self.choose_segments(sources, segments).entries
 
     def segment_stores(self, sources: Sequence[Sequence[int]], segments: int) -> SentenceStores:
         """A small store for each of some sentences, from the segments that cover it."""
@@ -163,6 +194,8 @@ class OpenStore:
     """A store ready to be searched with a model's decoder states; it shows one state of it until `refresh`.
 
     choose_probes: for clustered search on a GPU (`fitting.probes`); without it, every key is looked at
+    tokenizer: the model's; without it, segments of a store of an earlier version cannot be chosen from
+    chooser: what chooses segments for a source
     snapshot: that state. It is taken up whole, in one step: a thread that refreshes disturbs no other, and a batch
         goes on with the one that it began with.
     """
@@ -173,8 +206,11 @@ class OpenStore:
         device: torch.device | str = "cpu",
         exact: bool = False,
         choose_probes: ChooseProbes = lambda index, _: index.give_clusters_up(),
+        tokenizer: Tokenizer | None = None,
+        chooser: type[SourceIndex] = SourceIndex,
     ) -> None:
-        self.store = store
+        self.datastore = store
+        self._tokenizer, self._chooser = tokenizer, chooser
         self._choose_probes = choose_probes
         self.sources = HeldSources(store)
         self.device = torch.device(device)
@@ -194,7 +230,7 @@ class OpenStore:
         )
         return Snapshot(
             number=next(_numbers),
-            store=index.store,
+            datastore=index.store,
             index=index,
             device=self.device,
             values=entries.values.to(self.device),
@@ -203,6 +239,8 @@ class OpenStore:
             projection=None if projection is None else projection.to(self.device),
             same_distance=UNIT_SAME_DISTANCE * _usual_length(entries),
             earlier_sources=None if earlier is None else vars(earlier).get("source_index", earlier.earlier_sources),
+            tokenizer=self._tokenizer,
+            chooser=self._chooser,
         )
 
     def refresh(self) -> bool:
@@ -253,12 +291,27 @@ class OpenStore:
         return self.snapshot.same_distance
 
 
+def has_source_tokens(store: Datastore) -> bool:
+    """Whether all segments of a store have the tokens of their sources; those of earlier versions lack them."""
+    return all("source_tokens" in segment.arrays for segment in store.segments)
+
+
+def usual_segments(store: Datastore) -> int | None:
+    """How many segments sentences are searched in where nothing was tuned; None for the whole store.
+
+    Small stores lose by it. Whoever made an index wants it used.
+    """
+    if store.manifest.live_sentences < FROM_SENTENCES or (store.path / INDEXES / INDEX_RECORD).exists():
+        return None
+    return DEFAULT_SEGMENTS if has_source_tokens(store) else None
+
+
 def require_for_segments(store: Datastore) -> None:
-    """Refuse a store that lacks what retrieval by segment needs."""
-    if any("source_tokens" not in segment.arrays for segment in store.segments):
+    """Refuse a store whose segments lack the tokens of their sources, where nobody can make them."""
+    if not has_source_tokens(store):
         raise SettingError(
             f"{store.path}: retrieval by segment needs the tokens of its sources, which this store was built without. "
-            "Build it again, or search it whole (--search whole)"
+            f"Run `knnmt upgrade {store.path}`, or search it whole (--search whole)"
         )
 
 

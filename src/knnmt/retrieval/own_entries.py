@@ -1,4 +1,7 @@
-"""A sentence's own entries in compiled code, for keys in float16: the search of `sentence_stores.SentenceStores`."""
+"""A sentence's own entries in compiled code, for keys in float16: the search of `sentence_stores.SentenceStores`.
+
+Keys are held in int8; the nearest are measured where the store has them (`native/own.cpp`).
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,12 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from knnmt import timing
 from knnmt.datastore.arrays import Array
-from knnmt.engine.product import Matrix
 from knnmt.index.base import Found
 from knnmt.index.entries import Entries
 
@@ -19,53 +22,89 @@ from knnmt.index.entries import Entries
 class _Own(ctypes.Structure):
     """As in own.cpp."""
 
-    _fields_ = (("matrix", Matrix), ("keys", ctypes.c_void_p), ("ids", ctypes.c_void_p), ("count", ctypes.c_int64))
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("count", "dimensions")),
+        *((name, ctypes.c_void_p) for name in ("keys", "ids", "panels", "bias", "scales", "starts", "lost")),
+        *((name, ctypes.c_float) for name in ("most_lost", "longest")),
+    )
 
 
 class CompiledOwnEntries:
-    """The entries of each sentence of a batch, searched by the rows of that sentence."""
+    """The entries of each sentence of a batch, searched by the rows of that sentence.
+
+    held_keys: how many keys are held, those that sentences share once
+    """
 
     def __init__(self, native: Any, entries: Entries, chosen: Sequence[Array]) -> None:
         """chosen: the entry ids of each sentence, ascending"""
         self._native = native
         self._dim = entries.dim
-        self._kept = [self._prepared(entries, torch.from_numpy(ids)) for ids in chosen]
-        self._put()
+        self._entries = entries  # whose memory maps are read at every step
+        distinct = {id(ids): ids for ids in chosen}
+        bias = self._hold(list(distinct.values()))
+        entries.require_sound(bias)  # of squared lengths; others than numbers cannot be sorted
+        places = {each: place for place, each in enumerate(distinct)}
+        self._put([self._at[places[id(ids)]] for ids in chosen])
 
-    def _prepared(self, entries: Entries, ids: Tensor) -> tuple[tuple[Tensor, ...], _Own]:
-        panel, count, dim = self._native.knnmt_panel(), len(ids), entries.dim
-        whole = -(-count // panel) * panel
-        keys = torch.empty((count, dim), dtype=torch.float16)
-        entries.gather(ids, keys)
-        panels, bias = torch.empty((whole, dim), dtype=torch.float16), torch.empty(whole)
-        at = [ctypes.c_void_p(each.data_ptr()) for each in (panels, bias)]
-        sizes = (ctypes.c_int64(count), ctypes.c_int64(dim))
-        if count:
-            self._native.knnmt_own_prepare(ctypes.c_void_p(keys.data_ptr()), *sizes, *at)
-            entries.require_sound(bias[:count])  # of squared lengths; others than numbers cannot be sorted
-        matrix = Matrix(0, dim, whole, panels.data_ptr(), bias.data_ptr(), None, None)
-        return (keys, panels, bias, ids), _Own(matrix, keys.data_ptr(), ids.data_ptr(), count)
+    def _hold(self, chosen: Sequence[Array]) -> Tensor:
+        """Put keys into int8, in one stretch of memory for all sentences; minus half of their squared lengths."""
+        panel = self._native.knnmt_panel()
+        wholes = [-(-len(ids) // panel) * panel for ids in chosen]
+        ends = np.cumsum([0, *wholes])
+        every, stride = int(ends[-1]), -(-self._dim // panel) * panel
+        ids = torch.from_numpy(np.concatenate([np.empty(0, np.int64), *chosen]))
+        keys = self._entries.addresses(ids)
+        codes = torch.empty((every, stride), dtype=torch.int8)
+        bias, scales, starts, lost = numbers = torch.empty((4, every))
+        self._kept = (ids, keys, codes, numbers)
+        self.held_keys = len(ids)
+        self._at = (_Own * len(chosen))()
+        first = 0
+        for number, (mine, begin) in enumerate(zip(chosen, ends.tolist(), strict=False)):
+            at = [keys.data_ptr() + 8 * first, ids.data_ptr() + 8 * first]
+            of_keys = [each.data_ptr() + 4 * begin for each in (bias, scales, starts, lost)]
+            self._at[number] = _Own(len(mine), self._dim, *at, codes.data_ptr() + begin * stride, *of_keys)
+            first += len(mine)
+        self._native.knnmt_own_prepare(ctypes.byref(self._at), len(chosen), torch.get_num_threads())
+        return torch.cat([bias[begin : begin + len(mine)] for mine, begin in zip(chosen, ends.tolist(), strict=False)])
 
-    def _put(self) -> None:
-        self._at = (_Own * len(self._kept))(*(own for _, own in self._kept))
+    def _put(self, sentences: Sequence[_Own]) -> None:
+        self._at = (_Own * len(sentences))(*sentences)
 
     def search(self, queries: Tensor, k: int) -> Found:
         """The k nearest entries of each row in its own sentence's, as in `knnmt.index.base.Index`.
 
         queries (sentences * width, dim) float32
         """
-        rows, sentences = len(queries), len(self._kept)
-        if queries.shape[1] != self._dim or queries.dtype != torch.float32 or rows % sentences:
-            raise ValueError(f"expected rows of {self._dim} numbers in float32 for {sentences} sentences")
         queries = queries.contiguous()
-        distances_sq, ids = torch.empty((rows, k)), torch.empty((rows, k), dtype=torch.long)
+        rows, sentences = self._rows_each(queries)
+        distances_sq, ids = torch.empty((len(queries), k)), torch.empty((len(queries), k), dtype=torch.long)
         places = [ctypes.c_void_p(each.data_ptr()) for each in (queries, distances_sq, ids)]
         with timing.stage("search"):
-            sizes = (sentences, rows // sentences, k, torch.get_num_threads())
+            sizes = (sentences, rows, k, torch.get_num_threads())
             self._native.knnmt_own_search(ctypes.byref(self._at), *sizes, *places)
         return distances_sq, ids
 
+    def mix(self, mixing: ctypes.Structure, stride: int, queries: Tensor, *changed: Tensor) -> bool:
+        """The search, and what knnmt_mix does with what it finds, in one call; False where it met what cannot be.
+
+        mixing: `OwnMixing`; stride: of the rows of scores; queries (rows, dim) float32
+        changed: sums, steps, scores, offsets
+        """
+        rows, sentences = self._rows_each(queries)
+        with timing.stage("search"):
+            at = (ctypes.addressof(mixing), ctypes.addressof(self._at))
+            places = (each.data_ptr() for each in (queries, *changed))
+            threads = torch.get_num_threads()
+            return bool(self._native.knnmt_own_mix(*at, sentences, rows, threads, stride, *places))
+
+    def _rows_each(self, queries: Tensor) -> tuple[int, int]:
+        """How many rows a sentence has, and how many sentences there are; others would lead compiled code astray."""
+        (rows, dim), sentences = queries.shape, len(self._at)
+        if dim != self._dim or queries.dtype != torch.float32 or rows % sentences or not queries.is_contiguous():
+            raise ValueError(f"expected rows of {self._dim} numbers in float32 for {sentences} sentences")
+        return rows // sentences, sentences
+
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i goes on as sentences[i] was; those not named have left the batch."""
-        self._kept = [self._kept[place] for place in sentences]
-        self._put()
+        self._put([self._at[place] for place in sentences])

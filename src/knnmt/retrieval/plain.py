@@ -19,7 +19,7 @@ from knnmt.retrieval.cache import RetrievalCache
 from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances
 from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
 from knnmt.retrieval.neighbours import Neighbours
-from knnmt.retrieval.open_store import UNIT_SAME_DISTANCE, Snapshot
+from knnmt.retrieval.open_store import UNIT_SAME_DISTANCE, Chosen, Snapshot
 from knnmt.retrieval.sentence_stores import SentenceStores
 from knnmt.retrieval.statistics import Statistics
 from knnmt.retrieval.step import (
@@ -121,12 +121,12 @@ class PlainSteps:
         self._evidence = evidence
         self._first = True
 
-    def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:
+    def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]], chosen: Chosen) -> None:
         """Sentences that are searched in entries of their own get these."""
-        for group in self._groups:
+        for group, entries in zip(self._groups, chosen, strict=True):
             fast, store = group.config.fast, group.store
-            if (segments := group.config.segments) is not None:
-                group.stores = store.segment_stores([sources[i] for i in group.sentences], segments)
+            if entries is not None:
+                group.stores = SentenceStores(store.index.entries, entries.entries, store.device)
             if fast is not None:
                 with timing.stage("fast"):
                     states = [encoded.states[i, : encoded.lengths[i]] for i in group.sentences]
@@ -134,7 +134,7 @@ class PlainSteps:
                 self._statistics.count_fast(group.stores.bytes, store.occurrences.state_bytes)
 
     def mix(self, states: Tensor, scores: Tensor, history: Tensor, told: int) -> Tensor:
-        """As `retriever.Steps` says."""
+        """As `retriever.RetrievalSteps` says."""
         with timing.stage("retrieval"):
             neighbours, weights, log_lambda, hits = self._retrieve(states, scores, history, told)
         with timing.stage("interpolation"):
@@ -223,7 +223,7 @@ class PlainSteps:
         if group.cache is not None and config.cache is not None and places is not None:
             if len(found):
                 neighbours.put(found, group.cache.at(found // (rows // scopes), places.flatten()[found]))
-            kept = searched | hits if config.cache.store_hits else searched
+            kept = searched | hits if config.cache.keep_hits else searched
             group.cache.add(kept.view(scopes, -1), scoped, neighbours)
         return neighbours, hits
 

@@ -19,10 +19,10 @@ from knnmt.records import as_record
 PROFILES = "profiles"
 DEFAULT = "default_profile"
 ESTIMATED = "estimated"  # no saved one: what was estimated from the store alone
-SEGMENTS = "segments"  # the same for retrieval by segment
 FAST = "fast"  # what a tuning for Fast kNN-MT is called unless it is named, and what calls with `fast` use
+SEGMENTS = "segments"  # the same for retrieval by segment
 TUNED, BY_BLEU = "knn", "bleu"  # what a tuning by likelihood, and one by BLEU, is called unless it is named
-_FIXED, _CACHE = "-fixed", "-cache"
+_FIXED, _CACHE, _SEGMENTS = "-fixed", "-cache", "-segments"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Profiles:
                 "`knnmt tune` makes some"
             )
         try:
-            return as_record(Profile, self.section[name])
+            return as_record(Profile, _spelled_anew(self.section[name]))
         except ValueError as error:
             raise DatastoreDamagedError(
                 f"{self.store}: its profile {name!r} lacks a field, has an unknown one or a wrong value ({error}); "
@@ -98,6 +98,27 @@ class Profiles:
         """The settings of a call that names this profile, or none; None for those estimated from the store."""
         name = name or self.default_name() or ESTIMATED
         return None if name == ESTIMATED else self.profile(name).config
+
+    def of_search(self, by_segment: bool) -> RetrievalConfig | None:
+        """The settings of a call that names no profile, but how it searches; None for those estimated for that."""
+        default = self.default_name() or ESTIMATED
+        other = segments_name(default) if by_segment else TUNED if default == SEGMENTS else _tuned_with(default)
+        for name in (default, other, SEGMENTS):
+            if name in self.names():
+                config = self.profile(name).config
+                if config.fast is None and (config.segments is not None) == by_segment:
+                    return config
+        return None
+
+
+def _spelled_anew(profile: Any) -> Any:
+    """A profile as it is written now: `keep_hits` was `store_hits`."""
+    try:
+        cache = {**profile["config"]["cache"]}
+        cache["keep_hits"] = cache.pop("store_hits")
+    except (KeyError, TypeError):  # there is none, or it is damaged in some way
+        return profile
+    return {**profile, "config": {**profile["config"], "cache": cache}}
 
 
 def read_profiles(store: Path) -> dict[str, Profile]:
@@ -127,9 +148,16 @@ def names_of_tuning(name: str) -> tuple[str, str, str]:
     return name, f"{name}{_FIXED}", _CACHE[1:] if name == TUNED else f"{name}{_CACHE}"
 
 
+def segments_name(name: str) -> str:
+    """What the settings by segment are called that the tuning of this name saves beside those of the whole store."""
+    return SEGMENTS if name in (TUNED, ESTIMATED) else f"{name}{_SEGMENTS}"
+
+
 def _tuned_with(name: str) -> str:
     """The name of the tuning that saves a profile of this name."""
-    return TUNED if name == _CACHE[1:] else name.removesuffix(_FIXED).removesuffix(_CACHE)
+    if name == _CACHE[1:]:
+        return TUNED
+    return name.removesuffix(_FIXED).removesuffix(_CACHE).removesuffix(_SEGMENTS)
 
 
 def write_profiles(store: Path, profiles: Mapping[str, Profile | None], default: str | None = None) -> None:

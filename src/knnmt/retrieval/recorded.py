@@ -17,11 +17,13 @@ from torch import Tensor
 
 from knnmt import timing
 from knnmt.config import RetrievalConfig
+from knnmt.datastore.arrays import Array
 from knnmt.index.base import Found
 from knnmt.native.gpu import kernel
 from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances
 from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
-from knnmt.retrieval.open_store import Snapshot
+from knnmt.retrieval.open_store import Chosen, Snapshot
+from knnmt.retrieval.own_entries_on_device import OwnEntriesOnDevice, OwnKeys
 
 _MAX_ROWS = 32  # of a sentence, with a warp for each
 _MAX_NEIGHBOURS = 2048  # of a sentence's rows, as in mix.cu
@@ -42,12 +44,19 @@ class RecordedRetrieval:
     def __init__(self, store: Snapshot, config: RetrievalConfig) -> None:
         self._store = store
         self._config = config
+        self._own: OwnKeys | None = None
         self.steps: RecordedSteps | None = None
 
-    def begin(self, sentences: int, keep: Keep) -> None:
+    def begin(self, sentences: int, chosen: Chosen, keep: Keep) -> None:
         """So many sentences, blanks counted, that have retrieved nothing yet."""
+        store, spans = self._store, None
+        if chosen[0] is not None:
+            dim = store.index.entries.dim
+            with timing.stage("segments"):
+                self._own = own = keep(("own", dim), lambda: OwnKeys(dim, store.device))
+                spans = own.put(store.index, chosen[0].entries)
         self.steps = self._of_size(sentences, keep)
-        self.steps.begin()
+        self.steps.begin(spans)
 
     def keep(self, rows: Tensor, keep: Keep) -> None:
         """Sentence i goes on as rows[i] was."""
@@ -56,19 +65,21 @@ class RecordedRetrieval:
             self.steps.go_on(before, rows)
 
     def _of_size(self, sentences: int, keep: Keep) -> RecordedSteps:
-        store, config = self._store, self._config
-        made: RecordedSteps = keep((store.number, config, sentences), lambda: RecordedSteps(store, config, sentences))
+        store, config, own = self._store, self._config, self._own
+        key = (store.number, config, sentences, None if own is None else own.number)
+        made: RecordedSteps = keep(key, lambda: RecordedSteps(store, config, sentences, own))
         return made
 
 
 class RecordedSteps:
     """The retrieval of a number of sentences. It does not keep what it searches: `RecordedRetrieval` does."""
 
-    def __init__(self, store: Snapshot, config: RetrievalConfig, sentences: int) -> None:
+    def __init__(self, store: Snapshot, config: RetrievalConfig, sentences: int, own: OwnKeys | None = None) -> None:
         self._snapshot = weakref.ref(store)
         self._config = config
         self._combiner = DistanceCombiner(config, store.same_distance)
         self._distances = SentenceDistances(sentences, store.device)
+        self._own = None if own is None else OwnEntriesOnDevice(own, store.index.entries.dim, sentences)
         self._kernel = kernel("mix", store.device)
         fading = config.fading
         of_fading = (1, 1, 1, 1) if fading is None else astuple(fading)
@@ -83,20 +94,25 @@ class RecordedSteps:
         assert store is not None, "the snapshot is held while its sentences are decoded"  # noqa: S101
         return store
 
-    def begin(self) -> None:
-        """Sentences that have retrieved nothing yet."""
+    def begin(self, spans: Array | None = None) -> None:
+        """Sentences that have retrieved nothing yet. spans: where those that have entries of their own have them"""
         self._distances.restart()
+        if self._own is not None and spans is not None:
+            self._own.begin(spans)
 
     def go_on(self, earlier: RecordedSteps, rows: Tensor) -> None:
         """Sentence i goes on as sentence rows[i] of others."""
         self._distances.take(earlier._distances, rows)
+        if self._own is not None and earlier._own is not None:
+            self._own.go_on(earlier._own, rows)
 
     def look(self, representations: Tensor) -> Found:
         """What the rows find, of a store with entries; representations (sentences, width, dim)."""
         with timing.stage("retrieval"):
             store = self._store
             queries = store.project(representations.flatten(0, 1))
-            return store.nearest(queries, min(self._config.k, len(store.values)))
+            k = min(self._config.k, len(store.values))
+            return store.nearest(queries, k) if self._own is None else self._own.search(queries, k)
 
     def mix(self, found: Found, log_probabilities: Tensor, scores: Tensor) -> Tensor:
         """Equation 3 in place; returns the scores, (sentences, width), with what is to be added to all of a row.

@@ -18,8 +18,10 @@ from torch import Tensor
 
 from knnmt.config import RetrievalConfig
 from knnmt.engine.base import EncodedSources
+from knnmt.index.covering import Coverage
 from knnmt.retrieval.compiled import CompiledSteps
-from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.open_store import Chosen, OpenStore
+from knnmt.retrieval.own_entries_on_device import can_serve
 from knnmt.retrieval.plain import Group, PlainSteps, Retrieved
 from knnmt.retrieval.recorded import RecordedRetrieval
 from knnmt.retrieval.statistics import Statistics
@@ -52,10 +54,10 @@ class Retrieval:
         return all(part is None or isinstance(part, Signed) for part in (self.gate, self.combiner))
 
 
-class Steps(Protocol):
+class RetrievalSteps(Protocol):
     """The retrieval of a batch, step by step. Recorded steps begin and are kept in an arena, and mix in two halves."""
 
-    def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:
+    def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]], chosen: Chosen) -> None:
         """Before the first step. sources: token ids of the batch."""
 
     def mix(self, states: Tensor, scores: Tensor, history: Tensor, told: int) -> Tensor:
@@ -75,7 +77,7 @@ def steps_for(
     statistics: Statistics,
     evidence: list[Retrieved | None] | None = None,
     fixed: bool = False,
-) -> Steps | RecordedRetrieval:
+) -> RetrievalSteps | RecordedRetrieval:
     """The fastest way that gives what is asked for.
 
     fixed: the loop takes steps of fixed shape, which can be recorded
@@ -84,7 +86,12 @@ def steps_for(
         store, config = groups[0].store, groups[0].config
         of_ones_own = groups[0].gate is not None or groups[0].combiner is not None
         if not of_ones_own and config.fast is None and len(store.values):
-            if fixed and config.cache is None and config.segments is None:  # a cache chooses the rows that search
+            recordable = config.cache is None  # which chooses the rows that search
+            if (
+                fixed
+                and recordable
+                and (config.segments is None or can_serve(store.index.entries, config.k, store.device))
+            ):
                 return RecordedRetrieval(store, config)
             if (compiled := CompiledSteps.of(store, config, sentences, statistics)) is not None:
                 return compiled
@@ -105,6 +112,7 @@ class BatchRetrieval:
         statistics: Statistics | None = None,
         record: bool = False,
     ) -> None:
+        self.of_sentences = of_sentences
         stores = {id(each.store): each.store for each in of_sentences if each is not None}
         taken = {number: store.snapshot for number, store in stores.items()}
         self.snapshots = [None if each is None else taken[id(each.store)] for each in of_sentences]
@@ -116,7 +124,8 @@ class BatchRetrieval:
         self.groups = list(numbers.values())
         self.statistics = statistics if statistics is not None else Statistics()
         self.steps: list[Retrieved | None] | None = [] if record else None
-        self._way: Steps | RecordedRetrieval | None = None
+        self._chosen: Chosen | None = None
+        self._way: RetrievalSteps | RecordedRetrieval | None = None
         self._mixed = False
         self._told = 0  # tokens that were forced before the first that was chosen
 
@@ -126,16 +135,42 @@ class BatchRetrieval:
         return way if isinstance(way, RecordedRetrieval) else None
 
     @property
-    def way(self) -> Steps:
+    def way(self) -> RetrievalSteps:
         """How a loop of any shape takes its steps."""
         if self._way is None or isinstance(self._way, RecordedRetrieval):
             self._way = steps_for(self.groups, len(self.snapshots), self.statistics, self.steps)
             assert not isinstance(self._way, RecordedRetrieval)  # noqa: S101 - which only fixed steps are
         return self._way
 
+    @property
+    def chooses(self) -> bool:
+        """Whether sentences are searched by segment."""
+        return any(group.config.segments is not None for group in self.groups)
+
+    def choose(self, sources: Sequence[Sequence[int]]) -> Chosen:
+        """The entries of the sentences' own segments, chosen when first asked for. sources: token ids of the batch."""
+        if self._chosen is None:
+            self._chosen = [
+                None
+                if group.config.segments is None
+                else group.store.choose_segments([sources[i] for i in group.sentences], group.config.segments)
+                for group in self.groups
+            ]
+        return self._chosen
+
     def begin(self, encoded: EncodedSources, sources: Sequence[Sequence[int]]) -> None:
         """Before the first step. sources: token ids of the batch."""
-        self.way.begin(encoded, sources)
+        self.way.begin(encoded, sources, self.choose(sources))
+
+    @property
+    def coverage(self) -> list[Coverage | None]:
+        """Of the sentences' sources, once segments are chosen; None of those that are not searched by segment."""
+        found: list[Coverage | None] = [None] * len(self.snapshots)
+        for group, chosen in zip(self.groups, self._chosen or (), strict=False):
+            if chosen is not None:
+                for sentence, coverage in zip(group.sentences, chosen.coverage, strict=True):
+                    found[sentence] = coverage
+        return found
 
     def skip(self) -> None:
         """A step whose tokens are forced needs no retrieval."""

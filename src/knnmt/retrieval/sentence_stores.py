@@ -80,7 +80,7 @@ class SentenceStores:
         self._cosine = cosine
         self._row_bytes = 4 * entries.dim
         self._piece_bytes = piece_bytes or _PIECE_BYTES[self._device.type]
-        left = _room(self._device) if held_bytes is None else held_bytes
+        left = _free_bytes(self._device) if held_bytes is None else held_bytes
         self._pieces = []
         held = passing = 0
         for first, last in _cuts([len(ids) for ids in chosen], self._piece_bytes // self._row_bytes):
@@ -147,7 +147,7 @@ class SentenceStores:
         self._sentences = len(sentences)
 
 
-def _room(device: torch.device) -> int:
+def _free_bytes(device: torch.device) -> int:
     """Bytes that a batch's keys may take."""
     return _HELD_BYTES if device.type == "cpu" else int(torch.cuda.mem_get_info(device)[0]) // 2
 

@@ -203,7 +203,8 @@ class RetrievalSettings:
         Literal["whole", "segments"] | None,
         Description(
             "whole: all entries of the store, by its index. segments: those of the segments that cover a source best, "
-            "exactly; the cost does not grow with the store.  [default: as the store's profile says, else whole]",
+            "exactly; the cost does not grow with the store.  [default: as the store's profile says, else segments for "
+            "a store of at least 100,000 that has no index]",
             str,
             choices=("whole", "segments"),
         ),

@@ -69,7 +69,7 @@ class Step:
         Without what was forced first, if no target of the store begins so: the code of a language.
         """
         history = self.all_history if self.rows is None else self.all_history[self.rows]
-        store = self.store.store
+        store = self.store.datastore
         if not self.told or not store.segments:
             return history
         begins = store.segments[0].target_tokens(0)[: self.told].tolist()
@@ -133,6 +133,8 @@ def ask_gate(gate: Gate, step: Step) -> tuple[Tensor, Tensor | None]:
     sound = isinstance(found, tuple) and len(found) == 2 and _shaped(found[0], rows) and found[0].dtype == torch.bool
     sound = sound and (found[1] is None or _shaped(found[1], rows))
     check(sound, f"a gate gives (rows,) bool, and (rows,) log λ or None, here of {rows} rows; {_named(gate, found)}")
+    if found[1] is not None:
+        _require_numbers(gate, found[1][step.states.isfinite().all(1)])
     return found[0], found[1]
 
 
@@ -146,7 +148,15 @@ def ask_combiner(combiner: Combiner, step: Step, neighbours: Neighbours) -> tupl
         f"a combiner gives log-weights (rows, k) and log λ (rows,), here ({rows}, {k}) and ({rows},); "
         f"{_named(combiner, found)}",
     )
+    _require_numbers(combiner, *(each[neighbours.distances_sq[:, 0].isfinite()] for each in found))
     return found[0], found[1]
+
+
+def _require_numbers(part: object, *found: Tensor) -> None:
+    """Refuse what is no number, of rows that are sound: it would look like a damaged memory. Ours make none."""
+    if not type(part).__module__.startswith("knnmt."):
+        nan = any(bool(each.isnan().any()) for each in found)
+        check(not nan, f"{_name(part)} gave NaN for states and distances that are numbers: it should give none")
 
 
 def _shaped(found: object, *shape: int) -> bool:
@@ -156,7 +166,11 @@ def _shaped(found: object, *shape: int) -> bool:
 def _named(part: object, found: object) -> str:
     parts = found if isinstance(found, tuple) else (found,)
     kinds = [f"{tuple(each.shape)} {each.dtype}" if isinstance(each, Tensor) else repr(each) for each in parts]
-    return f"{getattr(part, '__qualname__', type(part).__qualname__)} gave {', '.join(kinds)}"
+    return f"{_name(part)} gave {', '.join(kinds)}"
+
+
+def _name(part: object) -> str:
+    return str(getattr(part, "__qualname__", type(part).__qualname__))
 
 
 # As gates and combiners were called before there was `Step` -----------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
@@ -13,7 +13,7 @@ from knnmt.protection.marked import Code, Marked, written
 from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.settings import NOT_GIVEN, RetrievalSettings
-from knnmt.translator.memories import Memories, Request, Store
+from knnmt.translator.memories import AskedLanguages, Memories, Request, Store
 
 OnError = Literal["raise", "continue"]
 
@@ -41,6 +41,7 @@ class AskedText:
     error: str | None = None
     marked: Marked | None = None
     glossary: Glossary | None = None
+    languages: AskedLanguages = (None, None)
 
     @property
     def retrieval(self) -> Retrieval | None:
@@ -61,9 +62,12 @@ class Asking:
     on_error: OnError
 
     def window(
-        self, texts: Iterator[str | Marked | Request], most: int, memories: Memories
+        self, texts: Iterator[str | Marked | Request], most: int, memories: Callable[[AskedLanguages], Memories]
     ) -> tuple[list[AskedText], Exception | None]:
-        """The next texts, at most so many, and the error that ends them, if one does: those before it are there."""
+        """The next texts, at most so many, and the error that ends them, if one does: those before it are there.
+
+        memories: the open stores of texts in these languages
+        """
         requests: list[Request] = []
         failure: Exception | None = None
         try:
@@ -83,20 +87,26 @@ class Asking:
             failure = error
         return ready, failure
 
-    def _with_memories(self, requests: Sequence[Request], memories: Memories) -> Iterator[AskedText]:
+    def _with_memories(
+        self, requests: Sequence[Request], memories: Callable[[AskedLanguages], Memories]
+    ) -> Iterator[AskedText]:
         """Requests with how each retrieves. Those that ask for the same are looked up once."""
         own = [self.memory if each.datastore is NOT_GIVEN else each.datastore for each in requests]
-        memories.refresh({each for each in own if each is not None and not isinstance(each, TextMemory)})
+        of_languages = {each.languages: _found(memories, each.languages) for each in requests}
+        for languages, found in of_languages.items():
+            if isinstance(found, Memories):
+                mine = {store for each, store in zip(requests, own, strict=True) if each.languages == languages}
+                found.refresh({each for each in mine if each is not None and not isinstance(each, TextMemory)})
         known: dict[object, TextMemory | KnnmtError | None] = {}
         for request, memory in zip(requests, own, strict=True):
-            asked = memory, request.settings
+            asked = request.languages, memory, request.settings
             if asked not in known:
-                known[asked] = self._opened(memory, request.settings, memories)
-            found = known[asked]
+                known[asked] = self._opened(memory, request, of_languages[request.languages])
+            ready = known[asked]
             try:
                 _require_text(request.text)
-                if isinstance(found, KnnmtError):
-                    raise found
+                if isinstance(ready, KnnmtError):
+                    raise ready
             except KnnmtError as error:
                 if self.on_error == "raise":
                     raise
@@ -105,26 +115,34 @@ class Asking:
             else:
                 marked = request.text if isinstance(request.text, tuple) else None
                 text = request.text if isinstance(request.text, str) else written(request.text)
-                yield AskedText(text, found, marked=marked, glossary=request.glossary)
+                yield AskedText(text, ready, None, marked, request.glossary, request.languages)
 
     def _opened(
-        self, memory: TextMemory | Store | None, own: RetrievalSettings, memories: Memories
+        self, memory: TextMemory | Store | None, request: Request, memories: Memories | KnnmtError
     ) -> TextMemory | KnnmtError | None:
         """How requests for this retrieve, or why they cannot."""
-        if memory is None:
-            return None
-        told = ", ".join(own.given())
-        if isinstance(memory, TextMemory) and told:
-            return SettingError(
-                f"a request cannot say {told}, for its call was given a retrieval: name a datastore, too"
-            )
+        if memory is None or isinstance(memories, KnnmtError):
+            return None if isinstance(memories, Memories) else memories
         if isinstance(memory, TextMemory):
+            languages = ("source_lang", "target_lang")
+            told = [*(each for each in languages if getattr(request, each) is not None), *request.settings.given()]
+            if told:
+                return SettingError(
+                    f"a request cannot say {', '.join(told)}, for its call was given a retrieval: name a datastore, too"
+                )
             return memory
         try:
-            retrieval = memories.retrieval(memory, own.over(self.settings))
+            retrieval = memories.retrieval(memory, request.settings.over(self.settings))
             return TextMemory(retrieval, memories.open(memory).matcher if self.match else None)
         except KnnmtError as error:
             return error
+
+
+def _found(memories: Callable[[AskedLanguages], Memories], languages: AskedLanguages) -> Memories | KnnmtError:
+    try:
+        return memories(languages)
+    except KnnmtError as error:
+        return error
 
 
 def _require_text(text: object) -> None:

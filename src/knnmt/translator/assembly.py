@@ -11,10 +11,11 @@ from knnmt.config import DecodingConfig
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.tokenizer import Tokenizer
 from knnmt.errors import CutTranslationWarning, NoTranslationWarning
+from knnmt.index.covering import Coverage
 from knnmt.protection.layout import Layout
 from knnmt.protection.marked import Code, Marked, written
 from knnmt.translator.evidence import Evidence
-from knnmt.translator.segments import Segment, join, laid_out
+from knnmt.translator.segments import TextSegment, join, laid_out
 from knnmt.translator.spans import Span, moved_spans, spans_of
 from knnmt.translator.steps import Steps, joined
 from knnmt.translator.translation import Caution, Token, Translation
@@ -22,7 +23,7 @@ from knnmt.translator.translation import Caution, Token, Translation
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A hypothesis of a segment, and where it was asked for what its tokens were made of.
+    """A hypothesis of a segment, on request what its tokens were made of, and how much of the segment is covered.
 
     text, marked: of a segment that is guarded, its text and that with codes, white space around it included
     cautions: what is to be said of it
@@ -31,6 +32,7 @@ class Part:
     hypothesis: Hypothesis
     evidence: Sequence[Evidence] = ()
     steps: Steps | None = None
+    coverage: Coverage | None = None
     text: str = ""
     marked: Marked | None = None
     cautions: tuple[Caution, ...] = ()
@@ -38,7 +40,7 @@ class Part:
 
 def assemble(
     text: str,
-    segments: Sequence[Segment],
+    segments: Sequence[TextSegment],
     parts: Sequence[Sequence[Part]],
     tokenizer: Tokenizer,
     config: DecodingConfig,
@@ -67,7 +69,7 @@ def assemble(
 
 
 def _within(
-    layout: Layout, segments: Sequence[Segment], parts: Sequence[Part], translation: Translation
+    layout: Layout, segments: Sequence[TextSegment], parts: Sequence[Part], translation: Translation
 ) -> Translation:
     """A translation of leaves in the text around them."""
     leaves: list[list[str | Code]] = [[] for _ in layout.leaves]
@@ -88,7 +90,7 @@ def untranslated(text: str, error: str) -> Translation:
     return Translation(text, "", (), float("-inf"), complete=False, error=error, warnings=(caution,))
 
 
-def _without_translation(segment: Segment) -> str:
+def _without_translation(segment: TextSegment) -> str:
     return (
         f"no translation of {segment.text[:60]!r}: no hypothesis of it has a probability. Numbers may have "
         "overflowed (dtype float32 helps), the memory may be damaged (`knnmt verify`), or settings forbid every token"
@@ -96,7 +98,11 @@ def _without_translation(segment: Segment) -> str:
 
 
 def _joined_parts(
-    text: str, segments: Sequence[Segment], parts: Sequence[Part], tokenizer: Tokenizer, config: DecodingConfig
+    text: str,
+    segments: Sequence[TextSegment],
+    parts: Sequence[Part],
+    tokenizer: Tokenizer,
+    config: DecodingConfig,
 ) -> Translation:
     hypotheses = [part.hypothesis for part in parts]
     decoded = [tokenizer.decode(each.tokens) for each in hypotheses]
@@ -121,5 +127,18 @@ def _joined_parts(
         score=sum(each.score * len(each.tokens) for each in hypotheses) / len(tokens),
         complete=all(len(each.tokens) < config.max_tokens for each in hypotheses),
         stored_source=segments[0].text if len(segments) == 1 and segments[0].form else None,
+        coverage=_mean_coverage(segments, [part.coverage for part in parts]),
         steps=joined(steps) if steps else None,
     )
+
+
+def _mean_coverage(segments: Sequence[TextSegment], of_segments: Sequence[Coverage | None]) -> Coverage | None:
+    """Of a text, from those of its segments, by their lengths."""
+    found = [(len(segment.text), each) for segment, each in zip(segments, of_segments, strict=True) if each]
+    if not found:
+        return None
+    length = sum(size for size, _ in found) or 1
+    covered, by_one = (
+        sum(size * getattr(each, part) for size, each in found) / length for part in ("covered", "by_one")
+    )
+    return Coverage(covered, by_one)

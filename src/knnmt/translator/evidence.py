@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.tokenizer import Tokenizer
+from knnmt.index.covering import Coverage
 from knnmt.retrieval.open_store import Snapshot
 from knnmt.retrieval.plain import Retrieved
 from knnmt.translator.spans import Span, span_in_segment
@@ -55,6 +56,30 @@ class Evidence:
         """The part of the probability that came from memory, 0 to 1: λ p_kNN / (λ p_kNN + (1 - λ) p_model)."""
         return self.interpolation_weight * self.memory_probability / self.probability if self.probability else 0.0
 
+    def __str__(self) -> str:
+        """Equation 3 of the token, as a sentence or two."""
+        if self.forced:
+            return "It was forced: neither the model nor the memory was asked."
+        if not self.neighbours:
+            return f"Nothing was looked up in the memory: the model alone gives it {percent(self.probability)}."
+        cached = " The neighbours were found at an earlier step and taken over from the cache." if self.cached else ""
+        return (
+            f"The model gives it {percent(self.model_probability)}, the memory {percent(self.memory_probability)}; "
+            f"with λ {self.interpolation_weight:.2f} that makes {percent(self.probability)}.{cached}"
+        )
+
+
+def percent(part: float) -> str:
+    """A probability or a share for people: 62%, 3.4%, under 0.1%."""
+    if 0 < part < 0.0005:
+        return "under 0.1%"
+    return f"{part:.1%}" if 0 < part < 0.0995 or 0.995 <= part < 0.9995 else f"{part:.0%}"
+
+
+def in_per_cent(coverage: Coverage) -> str:
+    """How much of a source is covered, for people."""
+    return f"{percent(coverage.covered)} of the source, {percent(coverage.by_one)} by one segment"
+
 
 def evidence_of(
     hypothesis: Hypothesis, steps: list[Retrieved | None], store: Snapshot, tokenizer: Tokenizer
@@ -69,7 +94,7 @@ class _Entries:
     """Entries of a store as they are shown; the steps of a sentence find many of them again and again."""
 
     def __init__(self, store: Snapshot, tokenizer: Tokenizer) -> None:
-        self._store = store.store
+        self._store = store.datastore
         self._tokenizer = tokenizer
         self._seen: dict[int, EvidenceNeighbour] = {}
 

@@ -14,9 +14,9 @@ from itertools import groupby, tee
 from statistics import fmean
 from typing import TYPE_CHECKING, Unpack
 
+from knnmt.corpus.match_tokens import UNPARTED
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.errors import SettingError
-from knnmt.retrieval.matches import UNPARTED
 from knnmt.translator.spans import Span
 from knnmt.translator.translation import Token, Translation
 
@@ -106,9 +106,9 @@ def explain(translator: Translator, texts: Iterable[str], **settings: Unpack[Set
     """
     datastore, ready = settings.get("datastore", translator.datastore), settings.get("retrieval")
     if ready is not None:
-        manifest = ready.store.store.manifest
+        manifest = ready.store.datastore.manifest
     elif datastore is not None:
-        manifest = translator.memories.open(datastore).opened.store.manifest
+        manifest = translator.memories.open(datastore).opened.datastore.manifest
     else:
         raise SettingError("expected a memory to explain translations with, found none: name a datastore")
     with_memory: Settings = {"match": True, **settings, "evidence": True}

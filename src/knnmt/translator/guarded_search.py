@@ -34,7 +34,7 @@ from knnmt.protection.placing import Alignment, Placed, arrange
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.translator.assembly import Part
 from knnmt.translator.guarded import Guarded, with_shown_codes
-from knnmt.translator.segments import Segment, laid_out
+from knnmt.translator.segments import TextSegment, laid_out
 from knnmt.translator.spans import moved_spans, spans_of
 from knnmt.translator.translation import Caution
 
@@ -49,7 +49,7 @@ _SPECIAL = (
 class Job:
     """A segment to translate: its token ids, and how it retrieves."""
 
-    segment: Segment
+    segment: TextSegment
     source: list[int]
     retrieval: Retrieval | None
     glossary: Glossary | None = None
@@ -191,7 +191,7 @@ class GuardedSearch:
         given = [target[skip:] for target, skip in zip(targets, skipped, strict=True)]
         block = force(self._engine, [job.source for job, _ in asked], given, cross_attention=True)
         assert block.cross_attention is not None  # noqa: S101 - asked for
-        attention = block.cross_attention[:, -1].float().cpu().numpy()
+        attention = block.cross_attention.float().cpu().numpy()
         found = []
         for row, ((job, _), target, skip) in enumerate(zip(asked, targets, skipped, strict=True)):
             alignment = np.zeros((len(target), len(job.source)), dtype=np.float32)
@@ -267,7 +267,7 @@ class GuardedSearch:
         cut = guarded.cut_at(segment.text, edges[1:-1])
         sources = self._engine.tokenizer.encode_sources([text for text, _ in cut])
         jobs = [
-            Job(Segment(text, guarded=each), source, job.retrieval, job.glossary)
+            Job(TextSegment(text, guarded=each), source, job.retrieval, job.glossary)
             for (text, each), source in zip(cut, sources, strict=True)
         ]
         words = [number for number, (text, each) in enumerate(cut) if _has_words(text, each)]
@@ -310,7 +310,7 @@ class GuardedSearch:
         return replace(part, marked=marked, text=written(marked), cautions=tuple(cautions))
 
 
-def _source_kept(segment: Segment, guarded: Guarded, whole: Part, silent: bool = False) -> Part:
+def _source_kept(segment: TextSegment, guarded: Guarded, whole: Part, silent: bool = False) -> Part:
     """The source in the place of a translation. silent: it is a placeholder, or a mark between codes"""
     placed = [(each.offset, each) for each in guarded.codes]
     parts: list[str | Code] = [*guarded.before]
@@ -391,7 +391,7 @@ def _same(found: Found) -> object:
     return found.text if found.kind is Kind.EXACT else re.sub(r"\D", "", found.text)
 
 
-def _caution(kind: type[KnnmtWarning], words: str, segment: Segment) -> Caution:
+def _caution(kind: type[KnnmtWarning], words: str, segment: TextSegment) -> Caution:
     message = f"{words}: {segment.text[:60]!r}"
     warnings.warn(message, kind, stacklevel=2)
     return Caution(kind, message)

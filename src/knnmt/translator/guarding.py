@@ -17,7 +17,7 @@ from knnmt.protection.layout import Layout
 from knnmt.protection.marked import Code, Marked, Role
 from knnmt.protection.tags import is_formatting
 from knnmt.translator.guarded import Coded, Guarded, found_in, margins, shared_out
-from knnmt.translator.segments import Segment, pieces_of, understood
+from knnmt.translator.segments import TextSegment, pieces_of, understood
 
 _BLANK = re.compile(r"[^\S ]\s*| \s+")
 _BEFORE_WORD, _AFTER_WORD = "([{\"'„“‚‘«»‹›/-", ")]}\"'”“’‘»«›‹.,:;!?…/-"
@@ -35,9 +35,9 @@ class Guarding:
     glossary: Glossary | None
     writes: Callable[[str], bool]
 
-    def segments(self, layout: Layout, by_sentence: bool, held: HeldSources | None, whole: bool) -> list[Segment]:
+    def segments(self, layout: Layout, by_sentence: bool, held: HeldSources | None, whole: bool) -> list[TextSegment]:
         """The segments of a text. held: what the memory holds; whole: what it holds is not cut"""
-        segments: list[Segment] = []
+        segments: list[TextSegment] = []
         for number, leaf in enumerate(layout.leaves):
             text, codes = _flattened(leaf, self.writes)
             pieces = pieces_of(text, by_sentence, held if whole else None)
@@ -46,7 +46,9 @@ class Guarding:
         return segments
 
 
-def _guarded(piece: str, codes: Sequence[Coded], held: HeldSources | None, guarding: Guarding, leaf: int) -> Segment:
+def _guarded(
+    piece: str, codes: Sequence[Coded], held: HeldSources | None, guarding: Guarding, leaf: int
+) -> TextSegment:
     segment = understood(piece, held)
     plain = piece.strip()
     start = len(segment.before)
@@ -96,8 +98,8 @@ def _stand_ins() -> Iterator[str]:
 
 
 def _without_accelerator(
-    segment: Segment, plain: str, codes: list[Coded], held: HeldSources | None
-) -> tuple[Segment, list[Coded]]:
+    segment: TextSegment, plain: str, codes: list[Coded], held: HeldSources | None
+) -> tuple[TextSegment, list[Coded]]:
     """Without its accelerator, if it has one: where a memory does not say, & before a letter is one, too."""
     candidates = list(accelerators_in(plain))
     if segment.mark:
@@ -118,7 +120,7 @@ def _without_accelerator(
     return replace(segment, key=key), moved
 
 
-def _without_blanks(segment: Segment, codes: list[Coded]) -> tuple[Segment, list[Coded]]:
+def _without_blanks(segment: TextSegment, codes: list[Coded]) -> tuple[TextSegment, list[Coded]]:
     """With one space for all other white space, which becomes codes."""
     text, found = segment.text, list(codes)
     for match in reversed(list(_BLANK.finditer(text))):

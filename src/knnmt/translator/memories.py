@@ -9,8 +9,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, Unpack
 
-from knnmt.compression.pca import KeyProjection
-from knnmt.config import OpenStores, RetrievalConfig
+from knnmt.config import OpenStores, RetrievalConfig, check
 from knnmt.corpus.glossary import Glossary
 from knnmt.datastore.manifest import Manifest, read_manifest
 from knnmt.datastore.settings import settings_changed
@@ -19,8 +18,7 @@ from knnmt.engine.base import Engine, State
 from knnmt.engine.checkpoint import NamedByStore, find_checkpoint, fingerprint
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import ModelNotFoundError, SlowSearchWarning
-from knnmt.fitting.calibration import DEFAULT_K, Calibration, calibrate
-from knnmt.fitting.held_out import sample
+from knnmt.fitting.calibration import Calibration, Estimates
 from knnmt.fitting.index_choice import memory_of_machine
 from knnmt.fitting.probes import choose_probes
 from knnmt.protection.marked import Marked
@@ -34,9 +32,9 @@ from knnmt.retrieval.settings import NOT_GIVEN, NotGiven, RetrievalKeywords, Ret
 from knnmt.retrieval.step import Gate
 from knnmt.translator.resolution import StoresOwn, named_by, resolve
 
-_RETRIEVALS = 1024  # ways to retrieve that are remembered: texts may each come with settings of their own
-_FEW_SENTENCES = 50  # asked by a store that nothing was estimated for, whenever it is opened
+_MAX_RETRIEVALS = 1024  # ways to retrieve that are remembered: texts may each come with settings of their own
 Store = str | Path | Datastore
+AskedLanguages = tuple[str | None, str | None]  # source and target as somebody names them, None for the translator's
 _said: set[object] = set()  # what was warned of in this process
 
 
@@ -67,18 +65,22 @@ def _manifest_of(store: Store) -> Manifest:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Request:
-    """A text to translate with a memory, terms, or settings of its own.
+    """A text to translate with a memory, terms, settings, or languages of its own.
 
     text: may be `Marked`, with inline codes that are kept
     datastore: None for the model alone; by default what the call or the translator says
     settings: of retrieval, whole or as keywords; what is not given is as the call or the translator says
     glossary: by default the call's
+    source_lang, target_lang: for models of many languages, as for a `Translator`; by default the translator's. A store
+        must be of these languages
     """
 
     text: str | Marked
     datastore: Store | NotGiven | None
     settings: RetrievalSettings
     glossary: Glossary | None
+    source_lang: str | None
+    target_lang: str | None
 
     def __init__(
         self,
@@ -86,25 +88,37 @@ class Request:
         datastore: Store | NotGiven | None = NOT_GIVEN,
         settings: RetrievalSettings | None = None,
         glossary: Glossary | None = None,
+        *,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
         **keywords: Unpack[RetrievalKeywords],
     ) -> None:
+        for side in (source_lang, target_lang):
+            check(side is None or isinstance(side, str), f"a language is named by a tag such as de, got {side!r}")
         object.__setattr__(self, "glossary", glossary)
         object.__setattr__(self, "text", text)
         object.__setattr__(self, "datastore", datastore)
         object.__setattr__(self, "settings", settings_of(settings, **keywords))
+        object.__setattr__(self, "source_lang", source_lang)
+        object.__setattr__(self, "target_lang", target_lang)
+
+    @property
+    def languages(self) -> AskedLanguages:
+        """From which language to which, as far as it says."""
+        return self.source_lang, self.target_lang
 
 
 @dataclass(slots=True, eq=False)
 class Memory:
     """An open store with what is known of it.
 
-    settings_changed: when the settings that `calibration` and `profiles` come from were written, 0 where there are none
+    settings_changed: when the settings that `estimates` and `profiles` come from were written, 0 where there are none
     gate: read when a call first asks for it; gate_changed: when it was written
     judged: whether somebody was warned where its search is slow
     """
 
     opened: OpenStore
-    calibration: Calibration
+    estimates: Estimates
     profiles: Profiles
     matcher: SourceMatcher
     settings_changed: int
@@ -113,13 +127,18 @@ class Memory:
     judged: bool = False
 
     @property
+    def calibration(self) -> Calibration:
+        """What is estimated for search of the whole store."""
+        return self.estimates.whole
+
+    @property
     def size(self) -> int:
         """Bytes of the store's files, which is about what it takes in memory when all of it is used."""
-        return sum(stored.bytes for stored in self.opened.store.manifest.files())
+        return sum(stored.bytes for stored in self.opened.datastore.manifest.files())
 
     def resolve(self, settings: RetrievalSettings | None = None) -> RetrievalConfig:
         """The whole settings of a call that asks for these, or for nothing."""
-        own = StoresOwn(self.opened.store, self.calibration, self.profiles)
+        own = StoresOwn(self.opened.datastore, self.estimates, self.profiles)
         return resolve(settings or RetrievalSettings(), own)
 
 
@@ -146,10 +165,10 @@ class Memories:
             memory = self._open.pop(path, None)
             if memory is None:
                 store = Datastore.open(path, self._engine)
-                opened = OpenStore(store, self._engine.device, self._exact, choose_probes)
+                opened = OpenStore(store, self._engine.device, self._exact, choose_probes, self._engine.tokenizer)
                 changed = settings_changed(path)
-                calibration = self._calibration(opened)
-                memory = Memory(opened, calibration, Profiles.of(path), SourceMatcher(store), changed)
+                estimates = Estimates(opened, self._engine)
+                memory = Memory(opened, estimates, Profiles.of(path), SourceMatcher(store), changed)
             self._open[path] = memory
             self._read_settings(memory)  # a call may name a profile that was made since
             return memory
@@ -189,19 +208,18 @@ class Memories:
                 del sizes[path]
 
     def _refresh(self, memory: Memory) -> None:
-        path = memory.opened.store.path
         grown = memory.opened.refresh()
         memory.judged &= not grown
         self._read_settings(memory)
-        if grown and Calibration.of(path) is None:  # an estimate is as old as the entries it was made from
-            memory.calibration = self._calibration(memory.opened)
+        if grown:  # an estimate is as old as the entries it was made from
+            memory.estimates = Estimates(memory.opened, self._engine)
 
     def _read_settings(self, memory: Memory) -> None:
         """Read the settings of a store again if they were written since."""
-        path = memory.opened.store.path
+        path = memory.opened.datastore.path
         changed = settings_changed(path)
         if changed != memory.settings_changed:
-            memory.calibration, memory.profiles = self._calibration(memory.opened), Profiles.of(path)
+            memory.estimates, memory.profiles = Estimates(memory.opened, self._engine), Profiles.of(path)
             memory.settings_changed = changed
 
     def retrieval(self, datastore: Store, settings: RetrievalSettings | None = None) -> Retrieval:
@@ -210,7 +228,7 @@ class Memories:
             memory = self.open(datastore)
             settings = settings or RetrievalSettings()
             config = memory.resolve(settings)
-            if config.fast is None and not memory.judged:
+            if config.way is None and not memory.judged:
                 memory.judged = True
                 warn_if_slow(memory.opened)
             opened, alpha = memory.opened, config.gate
@@ -220,9 +238,9 @@ class Memories:
                 config = trained.applied_to(config, named_by(settings))
                 gate = ThresholdGate(trained, alpha)
             names = (settings.gate if isinstance(settings.gate, str) else None, settings.combiner)
-            key = (opened.store.path, config, *names)
+            key = (opened.datastore.path, config, *names)
             if key not in self._retrievals:
-                while len(self._retrievals) >= _RETRIEVALS:
+                while len(self._retrievals) >= _MAX_RETRIEVALS:
                     del self._retrievals[next(iter(self._retrievals))]
                 of_store = (opened, config, self._engine)
                 gate = gate if names[0] is None else own_gate(names[0], *of_store)
@@ -232,28 +250,18 @@ class Memories:
 
     def _gate(self, memory: Memory) -> TrainedGate:
         """The gate of a store, read again if it was trained since."""
-        path = memory.opened.store.path
+        path = memory.opened.datastore.path
         changed = gate_changed(path)
         if memory.gate is None or changed != memory.gate_changed:
-            self._take_gate(memory, TrainedGate.read(memory.opened.store, self._engine.device))
+            self._take_gate(memory, TrainedGate.read(memory.opened.datastore, self._engine.device))
             memory.gate_changed = changed
         assert memory.gate is not None  # noqa: S101 - taken just now
         return memory.gate
 
     def _take_gate(self, memory: Memory, gate: TrainedGate) -> None:
         """Use this gate from the next batch on; those under way go on with the one before."""
-        memory.gate, path = gate, memory.opened.store.path
+        memory.gate, path = gate, memory.opened.datastore.path
         self._retrievals = {key: each for key, each in self._retrievals.items() if key[0] != path or not each.gate}
-
-    def _calibration(self, opened: OpenStore) -> Calibration:
-        known = Calibration.of(opened.store.path)
-        if known is not None:
-            return known
-        if KeyProjection.of(opened.store) is not None:
-            return Calibration.unknown()  # an estimate needs the model's states, which its keys are not any more
-        held_out = sample(opened.index.entries, _FEW_SENTENCES)
-        estimated = calibrate(held_out, held_out.search(opened.index, DEFAULT_K), self._engine)
-        return estimated or Calibration.unknown()
 
 
 def warn_if_slow(opened: OpenStore, place: Path | None = None) -> None:
@@ -261,7 +269,7 @@ def warn_if_slow(opened: OpenStore, place: Path | None = None) -> None:
 
     place: where the store will be, if it is still being made
     """
-    place = place or opened.store.path
+    place = place or opened.datastore.path
     index = opened.index.snapshot
     about = "faiss" if index.lacks_faiss else place
     if about not in _said and (hint := index.hint_for(place)):

@@ -17,11 +17,12 @@ from importlib.resources import files
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.visible import visible
+from knnmt.index.covering import Coverage
 from knnmt.retrieval.matches import Match
-from knnmt.translator.evidence import Evidence, EvidenceNeighbour
+from knnmt.translator.evidence import Evidence, EvidenceNeighbour, in_per_cent, percent
 from knnmt.translator.explanation import Explanation, Word, differences, marked
 from knnmt.translator.translation import Token
-from knnmt.translator.wording import because, percent, piece_name, token_name
+from knnmt.translator.wording import piece_name, token_name
 from knnmt.version import __version__
 
 NEIGHBOURS = 4  # of a token, unless a page is to show more
@@ -121,7 +122,7 @@ def _segment(explanation: Explanation, key: str, pairs: _Pairs) -> str:
 <dl class="about">
 <dt>From memory</dt><dd>{percent(explanation.share)}</dd>
 <dt>Model alone</dt><dd{target}>{_alone(explanation)}</dd>
-{_match(explanation.translation.match, explanation, source, target)}</dl>
+{_match(explanation.translation.match, explanation, source, target)}{_coverage(explanation.translation.coverage)}</dl>
 </article>"""
 
 
@@ -174,7 +175,7 @@ def _token(token: Token, word: Word, source: str, target: str, pairs: _Pairs) ->
     same = [near for near in evidence.neighbours if near.token == token.text]
     others = [near for near in evidence.neighbours if near.token != token.text]
     groups = "".join(_group(near, kind, item) for near, kind in ((same, "same"), (others, "other")) if near)
-    return f'<div class="token">{title}<p>{because(evidence)}</p>{_mixture(evidence)}{groups}</div>'
+    return f'<div class="token">{title}<p>{evidence}</p>{_mixture(evidence)}{groups}</div>'
 
 
 def _mixture(evidence: Evidence) -> str:
@@ -228,6 +229,10 @@ def _match(match: Match | None, explanation: Explanation, source: str, target: s
         f"<span{target}>{_text(match.target)}</span>"
         f'<span class="origin">{match.score}% · <bdi>{_text(match.origin)}</bdi></span></dd>\n'
     )
+
+
+def _coverage(coverage: Coverage | None) -> str:
+    return "" if coverage is None else f"<dt>Source covered</dt><dd>{in_per_cent(coverage)}</dd>\n"
 
 
 def _changes(text: str, other: str) -> str:

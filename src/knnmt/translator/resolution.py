@@ -10,9 +10,9 @@ from typing import Any
 from knnmt.config import DEFAULT_SEGMENTS, CacheConfig, FastConfig, RetrievalConfig, check
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
-from knnmt.fitting.calibration import Calibration
-from knnmt.retrieval.open_store import require_for_fast, require_for_segments
-from knnmt.retrieval.profiles import FAST, SEGMENTS, Profiles
+from knnmt.fitting.calibration import Estimates
+from knnmt.retrieval.open_store import require_for_fast, usual_segments
+from knnmt.retrieval.profiles import FAST, Profiles
 from knnmt.retrieval.sentence_stores import UNTUNED_FAST
 from knnmt.retrieval.settings import RetrievalSettings
 
@@ -24,7 +24,7 @@ class StoresOwn:
     """What is known of a store's settings: estimated, and saved with it."""
 
     datastore: Datastore
-    calibration: Calibration
+    estimates: Estimates
     profiles: Profiles
 
 
@@ -34,25 +34,29 @@ def resolve(settings: RetrievalSettings, own: StoresOwn) -> RetrievalConfig:
     profile = given.pop("profile", None)
     if profile is None and given.get("fast"):
         profile = FAST if FAST in own.profiles.names() else UNTUNED_FAST
-    by_segment = given.get("segments") is not None or given.get("search") == "segments"
-    if profile is None and by_segment and SEGMENTS in own.profiles.names():
-        profile = SEGMENTS
     start = profile if isinstance(profile, RetrievalConfig) else own.profiles.chosen(profile)
+    asked = _asked_search(given, profile is None and (start is None or start.segments is not None))
+    if profile is None and asked is not None:
+        start = own.profiles.of_search(asked == "segments")
     if (start is not None and start.fast is not None) or given.get("fast"):
         return _fast(own.datastore, given, start)
     check("fast_any_token" not in given, "fast_any_token is for Fast kNN-MT: give fast, too")
+    segments = _segments(given, start, asked, own)
     fades = start is None or start.fading is not None
     fading = given.get("fading", fades and "interpolation_weight" not in given)
-    estimated = own.calibration.config(fading)
-    if start is None:
-        config = estimated
-        needed = fading or not {"interpolation_weight", "temperature"} <= given.keys()
-    elif fading == fades:
+    if start is not None and fading == fades:
         config, needed = start, False
-    else:  # λ of the other kind
-        config = replace(start, interpolation_weight=estimated.interpolation_weight, fading=estimated.fading)
-        needed = fading or "interpolation_weight" not in given
-    if needed and own.calibration.queries == 0 and own.datastore.manifest.transforms:
+    else:
+        calibration = own.estimates.whole if segments is None else own.estimates.by_segment
+        estimated = calibration.config(fading)
+        if start is None:
+            config = estimated
+            needed = fading or not {"interpolation_weight", "temperature"} <= given.keys()
+        else:  # λ of the other kind
+            config = replace(start, interpolation_weight=estimated.interpolation_weight, fading=estimated.fading)
+            needed = fading or "interpolation_weight" not in given
+        needed = needed and calibration.queries == 0
+    if needed and own.datastore.manifest.transforms:
         raise SettingError(
             f"{own.datastore.path}: it was made from a store whose settings were not estimated. Tune it "
             "(`knnmt tune`), or index that one (`knnmt index`) and make this one from it again, or give λ and the "
@@ -60,9 +64,6 @@ def resolve(settings: RetrievalSettings, own: StoresOwn) -> RetrievalConfig:
         )
     same = {each: given[each] for each in _SAME if each in given}
     gate = given.get("gate", config.gate)
-    segments = _segments(given, config.segments)
-    if segments is not None:
-        require_for_segments(own.datastore)
     return replace(config, **same, cache=_cache(own, given, config.cache), gate=gate, segments=segments)
 
 
@@ -110,13 +111,27 @@ def _fast(datastore: Datastore, given: Mapping[str, Any], start: RetrievalConfig
     return replace(start, **same, fading=start.fading if fading else None, fast=fast)
 
 
-def _segments(given: Mapping[str, Any], before: int | None) -> int | None:
-    """How many segments each sentence is searched in, None for the whole store."""
+def _asked_search(given: Mapping[str, Any], may_change: bool) -> str | None:
+    """How a call asks to search, "whole" or "segments", or None.
+
+    may_change: a cache or a gate asks for whole search, too
+    """
     search, segments = given.get("search"), given.get("segments")
     check(search != "whole" or segments is None, f"search whole and segments {segments} do not go together: give one")
-    if search == "whole":
+    if search is not None or segments is not None:
+        return search or "segments"
+    whole = given.get("cache") is not None or given.get("gate") is not None
+    return "whole" if whole and may_change else None
+
+
+def _segments(given: Mapping[str, Any], start: RetrievalConfig | None, asked: str | None, own: StoresOwn) -> int | None:
+    """How many segments each sentence is searched in, None for the whole store."""
+    if asked == "whole":
         return None
-    return segments or before or (DEFAULT_SEGMENTS if search == "segments" else None)
+    of_store = usual_segments(own.datastore) if start is None else start.segments
+    if of_store and start is None and asked is None and own.estimates.by_segment.queries == 0:
+        of_store = None  # a reduced store, whose settings are those of another
+    return given.get("segments") or of_store or (DEFAULT_SEGMENTS if asked == "segments" else None)
 
 
 def _cache(own: StoresOwn, given: Mapping[str, Any], before: CacheConfig | None) -> CacheConfig | None:
@@ -133,13 +148,13 @@ def _cache(own: StoresOwn, given: Mapping[str, Any], before: CacheConfig | None)
             0 <= number <= (100 if quantile else math.inf),
             f"cache must be a distance like 6, or a quantile like '20%' between 0% and 100%, got {threshold!r}",
         )
-        if quantile and own.calibration.queries == 0:
+        if quantile and own.estimates.whole.queries == 0:
             raise SettingError(
                 f"{own.datastore.path}: cache {threshold!r} is a part of distances that were not estimated for "
                 "this store. Give a distance like 6, let `knnmt tune` find one, or estimate them (`knnmt index`; of a "
                 "store made from another, index that one and make this one again)."
             )
-        threshold = own.calibration.nearest_distance(number / 100) if quantile else number
-    names = {"cache_scope": "scope", "cache_hits": "store_hits"}
+        threshold = own.estimates.whole.nearest_distance(number / 100) if quantile else number
+    names = {"cache_scope": "scope", "cache_hits": "keep_hits"}
     changed = {names[each]: given[each] for each in names if each in given}
     return replace(before or CacheConfig(threshold), threshold=threshold, **changed)

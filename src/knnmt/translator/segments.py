@@ -19,7 +19,7 @@ from knnmt.translator.translation import Caution
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class TextSegment:
     """A stretch of text to translate, and the white space around it that belongs to the result.
 
     mark: that of the accelerator which was taken out of the text, and belongs to the result; key: its letter, where the
@@ -39,7 +39,7 @@ class Segment:
     guarded: Guarded | None = None
 
 
-def segments_of(text: str, by_sentence: bool, held: HeldSources | None = None, whole: bool = True) -> list[Segment]:
+def segments_of(text: str, by_sentence: bool, held: HeldSources | None = None, whole: bool = True) -> list[TextSegment]:
     """The segments of a text: its sentences, or its lines; none where there is nothing but white space.
 
     held: what the memory holds
@@ -61,7 +61,7 @@ def pieces_of(text: str, by_sentence: bool, held: HeldSources | None) -> list[st
     return [text]
 
 
-def understood(piece: str, held: HeldSources | None) -> Segment:
+def understood(piece: str, held: HeldSources | None) -> TextSegment:
     """A piece as a segment: as the memory has it, if it has a form of it. Without its accelerator where it surely is
     one, or the memory has the text without it.
     """
@@ -83,7 +83,7 @@ def understood(piece: str, held: HeldSources | None) -> Segment:
     return replace(segment, text=stored, form=segment.text)
 
 
-def laid_out(segment: Segment, translation: str) -> str:
+def laid_out(segment: TextSegment, translation: str) -> str:
     """What the model gave, with the accelerator and the line breaks of the memory's translation, if it is that.
 
     The accelerator of a text that the memory does not hold comes before the first letter.
@@ -94,13 +94,13 @@ def laid_out(segment: Segment, translation: str) -> str:
     return with_accelerator(text, segment.mark, segment.key) if segment.mark else text
 
 
-def loses_lines(segment: Segment, translation: str, by_sentence: bool) -> bool:
+def loses_lines(segment: TextSegment, translation: str, by_sentence: bool) -> bool:
     """Whether a segment of several lines, uncut because the memory holds it, came out as something else."""
     uncut = segment.held is not None and len(pieces_of(segment.form or segment.text, by_sentence, None)) > 1
     return uncut and _as_held(segment, translation) is None
 
 
-def _as_held(segment: Segment, translation: str) -> str | None:
+def _as_held(segment: TextSegment, translation: str) -> str | None:
     """The memory's translation that what the model gave is, as it is written there; None where there is none."""
     held = segment.held
     if held is None:
@@ -117,18 +117,18 @@ def _as_held(segment: Segment, translation: str) -> str | None:
     return None
 
 
-def cut_to_fit(segment: Segment, fits: Callable[[str], bool]) -> list[Segment]:
+def cut_to_fit(segment: TextSegment, fits: Callable[[str], bool]) -> list[TextSegment]:
     """The segment's parts, each short enough for the model."""
     if segment.guarded is not None:
         cut = segment.guarded.cut(segment.text, lambda text: split_long(text, fits))
-        first, *others = (Segment(text, guarded=guarded) for text, guarded in cut)
+        first, *others = (TextSegment(text, guarded=guarded) for text, guarded in cut)
         return [replace(first, mark=segment.mark, key=segment.key), *others]
-    parts: list[Segment] = []
+    parts: list[TextSegment] = []
     before, mark = segment.before, segment.mark
     for piece in split_long(segment.text, fits):
         if piece.strip():
             part = _with_margins(piece)
-            parts.append(Segment(part.text, before + part.before, part.after, mark, key=segment.key))
+            parts.append(TextSegment(part.text, before + part.before, part.after, mark, key=segment.key))
             before = mark = ""
         else:
             before += piece
@@ -138,8 +138,8 @@ def cut_to_fit(segment: Segment, fits: Callable[[str], bool]) -> list[Segment]:
 
 
 def fitted(
-    segmented: Sequence[Sequence[Segment]], encode: Callable[[list[str]], list[list[int]]], limit: int
-) -> tuple[list[list[Segment]], list[list[int]], list[tuple[Caution, ...]]]:
+    segmented: Sequence[Sequence[TextSegment]], encode: Callable[[list[str]], list[list[int]]], limit: int
+) -> tuple[list[list[TextSegment]], list[list[int]], list[tuple[Caution, ...]]]:
     """The segments of some texts, those longer than the model's positions cut, with their token ids in a row.
 
     With each text comes what was cut of it; that is warned of as well.
@@ -152,10 +152,10 @@ def fitted(
     if all(len(source) <= limit for source in sources):
         return [list(segments) for segments in segmented], sources, [()] * len(segmented)
     lengths = iter([len(source) for source in sources])
-    cut: list[list[Segment]] = []
+    cut: list[list[TextSegment]] = []
     cautions: list[tuple[Caution, ...]] = []
     for segments in segmented:
-        fitting: list[Segment] = []
+        fitting: list[TextSegment] = []
         said: list[Caution] = []
         for segment in segments:
             length = next(lengths)
@@ -173,7 +173,7 @@ def fitted(
     return cut, encode([segment.text for segments in cut for segment in segments]), cautions
 
 
-def join(segments: Sequence[Segment], translations: Sequence[str]) -> str:
+def join(segments: Sequence[TextSegment], translations: Sequence[str]) -> str:
     """Translations in the white space of their segments."""
     return "".join(
         f"{segment.before}{translation}{segment.after}"
@@ -181,7 +181,7 @@ def join(segments: Sequence[Segment], translations: Sequence[str]) -> str:
     )
 
 
-def _with_margins(piece: str) -> Segment:
+def _with_margins(piece: str) -> TextSegment:
     text = piece.strip()
     start = piece.index(text)
-    return Segment(text, piece[:start], piece[start + len(text) :])
+    return TextSegment(text, piece[:start], piece[start + len(text) :])

@@ -16,8 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from knnmt.corpus.visible import visible
+from knnmt.translator.evidence import in_per_cent, percent
 from knnmt.translator.explanation import Explanation, Passage, Word, differences, marked, passages_of
-from knnmt.translator.wording import because, percent, token_name
+from knnmt.translator.wording import token_name
 
 if TYPE_CHECKING:
     from knnmt.corpus.pairs import SegmentPair
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
 # From nothing to all: backgrounds on which black can be read, whatever the terminal's own colours are.
 _SHADES = ["", "black on #e3f1ee", "black on #c2e4dc", "black on #97d3c6", "black on #62bfad", "bold black on #3fae9a"]
 _PASSAGES = 10  # shown unless all is asked for
-_LEAST = 0.05  # of a word from memory, to be worth naming
+_MIN_SHARE = 0.05  # of a word from memory, to be worth naming
 _CONTEXT = 72  # characters of a segment
 
 
 def print_explanation(explanation: Explanation, console: Console, full: bool = False) -> None:
     """Show an explanation: the segments that gave most, with the words that they gave; or in full all there is."""
     console.print(_summary(explanation, console))
-    for part in map(_in_full, explanation.words) if full else _passages(passages_of(explanation, _LEAST)):
+    for part in map(_in_full, explanation.words) if full else _passages(passages_of(explanation, _MIN_SHARE)):
         console.print()
         console.print(Padding(part, (0, 0, 0, 2)))
 
@@ -63,6 +64,8 @@ def _summary(explanation: Explanation, console: Console) -> RenderableType:
     lines.add_row("alone", Text("the same", "dim") if same else Text.assemble(*alone))
     if translation.match:
         lines.add_row("closest", _match(translation.match))
+    if translation.coverage:
+        lines.add_row("covered", in_per_cent(translation.coverage))
     lines.add_row("memory", Text.assemble((percent(explanation.share), "bold"), " of it  ", _legend(console)))
     return lines
 
@@ -72,16 +75,16 @@ def _shaded(explanation: Explanation, console: Console) -> Text:
     for piece, following in pairwise([*explanation.pieces(), ""]):
         if isinstance(piece, str):
             text.append(visible(piece))
-        elif piece.text or piece.share >= _LEAST:
+        elif piece.text or piece.share >= _MIN_SHARE:
             text.append(visible(piece.text) or " [end]", _SHADES[_shade(piece.share)] if _colours(console) else "")
             # "today.(77)" would read as if it were the word's: one that a number follows at once has its own.
-            if not _colours(console) and (piece.share >= _LEAST or _numbered(following)):
+            if not _colours(console) and (piece.share >= _MIN_SHARE or _numbered(following)):
                 text.append(f"({100 * piece.share:.0f})")
     return text
 
 
 def _numbered(piece: str | Word) -> bool:
-    return isinstance(piece, Word) and bool(piece.text) and piece.share >= _LEAST
+    return isinstance(piece, Word) and bool(piece.text) and piece.share >= _MIN_SHARE
 
 
 def _legend(console: Console) -> Text:
@@ -136,7 +139,7 @@ def _token(token: Token, word: Word) -> Iterator[RenderableType]:
     if evidence is None:
         return
     title = f"{token_name(word, token)}: " if len(word.tokens) > 1 else ""
-    yield Text.assemble((title, "bold"), because(evidence))
+    yield Text.assemble((title, "bold"), str(evidence))
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from knnmt.errors import KnnmtWarning
+from knnmt.index.covering import Coverage
 from knnmt.protection.marked import Marked
 from knnmt.retrieval.matches import Match
 from knnmt.translator.evidence import Evidence
@@ -42,6 +43,7 @@ class Translation:
     alternatives: the next best translations, best first, where more than one was asked for; of several sentences, the
         second best of each, the third best of each, and so on
     match: on request, the memory's source segment that is most like the text
+    coverage: where the memory was searched by segment, how much of the text its segments hold; known before decoding
     stored_source: the memory's source that the text is a form of, if it was translated in the text's place
     error: where no translation was found, why; the text is empty then, and the score -inf
     warnings: what was warned of on its account: that it was cut, or translated in parts, or not at all; that codes were
@@ -57,6 +59,7 @@ class Translation:
     complete: bool = True
     alternatives: tuple[Translation, ...] = ()
     match: Match | None = None
+    coverage: Coverage | None = None
     stored_source: str | None = None
     error: str | None = None
     warnings: tuple[Caution, ...] = ()

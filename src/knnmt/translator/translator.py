@@ -6,10 +6,11 @@ With a datastore, every step of the search mixes the model's distribution with t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import tee
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self, Unpack, cast, overload
 
@@ -20,8 +21,9 @@ from knnmt.config import BatchingConfig, DecodingConfig, OpenStores, check
 from knnmt.corpus.glossary import Glossary
 from knnmt.datastore.sources import HeldSources
 from knnmt.decoding.constrained import constrained_search
+from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.requirements import Requirements
-from knnmt.decoding.search import search
+from knnmt.decoding.search import search_each
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.loading import load_engine
 from knnmt.engine.shipped import shipped_models
@@ -39,14 +41,15 @@ from knnmt.translator.assembly import Part, assemble, untranslated
 from knnmt.translator.evidence import evidence_of
 from knnmt.translator.guarded_search import GuardedSearch, Job
 from knnmt.translator.guarding import Guarding
-from knnmt.translator.memories import Memories, Request, Store, languages_of, model_of
-from knnmt.translator.segments import Segment, fitted, loses_lines, segments_of
+from knnmt.translator.memories import AskedLanguages, Memories, Request, Store, languages_of, model_of
+from knnmt.translator.segments import TextSegment, fitted, loses_lines, segments_of
 from knnmt.translator.steps import steps_of
 from knnmt.translator.translation import Caution, Translation
 from knnmt.translator.turns import Turns
 from knnmt.version import __version__
 
 _ON_A_GPU = BatchingConfig(sentences=128)
+_MAX_DIRECTIONS = 256  # that requests asked for and that are remembered
 
 
 def _unheard(_texts: int) -> None:
@@ -167,6 +170,7 @@ class Translator:
         self.statistics = Statistics()
         self._guarded_search: GuardedSearch | None = None  # which needs the whole vocabulary, and not every call does
         self._datastore = datastore
+        self._directions: dict[AskedLanguages, Translator] = {}
         self._settings: RetrievalSettings = self._asked["settings"]
         if datastore is not None:
             self.memories.retrieval(datastore, self._settings)  # what is wrong with them shows at once
@@ -181,11 +185,32 @@ class Translator:
         other._asked, other._datastore, other.statistics = asked, None, Statistics()
         other.engine, other._guarded_search = self.engine.for_languages(source_lang, target_lang), None
         other.memories = Memories(other.engine, asked["exact"], asked["open_stores"])
+        other._directions = {}
         return other
+
+    def _between(self, asked: AskedLanguages) -> Translator:
+        """The translator of requests that ask for these languages: this one, or another with the same weights."""
+        if asked == (None, None):
+            return self
+        found = self._directions.get(asked)
+        if found is None:
+            own = self.engine.languages
+            told = self.engine.for_languages(asked[0] or own.source, asked[1] or own.target).languages
+            if told == own:
+                found = self
+            else:
+                same = [each for each in list(self._directions.values()) if each.engine.languages == told]
+                found = same[0] if same else self.for_languages(told.source, told.target)
+            while len(self._directions) >= _MAX_DIRECTIONS:
+                self._directions.pop(next(iter(self._directions)), None)
+            found = self._directions.setdefault(asked, found)
+        return found
 
     def close(self) -> None:
         """Give back the model and the stores. Calls under way may still end, or be refused as later ones are."""
-        self.memories.close_all()
+        for each in (self, *self._directions.values()):
+            each.memories.close_all()
+        self._directions = {}
         self.engine = self.memories = cast("Any", _Closed())
         self._guarded_search = None
 
@@ -256,7 +281,8 @@ class Translator:
         """Translations in the order of `texts`, which may be endless: memory is bounded by `window` texts.
 
         A translation is handed on as soon as it and those before it are done.
-        A text may be a `Request` that names a datastore of its own; requests for different ones are decoded together.
+        A text may be a `Request` that names a datastore of its own; requests for different ones are decoded together,
+        where their languages are the same.
         A text that has no translation says so in `Translation.error`, with a `NoTranslationWarning`; the others follow.
         What is no text (not a str, or with half a surrogate pair), or asks for a store or settings that it cannot have,
         ends the stream with an error after those before it, or has a `Translation.error` too: `on_error` says which.
@@ -284,13 +310,14 @@ class Translator:
         retrieval: instead of both, how to retrieve, ready made: a store that is open, whole settings, a gate or a
             combiner of one's own. Its store stays at the state it is in until somebody refreshes it
         """
-        config = self.decoding(
-            beam=beam,
-            n_best=n_best,
-            length_penalty=length_penalty,
-            early_stopping=early_stopping,
-            max_tokens=max_tokens,
-        )
+        searching: dict[str, object] = {
+            "beam": beam,
+            "n_best": n_best,
+            "length_penalty": length_penalty,
+            "early_stopping": early_stopping,
+            "max_tokens": max_tokens,
+        }
+        config = self.decoding(**searching)
         check(not isinstance(texts, str), "stream takes many texts; for one, use translate, or give a list")
         check(on_error in ("raise", "continue"), f"on_error must be 'raise' or 'continue', got {on_error!r}")
         batching = _batching(self.engine.device, batch_size, batch_tokens, window)
@@ -300,11 +327,11 @@ class Translator:
         call = _Call(config, batching, split_sentences, evidence, steps, counted, progress, *guards)
         memory, settings = self._memory_settings(of_memory)
         if isinstance(memory, Retrieval):
-            ready = TextMemory(memory, SourceMatcher(memory.store.store) if match else None)
-            return self._stream(iter(texts), Asking(ready, settings, match, on_error), call)
+            ready = TextMemory(memory, SourceMatcher(memory.store.datastore) if match else None)
+            return self._stream(iter(texts), Asking(ready, settings, match, on_error), call, searching)
         if memory is not None:
             self.memories.retrieval(memory, settings)  # what is wrong with them shows at once
-        return self._stream(iter(texts), Asking(memory, settings, match, on_error), call)
+        return self._stream(iter(texts), Asking(memory, settings, match, on_error), call, searching)
 
     def decoding(self, **settings: object) -> DecodingConfig:
         """The search settings of a call: the checkpoint's, but for those that are given and not None."""
@@ -359,17 +386,33 @@ class Translator:
         settings = settings_of(keywords.pop("settings", None), **keywords).over(self._settings)
         return datastore if ready is None else ready, settings
 
-    def _stream(self, texts: Iterator[str | Marked | Request], asking: Asking, call: _Call) -> Iterator[Translation]:
+    def _stream(
+        self, texts: Iterator[str | Marked | Request], asking: Asking, call: _Call, searching: Mapping[str, object]
+    ) -> Iterator[Translation]:
         failure: Exception | None = None
         while failure is None:
-            window, failure = asking.window(texts, call.batching.window, self.memories)
+            window, failure = asking.window(texts, call.batching.window, lambda asked: self._between(asked).memories)
             if not window and failure is None:
                 return
-            for translation in self._translate_window(window, call):
+            for translation in self._translate_in_order(window, call, searching):
                 yield translation
                 if translation.error is not None:  # afterwards, for `translate` raises it if there is one text
                     warnings.warn(translation.error, NoTranslationWarning, stacklevel=2)
         raise failure
+
+    def _translate_in_order(
+        self, texts: Sequence[AskedText], call: _Call, searching: Mapping[str, object]
+    ) -> Iterator[Translation]:
+        """Translations of some texts, those of the same languages decoded together. searching: as the call asks"""
+        translators = [self._between(each.languages) for each in texts]
+        made: dict[Translator, Iterator[Translation]] = {}
+        for each in set(translators):
+            mine = [text for text, translator in zip(texts, translators, strict=True) if translator is each]
+            # What a search is forced to begin with differs with the languages.
+            decoding = call.decoding if each is self else each.decoding(**searching)
+            made[each] = each._translate_window(mine, replace(call, decoding=decoding))
+        for translator in translators:
+            yield next(made[translator])
 
     def _translate_window(self, texts: Sequence[AskedText], call: _Call, whole: bool = True) -> Iterator[Translation]:
         """Translations of some texts. With `whole`, what a memory holds as one segment is translated as one."""
@@ -386,13 +429,14 @@ class Translator:
         found: list[list[Part]] = [[] for _ in sources]
         turns = Turns([len(segments) for segments in segmented])
         batches = batches_by_length([len(source) for source in sources], call.batching)
-        # The batch with the first segment that waits comes next, so that some texts can be handed on early.
-        for batch in [[], *sorted(batches, key=min)]:  # texts without words need none
+        batches.sort(key=min)  # the batch with the first segment that waits comes next: texts can be handed on early
+        searched = self._search(
+            (([sources[i] for i in batch], [of_source[i] for i in batch]) for batch in batches), call
+        )
+        for batch in [[], *batches]:  # texts without words need none
             if batch:
-                parts = self._search([sources[i] for i in batch], [of_source[i] for i in batch], call)
                 jobs = [Job(flat[i], sources[i], of_source[i], self._glossary(asked[i], call)) for i in batch]
-                parts = self._guarded(jobs, parts, call)
-                for index, each in zip(batch, parts, strict=True):
+                for index, each in zip(batch, self._guarded(jobs, next(searched), call), strict=True):
                     found[index] = each
             call.progress(turns.decoded(batch))
             for number, mine in turns.come():
@@ -413,7 +457,7 @@ class Translator:
             return Layout([(text.text,)], (0,))
         return None
 
-    def _segments(self, text: AskedText, layout: Layout | None, call: _Call, whole: bool) -> list[Segment]:
+    def _segments(self, text: AskedText, layout: Layout | None, call: _Call, whole: bool) -> list[TextSegment]:
         held = _held(text.retrieval)
         if text.error is not None:
             return []
@@ -441,8 +485,15 @@ class Translator:
             return found
 
         def search(jobs: Sequence[Job], required: Sequence[Requirements] | None) -> list[list[Part]]:
-            given = [job.source for job in jobs], [job.retrieval for job in jobs]
-            return self._search(*given, call, required)
+            sources, ways = [job.source for job in jobs], [job.retrieval for job in jobs]
+            if required is None:
+                return next(self._search([(sources, ways)], call))
+            record = call.evidence or call.steps
+            batch = BatchRetrieval(ways, call.statistics, record) if any(ways) else None
+            hypotheses = constrained_search(self.engine, sources, required, call.decoding, batch)
+            if batch is None:
+                return [[Part(each) for each in found] for found in hypotheses]
+            return self._parts(batch, hypotheses, call)
 
         with timing.stage("guard"):
             kept = self._guard.kept([jobs[number] for number in guarded], [found[number] for number in guarded], search)
@@ -450,7 +501,7 @@ class Translator:
             found[number] = parts
         return found
 
-    def _loses_lines(self, segments: Sequence[Segment], found: Sequence[Sequence[Part]], call: _Call) -> bool:
+    def _loses_lines(self, segments: Sequence[TextSegment], found: Sequence[Sequence[Part]], call: _Call) -> bool:
         """Whether a segment of several lines, uncut because a memory holds it, came out as something else."""
         decode = self.engine.tokenizer.decode
         best = ((segment, each[0].hypothesis) for segment, each in zip(segments, found, strict=True) if each)
@@ -463,7 +514,7 @@ class Translator:
         self,
         text: AskedText,
         layout: Layout | None,
-        segments: Sequence[Segment],
+        segments: Sequence[TextSegment],
         parts: Sequence[Sequence[Part]],
         cautions: tuple[Caution, ...],
         call: _Call,
@@ -477,31 +528,31 @@ class Translator:
             return replace(made, match=match, warnings=(*cautions, *made.warnings))
 
     def _search(
-        self,
-        sources: list[list[int]],
-        retrievals: list[Retrieval | None],
-        call: _Call,
-        required: Sequence[Requirements] | None = None,
-    ) -> list[list[Part]]:
-        """Hypotheses of a batch, and where it was asked for what each was made of. required: what each must have"""
-        alone = all(retrieval is None for retrieval in retrievals)
-        recorded = call.evidence or call.steps
-        batch = None if alone else BatchRetrieval(retrievals, call.statistics, record=recorded)
-        if required is None:
-            hypotheses = search(self.engine, sources, call.decoding, batch)
-        else:
-            hypotheses = constrained_search(self.engine, sources, required, call.decoding, batch)
-        if batch is None:
-            return [[Part(each) for each in found] for found in hypotheses]
+        self, batches: Iterable[tuple[list[list[int]], list[Retrieval | None]]], call: _Call
+    ) -> Iterator[list[list[Part]]]:
+        """Hypotheses of one batch after another, and where it was asked for what each was made of."""
+        record = call.evidence or call.steps
+        asked, begun = tee(
+            (sources, None if not any(ways) else BatchRetrieval(ways, call.statistics, record))
+            for sources, ways in batches
+        )
+        for (_, batch), hypotheses in zip(begun, search_each(self.engine, asked, call.decoding), strict=True):
+            if batch is None:
+                yield [[Part(each) for each in found] for found in hypotheses]
+            else:
+                yield self._parts(batch, hypotheses, call)
+
+    def _parts(self, batch: BatchRetrieval, hypotheses: list[list[Hypothesis]], call: _Call) -> list[list[Part]]:
         parts: list[list[Part]] = []
-        for retrieval, snapshot, found in zip(retrievals, batch.snapshots, hypotheses, strict=True):
+        of_sentences = zip(batch.of_sentences, batch.snapshots, batch.coverage, hypotheses, strict=True)
+        for retrieval, snapshot, coverage, found in of_sentences:
             if retrieval is None or snapshot is None or batch.steps is None:
-                parts.append([Part(each) for each in found])
+                parts.append([Part(each, coverage=coverage) for each in found])
                 continue
-            taken, tokenizer = batch.steps, self.engine.tokenizer
-            evidence = [evidence_of(each, taken, snapshot, tokenizer) if call.evidence else [] for each in found]
-            steps = [steps_of(each, taken, retrieval.config.k) if call.steps else None for each in found]
-            parts.append([Part(*each) for each in zip(found, evidence, steps, strict=True)])
+            recorded, tokenizer = batch.steps, self.engine.tokenizer
+            evidence = [evidence_of(each, recorded, snapshot, tokenizer) if call.evidence else [] for each in found]
+            steps = [steps_of(each, recorded, retrieval.config.k) if call.steps else None for each in found]
+            parts.append([Part(*each, coverage) for each in zip(found, evidence, steps, strict=True)])
         return parts
 
 

@@ -18,11 +18,12 @@ _HERE = Path(__file__).parent
 
 
 @cache
-def kernel(name: str, device: torch.device) -> Callable[..., Any] | None:
-    """knnmt_<name> of <name>.cu for a device, or None where it cannot be compiled."""
+def kernel(name: str, device: torch.device, **constants: int) -> Callable[..., Any] | None:
+    """knnmt_<name> of <name>.cu for a device, with these numbers in it, or None where it cannot be compiled."""
     if os.environ.get("KNNMT_NATIVE") == "0" or device.type != "cuda":
         return None
-    source = (_HERE / f"{name}.cu").read_text(encoding="utf-8")
+    numbers = "".join(f"constexpr int {constant} = {number};\n" for constant, number in constants.items())
+    source = numbers + (_HERE / f"{name}.cu").read_text(encoding="utf-8")
     try:
         with torch.cuda.device(device), _without_toolkit():
             compiled: Callable[..., Any] = torch.cuda._compile_kernel(source, f"knnmt_{name}")

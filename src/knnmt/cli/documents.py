@@ -1,0 +1,186 @@
+"""`knnmt translate` with documents: which files, where they go, and what is said of each."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import typer
+
+from knnmt import timing
+from knnmt.cli.interrupt import ends_with
+from knnmt.cli.progress import tally
+from knnmt.cli.streams import noticing_loss, unguarded
+from knnmt.corpus.visible import visible
+from knnmt.documents.direction import direction_of
+from knnmt.documents.document import Document
+from knnmt.documents.kept import Kept
+from knnmt.documents.opening import document_format, documents_in, open_document
+from knnmt.documents.translating import Outcome, to_translate, translate_document
+from knnmt.errors import InputError, KnnmtWarning, NoTranslationWarning, SettingError
+
+if TYPE_CHECKING:
+    from knnmt.translator.translator import Translator
+
+
+def are_documents(files: Sequence[Path] | None, output_directory: Path | None, plain: bool) -> bool:
+    """Whether files are documents to be written back. Text files alone are not, unless each goes to a file of its own.
+
+    What decides is the content, then the name; --plain says that every line is text.
+    """
+    if plain or not files:
+        if output_directory is not None:
+            raise SettingError("--output-dir is for documents: name them; without --plain")
+        return False
+    if output_directory is not None or any(path.is_dir() for path in files):
+        return True
+    return any(document_format(path) not in (None, "text") for path in files)
+
+
+def refuse_options_of_lines(given: Mapping[str, bool]) -> None:
+    """Refuse options that say how lines are written."""
+    if names := [name for name, is_given in given.items() if is_given]:
+        raise SettingError(f"{', '.join(names)}: only for lines of text, and documents were named; leave it out")
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """Documents, each with the place it goes to; None is standard output."""
+
+    places: tuple[tuple[Path, Path | None], ...]
+
+    @classmethod
+    def of(cls, files: Sequence[Path], output: Path | None, directory: Path | None) -> Self:
+        """As the command line names them."""
+        if output is not None and directory is not None:
+            raise SettingError("expected --output or --output-dir, found both: give one of them")
+        for file in files:
+            if not file.exists():
+                raise InputError(f"{file}: no such file. To translate these words themselves, use --text")
+        if directory is None:
+            if len(files) > 1 or files[0].is_dir():
+                raise SettingError("several documents need --output-dir DIRECTORY, where each goes under its own name")
+            return cls(((files[0], output),))
+        places = tuple((path, directory / relative) for path, relative in _below(files))
+        taken: dict[Path, Path] = {}
+        for path, place in places:
+            if place in taken:
+                raise SettingError(f"{path} and {taken[place]} would both be written to {place}: translate them apart")
+            taken[place] = path
+        return cls(places)
+
+
+def _below(files: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
+    for file in files:
+        if not file.is_dir():
+            yield file, Path(file.name)
+            continue
+        found = list(documents_in(file))
+        if not found:
+            raise InputError(f"{file}: expected a directory with documents, found none in it")
+        yield from ((path, path.relative_to(file)) for path in found)
+
+
+def translate_documents(
+    jobs: Jobs,
+    load: Callable[[], Translator],
+    decoding: Mapping[str, Any],
+    batching: Mapping[str, Any],
+    retranslate: bool,
+    timings: bool,
+) -> None:
+    """Translate every document, and end with status 1 if a unit failed."""
+    # What cannot be read shows before the model is loaded.
+    opened = [(path, place, open_document(path)) for path, place in jobs.places]
+    for path, place, document in opened:
+        _require_place(path, place, document)
+    warnings.simplefilter("always", KnnmtWarning)
+    warnings.simplefilter("ignore", NoTranslationWarning)  # said with the unit
+    failed = False
+    with timing.record() if timings else nullcontext() as record:
+        translator = load()
+        languages, name = _languages(translator), Path(translator.engine.name).name
+        of_model = languages.source, languages.target
+        opened = [(path, place, _between(path, of_model, document)) for path, place, document in opened]
+        for path, _, document in opened:
+            print(f"knnmt: {visible(direction_of(document, str(path), languages, name))}", file=sys.stderr)
+        settings = {**decoding, **batching}
+        signature = f"{translator.signature(translator.decoding(**decoding))}|{batching}|{retranslate}"
+        with ends_with("run the same command again to go on"):
+            for path, place, document in opened:
+                of = f"{hashlib.sha256(path.read_bytes()).hexdigest()}|{signature}"
+                units = len(to_translate(document, retranslate))
+                with Kept(place, of) as kept, tally(f"translating {path.name}", units, "units") as finished:
+                    outcome = translate_document(
+                        document,
+                        lambda texts: translator.translate_marked(texts, **settings),
+                        kept,
+                        retranslate,
+                        finished,
+                    )
+                    _write(outcome.data, place)
+                _tell(path, place, document, outcome)
+                failed = failed or bool(outcome.failures)
+    if record is not None:
+        print(record.table(), file=sys.stderr)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _between(path: Path, languages: tuple[str | None, str | None], document: Document) -> Document:
+    """The document as one between these languages, where it holds any number."""
+    return open_document(path, languages) if document.format == "tmx" else document
+
+
+def _require_place(path: Path, place: Path | None, document: Document) -> None:
+    if place is None:
+        return
+    if place.is_dir():
+        raise SettingError(f"--output {place}: expected the name of a file, found a directory; use --output-dir")
+    if not document.bilingual and place.exists() and place.samefile(path):
+        raise SettingError(f"{place} is what is read from, and its text would be lost: choose another place")
+
+
+def _languages(translator: Translator) -> Any:
+    """Those of the model; where it does not say, those of the memory."""
+    from knnmt.engine.language_codes import Languages
+    from knnmt.translator.memories import languages_of
+
+    told = translator.engine.languages
+    of_store = languages_of(translator.datastore) if translator.datastore is not None else (None, None)
+    return Languages(told.source or of_store[0], told.target or of_store[1], told.codes)
+
+
+def _write(data: bytes, place: Path | None) -> None:
+    from knnmt.datastore.publication import publish_file
+
+    if place is None:
+        stream = unguarded(sys.stdout)
+        with noticing_loss():
+            stream.flush()
+            stream.buffer.write(data)
+            stream.buffer.flush()
+    elif place.exists() and not place.is_file():
+        place.write_bytes(data)  # a device or a pipe
+    else:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        publish_file(place.resolve(), lambda file: file.write(data))
+
+
+def _tell(path: Path, place: Path | None, document: Document, outcome: Outcome) -> None:
+    to_look_at = ", marked for review" if document.bilingual and outcome.translated else ""
+    where = f"; wrote {place}" if place is not None else ""
+    done = f"{outcome.translated:,} unit{'s' * (outcome.translated != 1)} translated{to_look_at}, {outcome.kept:,} left"
+    if outcome.fuzzy:
+        done += f", {outcome.fuzzy:,} of them fuzzy (--retranslate takes those)"
+    print(f"knnmt: {path}: {done}{where}", file=sys.stderr)
+    for name, note in outcome.notes.items():
+        print(f"knnmt: warning: {path}, {name}: {note}", file=sys.stderr)
+    for name, reason in outcome.failures.items():
+        print(f"knnmt: error: {path}, {name}: {reason}. It stays untranslated", file=sys.stderr)

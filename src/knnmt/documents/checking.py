@@ -1,0 +1,186 @@
+"""What is wrong with the translations in a document, without translating anything.
+
+Everything said here can be seen in the document, the glossary and the memory; nothing is guessed by a model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from knnmt.corpus.glossary import Glossary
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.documents.document import Document, State, Unit
+from knnmt.documents.elements import plain
+from knnmt.protection.marked import Code, Marked, Role
+from knnmt.protection.placeholders import Needs, find
+from knnmt.protection.tags import with_tags
+
+KINDS = ("untranslated", "placeholder", "tag", "number", "term", "name", "length", "copy")
+_LONGEST, _SHORTEST = 3.0, 1 / 3  # of a translation, by the length of its source
+_LEAST_LENGTH = 12  # of a source whose translation's length says anything
+_COPIED_WORDS = 3  # so many words that are the same in both languages are no names
+# What may be a name: a word with a capital. Whether it is one, the memory says.
+_NAME = re.compile(r"(?<![\w-])(?=[\w-]*[A-ZÄÖÜ])[^\W_][\w-]{2,}")
+_MOST = 0.8  # of the memory's pairs with a name in the source that have it in the target, too
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something in a unit that a person should look at. kind: one of `KINDS`"""
+
+    unit: str
+    kind: str
+    message: str
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found in a document. states: how many units are in each state"""
+
+    name: str
+    states: Mapping[State, int]
+    problems: tuple[Problem, ...]
+
+
+def check_units(
+    name: str, units: Sequence[Unit], glossary: Glossary | None = None, memory: Iterable[SegmentPair] = ()
+) -> Report:
+    """Look at every unit that is to be translated.
+
+    memory: pairs, read once, that say which names stay as they are
+    """
+    looked_at = [unit for unit in units if unit.translatable and any(each.isalpha() for each in plain(unit.source))]
+    names = _kept_names(looked_at, memory)
+    problems = tuple(problem for unit in looked_at for problem in _problems(unit, glossary, names))
+    return Report(name, Counter(unit.state for unit in looked_at), problems)
+
+
+def check_document(
+    document: Document, name: str, glossary: Glossary | None = None, memory: Iterable[SegmentPair] = ()
+) -> Report:
+    """Look at a document with two sides."""
+    return check_units(name, document.units, glossary, memory)
+
+
+def _problems(unit: Unit, glossary: Glossary | None, names: frozenset[str]) -> Iterator[Problem]:
+    target = unit.target or ()
+    texts = _read(unit.source), _read(target)
+
+    def problem(kind: str, message: str) -> Problem:
+        return Problem(unit.id, kind, message, *texts)
+
+    if unit.state is State.UNTRANSLATED or not texts[1].strip():
+        yield problem("untranslated", "has no translation")
+        return
+    for kind, look in _LOOKS.items():
+        for message in look(unit.source, target):
+            yield problem(kind, message)
+    for use in glossary.uses(texts[0]) if glossary is not None else ():
+        if not glossary.is_met(use.term, texts[1]):  # type: ignore[union-attr]
+            yield problem("term", f"{use.term.source!r} is {use.term.target!r} in the glossary, and not here")
+    for each in sorted(set(_NAME.findall(texts[0])) & names):
+        if each not in texts[1]:
+            close = get_close_matches(each, re.findall(r"[\w-]+", texts[1]), 1, 0.7)
+            instead = f"; here is {close[0]!r}" if close else ""
+            yield problem("name", f"{each!r} stays as it is in the memory{instead}")
+
+
+def _placeholders(source: Marked, target: Marked) -> Iterator[str]:
+    wanted, has = (Needs.of(find(_words(text))).exact for text in (source, target))
+    for each in wanted | has:
+        if wanted[each] != has[each]:
+            yield f"{each} {_times(wanted[each])} in the source, {_times(has[each])} in the translation"
+
+
+def _numbers(source: Marked, target: Marked) -> Iterator[str]:
+    wanted, has = (Needs.of(find(_words(text))) for text in (source, target))
+    for each in wanted.digits:
+        if wanted.digits[each] != has.digits[each]:
+            yield f"{each} {_times(wanted.digits[each])} in the source, {_times(has.digits[each])} in the translation"
+    for each in wanted.signs:
+        if wanted.signs[each] != has.signs[each]:
+            yield f"{each} beside a number {_times(wanted.signs[each])} in the source, not so in the translation"
+
+
+def _tags(source: Marked, target: Marked) -> Iterator[str]:
+    wanted, has = (Counter(code.raw for code in _codes(text)) for text in (source, target))
+    for each in wanted | has:
+        if wanted[each] != has[each]:
+            yield f"{each} {_times(wanted[each])} in the source, {_times(has[each])} in the translation"
+    if wanted == has and not _is_nested(target):
+        yield "tags close in another order than they open"
+
+
+def _length(source: Marked, target: Marked) -> Iterator[str]:
+    sizes = len(_read(source).strip()), len(_read(target).strip())
+    if sizes[0] >= _LEAST_LENGTH and not _SHORTEST <= sizes[1] / sizes[0] <= _LONGEST:
+        yield f"{sizes[1]} characters for {sizes[0]}"
+
+
+def _copies(source: Marked, target: Marked) -> Iterator[str]:
+    words = [word for word in re.findall(r"[^\W\d_]+", plain(source)) if not _NAME.fullmatch(word)]
+    if len(words) >= _COPIED_WORDS and _read(source).strip() == _read(target).strip():
+        yield "the translation is the source"
+
+
+_LOOKS: dict[str, Callable[[Marked, Marked], Iterator[str]]] = {
+    "placeholder": _placeholders,
+    "tag": _tags,
+    "number": _numbers,
+    "length": _length,
+    "copy": _copies,
+}
+
+
+def _with_codes(text: Marked) -> Marked:
+    """A text whose tags are codes, also those that the format takes for text."""
+    parts = (with_tags(part) if isinstance(part, str) else (part,) for part in text)
+    return tuple(each for part in parts for each in part)
+
+
+def _codes(text: Marked) -> list[Code]:
+    return [part for part in _with_codes(text) if isinstance(part, Code)]
+
+
+def _words(text: Marked) -> str:
+    return " ".join(part for part in _with_codes(text) if isinstance(part, str))
+
+
+def _is_nested(text: Marked) -> bool:
+    """Whether every tag closes what was opened last; those that nobody knows the other half of do not count."""
+    opened: list[str] = []
+    for part in text:
+        for code in _codes((part,)) if isinstance(part, str) else [part]:
+            if code.role is Role.OPENING and code.pair is not None:
+                opened.append(f"{isinstance(part, str)}{code.pair}")
+            closes = code.role is Role.CLOSING and code.pair is not None
+            if closes and (not opened or opened.pop() != f"{isinstance(part, str)}{code.pair}"):
+                return False
+    return True
+
+
+def _read(text: Marked) -> str:
+    return "".join(part if isinstance(part, str) else part.shown for part in text)
+
+
+def _times(count: int) -> str:
+    return {0: "not", 1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def _kept_names(units: Iterable[Unit], memory: Iterable[SegmentPair]) -> frozenset[str]:
+    """The names in these sources that the memory hands on as they are."""
+    asked = {name for unit in units for name in _NAME.findall(_read(unit.source))}
+    if not asked:
+        return frozenset()
+    seen, kept = Counter[str](), Counter[str]()
+    for pair in memory:
+        for name in asked.intersection(_NAME.findall(pair.source)):
+            seen[name] += 1
+            kept[name] += name in pair.target
+    return frozenset(name for name, count in seen.items() if kept[name] >= _MOST * count)

@@ -1,0 +1,130 @@
+"""What all documents have in common: units in, targets out, the rest untouched.
+
+A format finds where its units stand, and says which characters a target takes the place of. It never writes a file
+anew: what a parser reads and writes back is not what stood there.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import ClassVar
+
+from knnmt.corpus.report import UnitError
+from knnmt.documents.content import Content, Edit
+from knnmt.protection.marked import Marked
+
+
+class State(Enum):
+    """How far a unit is."""
+
+    UNTRANSLATED = "untranslated"
+    FUZZY = "fuzzy"  # translated, and somebody still has to look at it
+    TRANSLATED = "translated"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Something to translate.
+
+    id: unique in its document, and the same when the document is opened again
+    context: what tells it from others of the same text, for people
+    translatable: False where the document says that it stays as it is
+    """
+
+    id: str
+    source: Marked
+    target: Marked | None = None
+    state: State = State.UNTRANSLATED
+    context: str | None = None
+    translatable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A document with targets. failures: why units stayed as they were, by id"""
+
+    data: bytes
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+class Document(ABC):
+    """An open document.
+
+    languages: source and target as the document states them, None where it does not
+    """
+
+    format: ClassVar[str]
+    bilingual: ClassVar[bool]
+    """Whether a unit has a source and a target. If not, a target takes the place of its source."""
+
+    def __init__(self, units: Iterable[Unit], languages: tuple[str | None, str | None] = (None, None)) -> None:
+        self.units = tuple(_distinct(units))
+        self.languages = languages
+
+    @abstractmethod
+    def with_targets(self, targets: Mapping[str, Marked]) -> Written:
+        """The document with these targets, by the ids of their units, marked as a machine's where it can say so."""
+
+
+class TextDocument(Document):
+    """A document whose targets are written into its text."""
+
+    def __init__(
+        self, content: Content, units: Iterable[Unit], languages: tuple[str | None, str | None] = (None, None)
+    ) -> None:
+        super().__init__(units, languages)
+        self.content = content
+
+    def with_targets(self, targets: Mapping[str, Marked]) -> Written:
+        units = {unit.id: unit for unit in self.units}
+        written, failures = {}, {}
+        for name, target in targets.items():
+            try:
+                written[name] = self.written(units[name], target)
+                self.content.require(written[name])
+            except UnitError as error:
+                written.pop(name, None)
+                failures[name] = str(error)
+        return Written(self.content.replaced(self.edits(written)), failures)
+
+    @abstractmethod
+    def written(self, unit: Unit, target: Marked, /) -> str:
+        """A target as it stands in the document; `UnitError` where it cannot stand there."""
+
+    @abstractmethod
+    def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
+        """What changes for the sake of these targets, as `written` has them."""
+
+
+class Replacing(TextDocument):
+    """A document in which targets take the places of their sources.
+
+    found: the units, each with the characters that it takes
+    """
+
+    bilingual = False
+
+    def __init__(
+        self,
+        content: Content,
+        found: Iterable[tuple[Unit, tuple[int, int]]],
+        languages: tuple[str | None, str | None] = (None, None),
+    ) -> None:
+        units = list(found)
+        super().__init__(content, (unit for unit, _ in units), languages)
+        self.places = {unit.id: place for unit, (_, place) in zip(self.units, units, strict=True)}
+
+    def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
+        return (Edit(*self.places[name], text) for name, text in targets.items())
+
+
+def _distinct(units: Iterable[Unit]) -> Iterable[Unit]:
+    """The same units with a number behind ids that came before: files may repeat what should be unique."""
+    seen: Counter[str] = Counter()
+    for unit in units:
+        seen[unit.id] += 1
+        yield unit if seen[unit.id] == 1 else replace(unit, id=f"{unit.id}~{seen[unit.id]}")

@@ -1,0 +1,237 @@
+"""DOCX: paragraphs of the text, headers, footers and notes. All other members of the archive stay as they are."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+
+from knnmt.corpus.report import UnitError
+from knnmt.documents.content import Content, Edit
+from knnmt.documents.document import Document, Unit, Written
+from knnmt.documents.elements import joined
+from knnmt.documents.markup import Element, escaped, parse, pieces, xml_content
+from knnmt.documents.tags import core
+from knnmt.errors import MalformedDocumentError
+from knnmt.protection.marked import Code, Marked, Role
+
+_MAX_MEMBERS = 10_000
+_MAX_BYTES = 1 << 28  # unpacked, of all members together
+_MAX_TEXT_BYTES = 1 << 26
+_TEXTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes)\.xml")
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError)
+_AROUND = ("w:hyperlink", "w:ins", "w:smartTag")  # what holds runs of the same sentence
+_NOISE = ("w:proofErr", "w:lastRenderedPageBreak")
+_FORMAT, _FORMAT_END = "<w:rPr", "</w:rPr>"
+_LETTERS = re.compile(r"[^\W\d_]")
+_Located = tuple[str | Code, int, int]
+
+
+class Docx(Document):
+    """A document of Word. Runs of one format are one text, and a change of format is a pair of codes."""
+
+    format = "docx"
+    bilingual = False
+
+    def __init__(self, data: bytes, name: str) -> None:
+        self._data = data
+        self._contents: dict[str, Content] = {}
+        self._places: dict[str, tuple[str, int, int, str]] = {}
+        found: list[tuple[Unit, tuple[str, int, int, str]]] = []
+        try:
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                _check(archive, name)
+                for info in archive.infolist():  # what is damaged would show when the document is written
+                    archive.read(info)
+                for member in archive.namelist():
+                    if _TEXTS.fullmatch(member):
+                        content = xml_content(archive.read(member), f"{name}, {member}")
+                        self._contents[member] = content
+                        found += _units(content, member)
+        except _BROKEN as error:
+            raise MalformedDocumentError(f"{name}: expected a DOCX archive, found: {error}") from error
+        if "word/document.xml" not in self._contents:
+            raise MalformedDocumentError(f"{name}: expected a DOCX archive, found one without word/document.xml")
+        super().__init__(unit for unit, _ in found)
+        self._places = {unit.id: place for unit, (_, place) in zip(self.units, found, strict=True)}
+
+    def with_targets(self, targets: Mapping[str, Marked]) -> Written:
+        edits: dict[str, list[Edit]] = {}
+        failures = {}
+        for name, target in targets.items():
+            member, start, end, properties = self._places[name]
+            try:
+                edits.setdefault(member, []).append(Edit(start, end, _runs(target, properties)))
+            except UnitError as error:
+                failures[name] = str(error)
+        if not any(edits.values()):
+            return Written(self._data, failures)
+        return Written(self._rewritten(edits), failures)
+
+    def _rewritten(self, edits: Mapping[str, Iterable[Edit]]) -> bytes:
+        written = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(self._data)) as old, zipfile.ZipFile(written, "w") as new:
+            new.comment = old.comment
+            for info in old.infolist():
+                member = info.filename
+                data = self._contents[member].replaced(edits[member]) if member in edits else old.read(info)
+                new.writestr(info, data, compress_type=info.compress_type)
+        return written.getvalue()
+
+
+def _check(archive: zipfile.ZipFile, name: str) -> None:
+    members = archive.infolist()
+    size = sum(each.file_size for each in members)
+    text = sum(each.file_size for each in members if _TEXTS.fullmatch(each.filename))
+    if len(members) > _MAX_MEMBERS or size > _MAX_BYTES or text > _MAX_TEXT_BYTES:
+        raise MalformedDocumentError(
+            f"{name}: expected an archive of at most {_MAX_MEMBERS:,} members and {_MAX_BYTES >> 20} MiB, of which "
+            f"{_MAX_TEXT_BYTES >> 20} MiB are text, found {len(members):,}, {size >> 20:,} MiB and {text >> 20:,} MiB"
+        )
+
+
+def _units(content: Content, member: str) -> Iterator[tuple[Unit, tuple[str, int, int, str]]]:
+    part = member.removeprefix("word/").removesuffix(".xml")
+    number = 0
+    for paragraph in parse(content).walk():
+        if paragraph.name != "w:p":
+            continue
+        number += 1
+        for parts, properties in _texts(content, paragraph):
+            first, last = core(tuple(part for part, *_ in parts))
+            words = joined([part for part, *_ in parts[first:last]])
+            if any(isinstance(each, str) and _LETTERS.search(each) for each in words):
+                place = member, parts[first][1], parts[last - 1][2], properties
+                yield Unit(f"{part}, paragraph {number}", words), place
+
+
+def _texts(content: Content, container: Element) -> Iterator[tuple[list[_Located], str]]:
+    """The texts of a paragraph with the properties that most of each has; what holds other paragraphs parts them."""
+    runs: list[Element] = []
+    for child in container.children:
+        if child.name == "w:pPr":
+            continue
+        if _holds(child, "w:p") or (child.name not in ("w:r", *_AROUND) and _holds(child, "w:t")):
+            yield from _text(content, runs)
+            runs = []
+            if child.name not in ("w:r", "w:p"):
+                yield from _texts(content, child)
+        else:
+            runs.append(child)
+    yield from _text(content, runs)
+
+
+def _holds(element: Element, name: str) -> bool:
+    return any(each.name == name for each in element.walk() if each is not element)
+
+
+def _text(content: Content, elements: list[Element]) -> Iterator[tuple[list[_Located], str]]:
+    plain_runs = [each for element in elements for each in element.walk() if each.name == "w:r"]
+    if not any(_holds(each, "w:t") for each in plain_runs):
+        return
+    sizes: dict[str, int] = {}
+    for each in plain_runs:
+        sizes[_properties(content, each)] = sizes.get(_properties(content, each), 0) + len(_words(content, each))
+    base = max(sizes, key=lambda properties: sizes[properties])
+    yield list(_Parts(content, base).of(elements)), base
+
+
+class _Parts:
+    """Turns runs into words and codes.
+
+    base: the properties of what needs no code
+    """
+
+    def __init__(self, content: Content, base: str) -> None:
+        self._content, self._base = content, base
+        self._pairs = 0
+
+    def of(self, elements: list[Element]) -> Iterator[_Located]:
+        waiting = list(elements)
+        while waiting:
+            element = waiting.pop(0)
+            raw = self._content.text[element.start : element.end]
+            if element.name in _NOISE:
+                continue
+            if element.name in _AROUND and not element.is_one_tag:
+                self._pairs += 1
+                pair = self._pairs
+                yield (
+                    Code(self._content.text[element.start : element.inside], Role.OPENING, pair),
+                    element.start,
+                    element.inside,
+                )
+                yield from self.of(element.children)
+                end = self._content.text[element.inside_end : element.end]
+                yield Code(end, Role.CLOSING, pair), element.inside_end, element.end
+            elif element.name != "w:r":
+                yield Code(raw), element.start, element.end
+            elif _begins_field(element):
+                count = _field_end(element, waiting)
+                shown = "".join(_words(self._content, each) for each in [element, *waiting[:count]])
+                last = waiting[count - 1].end if count else element.end
+                yield Code(self._content.text[element.start : last], shown=shown), element.start, last
+                del waiting[:count]
+            else:
+                yield from self._run(element)
+
+    def _run(self, run: Element) -> Iterator[_Located]:
+        properties = _properties(self._content, run)
+        held = [each for each in run.children if each.name != "w:rPr"]
+        words = _words(self._content, run)
+        if not words or any(each.name != "w:t" for each in held):
+            shown = words or ("\n" if any(each.name == "w:br" for each in held) else "")
+            yield Code(self._content.text[run.start : run.end], shown=shown.strip()), run.start, run.end
+        elif properties == self._base:
+            yield words, run.start, run.end
+        else:
+            self._pairs += 1
+            yield Code(properties or f"{_FORMAT}/>", Role.OPENING, self._pairs), run.start, run.start
+            yield words, run.start, run.end
+            yield Code(_FORMAT_END, Role.CLOSING, self._pairs), run.end, run.end
+
+
+def _begins_field(run: Element) -> bool:
+    return any(each.name == "w:fldChar" and each.attributes.get("w:fldCharType") == "begin" for each in run.children)
+
+
+def _field_end(run: Element, following: list[Element]) -> int:
+    """How many of the elements behind a run belong to the field that begins in it."""
+    depth = 0
+    for number, element in enumerate([run, *following]):
+        for each in element.walk():
+            if each.name == "w:fldChar":
+                depth += {"begin": 1, "end": -1}.get(each.attributes.get("w:fldCharType", ""), 0)
+        if depth == 0:
+            return number
+    return len(following)
+
+
+def _properties(content: Content, run: Element) -> str:
+    found = run.child("rPr")
+    return content.text[found.start : found.end] if found is not None else ""
+
+
+def _words(content: Content, run: Element) -> str:
+    texts = (each for each in run.walk() if each.name == "w:t")
+    return "".join(piece.text for each in texts for piece in pieces(content.text[each.inside : each.inside_end]))
+
+
+def _runs(target: Marked, base: str) -> str:
+    """A target as runs, whose properties are those of the codes around them."""
+    formats, written = [base], ""
+    for part in target:
+        if isinstance(part, str):
+            text = "".join(each for each in part if each >= " " or each in "\t\n").replace("\n", " ")
+            written += f'<w:r>{formats[-1]}<w:t xml:space="preserve">{escaped(text)}</w:t></w:r>' if text else ""
+        elif part.raw.startswith(_FORMAT):
+            formats.append(part.raw)
+        elif part.raw == _FORMAT_END:
+            if len(formats) == 1:
+                raise UnitError("expected codes in pairs, found one that closes nothing")
+            formats.pop()
+        else:
+            written += part.raw
+    return written

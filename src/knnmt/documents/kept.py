@@ -1,0 +1,89 @@
+"""Translations of a document that is not done yet, kept beside it: a run that was killed goes on from there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from knnmt.protection.marked import Code, Marked, Role
+
+ENDING = ".translating"
+
+
+class Kept:
+    """Targets by the ids of their units, written as they come.
+
+    place: of the document that they are for; None, or what is no file, keeps nothing
+    of: what they depend on: the document they come from, the model, its settings. Those of anything else are not taken
+    """
+
+    def __init__(self, place: Path | None, of: str) -> None:
+        self.targets: dict[str, Marked] = {}
+        is_file = place is not None and (place.is_file() or not place.exists())
+        self._path = place.with_name(place.name + ENDING) if place is not None and is_file else None
+        self._of = of
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        if self._path is None:
+            return self
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        head = json.dumps({"of": self._of}).encode() + b"\n"
+        good = self._read(head)
+        self._file = self._path.open("r+b" if good else "wb")
+        if good:
+            self._file.seek(good)
+            self._file.truncate()
+        else:
+            self._write(head)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._file is not None and self._path is not None:
+            self._file.close()
+            if kind is None:
+                self._path.unlink(missing_ok=True)
+
+    def add(self, targets: Mapping[str, Marked]) -> None:
+        """Keep more of them."""
+        self.targets |= targets
+        lines = [json.dumps([name, _as_json(target)], ensure_ascii=False) for name, target in targets.items()]
+        self._write("".join(f"{line}\n" for line in lines).encode())
+
+    def _write(self, data: bytes) -> None:
+        if self._file is not None:
+            self._file.write(data)
+            self._file.flush()
+
+    def _read(self, head: bytes) -> int:
+        """Take what an earlier run left, if it is of the same; and say how many bytes of it are whole."""
+        assert self._path is not None  # noqa: S101 - asked only then
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return 0
+        if not data.startswith(head):
+            return 0
+        good = len(head)
+        for line in data[good:].splitlines(keepends=True):
+            try:
+                name, target = json.loads(line)
+                taken = _from_json(target)
+            except (ValueError, TypeError, IndexError):
+                break
+            if not line.endswith(b"\n"):
+                break
+            self.targets[name] = taken
+            good += len(line)
+        return good
+
+
+def _as_json(target: Marked) -> list[str | list[object]]:
+    return [part if isinstance(part, str) else [part.raw, part.role.value, part.pair, part.shown] for part in target]
+
+
+def _from_json(parts: list[Any]) -> Marked:
+    return tuple(part if isinstance(part, str) else Code(part[0], Role(part[1]), *part[2:]) for part in parts)

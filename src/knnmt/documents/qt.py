@@ -1,0 +1,89 @@
+"""Catalogs of Qt (TS): messages in contexts, with forms for numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from knnmt.documents.content import Content, Edit
+from knnmt.documents.document import State, TextDocument, Unit
+from knnmt.documents.elements import Kind, as_markup, marked_text, plain
+from knnmt.documents.markup import Element, marked_start, parse, with_content, xml_content
+from knnmt.protection.marked import Marked
+
+_GONE = ("vanished", "obsolete")
+
+
+class QtCatalog(TextDocument):
+    """A catalog. A target stays type="unfinished", which is how Qt Linguist marks what somebody has to look at."""
+
+    format = "qt"
+    bilingual = True
+
+    def __init__(self, data: bytes, name: str) -> None:
+        content = xml_content(data, name)
+        root = parse(content, "TS")
+        found = list(_found(content, root))
+        languages = root.attributes.get("sourcelanguage"), root.attributes.get("language")
+        super().__init__(content, (unit for unit, *_ in found), languages)
+        self._places = {unit.id: each[1:] for unit, each in zip(self.units, found, strict=True)}
+
+    def written(self, _unit: Unit, target: Marked, /) -> str:
+        return as_markup(target, self.content)
+
+    def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
+        for name, text in targets.items():
+            source, translation, form = self._places[name]
+            if translation is None:
+                end, indent = source.end, _indent(self.content, source)
+                yield Edit(end, end, f'{indent}<translation type="unfinished">{text}</translation>')
+            elif form is None:
+                yield with_content(self.content, translation, text, type="unfinished")
+            else:
+                yield marked_start(self.content, translation, type="unfinished")
+                yield with_content(self.content, form, text)
+
+
+_Found = tuple[Unit, Element, Element | None, Element | None]
+
+
+def _found(content: Content, root: Element) -> Iterator[_Found]:
+    """Units with their source, their translation and, in messages for numbers, their form."""
+    for context in root.each("context"):
+        title = context.child("name")
+        group = plain(marked_text(content, title, _rule)) if title is not None else ""
+        for number, message in enumerate(context.each("message"), 1):
+            source, translation = message.child("source"), message.child("translation")
+            name = message.attributes.get("id") or f"{group}/{number}"
+            if source is None:
+                continue
+            forms: list[Element | None] = [None]
+            if message.attributes.get("numerus") == "yes":
+                forms = list(translation.each("numerusform")) if translation is not None else []
+            for form_number, form in enumerate(forms):
+                unit = _unit(content, message, source, translation, form)
+                known = f"{name}[{form_number}]" if form is not None else name
+                yield Unit(known, *unit), source, translation, form
+
+
+def _unit(
+    content: Content, message: Element, source: Element, translation: Element | None, form: Element | None
+) -> tuple[Marked, Marked | None, State, str | None, bool]:
+    stands = form if form is not None else translation
+    target = marked_text(content, stands, _rule) if stands is not None else ()
+    kind = translation.attributes.get("type") if translation is not None else None
+    state = State.UNTRANSLATED
+    if plain(target).strip():
+        state = State.FUZZY if kind == "unfinished" else State.TRANSLATED
+    comment = message.child("comment") or message.child("extracomment")
+    context = plain(marked_text(content, comment, _rule)) if comment is not None else None
+    return marked_text(content, source, _rule), target or None, state, context, kind not in _GONE
+
+
+def _rule(_element: Element) -> tuple[Kind, str | None]:
+    return Kind.ALONE, None  # <byte value="x7"/>
+
+
+def _indent(content: Content, element: Element) -> str:
+    line = content.text.rfind("\n", 0, element.start) + 1
+    before = content.text[line : element.start]
+    return content.line_end + before if line and not before.strip() else ""

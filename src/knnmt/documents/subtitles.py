@@ -1,0 +1,77 @@
+"""Subtitles: SRT and WebVTT. A unit is a cue; its tags are codes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from knnmt.documents.content import Content
+from knnmt.documents.document import Replacing, Unit
+from knnmt.documents.tags import with_tags
+from knnmt.errors import MalformedDocumentError
+from knnmt.protection.marked import Code, Marked
+
+_TIME = r"(?:\d+:)?\d\d:\d\d[.,]\d{3}"
+_TIMING = re.compile(rf"^[ \t]*({_TIME})[ \t]+-->[ \t]+{_TIME}[^\r\n]*(?:\r\n|\n|\r)", re.MULTILINE)
+_CUE_END = re.compile(r"(?>\r\n|\n|\r)[ \t]*(?=[\r\n]|\Z)|\Z")
+_NUMBER = re.compile(r"(?:(?>\r\n|\n|\r)\d*)?(?>\r\n|\n|\r)\Z")  # of the cue that comes next
+_LINE_END = re.compile(r"\r\n|\n|\r")
+
+
+class Subtitles(Replacing):
+    """Cues. A translation of a cue with several lines has as many, about equally long."""
+
+    format = "subtitles"
+
+    def __init__(self, data: bytes, name: str) -> None:
+        content = Content(data, name, "utf-8" if _is_utf8(data) else "cp1252")
+        self._is_vtt = content.text[content.start :].startswith("WEBVTT")
+        found = list(self._found(content))
+        if not found and data.strip() and not self._is_vtt:
+            raise MalformedDocumentError(f"{name}: expected subtitles with lines such as 00:00:01,000 --> 00:00:02,000")
+        super().__init__(content, found)
+
+    def _found(self, content: Content) -> Iterator[tuple[Unit, tuple[int, int]]]:
+        timings = list(_TIMING.finditer(content.text, content.start))
+        starts = [timing.start() for timing in timings[1:]] + [len(content.text)]
+        for timing, following in zip(timings, starts, strict=False):
+            end = _CUE_END.search(content.text, timing.end())
+            stop = end.start() if end else len(content.text)
+            if stop > following:  # no empty line parts them
+                before = _NUMBER.search(content.text, timing.end(), following)
+                stop = before.start() if before else timing.end()
+            place = timing.end(), stop
+            if stop <= timing.end() or _LINE_END.match(content.text, place[0]):
+                continue  # a cue without text
+            text = _LINE_END.sub("\n", content.text[slice(*place)])
+            yield Unit(timing[1], with_tags(text, references=self._is_vtt)), place
+
+    def written(self, unit: Unit, target: Marked, /) -> str:
+        lines = sum(part.count("\n") for part in unit.source if isinstance(part, str)) + 1
+        parts = [part.raw if isinstance(part, Code) else self._escaped(part) for part in target]
+        text = re.sub(r"\n\s*\n", "\n", "".join(parts)).strip()
+        if "\n" not in text and lines > 1:
+            text = _wrapped(text, lines)
+        return text.replace("\n", self.content.line_end)
+
+    def _escaped(self, text: str) -> str:
+        return text.replace("&", "&amp;").replace("<", "&lt;") if self._is_vtt else text
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _wrapped(text: str, lines: int) -> str:
+    """The text in so many lines, broken at the spaces nearest to equal parts; those in tags do not count."""
+    spaces = [found.start() for found in re.finditer(r"<[^>]*>|(?<=\S) (?=\S)", text) if found[0] == " "]
+    for line in range(lines - 1, 0, -1):
+        wanted = len(text) * line / lines
+        if before := [space for space in spaces if text[space] == " "]:
+            best = min(before, key=lambda space: abs(space - wanted))
+            text = f"{text[:best]}\n{text[best + 1 :]}"
+    return text

@@ -1,0 +1,103 @@
+"""Translating a document: which units, in which order, and what became of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from knnmt.documents.document import Document, State, Unit
+from knnmt.documents.elements import plain
+from knnmt.documents.kept import Kept
+from knnmt.protection.marked import Code, Marked
+
+if TYPE_CHECKING:
+    from knnmt.translator.translation import Translation
+
+_MAX_CODES = 1000
+WINDOW = 256  # units translated, and kept, together
+_ICU = re.compile(r"\{\s*[\w.]+\s*,\s*(?:plural|select|selectordinal)\s*,")
+_HALF = re.compile(r"[\ud800-\udfff]")
+_ADDRESS = re.compile(r"\s*(?:[a-z]+://\S+|\S+@\S+\.\S+|[a-z0-9]+(?:[._][a-z0-9_-]+)+)\s*")  # or an identifier
+Translate = Callable[[Sequence[Marked]], "list[Translation]"]
+"""`Translator.translate_marked` with the settings of a call."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """A document with what became of its units.
+
+    kept: units that were not to be translated; fuzzy: how many of them somebody has to look at
+    failures: why units stayed as they were, by id; notes: what to know of others
+    """
+
+    data: bytes
+    translated: int = 0
+    kept: int = 0
+    fuzzy: int = 0
+    failures: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+
+
+def to_translate(document: Document, retranslate: bool = False) -> list[Unit]:
+    """The units that nobody translated; with `retranslate`, those besides that somebody has to look at."""
+    states = {State.UNTRANSLATED, State.FUZZY} if retranslate else {State.UNTRANSLATED}
+    return [unit for unit in document.units if unit.translatable and unit.state in states and _has_words(unit.source)]
+
+
+def translate_document(
+    document: Document,
+    translate: Translate,
+    kept: Kept,
+    retranslate: bool = False,
+    progress: Callable[[int], None] = lambda _units: None,
+) -> Outcome:
+    """Translate a document's units, and put them in their places. A unit that fails stays as it was."""
+    units = to_translate(document, retranslate)
+    fuzzy = 0 if retranslate else sum(unit.translatable and unit.state is State.FUZZY for unit in document.units)
+    outcome = Outcome(b"", kept=len(document.units) - len(units), fuzzy=fuzzy)
+    waiting = [unit for unit in units if unit.id not in kept.targets]
+    progress(len(units) - len(waiting))
+    for window in _windows(waiting, WINDOW):
+        fits = [unit for unit in window if not _refusal(unit, outcome)]
+        found = translate([unit.source for unit in fits])
+        done: dict[str, Marked] = {}
+        for unit, translation in zip(fits, found, strict=True):
+            if translation.error is not None:
+                outcome.failures[unit.id] = translation.error
+            else:
+                done[unit.id] = translation.marked if translation.marked is not None else (translation.text,)
+                if translation.warnings:
+                    outcome.notes[unit.id] = "; ".join(each.message for each in translation.warnings)
+        kept.add(done)
+        progress(len(window))
+    asked = {unit.id for unit in units}
+    written = document.with_targets({name: target for name, target in kept.targets.items() if name in asked})
+    outcome.data = written.data
+    outcome.failures |= written.failures
+    outcome.translated = len(units) - len(outcome.failures)
+    return outcome
+
+
+def _refusal(unit: Unit, outcome: Outcome) -> bool:
+    """Whether a unit cannot be translated as text, which is noted."""
+    if _ICU.search(plain(unit.source)):
+        outcome.failures[unit.id] = "an ICU message with forms (plural, select) is not translated as text"
+    elif sum(isinstance(part, Code) for part in unit.source) > _MAX_CODES:
+        outcome.failures[unit.id] = f"it has more than {_MAX_CODES:,} inline codes"
+    elif _HALF.search(plain(unit.source)):
+        outcome.failures[unit.id] = "it has half a surrogate pair, which is no character"
+    return unit.id in outcome.failures
+
+
+def _has_words(text: Marked) -> bool:
+    words = plain(text)
+    return any(each.isalpha() for each in words) and not _ADDRESS.fullmatch(words)
+
+
+def _windows(units: Iterable[Unit], size: int) -> Iterator[list[Unit]]:
+    remaining = iter(units)
+    while window := list(islice(remaining, size)):
+        yield window

@@ -1,0 +1,302 @@
+"""XLIFF 1.2, with what Trados (SDLXLIFF) and memoQ (MQXLIFF) add to it, and XLIFF 2.x."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from knnmt.corpus.xliff_segments import MACHINE_SUBSTATE
+from knnmt.documents.content import Content, Edit
+from knnmt.documents.document import Document, State, TextDocument, Unit
+from knnmt.documents.elements import Kind, as_markup, marked_text, plain
+from knnmt.documents.markup import Element, marked_start, parse, with_content, xml_content
+from knnmt.errors import MalformedDocumentError
+from knnmt.protection.marked import Marked
+
+_FINISHED = frozenset({"translated", "final", "signed-off"})
+_UNTOUCHED = frozenset({"new", "needs-translation"})
+_FINISHED_TRADOS = frozenset({"Translated", "ApprovedTranslation", "ApprovedSignOff"})
+_FINISHED_MEMOQ = frozenset({"ManuallyConfirmed", "ConfirmedTranslator", "ConfirmedReviewer1", "Proofread"})
+_FINISHED_2 = frozenset({"translated", "reviewed", "final"})
+_OF_ONE_TAG = {"bx": Kind.OPENING, "ex": Kind.CLOSING, "bpt": Kind.OPENING, "ept": Kind.CLOSING}
+_OF_2 = {"sc": Kind.OPENING, "ec": Kind.CLOSING, "sm": Kind.OPENING, "em": Kind.CLOSING}
+
+
+def open_xliff(data: bytes, name: str) -> Document:
+    """A document of either version."""
+    content = xml_content(data, name)
+    root = parse(content, "xliff")
+    version = root.attributes.get("version", "")
+    if version.startswith("2"):
+        return Xliff2(content, root)
+    if version.startswith("1"):
+        return Xliff1(content, root)
+    raise MalformedDocumentError(f"{name}: expected XLIFF of version 1 or 2, found version {version!r}")
+
+
+@dataclass(slots=True)
+class _TransUnit:
+    """A <trans-unit> with its parts. segments: the marks in seg-source by their mid; none where it has no segments"""
+
+    element: Element
+    source: Element
+    target: Element | None
+    segmented: Element | None = None
+    segments: dict[str, Element] = field(default_factory=dict)
+    definitions: dict[str, Element] = field(default_factory=dict)
+    units: dict[str | None, str] = field(default_factory=dict)
+
+
+class Xliff1(TextDocument):
+    """XLIFF 1.2. Targets get state="needs-review-translation" and state-qualifier="mt-suggestion".
+
+    In files of Trados the segment's definition says conf="Draft" and origin="mt" instead; in those of memoQ the unit
+    says mq:status="PartiallyEdited" besides.
+    """
+
+    format = "xliff"
+    bilingual = True
+
+    def __init__(self, content: Content, root: Element) -> None:
+        self._trans_units: list[_TransUnit] = []
+        found = list(self._units(content, root))
+        files = [each for each in root.walk() if each.local == "file"]
+        languages = [_one(file.attributes.get(f"{side}-language") for file in files) for side in ("source", "target")]
+        super().__init__(content, (unit for _, _, unit in found), (languages[0], languages[1]))
+        for (whole, segment, _), unit in zip(found, self.units, strict=True):
+            whole.units[segment] = unit.id
+
+    def _units(self, content: Content, root: Element) -> Iterator[tuple[_TransUnit, str | None, Unit]]:
+        several = len(list(root.each("file"))) > 1
+        for number, element in enumerate((each for each in root.walk() if each.local == "trans-unit"), 1):
+            source = element.child("source")
+            if source is None:
+                line = content.line_number(element.start)
+                raise MalformedDocumentError(f"{content.name}, line {line}: expected a <source>, found none")
+            whole = _TransUnit(element, source, element.child("target"), element.child("seg-source"))
+            if whole.segmented is not None and not _is_unsegmented(content, whole.target):
+                whole.segments = _marks(whole.segmented)
+            whole.definitions = {
+                each.attributes.get("id", ""): each for each in element.walk() if each.name == "sdl:seg"
+            }
+            self._trans_units.append(whole)
+            name = _name(element, element.attributes.get("id") or f"unit {number}", several)
+            for segment in whole.segments or (None,):
+                yield whole, segment, _unit_1(content, whole, segment, name)
+
+    def written(self, _unit: Unit, target: Marked, /) -> str:
+        return as_markup(target, self.content)
+
+    def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
+        for whole in self._trans_units:
+            given = {segment: targets[name] for segment, name in whole.units.items() if name in targets}
+            if given:
+                yield from self._unit_edits(whole, given)
+
+    def _unit_edits(self, whole: _TransUnit, given: Mapping[str | None, str]) -> Iterator[Edit]:
+        content, target = self.content, whole.target
+        marks = _marks(target) if target is not None else {}
+        status = {"state": "needs-review-translation", "state_qualifier": "mt-suggestion"}
+        if whole.definitions:
+            status = {}
+        if whole.segments and marks.keys() >= {each for each in given if each is not None} and target is not None:
+            yield from (with_content(content, marks[name], text) for name, text in given.items() if name is not None)
+            if status:
+                yield marked_start(content, target, **status)
+        else:
+            inside = _built(content, whole, given) if whole.segments else given[None]
+            if target is not None:
+                yield with_content(content, target, inside, **status)
+            else:
+                yield _new_target(content, whole.segmented or whole.source, inside, status)
+        for segment in given:
+            if definition := whole.definitions.get(segment or ""):
+                yield marked_start(content, definition, conf="Draft", origin="mt")
+        if "mq:status" in whole.element.attributes:
+            yield marked_start(content, whole.element, mq__status="PartiallyEdited")
+
+
+def _is_unsegmented(content: Content, target: Element | None) -> bool:
+    """Whether a target has text and no segments, whatever its source has."""
+    return target is not None and not _marks(target) and bool(plain(marked_text(content, target, _rule_1)).strip())
+
+
+def _unit_1(content: Content, whole: _TransUnit, segment: str | None, name: str) -> Unit:
+    source: Element = whole.source
+    target = whole.target
+    if segment is not None:
+        source = whole.segments[segment]
+        target = _marks(target).get(segment) if target is not None else None
+        name = f"{name}/{segment}"
+    original = marked_text(content, source, _rule_1)
+    translation = marked_text(content, target, _rule_1) if target is not None else None
+    return Unit(
+        name,
+        original,
+        translation or None,
+        _state_1(whole, segment, original, plain(translation)),
+        _note(content, whole.element),
+        _is_translatable(whole.element) and not _is_locked(whole, segment),
+    )
+
+
+def _state_1(whole: _TransUnit, segment: str | None, source: Marked, target: str) -> State:
+    if not target.strip():
+        return State.UNTRANSLATED
+    if (definition := whole.definitions.get(segment or "")) is not None:
+        if definition.attributes.get("conf") in _FINISHED_TRADOS:
+            return State.TRANSLATED
+        return State.UNTRANSLATED if target == plain(source) else State.FUZZY  # tools copy the source there
+    if (status := whole.element.attributes.get("mq:status")) is not None:
+        if status == "NotStarted":
+            return State.UNTRANSLATED
+        return State.TRANSLATED if status in _FINISHED_MEMOQ else State.FUZZY
+    state = whole.target.attributes.get("state") if whole.target is not None else None
+    if whole.element.attributes.get("approved") == "yes" or state is None or state in _FINISHED:
+        return State.TRANSLATED
+    return State.UNTRANSLATED if state in _UNTOUCHED else State.FUZZY
+
+
+def _is_locked(whole: _TransUnit, segment: str | None) -> bool:
+    definition = whole.definitions.get(segment or "")
+    locked = definition is not None and definition.attributes.get("locked") == "true"
+    return locked or whole.element.attributes.get("mq:locked", "no") not in ("no", "false")
+
+
+def _built(content: Content, whole: _TransUnit, given: Mapping[str | None, str]) -> str:
+    """A target like seg-source, with segments that are given, or that the old one had, and the others empty."""
+    assert whole.segmented is not None  # noqa: S101 - there are segments
+    old = _marks(whole.target) if whole.target is not None else {}
+    edits = []
+    for name, mark in whole.segments.items():
+        before = content.text[old[name].inside : old[name].inside_end] if name in old else ""
+        edits.append((mark.inside, mark.inside_end, given.get(name, before)))
+    text, place = "", whole.segmented.inside
+    for start, end, inside in edits:
+        text += content.text[place:start] + inside
+        place = end
+    return text + content.text[place : whole.segmented.inside_end]
+
+
+def _new_target(content: Content, after: Element, inside: str, status: Mapping[str, str]) -> Edit:
+    """A <target> behind an element, on a line of its own where that is."""
+    line = content.text.rfind("\n", 0, after.start) + 1
+    indent = content.text[line : after.start]
+    between = content.line_end + indent if line and not indent.strip() else ""
+    attributes = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in status.items())
+    return Edit(after.end, after.end, f"{between}<{after.prefix}target{attributes}>{inside}</{after.prefix}target>")
+
+
+def _marks(element: Element) -> dict[str, Element]:
+    """Segments by their mid, in the order of the text."""
+    marks = [each for each in element.walk() if each.local == "mrk" and each.attributes.get("mtype") == "seg"]
+    return {mark.attributes.get("mid") or str(number): mark for number, mark in enumerate(marks, 1)}
+
+
+def _rule_1(element: Element) -> tuple[Kind, str | None]:
+    if element.local in ("g", "mrk"):
+        return Kind.AROUND, None
+    if element.local == "it":
+        return {"open": Kind.OPENING, "close": Kind.CLOSING}.get(element.attributes.get("pos", ""), Kind.ALONE), None
+    shared = element.attributes.get("rid") or element.attributes.get("id")
+    return _OF_ONE_TAG.get(element.local, Kind.ALONE), shared
+
+
+class Xliff2(TextDocument):
+    """XLIFF 2.x. Targets get state="translated", which is before "reviewed" there, and a sub-state of knnmt's."""
+
+    format = "xliff"
+    bilingual = True
+
+    def __init__(self, content: Content, root: Element) -> None:
+        self._segments: dict[str, Element] = {}
+        found = list(self._units(content, root))
+        languages = root.attributes.get("srcLang"), root.attributes.get("trgLang")
+        super().__init__(content, (unit for _, unit in found), languages)
+        for (segment, _), unit in zip(found, self.units, strict=True):
+            self._segments[unit.id] = segment
+
+    def _units(self, content: Content, root: Element) -> Iterator[tuple[Element, Unit]]:
+        several = len(list(root.each("file"))) > 1
+        for element in root.walk():
+            if element.local != "unit":
+                continue
+            segments = list(element.each("segment"))
+            for number, segment in enumerate(segments, 1):
+                name = _name(element, element.attributes.get("id", ""), several)
+                if len(segments) > 1:
+                    name += f"/{segment.attributes.get('id') or number}"
+                yield segment, _unit_2(content, element, segment, name)
+
+    def written(self, _unit: Unit, target: Marked, /) -> str:
+        return as_markup(target, self.content)
+
+    def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
+        for name, text in targets.items():
+            segment = self._segments[name]
+            target, source = segment.child("target"), segment.child("source")
+            assert source is not None  # noqa: S101 - looked for when the document was opened
+            if target is not None:
+                yield with_content(self.content, target, text)
+            else:
+                yield _new_target(self.content, source, text, {})
+            yield marked_start(self.content, segment, state="translated", subState=MACHINE_SUBSTATE)
+
+
+def _unit_2(content: Content, unit: Element, segment: Element, name: str) -> Unit:
+    source, target = segment.child("source"), segment.child("target")
+    if source is None:
+        line = content.line_number(segment.start)
+        raise MalformedDocumentError(f"{content.name}, line {line}: expected a <source> in the segment, found none")
+    original = marked_text(content, source, _rule_2)
+    translation = marked_text(content, target, _rule_2) if target is not None else None
+    state = segment.attributes.get("state")
+    by_machine = segment.attributes.get("subState") == MACHINE_SUBSTATE
+    is_copy = state == "initial" and plain(translation) == plain(original)
+    if not plain(translation).strip() or is_copy:
+        found = State.UNTRANSLATED
+    else:
+        finished = state is None or (state in _FINISHED_2 and not by_machine)
+        found = State.TRANSLATED if finished else State.FUZZY
+    return Unit(
+        name,
+        original,
+        translation or None,
+        found,
+        _note(content, unit),
+        _is_translatable(unit),
+    )
+
+
+def _rule_2(element: Element) -> tuple[Kind, str | None]:
+    if element.local in ("pc", "mrk"):
+        return Kind.AROUND, None
+    kind = _OF_2.get(element.local, Kind.ALONE)
+    opened = element.attributes.get("startRef") if kind is Kind.CLOSING else element.attributes.get("id")
+    return kind, opened
+
+
+def _name(unit: Element, own: str, several: bool) -> str:
+    """The unit's id, behind its file's where there are several files."""
+    file = next((each.attributes for each in unit.around() if each.local == "file"), {}) if several else {}
+    stated = file.get("original") or file.get("id")
+    return f"{stated}/{own}" if stated else own
+
+
+def _is_translatable(unit: Element) -> bool:
+    """What the nearest element says that says anything about it."""
+    return (
+        next((each.attributes["translate"] for each in unit.around() if "translate" in each.attributes), "yes") != "no"
+    )
+
+
+def _note(content: Content, unit: Element) -> str | None:
+    notes = [each for each in unit.walk() if each.local == "note" and each.prefix == unit.prefix]
+    texts = [plain(marked_text(content, note, _rule_1)).strip() for note in notes]
+    return "; ".join(text for text in texts if text) or None
+
+
+def _one(found: Iterable[str | None]) -> str | None:
+    """The language that all files state; None where they state none, or several."""
+    stated = {each for each in found if each}
+    return stated.pop() if len(stated) == 1 else None

@@ -1,0 +1,109 @@
+"""Choosing how a store is searched: the whole of it, or so many segments for each sentence, by what each loses.
+
+What search by segment looks at does not grow with the store, and it needs no index. So of the ways that lose hardly
+more than the best one, the one that looks at the fewest entries is chosen. Each is judged with k, T and λ of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from knnmt.engine.base import Engine, State
+from knnmt.fitting.development import Development, searched
+from knnmt.fitting.tuning import Tuned, tune
+from knnmt.index.progress import Progress, unheard
+from knnmt.retrieval.open_store import OpenStore, has_source_tokens
+
+COUNTS = (64, 128, 256, 512)  # of segments, that are tried
+MOST_LOST = 0.005  # nats a token
+_TIMES = 32  # as many segments a store must have: of a smaller one, an index looks at fewer entries
+_COMPARED = 6_000, 1_000  # positions, at most and at least
+_PRODUCTS = 6_000_000_000  # of positions and entries, about as many as an index is judged by
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedSearch:
+    """A way to search with the settings that fit it best. segments: None for the whole store"""
+
+    segments: int | None
+    tuned: Tuned
+
+    @property
+    def loss(self) -> float:
+        """Nats a token of the positions that were compared."""
+        return self.tuned.fading.fading_loss
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return "the whole store" if self.segments is None else f"{self.segments} segments"
+
+
+@dataclass(frozen=True, slots=True)
+class SearchChoice:
+    """What each way loses, from the one that looks at the fewest entries on; the last is search of the whole store.
+
+    pairs: that they were judged by
+    """
+
+    judged: Sequence[JudgedSearch]
+    most_lost: float
+    pairs: int
+
+    @property
+    def chosen(self) -> JudgedSearch:
+        """The first that loses hardly more than the best."""
+        best = min(each.loss for each in self.judged)
+        return next(each for each in self.judged if each.loss <= best + self.most_lost)
+
+    @property
+    def whole(self) -> JudgedSearch:
+        """Search of the whole store."""
+        return self.judged[-1]
+
+    @property
+    def in_words(self) -> str:
+        """One line for people."""
+        losses = ", ".join(f"{each.loss:.4f} with {each.name}" for each in self.judged)
+        how = f"by {self.chosen.name}" if self.chosen.segments else "of the whole store"
+        return f"{how}; loss {losses}"
+
+
+def counts_for(opened: OpenStore) -> list[int]:
+    """How many segments are worth trying for a store."""
+    if not has_source_tokens(opened.datastore):
+        return []
+    return [count for count in COUNTS if _TIMES * count <= opened.datastore.manifest.live_sentences]
+
+
+def choose_search(
+    engine: Engine[State],
+    opened: OpenStore,
+    passed: Development,
+    most_lost: float = MOST_LOST,
+    progress: Progress = unheard,
+) -> SearchChoice | None:
+    """Judge each way by some positions of development text; None where a store is so small that its whole is no more.
+
+    passed: the text after its forced pass, whatever was found for it
+    progress: is told how many ways are judged, of how many
+    """
+    counts = counts_for(opened)
+    if not counts:
+        return None
+    most, least = _COMPARED
+    some = passed.spread(min(most, max(least, _PRODUCTS // max(1, opened.datastore.manifest.entries))))
+    ways: list[int | None] = [*counts, None]
+    judged = []
+    for done, way in enumerate(ways):
+        progress(done, len(ways))
+        judged.append(judge(engine, opened, some, way))
+    progress(len(ways), len(ways))
+    return SearchChoice(tuple(judged), most_lost, some.pairs)
+
+
+def judge(engine: Engine[State], opened: OpenStore, passed: Development, segments: int | None) -> JudgedSearch:
+    """One way, with k, T and λ of its own."""
+    positions = searched(engine, opened, passed, segments).positions()
+    return JudgedSearch(segments, tune(positions, way=segments))

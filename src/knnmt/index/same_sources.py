@@ -1,0 +1,139 @@
+"""Which sentences of a store have the same source, by hashes of its tokens.
+
+Sentences that were there for long are in one order by hash, newer ones in another that is small: an addition puts only
+those in order again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from knnmt.datastore.arrays import Array
+
+_FACTOR = 0x9E3779B97F4A7C15  # odd, with about as many ones as zeros
+
+
+class _Ordered(ctypes.Structure):
+    """As in choose.cpp, and so the other."""
+
+    _fields_ = (
+        ("first", ctypes.c_int64),
+        ("count", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("ordered", "sentences", "hashes")),
+    )
+
+
+class CompiledSameSources(ctypes.Structure):
+    """What `SameSources.compiled` gives."""
+
+    _fields_ = (("orders", _Ordered * 2), ("removed_count", ctypes.c_int64), ("removed", ctypes.c_void_p))
+
+
+@dataclass(frozen=True, slots=True)
+class HashOrder:
+    """Consecutive sentences by the hashes of their sources.
+
+    first: the number of the first sentence
+    hashes: (sentences,) uint64, in their order; ordered: the same, ascending
+    sentences: (sentences,) int64, the numbers of those, ascending where hashes are equal
+    """
+
+    first: int
+    hashes: Array
+    ordered: Array
+    sentences: Array
+
+    @classmethod
+    def of(cls, hashes: Sequence[Array], first: int) -> HashOrder:
+        every = np.concatenate([np.empty(0, np.uint64), *hashes])
+        order = np.argsort(every, kind="stable")
+        return cls(first, every, every[order], order + first)
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def alike(self, hashes: Array) -> tuple[Array, Array]:
+        """The numbers of the sentences with these hashes, and which of the hashes each has."""
+        begin, end = (np.searchsorted(self.ordered, hashes, side=side) for side in ("left", "right"))
+        return self.sentences[ranges(begin, end - begin)], np.repeat(np.arange(len(hashes)), end - begin)
+
+
+class SameSources:
+    """All sentences of a store at one time.
+
+    base, newer: those up to some number, and those from there on
+    removed: (n,) int64, the numbers of those that are removed, ascending
+    """
+
+    def __init__(self, base: HashOrder, newer: HashOrder, removed: Array) -> None:
+        self.base, self.newer, self.removed = base, newer, removed
+
+    def hashes_of(self, sentences: Array) -> Array:
+        """(n,) uint64, of sentences by their numbers."""
+        found = np.empty(len(sentences), np.uint64)
+        later = sentences >= self.newer.first
+        found[~later] = self.base.hashes[sentences[~later]]
+        found[later] = self.newer.hashes[sentences[later] - self.newer.first]
+        return found
+
+    def alike(self, hashes: Array) -> Array:
+        """The numbers of the sentences that have one of these hashes and are not removed, ascending."""
+        numbers = np.concatenate([order.alike(hashes)[0] for order in (self.base, self.newer)])
+        return np.unique(numbers[~self._is_removed(numbers)])
+
+    def passed_over(self, hashes: Array | None = None) -> tuple[Array, Array]:
+        """Sentences with these hashes, each given once, and whether another stands for each, or it is removed.
+
+        The first that is not removed stands for those with the same source. Without hashes, all of the base.
+        """
+        if hashes is None:
+            numbers = self.base.sentences
+            source = np.cumsum(np.concatenate([[0], self.base.ordered[1:] != self.base.ordered[:-1]]))[: len(numbers)]
+        else:
+            found = [order.alike(hashes) for order in (self.base, self.newer)]
+            numbers, source = (np.concatenate(each) for each in zip(*found, strict=True))
+            order = np.argsort(source, kind="stable")  # those of the base come first
+            numbers, source = numbers[order], source[order]
+        live = np.flatnonzero(~self._is_removed(numbers))
+        firsts = live[np.concatenate([[True], source[live][1:] != source[live][:-1]])[: len(live)]]
+        passed_over = np.ones(len(numbers), np.bool_)
+        passed_over[firsts] = False
+        return numbers, passed_over
+
+    def _is_removed(self, numbers: Array) -> Array:
+        if not len(self.removed):
+            return np.zeros(len(numbers), np.bool_)
+        places = np.searchsorted(self.removed, numbers).clip(max=len(self.removed) - 1)
+        removed: Array = self.removed[places] == numbers
+        return removed
+
+    @cached_property
+    def compiled(self) -> CompiledSameSources:
+        """As compiled code sees it. It points into arrays that live as long as this does."""
+        orders = (_Ordered * 2)()
+        for place, each in enumerate((self.base, self.newer)):
+            arrays = (each.ordered, each.sentences, each.hashes)
+            orders[place] = _Ordered(each.first, len(each), *(array.ctypes.data for array in arrays))
+        return CompiledSameSources(orders, len(self.removed), self.removed.ctypes.data)
+
+
+def hashes_of(tokens: Array, offsets: Array) -> Array:
+    """(sentences,) uint64, the same for sentences of the same tokens: sums of tokens times powers, in 64 bits."""
+    lengths = np.diff(offsets)
+    powers = np.cumprod(np.full(int(lengths.max(initial=0)) + 1, _FACTOR, np.uint64))
+    products = (tokens.astype(np.uint64) + np.uint64(1)) * powers[ranges(np.zeros(len(lengths), np.int64), lengths)]
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(products, dtype=np.uint64)])
+    hashes: Array = sums[offsets[1:]] - sums[offsets[:-1]]
+    return hashes
+
+
+def ranges(first: Array, sizes: Array) -> Array:
+    """Whole numbers from each `first` on, as many as its size says, one range after the other."""
+    within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    numbers: Array = np.repeat(first, sizes) + within
+    return numbers

@@ -1,0 +1,86 @@
+"""SK-MT (Dai et al. 2023), to compare search by segment with: 16 segments by BM25 alone, and λ by the nearest distance.
+
+λ = ReLU(1 - d/T), d the Euclidean distance of the nearest entry. T is that of equation 2, too, and is tuned with k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from torch import Tensor
+
+from knnmt.config import RetrievalConfig
+from knnmt.datastore.arrays import Array
+from knnmt.fitting.likelihood import Positions, losses
+from knnmt.fitting.tuning import first_with_most, squared_temperatures
+from knnmt.index.covering import Covering, SourceIndex
+from knnmt.retrieval.distribution import log_weights
+from knnmt.retrieval.neighbours import Neighbours
+from knnmt.retrieval.step import Step
+
+SEGMENTS = 16
+MAX_WEIGHT = 0.99  # λ stays below 1
+_KS = (1, 2, 4, 8, 16)
+_K1, _B = 1.2, 0.75
+
+
+class PlainBM25(SourceIndex):
+    """Chooses the sentences with the highest BM25, over all tokens of a source; what they cover is not looked at."""
+
+    @cached_property
+    def _lengths(self) -> Array:
+        parts = [np.diff(part["source_offsets"]) for part in self._parts]
+        return np.concatenate([np.empty(0, np.int64), *parts])
+
+    def choose(self, sources: Sequence[Sequence[int]], count: int) -> Covering:
+        """The best of each source; of equal ones the first of the store."""
+        chosen = np.full((len(sources), count), -1, np.int64)
+        lengths = self._lengths / max(1.0, float(self._lengths.mean()))
+        for row, source in zip(chosen, sources, strict=True):
+            scores = np.zeros(self.sentences)
+            for token in {token for token in source if token < self._vocabulary}:
+                held, times = np.unique(self._sentences_with(token), return_counts=True)
+                scores[held] += self._idf(token) * times * (_K1 + 1) / (times + _K1 * (1 - _B + _B * lengths[held]))
+            best = np.lexsort((np.arange(self.sentences), -scores))[:count]
+            best = best[scores[best] > 0]
+            row[: len(best)] = best
+        nothing = np.zeros(len(sources), np.float32)
+        return Covering(chosen, nothing, nothing)
+
+
+class NearestDistance:
+    """Equation 2's weights, with λ = ReLU(1 - d/T)."""
+
+    def __init__(self, temperature: float) -> None:
+        self._temperature = temperature
+
+    def signature(self) -> str:
+        """What a published score must say of it, and of the choice of segments that it goes with."""
+        return f"sk-mt/bm25/{self._temperature:.4g}"
+
+    def __call__(self, _step: Step, neighbours: Neighbours) -> tuple[Tensor, Tensor]:
+        """Log-weights (rows, k) and log λ (rows,)."""
+        distances_sq = neighbours.distances_sq
+        weight = nearest_weight(distances_sq[:, 0].sqrt(), self._temperature)
+        return log_weights(distances_sq, self._temperature), weight.log()
+
+
+def nearest_weight(nearest: Tensor, temperature: float) -> Tensor:
+    """λ of rows by the Euclidean distance of their nearest entries; 0 where there is none."""
+    return (1 - nearest / temperature).clamp(0, MAX_WEIGHT)
+
+
+def sk_mt_settings(positions: Positions) -> tuple[float, RetrievalConfig]:
+    """The loss and the smallest k that has nearly all of the best one's gain, with the T that fits it."""
+    found: list[tuple[float, int, float]] = []
+    for k in [k for k in _KS if k <= positions.distances_sq.shape[1]]:
+        near = positions.first(k)
+        tried = []
+        for temperature in squared_temperatures(positions):
+            weight = nearest_weight(positions.nearest, temperature)
+            tried.append((float(losses(near.knn(temperature), positions.base, weight[None])), k, temperature))
+        found.append(min(tried))
+    loss, k, temperature = first_with_most(found, lambda each: each[0], positions.loss(None))
+    return loss, RetrievalConfig(k, MAX_WEIGHT, temperature, segments=SEGMENTS)

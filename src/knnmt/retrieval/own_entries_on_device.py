@@ -1,0 +1,178 @@
+"""A sentence's own entries on a GPU, in work that is recorded: the search of `sentence_stores.SentenceStores`.
+
+Keys of a batch lie one sentence after the other at an address that stays, and each sentence knows from where to where.
+So a recorded search serves any sentences, whatever the number of their entries, and none is padded.
+
+As in `knnmt.index.resident`, products find candidates and true differences decide. Queries are sums of two halves, so a
+key can be missed only if more than eight others are found that are nearer but for the last digits of float32 sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knnmt import timing
+from knnmt.datastore.arrays import Array
+from knnmt.index.base import Found, nearest_first
+from knnmt.index.entries import Entries
+from knnmt.index.on_device import DeviceIndex
+from knnmt.index.store_index import IndexSnapshot
+from knnmt.native.gpu import kernel
+
+MAX_NEIGHBOURS = 1016  # with those that are measured besides as many as own_nearest.cu lists
+_ROWS = 8  # that a block of own_scores.cu looks at
+_MAX_DIM = 1536  # or their numbers would not fit the memory that a block shares
+_MIN_CAPACITY = 1 << 15  # entries of a batch; with more, its steps are recorded anew
+_BLOCKS = 1024  # that keep a GPU busy
+_MAX_SPLITS = 64  # blocks for one sentence
+_numbers = count()
+
+
+def can_serve(entries: Entries, k: int, device: torch.device) -> bool:
+    """Whether compiled code can search such entries on a device; on a CPU, PyTorch can."""
+    if entries.key_dtype != torch.float16 or entries.dim > _MAX_DIM or k > MAX_NEIGHBOURS:
+        return False
+    if device.type == "cpu":
+        return True
+    scores = kernel("own_scores", device, STRIDE=_stride(entries.dim))
+    return scores is not None and kernel("own_nearest", device) is not None
+
+
+def _stride(dim: int) -> int:
+    return -(-dim // 32) * 32
+
+
+class OwnKeys:
+    """Memory for the entries of a batch's sentences, which is used again by the next batch.
+
+    keys: (capacity, dim filled up with zeros) float16; norms_sq: (capacity,), their squared lengths
+    ids: (capacity,), the entry of each
+    number: of this memory; steps that were recorded over other memory have another
+    """
+
+    def __init__(self, dim: int, device: torch.device) -> None:
+        self._dim, self._device = dim, device
+        self._make(_MIN_CAPACITY)
+
+    def _make(self, capacity: int) -> None:
+        with torch.inference_mode(False):
+            self.keys = torch.zeros((capacity, _stride(self._dim)), dtype=torch.float16, device=self._device)
+            self.norms_sq = torch.zeros(capacity, device=self._device)
+            self.ids = torch.zeros(capacity, dtype=torch.long, device=self._device)
+            self._on_host = torch.empty(capacity, dtype=torch.long, pin_memory=self._device.type == "cuda")
+        self.number = next(_numbers)
+
+    def put(self, index: IndexSnapshot, chosen: Sequence[Array]) -> Array:
+        """Bring the entries of a batch's sentences here; from where to where each sentence has them, (sentences, 2).
+
+        The batch before must be done.
+        """
+        ends = np.cumsum([0, *map(len, chosen)])
+        total = int(ends[-1])
+        if total > len(self.ids):
+            self._make(1 << (total - 1).bit_length())
+        if total:
+            ids = self._on_host[:total]
+            np.concatenate(chosen, out=ids.numpy())
+            self.ids[:total].copy_(ids, non_blocking=True)
+            gather_keys(index, ids, self.ids[:total], self.keys[:total])
+            torch.linalg.vector_norm(self.keys[:total], dim=1, dtype=torch.float32, out=self.norms_sq[:total])
+            self.norms_sq[:total].square_()
+        spans: Array = np.stack([ends[:-1], ends[1:]], axis=1)
+        return spans
+
+
+def gather_keys(index: IndexSnapshot, ids: Tensor, on_device: Tensor, keys: Tensor) -> None:
+    """Write the keys of entries, by their ids here and on a device, into the first columns of `keys` there.
+
+    They come from the device if the store's keys are there or fit, else from the host.
+    """
+    dim = index.entries.dim
+    parts = [part for part in index.parts if isinstance(part, DeviceIndex)]
+    if not parts or not _resident(parts, index.entries):
+        gathered = torch.empty((len(ids), dim), dtype=torch.float16, pin_memory=keys.is_cuda)
+        index.entries.gather(ids, gathered)
+        index.entries.require_sound(gathered.sum(1, dtype=torch.float32))
+        keys[:, :dim] = gathered
+    elif len(parts) == 1 and dim == keys.shape[1]:
+        torch.index_select(parts[0].keys.keys, 0, on_device, out=keys)
+    else:
+        for part in parts:
+            mine = torch.from_numpy(np.flatnonzero((ids >= part.first) & (ids < part.last))).to(keys.device)
+            keys[mine, :dim] = part.keys.keys[on_device[mine] - part.first]
+
+
+def _resident(parts: Sequence[DeviceIndex], entries: Entries) -> bool:
+    """Whether all keys are on the device, or may be brought there: half of what is free is left for other things."""
+    to_load = sum(part.last - part.first for part in parts if not part.loaded)
+    device = parts[0].device
+    if not to_load or device.type != "cuda":
+        return True
+    return 2 * to_load * 2 * (entries.dim + 8) <= torch.cuda.mem_get_info(device)[0]
+
+
+class OwnEntriesOnDevice:
+    """The entries of a number of sentences, in memory that they share with others.
+
+    spans: (sentences, 2), at an address that stays
+    """
+
+    def __init__(self, memory: OwnKeys, dim: int, sentences: int) -> None:
+        self._keys, self._norms_sq, self._ids, self._dim = memory.keys, memory.norms_sq, memory.ids, dim
+        with torch.inference_mode(False):
+            self.spans = torch.zeros((sentences, 2), dtype=torch.long, device=memory.ids.device)
+
+    def begin(self, spans: Array) -> None:
+        """Sentences with entries there; blanks, which come last, have none."""
+        on_host = torch.zeros(self.spans.shape, dtype=torch.long, pin_memory=self.spans.is_cuda)
+        on_host[: len(spans)] = torch.from_numpy(spans)
+        self.spans.copy_(on_host, non_blocking=True)
+
+    def go_on(self, earlier: OwnEntriesOnDevice, rows: Tensor) -> None:
+        """Sentence i goes on as sentence rows[i] of others."""
+        self.spans.copy_(earlier.spans[rows])
+
+    def search(self, queries: Tensor, k: int) -> Found:
+        """The k nearest entries of each row in its own sentence's, as in `knnmt.index.base.Index`.
+
+        queries (sentences * width, dim) float32
+        """
+        with timing.stage("search"):
+            score = kernel("own_scores", queries.device, STRIDE=self._keys.shape[1])
+            nearest = kernel("own_nearest", queries.device)
+            if score is None or nearest is None:
+                return self._search_one_by_one(queries, k)
+            rows, sentences, queries = len(queries), len(self.spans), queries.contiguous()
+            width = rows // sentences
+            scores = torch.empty(len(self._ids) * width, device=queries.device)
+            distances_sq = torch.empty((rows, k), device=queries.device)
+            ids = torch.empty((rows, k), dtype=torch.long, device=queries.device)
+            score(
+                grid=(max(4, min(_MAX_SPLITS, _BLOCKS // sentences)), sentences, -(-width // _ROWS)),
+                block=(256, 1, 1),
+                args=[self._keys, self._norms_sq, self.spans, queries, self._dim, width, scores],
+            )
+            of_keys = [self._keys, self._keys.shape[1], self.spans, self._ids]
+            nearest(
+                grid=(rows, 1, 1),
+                block=(256, 1, 1),
+                args=[*of_keys, scores, queries, self._dim, width, k, distances_sq, ids],
+            )
+            return distances_sq, ids
+
+    def _search_one_by_one(self, queries: Tensor, k: int) -> Found:
+        """The same in PyTorch, which looks at the spans on the host and so cannot be recorded."""
+        width = len(queries) // len(self.spans)
+        found = []
+        for sentence, (begin, end) in enumerate(self.spans.tolist()):
+            asked = queries[sentence * width : (sentence + 1) * width]
+            differences = asked[:, None] - self._keys[begin:end, : self._dim].float()
+            ids = self._ids[begin:end].expand(width, -1)
+            found.append(nearest_first(differences.square().sum(2), ids, k))
+        distances_sq, ids = (torch.cat(each) for each in zip(*found, strict=True))
+        return distances_sq, ids

@@ -1,0 +1,155 @@
+"""`knnmt translate` with documents, in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from test_commands import knnmt
+from test_translate_input import refused_at_once
+from typer.testing import CliRunner
+
+import warm
+from knnmt.cli import app
+from knnmt.errors import KnnmtError
+
+CATALOG = 'msgid ""\nmsgstr "Language: {}\\n"\n\nmsgid "Guten Morgen!"\nmsgstr ""\n\nmsgid "Ja."\nmsgstr "Yep."\n'
+DONE = CATALOG.replace('msgid "Guten Morgen!"\nmsgstr ""', '#, fuzzy\nmsgid "Guten Morgen!"\nmsgstr "Good morning!"')
+XLIFF = '<xliff version="1.2"><file source-language="de" target-language="en"><body>{}</body></file></xliff>'
+
+
+def test_a_catalog_comes_back_with_what_was_missing(tmp_path: Path) -> None:
+    catalog, out = tmp_path / "app.po", tmp_path / "app.en.po"
+    catalog.write_text(CATALOG.format("en"))
+    done = knnmt("translate", catalog, "-o", out)
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert out.read_text() == DONE.format("en")
+    said = done.stderr.decode()
+    assert f"knnmt: {catalog}: de to en, as it states (to en)" in said
+    assert f"knnmt: {catalog}: 1 unit translated, marked for review, 1 left; wrote {out}" in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["app.en.po", "app.po"]
+    printed = knnmt("translate", out, "--retranslate")
+    assert (printed.returncode, printed.stdout.decode()) == (0, DONE.format("en"))
+
+
+def test_a_directory_goes_to_another_with_texts_and_a_failing_unit(tmp_path: Path) -> None:
+    given, out = tmp_path / "in", tmp_path / "out"
+    (given / "sub").mkdir(parents=True)
+    (given / "sub" / "app.po").write_text(CATALOG.format("en"))
+    (given / "a.txt").write_text("Ja.\n\n")
+    (given / "b.bin").write_bytes(b"\0")
+    icu = "<source>{n, plural, other {Dateien}}</source>"
+    (given / "c.xlf").write_text(XLIFF.format(f'<trans-unit id="u7">{icu}</trans-unit>'))
+    done = knnmt("translate", given, "--output-dir", out)
+    assert done.returncode == 1
+    assert f"knnmt: error: {given / 'c.xlf'}, u7: an ICU message" in done.stderr.decode()
+    assert (out / "sub" / "app.po").read_text() == DONE.format("en")
+    assert (out / "a.txt").read_text() == "Yes.\n\n"
+    assert (out / "c.xlf").read_text() == (given / "c.xlf").read_text()
+    assert not (out / "b.bin").exists()
+
+
+def test_what_cannot_work_is_refused_before_the_model_is_loaded(tmp_path: Path) -> None:
+    catalog = tmp_path / "app.po"
+    catalog.write_text(CATALOG.format("en"))
+    text = tmp_path / "a.txt"
+    text.write_text("Ja.\n")
+    for arguments, says in (
+        ([catalog, catalog], "several documents need --output-dir"),
+        ([tmp_path], "several documents need --output-dir"),
+        ([catalog, "--jsonl", "--scores"], "--scores, --jsonl: only for lines of text"),
+        ([catalog, "-o", tmp_path], "found a directory"),
+        ([catalog, "-o", "x", "--output-dir", "y"], "found both"),
+        ([catalog, catalog, "--output-dir", "y"], "would both be written"),
+        ([text, "--output-dir", tmp_path], "its text would be lost"),
+        (["--output-dir", "y"], "--output-dir is for documents"),
+        (["--retranslate", text], "--retranslate is for documents"),
+    ):
+        with pytest.raises(KnnmtError, match=says):
+            CliRunner().invoke(app, ["translate", *map(str, arguments)], catch_exceptions=False)
+    catalog.write_text('msgid "a"\n')
+    assert "app.po, line 1: expected a msgstr" in refused_at_once("translate", catalog)
+
+
+def test_a_catalog_of_the_other_direction_asks_for_another_model(tmp_path: Path) -> None:
+    catalog = tmp_path / "app.po"
+    catalog.write_text(CATALOG.format("de"))
+    done = knnmt("translate", catalog)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"goes from en to de, as it states, and the model de-en translates de to en" in done.stderr
+    assert b"--model" in done.stderr
+
+
+@pytest.mark.parametrize("place", ["/dev/stdout", "same"])
+def test_a_document_may_be_written_to_a_pipe_or_in_its_own_place(place: str, tmp_path: Path) -> None:
+    catalog = tmp_path / "app.po"
+    catalog.write_text(CATALOG.format("en"))
+    done = knnmt("translate", catalog, "-o", catalog if place == "same" else place)
+    assert done.returncode == 0
+    found = catalog.read_text() if place == "same" else done.stdout.decode()
+    assert found == DONE.format("en")
+
+
+def test_a_killed_run_goes_on_and_ends_as_if_nobody_had_disturbed_it(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    entries = "".join(f'msgid "wort {number}"\nmsgstr ""\n\n' for number in range(1500))
+    catalog, out, left = tmp_path / "app.po", tmp_path / "out" / "app.po", tmp_path / "out" / "app.po.translating"
+    catalog.write_text(CATALOG.format("en").split('msgid "Guten', 1)[0] + entries)
+    options = ["--beam", "1", "--max-tokens", "4", "--threads", "1"]
+    command = ["translate", str(catalog), "-m", str(tiny_checkpoint), *options]
+    undisturbed = knnmt(*command, "-o", tmp_path / "whole.po")
+    assert undisturbed.returncode == 0
+    running = warm.Popen([sys.executable, "-m", "knnmt", *command, "-o", str(out)])
+    while not (left.exists() and left.read_bytes().count(b"\n") > 1) and running.poll() is None:
+        time.sleep(0.01)
+    running.kill()
+    running.wait()
+    assert left.exists(), "it was killed before its end"
+    assert not out.exists()
+    assert 256 <= left.read_bytes().count(b"\n") - 1 < 1500
+    again = knnmt(*command, "-o", out)
+    assert again.returncode == 0
+    assert out.read_bytes() == (tmp_path / "whole.po").read_bytes()
+    assert not left.exists()
+
+
+def test_a_check_needs_no_model(tmp_path: Path) -> None:
+    catalog, page = tmp_path / "app.po", tmp_path / "page.html"
+    catalog.write_text(CATALOG.format("en") + '\nmsgid "Datei %s"\nmsgstr "File"\n')
+    said = found("--check", catalog, "--html", page)
+    assert f"{catalog}, line 4: untranslated: has no translation" in said
+    assert f"{catalog}, line 10: placeholder: %s once in the source, not in the translation" in said
+    assert f"{catalog}: 2 translated, 0 fuzzy, 1 untranslated; untranslated 1, placeholder 1" in said
+    assert "Datei %s" in page.read_text()
+    objects = [json.loads(line) for line in found("--check", catalog, "--jsonl").splitlines()]
+    assert [(each["unit"], each["kind"]) for each in objects] == [
+        ("line 4", "untranslated"),
+        ("line 10", "placeholder"),
+    ]
+    with pytest.raises(KnnmtError, match="is for --check"):
+        CliRunner().invoke(app, ["translate", str(catalog), "--html", str(page)], catch_exceptions=False)
+    assert "name them" in refused_at_once("translate", "--check")
+
+
+def found(*arguments: str | Path) -> str:
+    """What a check says that finds something."""
+    done = knnmt("translate", *arguments)
+    assert (done.returncode, done.stderr) == (1, b"")
+    return done.stdout.decode()
+
+
+def test_documents_of_one_language_are_checked_two_by_two(tmp_path: Path) -> None:
+    german, english = tmp_path / "a.de.json", tmp_path / "a.en.json"
+    german.write_text('{"a": "Datei {0}", "b": "Ja"}')
+    english.write_text('{"a": "File {0}", "b": "Yes"}')
+    done = knnmt("translate", "--check", english, german)
+    assert (done.returncode, done.stdout.decode().count("2 translated, 0 fuzzy, 0 untranslated; nothing to say")) == (
+        0,
+        1,
+    )
+    english.write_text('{"a": "File"}')
+    said = found("--check", german, english)
+    assert "a: placeholder: {0} once in the source" in said
+    assert "b: untranslated" in said

@@ -1,0 +1,159 @@
+"""Documents made to do harm: each ends in an error of our own, or is read, in little time and memory."""
+
+from __future__ import annotations
+
+import io
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pretending import GOLDEN, shout_document
+
+from knnmt.documents.docx import Docx
+from knnmt.documents.html_pages import HtmlPage
+from knnmt.documents.json_strings import JsonStrings
+from knnmt.documents.markdown import MarkdownPage
+from knnmt.documents.opening import open_document
+from knnmt.documents.properties import Properties
+from knnmt.documents.subtitles import Subtitles
+from knnmt.documents.yaml_strings import YamlStrings
+from knnmt.errors import InputError, MalformedDocumentError, MissingDependencyError
+
+W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+
+
+def archive(**members: bytes) -> bytes:
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in members.items():
+            file.writestr(name, data)
+    return written.getvalue()
+
+
+def test_archives_that_unpack_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("knnmt.documents.docx._MAX_TEXT_BYTES", 1 << 20)
+    with pytest.raises(MalformedDocumentError, match="of which 1 MiB are text"):
+        Docx(archive(**{"word/document.xml": b" " * (2 << 20)}), "x.docx")
+    monkeypatch.setattr("knnmt.documents.docx._MAX_BYTES", 1 << 21)
+    with pytest.raises(MalformedDocumentError, match="2 MiB"):
+        Docx(archive(**{"word/media/a.png": b"\0" * (3 << 20)}), "x.docx")
+    monkeypatch.setattr("knnmt.documents.docx._MAX_MEMBERS", 3)
+    with pytest.raises(MalformedDocumentError, match="at most 3 members"):
+        Docx(archive(**{f"a{number}": b"" for number in range(4)}), "x.docx")
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"PK\x03\x04 and no more", "expected a DOCX archive"),
+        (b"", "expected a DOCX archive"),
+        (archive(a=b""), "without word/document.xml"),
+        (archive(**{"word/document.xml": b"<w:document>"}), "well-formed"),
+        (archive(**{"word/document.xml": b'<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'}), "declaration of 'b'"),
+    ],
+)
+def test_archives_that_are_no_documents_are_refused(data: bytes, says: str) -> None:
+    with pytest.raises(MalformedDocumentError, match=says):
+        Docx(data, "x.docx")
+
+
+def test_a_member_that_is_broken_is_refused() -> None:
+    data = bytearray((GOLDEN / "letter.docx").read_bytes())
+    data[data.index(b"word/document.xml") + 40] ^= 0xFF
+    with pytest.raises(MalformedDocumentError, match="expected a DOCX archive"):
+        Docx(bytes(data), "x.docx")
+
+
+@pytest.mark.parametrize(
+    ("opens", "data", "says"),
+    [
+        (JsonStrings, b"[" * 200 + b'"x"' + b"]" * 200, "less than 100 deep"),
+        (JsonStrings, b"[" * 200_000, "expected JSON"),
+        (JsonStrings, b'{"a": }', "expected JSON"),
+        (JsonStrings, b'{"a": "\xff"}', "found byte 0xff"),
+        (YamlStrings, b"[" * 1500, "expected YAML"),
+        (YamlStrings, b"a: [" * 150 + b"x" + b"]" * 150, "less than 100 deep"),
+        (YamlStrings, b"a: &a [*a, *b]", "expected YAML"),
+        (YamlStrings, b"a: \x00", "expected YAML"),
+        (Subtitles, b"no times at all", "expected subtitles"),
+        (HtmlPage, b'<meta charset="utf-8">\xff', "found byte 0xff"),
+        (HtmlPage, b'<meta charset="klingon">', "'klingon'"),
+        (MarkdownPage, b"\xff", "found byte 0xff"),
+    ],
+)
+def test_crafted_texts_are_refused(opens: Callable[[bytes, str], object], data: bytes, says: str) -> None:
+    with pytest.raises(MalformedDocumentError, match=says):
+        opens(data, "x")
+
+
+def test_aliases_are_not_multiplied() -> None:
+    bomb = "a: &a [x, y]\n" + "".join(
+        f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join(['*' + chr(97 + n)] * 9)}]\n" for n in range(20)
+    )
+    assert len(YamlStrings(bomb.encode(), "x.yml").units) == 2
+    assert len(YamlStrings(b"a: &a [x, *a]", "x.yml").units) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<" * 50_000,
+        "<!--" * 50_000,
+        "<a " * 50_000,
+        '<a href="' * 50_000,
+        "<b>x" * 10_000,
+        "<code>" * 50_000,
+        "&" * 50_000,
+        "<p>x</p>" * 2_000,
+    ],
+)
+def test_a_page_of_beginnings_is_read_once(text: str) -> None:
+    started = time.process_time()
+    document = HtmlPage(text.encode(), "x.html")
+    assert document.with_targets({}).data == text.encode()
+    shout_document(document)
+    assert time.process_time() - started < 20
+
+
+@pytest.mark.parametrize("text", ["\\\n" * 100_000, "a=\\u12\n" * 1000, "=" * 100_000, "a" * 300_000, " \\" * 100_000])
+def test_properties_of_any_form_are_read(text: str) -> None:
+    document = Properties(text.encode(), "x.properties")
+    assert document.with_targets({}).data == text.encode()
+
+
+def test_half_a_surrogate_pair_is_no_text() -> None:
+    document = Properties(b"a=x \\ud800 y\nb=\\ud83d\\ude00 z\n", "x.properties")
+    for unit in document.units:
+        "".join(part for part in unit.source if isinstance(part, str)).encode("utf-8")
+    assert document.units[1].source == ("\U0001f600 z",)
+    strings = JsonStrings(b'{"a": "x \\ud800 y"}', "x.json")
+    outcome = shout_document(strings)
+    assert outcome.data == b'{"a": "x \\ud800 y"}'
+    assert "half a surrogate pair" in outcome.failures["a"]
+
+
+@pytest.mark.parametrize(("package", "name"), [("yaml", "locale.yml"), ("markdown_it", "page.md")])
+def test_a_package_that_is_missing_is_named(package: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, package, None)
+    with pytest.raises(MissingDependencyError, match=r"knnmt\[documents\]"):
+        open_document(GOLDEN / name)
+
+
+@pytest.mark.parametrize(
+    "golden", [path for path in sorted(GOLDEN.iterdir()) if path.suffix != ".out"], ids=lambda path: path.name
+)
+def test_a_document_that_is_cut_anywhere_is_read_or_refused(golden: Path, tmp_path: Path) -> None:
+    data = golden.read_bytes()
+    step = max(1, len(data) // 25)
+    for end in range(0, len(data), step):
+        for changed in (data[:end], data[:end] + b"\x00" + data[end:], data[:end] + b'<"&{[:' + data[end:]):
+            path = tmp_path / golden.name
+            path.write_bytes(changed)
+            try:
+                document = open_document(path)
+            except InputError:
+                continue
+            assert document.with_targets({}).data == changed
+            shout_document(document, retranslate=True)

@@ -1,0 +1,98 @@
+"""What a check says of translations."""
+
+from __future__ import annotations
+
+import pytest
+
+from knnmt import SegmentPair
+from knnmt.corpus.glossary import Glossary
+from knnmt.documents.check_page import check_page, summary
+from knnmt.documents.checking import KINDS, check_document, check_units
+from knnmt.documents.document import State, Unit
+from knnmt.documents.xliff import open_xliff
+from knnmt.protection.marked import Code, Marked, Role
+
+OPEN, CLOSE, OTHER = Code("<g>", Role.OPENING, 1), Code("</g>", Role.CLOSING, 1), Code("<x/>")
+
+
+def found(source: Marked | str, target: Marked | str, **told: object) -> list[tuple[str, str]]:
+    sides = [(side,) if isinstance(side, str) else side for side in (source, target)]
+    report = check_units("x", [Unit("u", sides[0], sides[1] or None, State.TRANSLATED)], **told)  # type: ignore[arg-type]
+    assert {problem.kind for problem in report.problems} <= set(KINDS)
+    return [(problem.kind, problem.message) for problem in report.problems]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("Die Datei %s hat 1.500 Bytes.", "The file %s has 1,500 bytes."),
+        ("Ein <b>fettes</b> Wort", "A <b>bold</b> word"),
+        (("Ein ", OPEN, "Wort", CLOSE, OTHER), ("A ", OTHER, OPEN, "word", CLOSE)),
+        ("OK", "OK"),
+        ("LibreOffice Writer Base", "LibreOffice Writer Base"),
+        ("Ja", "Yes, certainly"),
+    ],
+)
+def test_a_sound_translation_gives_no_finding(source: Marked | str, target: Marked | str) -> None:
+    assert found(source, target) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "says"),
+    [
+        ("Datei %s da", "File here", ("placeholder", "%s once in the source, not in the translation")),
+        ("Datei {0} da", "File {0} {0} here", ("placeholder", "{0} once in the source, twice in the translation")),
+        ("Datei da", "File %d here", ("placeholder", "%d not in the source, once in the translation")),
+        ("Es sind 15 Dateien", "There are 51 files", ("number", "15 once in the source, not in the translation")),
+        ("Ein <b>Wort</b>", "A <b>word", ("tag", "</b> once in the source, not in the translation")),
+        (("Ein ", OPEN, "Wort", CLOSE), ("A word",), ("tag", "<g> once in the source, not in the translation")),
+        (("Ein ", OPEN, "Wort", CLOSE), ("A ", CLOSE, "word", OPEN), ("tag", "tags close in another order")),
+        ("Die Datei wurde gelöscht.", "Gone", ("length", "4 characters for 25")),
+        ("Abbrechen", "", ("untranslated", "has no translation")),
+        ("Das ist ein ganzer Satz.", "Das ist ein ganzer Satz.", ("copy", "the translation is the source")),
+    ],
+)
+def test_what_is_wrong_is_said(source: Marked | str, target: Marked | str, says: tuple[str, str]) -> None:
+    kind, message = says
+    assert (kind, message) in [(each, text[: len(message)]) for each, text in found(source, target)]
+
+
+def test_terms_are_those_of_the_glossary() -> None:
+    glossary = Glossary([("Datei", "file")], "de", "en")
+    assert found("Zwei Dateien", "Two files", glossary=glossary) == []
+    assert found("Zwei Dateien", "Two documents", glossary=glossary) == [
+        ("term", "'Datei' is 'file' in the glossary, and not here")
+    ]
+
+
+def test_names_are_spelt_as_in_the_memory() -> None:
+    memory = [
+        SegmentPair("Der Zug nach Leipzig", "The train to Leipzig", "m"),
+        SegmentPair("Die Datei ist weg", "The file is gone", "m"),
+    ]
+    assert found("Nach Leipzig mit der Datei", "To Leipzig with the file", memory=memory) == []
+    assert found("Nach Leipzig mit der Datei", "To Leipsig with the file", memory=memory) == [
+        ("name", "'Leipzig' stays as it is in the memory; here is 'Leipsig'")
+    ]
+
+
+def test_a_document_is_counted_and_shown_as_a_page() -> None:
+    units = (
+        '<trans-unit id="a"><source>Datei %s</source><target>File</target></trans-unit>'
+        '<trans-unit id="b"><source>Ja &lt;script></source></trans-unit>'
+        '<trans-unit id="c"><source>Nein</source><target state="needs-review-translation">No</target></trans-unit>'
+        '<trans-unit id="d" translate="no"><source>Nie</source></trans-unit>'
+    )
+    document = open_xliff(f'<xliff version="1.2"><file><body>{units}</body></file></xliff>'.encode(), "a.xlf")
+    report = check_document(document, "a.xlf")
+    assert [(problem.unit, problem.kind) for problem in report.problems] == [
+        ("a", "placeholder"),
+        ("b", "untranslated"),
+    ]
+    assert summary(report) == "1 translated, 1 fuzzy, 1 untranslated; untranslated 1, placeholder 1"
+    page = check_page([report])
+    assert page.startswith("<!doctype html>")
+    assert "<title>What to look at</title>" in page
+    assert "2 findings in 1 document" in page
+    assert "Ja &lt;script&gt;" in page
+    assert "<script>" not in page

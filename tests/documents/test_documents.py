@@ -1,0 +1,259 @@
+"""What holds for all documents: units that fail, what is kept of a run that was killed, and crafted files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from pretending import GOLDEN, shout, shout_document
+
+from knnmt.documents.content import Content, Edit
+from knnmt.documents.direction import direction_of
+from knnmt.documents.kept import Kept
+from knnmt.documents.opening import MAX_BYTES, document_format, documents_in, open_document
+from knnmt.documents.po import PoDocument
+from knnmt.documents.subtitles import Subtitles
+from knnmt.documents.translating import translate_document
+from knnmt.documents.xliff import open_xliff
+from knnmt.engine.language_codes import Languages
+from knnmt.errors import InputError, MalformedDocumentError, SettingError
+from knnmt.protection.marked import Code, Marked
+from knnmt.translator.translation import Translation
+
+HEADER = 'msgid ""\nmsgstr "Language: en\\nContent-Type: text/plain; charset=ISO-8859-1\\n"\n\n'
+
+
+def xliff(units: str, version: str = "1.2") -> bytes:
+    return f'<xliff version="{version}"><file><body>{units}</body></file></xliff>'.encode()
+
+
+def test_edits_touch_nothing_else() -> None:
+    content = Content(b"abcdef", "x")
+    assert content.replaced([Edit(4, 5, "E"), Edit(1, 1, "-"), Edit(4, 5, "E"), Edit(1, 3, "BC")]) == b"a-BCdEf"
+    with pytest.raises(ValueError, match="overlap"):
+        content.replaced([Edit(0, 3, ""), Edit(2, 4, "")])
+
+
+def test_an_encoding_that_does_not_come_back_is_refused() -> None:
+    with pytest.raises(MalformedDocumentError, match="does not come back"):
+        Content(b"\x1b$B\x1b(B", "x", "iso2022_jp")
+    with pytest.raises(MalformedDocumentError, match="found byte 0xff at 2"):
+        Content(b"ab\xff", "x")
+    with pytest.raises(MalformedDocumentError, match="found 'klingon'"):
+        Content(b"ab", "x", "klingon")
+
+
+def test_a_unit_that_fails_keeps_its_place_and_says_why() -> None:
+    document = PoDocument((HEADER + 'msgid "eins"\nmsgstr ""\n\nmsgid "zwei"\nmsgstr ""\n').encode("latin-1"), "x.po")
+
+    def translate(texts: Sequence[Marked]) -> list[Translation]:
+        assert texts == [("eins",), ("zwei",)]
+        return [Translation("", "", (), 0.0, marked=("ONE \u2603",)), *shout(texts[1:])]
+
+    with Kept(None, "") as kept:
+        outcome = translate_document(document, translate, kept)
+    assert outcome.data.decode("latin-1") == HEADER + (
+        'msgid "eins"\nmsgstr ""\n\n#, fuzzy\nmsgid "zwei"\nmsgstr "ZWEI"\n'
+    )
+    assert list(outcome.failures) == ["line 4"]
+    assert "'\u2603'" in outcome.failures["line 4"]
+    assert (outcome.translated, outcome.kept) == (1, 0)
+
+
+def test_a_unit_without_translation_and_an_icu_message_fail() -> None:
+    units = "".join(
+        f'<trans-unit id="{name}"><source>{text}</source></trans-unit>'
+        for name, text in (("a", "eins"), ("b", "{n, plural, one {Datei} other {Dateien}}"))
+    )
+    document = open_xliff(xliff(units), "x.xlf")
+
+    def translate(texts: Sequence[Marked]) -> list[Translation]:
+        assert texts == [("eins",)]
+        return [Translation("", "", (), 0.0, error="nothing was found")]
+
+    with Kept(None, "") as kept:
+        outcome = translate_document(document, translate, kept)
+    assert outcome.data == xliff(units)
+    assert outcome.failures["a"] == "nothing was found"
+    assert "ICU" in outcome.failures["b"]
+
+
+def test_a_killed_run_goes_on_from_what_is_kept(tmp_path: Path) -> None:
+    source = HEADER + "".join(f'msgid "wort {number}"\nmsgstr ""\n\n' for number in range(600))
+    document = PoDocument(source.encode(), "x.po")
+    place = tmp_path / "sub" / "out.po"
+    asked: list[int] = []
+
+    def until_killed(texts: Sequence[Marked]) -> list[Translation]:
+        asked.append(len(texts))
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return shout(texts)
+
+    with pytest.raises(KeyboardInterrupt), Kept(place, "this") as kept:
+        translate_document(document, until_killed, kept)
+    left = tmp_path / "sub" / "out.po.translating"
+    with left.open("ab") as file:
+        file.write(b'["line 999", ["cut')  # as a kill in the middle of a line leaves it
+    with Kept(place, "this") as kept:
+        assert len(kept.targets) == 256
+        resumed = translate_document(document, lambda texts: asked.append(len(texts)) or shout(texts), kept)  # type: ignore[func-returns-value]
+        assert json.loads(left.read_bytes().splitlines()[-1])[0] != "line 999"
+    assert asked == [256, 256, 256, 88]
+    assert resumed.data == shout_document(document).data
+    assert not left.exists()
+
+
+def test_what_is_kept_of_something_else_is_not_taken(tmp_path: Path) -> None:
+    code = Code("<b>", shown="b")
+    with suppress(RuntimeError), Kept(tmp_path / "a", "one") as kept:
+        kept.add({"x": ("text", code)})
+        raise RuntimeError
+    with suppress(RuntimeError), Kept(tmp_path / "a", "one") as kept:
+        assert kept.targets == {"x": ("text", code)}
+        raise RuntimeError
+    with Kept(tmp_path / "a", "other") as kept:
+        assert kept.targets == {}
+
+
+def test_the_direction_is_the_file_s_and_the_model_s() -> None:
+    model = Languages("de", "en")
+
+    def catalog(language: str, texts: Sequence[str] = ()) -> PoDocument:
+        entries = "".join(f'msgid "{text}"\nmsgstr ""\n\n' for text in texts)
+        return PoDocument(f'msgid ""\nmsgstr "Language: {language}\\n"\n\n{entries}'.encode(), "x.po")
+
+    assert direction_of(catalog("en_GB"), "x.po", model, "de-en") == "x.po: de to en, as it states (to en_GB)"
+    assert "it states no languages" in direction_of(catalog(""), "x.po", model, "de-en")
+    with pytest.raises(SettingError, match="goes from en to de, as it states, and the model de-en translates de to en"):
+        direction_of(catalog("de"), "x.po", model, "de-en")
+    with pytest.raises(SettingError, match="goes from another language to fr"):
+        direction_of(catalog("fr"), "x.po", model, "de-en")
+    english = [f"The file {number} is not in the folder that you have chosen" for number in range(20)]
+    with pytest.raises(SettingError, match="look English"):
+        direction_of(catalog("en", english), "x.po", model, "de-en")
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b'<!DOCTYPE x [<!ENTITY a "b">]><xliff version="1.2"/>', "declaration of 'a'"),
+        (b'<!DOCTYPE x [<!ENTITY % a SYSTEM "/etc/passwd">%a;]><xliff version="1.2"/>', "declaration of 'a'"),
+        (b'<!DOCTYPE x [<!ATTLIST xliff a CDATA "b">]><xliff version="1.2"/>', "values, found one for 'a'"),
+        (b'<xliff version="1.2"><file></xliff>', "well-formed"),
+        (b'<xliff version="1.2">&undeclared;</xliff>', "well-formed"),
+        (b"<xliff>" * 201 + b"</xliff>" * 201, "more than 200 elements in one another"),
+        (b'<xliff version="3"/>', "version '3'"),
+        (b"<tmx/>", "root element <xliff>"),
+        (b'<?xml version="1.0" encoding="nothing"?><xliff/>', "'nothing'"),
+        (b'<xliff version="1.2"><trans-unit/></xliff>', "expected a <source>"),
+        (b'<xliff version="2.0"><unit><segment/></unit></xliff>', "expected a <source>"),
+        (b"\xff\xfe<\0x\0", "well-formed"),
+        (b"<x\0y>", "well-formed"),
+    ],
+)
+def test_crafted_xml_is_refused(data: bytes, says: str) -> None:
+    with pytest.raises(MalformedDocumentError, match=says.replace("(", r"\(")):
+        open_xliff(data, "x.xlf")
+
+
+def test_more_elements_than_any_document_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("knnmt.documents.markup._MAX_ELEMENTS", 10)
+    open_xliff(xliff("<a/>" * 7), "x.xlf")
+    with pytest.raises(MalformedDocumentError, match="more than 10 elements"):
+        open_xliff(xliff("<a/>" * 8), "x.xlf")
+
+
+def test_a_file_that_is_too_large_or_no_document_is_refused(tmp_path: Path) -> None:
+    large = tmp_path / "large.po"
+    with large.open("wb") as file:
+        file.truncate(MAX_BYTES + 1)
+    with pytest.raises(InputError, match="67,108,864 are the most"):
+        open_document(large)
+    with pytest.raises(InputError, match="no such file"):
+        open_document(tmp_path / "absent.po")
+    table = tmp_path / "a.csv"
+    table.write_text("a,b\n")
+    with pytest.raises(InputError, match="found a table of columns"):
+        open_document(table)
+    with pytest.raises(InputError, match="found no file"):
+        open_document(tmp_path)
+
+
+def test_formats_are_known_by_content_then_by_name(tmp_path: Path) -> None:
+    for golden in GOLDEN.iterdir():
+        if golden.suffix in (".po", ".xlf", ".xliff"):
+            renamed = tmp_path / f"{golden.stem}.txt"
+            renamed.write_bytes(golden.read_bytes())
+            assert document_format(renamed) == document_format(golden) != "text"
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "x.PO").write_bytes(b"")
+    (tmp_path / "c.bin").write_bytes(b"")
+    assert documents_in(tmp_path) is not None
+    found = [str(path.relative_to(tmp_path)) for path in documents_in(tmp_path)]
+    assert found == sorted(found)
+    assert "b/x.PO" in found
+    assert "c.bin" not in found
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('msgid "a"\n', "line 1: expected a msgstr"),
+        ('msgctxt "a"\nmsgstr "b"\n', "line 1: expected a msgid"),
+        ('msgid "a"\nmsgid "b"\nmsgstr ""\n', "line 2: .* found msgid twice"),
+        ('msgid "a"\nmsgstr "b" "c"\n', "line 2: expected a comment or a quoted string"),
+        ('msgid "a\nmsgstr ""\n', "line 1: expected a comment"),
+        ("Hallo\n", "line 1: expected a comment"),
+    ],
+)
+def test_a_malformed_catalog_is_refused_with_its_line(text: str, says: str) -> None:
+    with pytest.raises(MalformedDocumentError, match=says):
+        PoDocument(text.encode(), "x.po")
+
+
+def test_plural_forms_are_those_of_the_rule() -> None:
+    def sources(rule: str, forms: int) -> list[Marked]:
+        header = f'msgid ""\nmsgstr "Plural-Forms: {rule}\\n"\n\n'
+        entry = 'msgid "eine"\nmsgid_plural "viele"\n' + "".join(f'msgstr[{form}] ""\n' for form in range(forms))
+        return [unit.source for unit in PoDocument((header + entry).encode(), "x.po").units]
+
+    assert sources("nplurals=2; plural=(n != 1);", 2) == [("eine",), ("viele",)]
+    assert sources("nplurals=1; plural=0;", 1) == [("viele",)]
+    assert sources("nplurals=3; plural=n==0 ? 0 : n==1 ? 1 : 2;", 3) == [("viele",), ("eine",), ("viele",)]
+    assert sources("nplurals=INTEGER; plural=EXPRESSION;", 2) == [("eine",), ("viele",)]
+    assert sources("nplurals=2; plural=n**;", 2) == [("eine",), ("viele",)]
+
+
+def test_a_copy_of_the_source_that_nobody_confirmed_is_no_translation() -> None:
+    def states(units: str, version: str) -> list[str]:
+        return [unit.state.value for unit in open_xliff(xliff(units, version), "x.xlf").units]
+
+    def segmented(conf: str, target: str) -> str:
+        mark = '<mrk mtype="seg" mid="1">{}</mrk>'
+        sides = f"<seg-source>{mark.format('Ja')}</seg-source><target>{mark.format(target)}</target>"
+        definitions = f'<sdl:seg-defs><sdl:seg id="1"{conf}/></sdl:seg-defs>'
+        return f'<trans-unit xmlns:sdl="s" id="a"><source>Ja</source>{sides}{definitions}</trans-unit>'
+
+    assert states(segmented("", "Ja"), "1.2") == ["untranslated"]
+    assert states(segmented(' conf="Draft"', "Yes"), "1.2") == ["fuzzy"]
+    assert states(segmented(' conf="Translated"', "Ja"), "1.2") == ["translated"]
+    segment = '<unit id="u"><segment state="{}"><source>Ja</source><target>{}</target></segment></unit>'
+    assert states(segment.format("initial", "Ja"), "2.0") == ["untranslated"]
+    assert states(segment.format("initial", "Yes"), "2.0") == ["fuzzy"]
+    assert states(segment.format("final", "Ja"), "2.0") == ["translated"]
+
+
+def test_fuzzy_units_that_are_left_are_counted() -> None:
+    document = open_document(GOLDEN / "catalog.po")
+    assert (shout_document(document).fuzzy, shout_document(document, retranslate=True).fuzzy) == (2, 0)
+
+
+def test_cues_without_an_empty_line_between_them_are_told_apart() -> None:
+    text = "1\n00:00:01,000 --> 00:00:02,000\nJa.\n2\n00:00:02,000 --> 00:00:03,000\nNein.\n"
+    document = Subtitles(text.encode(), "x.srt")
+    assert [unit.source for unit in document.units] == [("Ja.",), ("Nein.",)]
+    assert shout_document(document).data.decode() == text.replace("Ja", "JA").replace("Nein", "NEIN")
