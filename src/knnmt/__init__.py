@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from knnmt.huggingface.processor import KNNLogitsProcessor
     from knnmt.index.covering import Coverage
     from knnmt.index.kinds import Kind, SearchSettings, lists_for
-    from knnmt.retrieval.distribution import log_weights
     from knnmt.protection.marked import Code, Marked, Role
+    from knnmt.retrieval.distribution import log_weights
     from knnmt.retrieval.matches import Match
     from knnmt.retrieval.neighbours import Neighbours
     from knnmt.retrieval.retriever import Retrieval
