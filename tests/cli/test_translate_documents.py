@@ -153,3 +153,12 @@ def test_documents_of_one_language_are_checked_two_by_two(tmp_path: Path) -> Non
     said = found("--check", german, english)
     assert "a: placeholder: {0} once in the source" in said
     assert "b: untranslated" in said
+
+
+def test_a_memory_of_any_languages_is_taken_between_those_of_the_model(tmp_path: Path) -> None:
+    memory, out = tmp_path / "a.tmx", tmp_path / "b.tmx"
+    unit = '<tu><tuv xml:lang="de-AT"><seg>Ja.</seg></tuv><tuv xml:lang="fr"><seg>Oui.</seg></tuv>{}</tu>'
+    whole = f'<tmx version="1.4"><header srclang="*all*"/><body>{unit}</body></tmx>'
+    memory.write_text(whole.format(""))
+    assert knnmt("translate", memory, "-o", out).returncode == 0
+    assert out.read_text() == whole.format('<tuv xml:lang="en" creationtool="knnmt"><seg>Yes.</seg></tuv>')

@@ -89,15 +89,19 @@ def _below(files: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
 
 def translate_documents(
     jobs: Jobs,
+    between: tuple[str, str],
     load: Callable[[], Translator],
     decoding: Mapping[str, Any],
     batching: Mapping[str, Any],
     retranslate: bool,
     timings: bool,
 ) -> None:
-    """Translate every document, and end with status 1 if a unit failed."""
+    """Translate every document, and end with status 1 if a unit failed.
+
+    between: the languages to take of documents that hold any number of them
+    """
     # What cannot be read shows before the model is loaded.
-    opened = [(path, place, open_document(path)) for path, place in jobs.places]
+    opened = [(path, place, open_document(path, between)) for path, place in jobs.places]
     for path, place, document in opened:
         _require_place(path, place, document)
     warnings.simplefilter("always", KnnmtWarning)
@@ -106,8 +110,6 @@ def translate_documents(
     with timing.record() if timings else nullcontext() as record:
         translator = load()
         languages, name = _languages(translator), Path(translator.engine.name).name
-        of_model = languages.source, languages.target
-        opened = [(path, place, _between(path, of_model, document)) for path, place, document in opened]
         for path, _, document in opened:
             print(f"knnmt: {visible(direction_of(document, str(path), languages, name))}", file=sys.stderr)
         settings = {**decoding, **batching}
@@ -131,11 +133,6 @@ def translate_documents(
         print(record.table(), file=sys.stderr)
     if failed:
         raise typer.Exit(1)
-
-
-def _between(path: Path, languages: tuple[str | None, str | None], document: Document) -> Document:
-    """The document as one between these languages, where it holds any number."""
-    return open_document(path, languages) if document.format == "tmx" else document
 
 
 def _require_place(path: Path, place: Path | None, document: Document) -> None:
