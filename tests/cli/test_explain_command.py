@@ -152,4 +152,5 @@ def test_all_that_translate_can_be_told_of_a_memory_explain_can_be_told_too() ->
     offered = set(inspect.signature(translate.translate).parameters)
     known = set(inspect.signature(explain.explain).parameters)
     of_output = {"output", "n_best", "scores", "jsonl", "batch_size", "batch_tokens", "window", "timings"}
-    assert offered - known == of_output | {"evidence", "match"}
+    of_documents = {"output_directory", "retranslate"}
+    assert offered - known == of_output | of_documents | {"evidence", "match"}

@@ -201,7 +201,7 @@ def test_evidence_and_matches_as_json(store: Path, model: list[str]) -> None:
     assert set(why["neighbours"][0]) == {"token", "distance", "weight", "segment", "position", "entry", "span"}
     named = {near["segment"] for each in first["evidence"] for near in each["neighbours"]}
     assert named == set(range(len(first["segments"])))
-    assert set(first["segments"][0]) == {"source", "target", "origin"}
+    assert set(first["segments"][0]) == {"source", "target", "origin", "context"}
     nearest = first["segments"][why["neighbours"][0]["segment"]]
     assert nearest["origin"].startswith("own.tsv#")
     assert len({json.dumps(each) for each in first["segments"]}) == len(first["segments"])

@@ -140,7 +140,7 @@ def rising(*numbers: int) -> Callable[[Array], Array]:
 
 WRAPPED_32 = rising(2**31 - 1, 5 - 2**31, -5)
 WRAPPED_64 = rising(2**63 - 1 - 2**31, 2**30 - 2**63, -5)
-OFFSETS = ("text_offsets", "target_offsets", "source_offsets", "posting_offsets", "context_offsets")
+OFFSETS = ("text_offsets", "target_offsets", "source_offsets", "posting_offsets", "context_offsets", "word_offsets")
 WRONG_CONTENT = [
     *[(name, at(5, value)) for name in ("values", "target_tokens") for value in (-1, 231, 2**31 - 1, -(2**31))],
     *[(name, at(5, value)) for name in ("sentences", "positions") for value in (-1, 99, 2**31 - 1)],
@@ -158,6 +158,9 @@ WRONG_CONTENT = [
     *[("posting_sentences", at(slice(None), value)) for value in (-1, 12, 2**31 - 1)],
     *[("posting_offsets", at(2, value)) for value in (-5, 2**40, -(2**63))],
     *[("posting_tokens", at(-1, value)) for value in (-1, 2**24 - 1, 2**31 - 1)],
+    *[("word_sentences", at(slice(None), value)) for value in (-1, 12, 2**31 - 1)],
+    *[("word_offsets", at(2, value)) for value in (-5, 2**40, -(2**63))],
+    ("word_tokens", at(0, 2**31 - 1)),
     *[(name, WRAPPED_64) for name in OFFSETS],
     *[(name, WRAPPED_32) for name in ("sentences", "posting_tokens")],
     ("sentences", lambda array: array[::-1]),

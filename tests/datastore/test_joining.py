@@ -22,7 +22,7 @@ from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.joining import Shared, same_beginning
 from knnmt.datastore.merging import join
-from knnmt.datastore.postings import POSTINGS
+from knnmt.datastore.postings import POSTINGS, WORDS
 from knnmt.datastore.segment import CONTEXTS, Segment
 from knnmt.datastore.slices import write_segment
 from knnmt.datastore.store import Datastore, matching
@@ -66,12 +66,10 @@ def everything(store: Datastore) -> dict[str, list[Any]]:
         for offsets, name in (("target_offsets", "target_tokens"), ("source_offsets", "source_tokens")):
             if offsets in arrays:
                 found[name] += [part.tolist() for part in np.split(arrays.pop(name), arrays.pop(offsets)[1:-1])]
-        for name in arrays.keys() - {
-            "texts",
-            "text_offsets",
-            *CONTEXTS,
-            *POSTINGS,
-        }:  # `verify` knows what postings must be
+        words = np.repeat(arrays["word_tokens"], np.diff(arrays["word_offsets"]))
+        found["words"] += [sorted(words[arrays["word_sentences"] == sentence].tolist()) for sentence in sentences]
+        # Of postings `verify` knows what they must be.
+        for name in arrays.keys() - {"texts", "text_offsets", *CONTEXTS, *POSTINGS, *WORDS}:
             found[name] += arrays[name].tolist()
     return found
 

@@ -14,6 +14,7 @@ from datastore_pairs import some_pairs
 from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.postings import WORDS
 from knnmt.datastore.segment import CONTEXTS, NOT_ALIGNED, SCORES
 from knnmt.datastore.slices import Slice
 from knnmt.datastore.store import Datastore, matching
@@ -95,7 +96,7 @@ def test_a_store_of_the_second_version_before_scores_opens_and_is_added_to(
     tmp_path: Path, tiny: TransformerEngine
 ) -> None:
     path = Datastore.build(tmp_path / "s", some_pairs(6), tiny).path
-    alter_arrays(path, **dict.fromkeys((*SCORES, "alignment")))
+    alter_arrays(path, **dict.fromkeys((*SCORES, *WORDS, "alignment")))
     store = Datastore.open(path, verify=True)
     store.add(some_pairs(6, "live", 20), tiny)  # as many, but what it lacks is not made up
     assert [set(SCORES) <= segment.arrays.keys() for segment in store.segments] == [False, True]

@@ -16,7 +16,7 @@ from knnmt.compression.pruning import prune
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import write_arrays
 from knnmt.datastore.manifest import MANIFEST
-from knnmt.datastore.postings import POSTINGS
+from knnmt.datastore.postings import POSTINGS, WORDS
 from knnmt.datastore.segment import CONTEXTS, SCORES, SOURCE
 from knnmt.datastore.store import Datastore, matching
 from knnmt.datastore.upgrading import SUPPLIED, lacking, supplement
@@ -25,7 +25,8 @@ from knnmt.index.covering import SourceIndex
 from knnmt.index.saved import build_index
 from knnmt.index.store_index import StoreIndex
 
-SECOND = {*SCORES, "alignment"}  # what stores of version 2 may lack
+OF_A_PASS = {*SCORES, "alignment"}
+SECOND = {*OF_A_PASS, *WORDS}  # what stores of version 2 may lack
 FIRST = {*SECOND, *SOURCE, *POSTINGS, *CONTEXTS}  # what those of version 1 lack
 OLDEST = {*FIRST, "source_hashes"}
 
@@ -98,7 +99,7 @@ def test_source_tokens_need_no_pass_and_a_later_pass_keeps_them(
         patched.setattr("knnmt.datastore.upgrading.encode_slice", None)  # none is made
         assert store.upgrade(tiny, passes=False) == 3
     assert not any(lacking(segment, passes=False) for segment in store.segments)
-    assert all(set(lacking(segment)) == SECOND for segment in store.segments)
+    assert all(set(lacking(segment)) == OF_A_PASS for segment in store.segments)
     assert list(store.verify()) == []
     assert store.upgrade(tiny) == 3
     require_same(store, today)

@@ -117,6 +117,7 @@ def _as_json(translation: Translation) -> dict[str, object]:
         {"text": each.text, "score": each.score, "tokens": [token.text for token in each.tokens]}
         for each in translation.alternatives
     ]
+    cautions = [{"kind": each.kind.__name__, "message": each.message} for each in translation.warnings]
     segments: dict[SegmentPair, int] = {}  # which the steps of a sentence find again and again
     evidence = [token.evidence and _told(token.evidence, segments) for token in translation.tokens]
     return {
@@ -128,6 +129,7 @@ def _as_json(translation: Translation) -> dict[str, object]:
         **({"alternatives": alternatives} if alternatives else {}),
         **({"evidence": evidence, "segments": [asdict(each) for each in segments]} if any(evidence) else {}),
         **({"match": asdict(translation.match)} if translation.match else {}),
+        **({"warnings": cautions} if cautions else {}),
         **({"coverage": _rounded(translation.coverage)} if translation.coverage else {}),
         **({"error": translation.error} if translation.error is not None else {}),
     }

@@ -10,7 +10,7 @@ import numpy as np
 
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.manifest import SegmentRecord
-from knnmt.datastore.postings import POSTINGS, posting_arrays
+from knnmt.datastore.postings import POSTINGS, WORDS, joined_words, posting_arrays, words_of_chosen
 from knnmt.datastore.segment import CONTEXTS, Segment
 from knnmt.datastore.slices import SLICE_ENTRIES, write_segment
 
@@ -68,6 +68,7 @@ def sound_arrays(segment: Segment) -> dict[str, Array]:
     """The arrays of a segment, refused unless they can be cut and joined."""
     segment.owners()
     segment.gone_sentences()
+    segment.words()
     for name in ("text_offsets", *_RAGGED):
         if name in segment.arrays:
             segment.offsets(name)
@@ -89,6 +90,8 @@ def without_removed(segment: Segment) -> dict[str, Array]:
             left |= {name: arrays[name][rows] for name in names if name in arrays}
     if "source_tokens" in left:
         left |= posting_arrays(left["source_tokens"], left["source_offsets"])
+    if "word_tokens" in arrays:
+        left |= words_of_chosen(arrays, sentences)
     left |= {name: arrays[name][sentences] for name in _SENTENCE_ARRAYS if name in arrays}
     texts = (3 * sentences[:, None] + np.arange(3)).ravel()
     left["text_offsets"], rows = _choose(arrays["text_offsets"], texts)
@@ -117,7 +120,7 @@ def join(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
         ]
     sentences = np.cumsum([0, *(len(part["target_offsets"]) - 1 for part in parts)])
     for name in parts[0]:
-        if name in POSTINGS:
+        if name in (*POSTINGS, *WORDS):
             continue
         if name == "sentences":
             shifted = [part[name] + first for part, first in zip(parts, sentences, strict=False)]
@@ -132,4 +135,6 @@ def join(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
         joined["alignment"] = joined["alignment"].astype(np.uint16)  # earlier versions wrote int32
     if "source_tokens" in joined:
         joined |= posting_arrays(joined["source_tokens"], joined["source_offsets"])
+    if "word_tokens" in parts[0]:
+        joined |= joined_words(parts, sentences[:-1].tolist())
     return joined

@@ -13,6 +13,7 @@
 | source_tokens | int32 (source tokens,) | every source's token ids as the model saw it, one after the other |
 | source_offsets | int64 (sentences + 1,) | where each source begins in source_tokens |
 | posting_… | | where each source token occurs (`knnmt.datastore.postings`) |
+| word_… | | where each word of the sources occurs, for fuzzy matches (there, too) |
 | source_hashes | int64 (sentences,) | of each source as the model saw it: it is found without reading texts |
 | alignment | uint16 (entries,) | the place of the entry's source token in its source; 65,535 for none |
 | log_probabilities | float16 (entries,) | the model's own log-probability of the entry's token |
@@ -38,7 +39,7 @@ import numpy as np
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array, Buffer, Form, arrays_in, map_stored, require_arrays
 from knnmt.datastore.manifest import Manifest, SegmentRecord, StoredFile
-from knnmt.datastore.postings import POSTINGS, posting_arrays
+from knnmt.datastore.postings import POSTINGS, WORDS, posting_arrays
 from knnmt.errors import DatastoreDamagedError
 
 _ADVICE = "Restore the file, or build the store again; `knnmt verify` lists all that is wrong."
@@ -49,7 +50,7 @@ CONTEXTS = ("contexts", "context_offsets")
 NOT_ALIGNED = 0xFFFF
 # What may be absent, all of a group or none, and the groups that each needs.
 _GROUPS = {"states": ("source_states",), "alignment": ("alignment",), "source": SOURCE, "postings": POSTINGS}
-_GROUPS |= {"scores": SCORES, "contexts": CONTEXTS}
+_GROUPS |= {"scores": SCORES, "contexts": CONTEXTS, "words": WORDS}
 _GROUPS |= {name: (name,) for name in ("counts", "lines", "source_hashes")}
 _NEEDS = {"states": ("alignment", "source"), "alignment": ("source",), "postings": ("source",)}
 # Arrays of offsets, and what they divide.
@@ -59,6 +60,7 @@ _DIVIDED = {
     "source_offsets": "source_tokens",
     "posting_offsets": "posting_sentences",
     "context_offsets": "contexts",
+    "word_offsets": "word_sentences",
 }
 
 
@@ -78,8 +80,8 @@ def _forms(record: SegmentRecord, manifest: Manifest) -> dict[str, Form]:
         "source_states": (manifest.key_dtype, (None, None)),
         "source_hashes": ("int64", (sentences,)),
         "lines": ("uint8", (sentences,)),
-        **dict.fromkeys(("posting_tokens", "posting_sentences"), ("int32", (None,))),
-        "posting_offsets": ("int64", (None,)),
+        **dict.fromkeys(("posting_tokens", "posting_sentences", "word_tokens", "word_sentences"), ("int32", (None,))),
+        **dict.fromkeys(("posting_offsets", "word_offsets"), ("int64", (None,))),
     }
 
 
@@ -156,6 +158,8 @@ class Segment:
         arrays = {name: found[name] for name in forms}
         if "states" in groups and len(arrays["source_states"]) != len(arrays["source_tokens"]):
             raise DatastoreDamagedError(f"{path}: its source tokens do not have a state each. {_ADVICE}")
+        if "words" in groups and len(arrays["word_offsets"]) != len(arrays["word_tokens"]) + 1:
+            raise DatastoreDamagedError(f"{path}: its word_offsets are not those of its words. {_ADVICE}")
         if "postings" in groups and len(arrays["posting_offsets"]) != len(arrays["posting_tokens"]) + 1:
             raise DatastoreDamagedError(f"{path}: its posting_offsets are not those of its tokens. {_ADVICE}")
         if "postings" in groups and len(arrays["posting_sentences"]) != len(arrays["source_tokens"]):
@@ -209,6 +213,19 @@ class Segment:
         if len(tokens) and not 0 <= tokens.min() <= tokens.max() < MAX_TOKENS:
             raise self.damaged("a source token is one that no model has")
         return tokens
+
+    def words(self) -> dict[str, Array]:
+        """Where words occur, refused unless the sentences are its own and words in order; empty where not stored."""
+        if "word_tokens" not in self.arrays:
+            return {}
+        found = {name: self.arrays[name] for name in WORDS}
+        sentences, words = found["word_sentences"], found["word_tokens"]
+        self.offsets("word_offsets")
+        if len(sentences) and not 0 <= sentences.min() <= sentences.max() < self.record.sentences:
+            raise self.damaged(f"a word occurs in none of its {self.record.sentences} sentences")
+        if not ascending(words, each_once=True):
+            raise self.damaged("its words are not in order")
+        return found
 
     def owners(self) -> Array:
         """The array `sentences` whole, refused unless it says of each entry, in order, a sentence that there is."""

@@ -18,11 +18,13 @@ import numpy as np
 from knnmt import timing
 from knnmt.config import BatchingConfig
 from knnmt.corpus.accelerators import Accelerators
+from knnmt.corpus.match_tokens import word_hashes
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.sameness import sameness_hash
 from knnmt.corpus.units import for_model, lines_of
 from knnmt.datastore.arrays import Array, write_stored
 from knnmt.datastore.manifest import SegmentRecord
+from knnmt.datastore.postings import word_arrays
 from knnmt.datastore.segment import NOT_ALIGNED, sentence_arrays, source_arrays
 from knnmt.engine.base import Engine, State
 from knnmt.engine.batching import batches_by_length
@@ -43,6 +45,7 @@ class Slice:
 
     lines: which of them are lines of the unit before them
     hashes: of the sources as the model is to see them
+    words: the hashes of the words of these
     """
 
     pairs: list[SegmentPair] = field(default_factory=list)
@@ -50,6 +53,7 @@ class Slice:
     targets: list[list[int]] = field(default_factory=list)
     lines: list[bool] = field(default_factory=list)
     hashes: list[int] = field(default_factory=list)
+    words: list[list[int]] = field(default_factory=list)
 
     @property
     def entries(self) -> int:
@@ -108,6 +112,7 @@ def cut_slices(
                 current.targets.append(target)
                 current.lines.append(pair is not unit[0])
                 current.hashes.append(sameness_hash(shown.source))
+                current.words.append(word_hashes(shown.source))
                 entries += len(target)
     if current.pairs:
         yield current
@@ -185,6 +190,7 @@ def encode_slice(
         "positions": (np.arange(part.entries) - np.repeat(first, lengths)).astype(np.int32),
         **sentence_arrays(part.pairs, part.targets),
         "source_hashes": np.array(part.hashes, np.int64),
+        **word_arrays(part.words),
         **({"lines": np.array(part.lines, np.uint8)} if any(part.lines) else {}),
         **source,
         "alignment": alignment,

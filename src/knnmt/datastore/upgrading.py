@@ -12,19 +12,20 @@ from typing import Any
 import numpy as np
 
 from knnmt.corpus.accelerators import Accelerators
+from knnmt.corpus.match_tokens import word_hashes
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.sameness import sameness_hash
 from knnmt.corpus.units import for_model
 from knnmt.datastore.arrays import Array, write_stored
 from knnmt.datastore.manifest import Manifest, StoredFile
 from knnmt.datastore.merging import sound_arrays
-from knnmt.datastore.postings import POSTINGS, posting_arrays
+from knnmt.datastore.postings import POSTINGS, WORDS, posting_arrays, word_arrays
 from knnmt.datastore.segment import SCORES, SOURCE, Segment, source_arrays
 from knnmt.datastore.slices import Slice, encode_slice
 from knnmt.engine.base import Engine
 from knnmt.engine.tokenizer import Tokenizer
 
-_OF_TEXT = ("source_hashes", *SOURCE, *POSTINGS)
+_OF_TEXT = ("source_hashes", *SOURCE, *POSTINGS, *WORDS)
 _OF_A_PASS = ("alignment", *SCORES)
 SUPPLIED = (*_OF_TEXT, *_OF_A_PASS)
 
@@ -42,6 +43,11 @@ def source_side(segment: Segment, tokenizer: Tokenizer, accelerators: Accelerato
     return source_arrays(tokenizer.encode_sources([pair.source for pair in _seen(segment, accelerators)]))
 
 
+def words_of(segment: Segment, accelerators: Accelerators) -> dict[str, Array]:
+    """Where the words of a segment's sources occur, whether it has that or not."""
+    return segment.words() or word_arrays([word_hashes(pair.source) for pair in _seen(segment, accelerators)])
+
+
 def _seen(segment: Segment, accelerators: Accelerators) -> list[SegmentPair]:
     """Its pairs as the model saw them, removed ones as well."""
     return [for_model(segment.pair(sentence), accelerators) for sentence in range(segment.record.sentences)]
@@ -57,6 +63,8 @@ def supplement(segment: Segment, engine: Engine[Any], manifest: Manifest, passes
     if "source_hashes" in missing:
         seen = [source.source for source in _seen(segment, manifest.accelerators)]
         made["source_hashes"] = np.array([sameness_hash(source) for source in seen], np.int64)
+    if "word_tokens" in missing:
+        made |= words_of(segment, manifest.accelerators)
     if any(name in missing for name in _OF_A_PASS):
         made |= _of_a_pass(segment, engine, made)
     return {name: made[name] for name in missing}

@@ -63,6 +63,10 @@ def _problems(segment: Segment, vocabulary: int) -> Iterator[str]:
     if (arrays.get("first_choices", lines[:0]) > 1).any():
         yield "the first choices are not 0 or 1 each"
     yield from _context_problems(segment)
+    try:
+        segment.words()
+    except DatastoreDamagedError:
+        yield "the words are not in order, or name sentences that it does not have"
     yield from _entry_problems(segment)
     yield from _removal_problems(segment)
     yield from _text_problems(arrays["texts"], arrays["text_offsets"], "text")

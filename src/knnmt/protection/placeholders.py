@@ -40,7 +40,7 @@ class Found:
 _ARGUMENT = r"[\w.\[\]$@-]*(?:![rsa])?(?:[:,][^{}\n]*)?"
 _EXACT = "|".join(
     [
-        r"(?:https?|ftps?|file|ssh|git|wss?)://[^\s<>\"'»“”]+|(?:www\.|mailto:)[^\s<>\"'»“”]+",
+        r"(?:(?i:https?|ftps?|file|ssh|git|wss?))://[^\s<>\"'»“”]+|(?:www\.|mailto:)[^\s<>\"'»“”]+",
         r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
         r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}|[$#%]\{[^{}\n]*\}|\$\([\w.]+\)",
         rf"\{{{_ARGUMENT}\}}",
@@ -60,9 +60,8 @@ _EXACT = "|".join(
 )
 _NUMBER = r"\d+(?:[.,'’:/\u00a0\u202f]\d+)*"
 _SIGNS = "%‰€$£¥₹₽₩¢"
-_PATTERN = re.compile(
-    rf"(?P<exact>{_EXACT})|(?P<number>(?P<before>[{_SIGNS}]\s?)?{_NUMBER}(?P<after>\s?[{_SIGNS}](?!%))?)"
-)
+_AFTER = rf"[{_SIGNS}](?![%({{])|\s[{_SIGNS}](?![%$\w({{])"  # "5 €" and "50%ige", not "5 %s"
+_PATTERN = re.compile(rf"(?P<exact>{_EXACT})|(?P<number>(?P<before>[{_SIGNS}]\s?)?{_NUMBER}(?P<after>{_AFTER})?)")
 _TRAILING = ".,;:!?…"
 _GROUPED = re.compile(r"(?<!\d)\d{1,3}(?:([.,'’\u00a0\u202f])\d{3})(?:\1\d{3})*(?!\d)")
 _RUN = re.compile(r"\d+")

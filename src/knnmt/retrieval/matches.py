@@ -12,49 +12,32 @@ punctuation mark, a tag or a placeholder; in scripts without spaces between word
 whatever its white space and its accelerator mark; texts that have the same tokens but differ otherwise, as in case,
 score 99.
 
-The search is exact. An alignment can keep no more tokens than a segment shares with the text, which an index of tokens
-tells: that bounds the score. Segments are scored from the highest bound down, until no bound is left that could win.
+The search is exact. An alignment can keep no more tokens than a segment shares with the text, which the store's
+postings of words tell: that bounds the score. Segments are scored from the highest bound down, until no bound is left
+that could win.
 """
 
 from __future__ import annotations
 
-import re
-import unicodedata
-from array import array
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from threading import Lock
 
 import numpy as np
 
-from knnmt.corpus.accelerators import MARKS, accelerators_in
+from knnmt.corpus.accelerators import accelerators_in
+from knnmt.corpus.match_tokens import tokens_of, word_hashes
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.sameness import plain
 from knnmt.corpus.units import for_model
 from knnmt.datastore.arrays import Array
-from knnmt.datastore.joining import same_beginning
+from knnmt.datastore.manifest import SegmentRecord
+from knnmt.datastore.postings import WORDS
 from knnmt.datastore.segment import Segment
 from knnmt.datastore.store import Datastore
+from knnmt.datastore.upgrading import words_of
 from knnmt.errors import MissingDependencyError, SettingError
-
-# Thai, Lao, Tibetan, Burmese; Khmer; kana; Chinese characters: no spaces between words
-UNPARTED = "\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_MARKS = "\u0300-\u036f\u0591-\u05bd\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff\u200c\u200d"  # \w lacks these
-_TOKEN = re.compile(
-    rf"""
-    </?(?:\d+|[^\W\d][^<>]*)/?>                           # a tag: <b>, </b>, <x id="1"/>, <1>
-    | \$?\{{[\w.:!,-]*\}}                                 # {{0}}, {{name}}, ${{name}}
-    | %(?:\(\w+\)|\d{{1,2}}\$)?[-+\#0]?\d{{0,3}}(?:\.\d{{1,3}})?[hlz]{{0,2}}[a-z](?!\w)  # %s, %1$s, %(name)s, %.2f, %lu
-    | %\d{{1,2}}(?!\w)                                    # %1
-    | &\#?\w+;                                            # &nbsp;
-    | \d+(?:[.,:]\d+)+                                    # 1.5, 12:30
-    | [{UNPARTED}]
-    | [^\W{UNPARTED}]+(?:[{_MARKS}]+[^\W{UNPARTED}]*)*  # a word
-    | \S
-    """,
-    re.VERBOSE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,32 +55,20 @@ class Match:
     exact: bool
 
 
-def tokens_of(text: str) -> list[str]:
-    """The words, numbers, punctuation marks, tags and placeholders of a text, without their case."""
-    return _TOKEN.findall(unicodedata.normalize("NFC", text).casefold())
-
-
 class SourceMatcher:
     """Finds the closest source segment of a store, as the store stands when asked.
 
-    The index is built when first needed. Later, segments added to the store and sentences removed from it are taken in
-    by themselves; after `compact`, the index is built anew. It holds four bytes for each token, five for each
-    sentence, and the vocabulary. Threads may share it.
+    The files of the store say where words occur; of segments of earlier versions the texts are read when first needed.
+    In memory it takes eight bytes for each sentence. Threads may share it.
     """
 
     def __init__(self, store: Datastore) -> None:
         self._store = store
         self._lock = Lock()
-        self._clear()
-
-    def _clear(self) -> None:
-        self._shown: list[Segment] | None = None
-        self._segments: list[Segment] = []
+        self._shown: list[Segment] = []
+        self._parts: dict[SegmentRecord, _Words] = {}
         self._first_sentence = np.zeros(1, np.int64)
-        self._vocabulary: dict[str, int] = {}
-        self._lengths = np.empty(0, np.int32)
-        self._live = np.empty(0, np.bool_)
-        self._postings: list[_Postings] = []
+        self._removed = np.empty(0, np.int64)
 
     def closest(self, text: str, at_least: int = 50) -> Match | None:
         """The segment with the highest score, if that is `at_least`; of several, the one added last."""
@@ -116,49 +87,16 @@ class SourceMatcher:
 
     def _follow(self, segments: list[Segment]) -> None:
         """Take in what the store shows now and did not before."""
-        if same_beginning(self._segments, segments).segments < len(self._segments):
-            self._clear()  # compacted: the sentences have other numbers
+        known, accelerators = self._parts, self._store.manifest.accelerators
+        self._parts = {
+            name: known.get(name) or _Words.of(words_of(segment, accelerators), segment.record.sentences)
+            for name, segment in ((replace(segment.record, removed=None), segment) for segment in segments)
+        }
         self._first_sentence = np.cumsum([0, *(segment.record.sentences for segment in segments)])
-        self._add(segments)
-        known = set(map(id, self._segments))
-        for first, segment in zip(self._first_sentence, segments, strict=False):
-            if id(segment) not in known:
-                self._live[first + segment.gone_sentences()] = False
-        self._segments = list(segments)
+        firsts = zip(self._first_sentence.tolist(), segments, strict=False)
+        removed = [first + segment.gone_sentences() for first, segment in firsts]
+        self._removed = np.concatenate([np.empty(0, np.int64), *removed])
         self._shown = segments
-
-    def _add(self, segments: list[Segment]) -> None:
-        """Take in the sentences that are beyond those already known."""
-        first = len(self._lengths)
-        tokens, lengths = array("i"), array("i")
-        for begin, segment in zip(self._first_sentence.tolist(), segments, strict=False):
-            if begin + segment.record.sentences > first:
-                self._index(segment, max(0, first - begin), tokens, lengths)
-        if not lengths:
-            return
-        sentences = np.repeat(np.arange(first, first + len(lengths), dtype=np.int32), lengths)
-        self._postings.append(_Postings.of(np.array(tokens, np.int32), sentences))
-        while len(self._postings) > 1 and self._postings[-2].size < 2 * self._postings[-1].size:
-            # Each is at least twice the next: few to look into, and a token is seldom moved.
-            self._postings[-2:] = [self._postings[-2].with_newer(self._postings[-1])]
-        self._lengths = np.concatenate([self._lengths, np.array(lengths, np.int32)])
-        self._live = np.concatenate([self._live, np.ones(len(lengths), np.bool_)])
-
-    def _index(self, segment: Segment, first: int, tokens: array[int], lengths: array[int]) -> None:
-        """Append the token ids of every source from one on, and how many each has."""
-        ids = self._vocabulary
-        texts, offsets = segment.arrays["texts"], segment.offsets("text_offsets")[3 * first :]
-        sources = zip(offsets[0:-1:3].tolist(), offsets[1::3].tolist(), strict=True)
-        for sentence, (start, end) in enumerate(sources, first):
-            try:
-                source = texts[start:end].tobytes().decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise segment.damaged("its texts are not UTF-8") from error
-            if any(mark in source for mark in MARKS):
-                source = self._seen(segment.pair(sentence))
-            found = tokens_of(source)
-            tokens.extend([ids.setdefault(token, len(ids)) for token in found])
-            lengths.append(len(found))
 
     def _seen(self, pair: SegmentPair) -> str:
         return for_model(pair, self._store.manifest.accelerators).source
@@ -167,9 +105,9 @@ class SourceMatcher:
 
     def _search(self, text: str, at_least: int) -> Match | None:
         edit_distance = _edit_distance()
-        ids = [self._vocabulary.get(token, -1) for token in tokens_of(text)]
+        words = tokens_of(text)
         best, best_rank = None, (at_least, -1)
-        for bound, number in self._candidates(ids, at_least):
+        for bound, number in self._candidates(word_hashes(text), at_least):
             if bound < best_rank[0]:
                 break
             if (bound, number) < best_rank:
@@ -180,70 +118,78 @@ class SourceMatcher:
             if exact:
                 score = 100
             else:
-                others = [self._vocabulary[token] for token in tokens_of(source)]
-                longer = max(len(ids), len(others))
+                others = tokens_of(source)
+                longer = max(len(words), len(others))
                 most = (100 - best_rank[0]) * longer // 100  # beyond that it cannot win, and is not computed
-                score = min(99, 100 * (longer - edit_distance(ids, others, score_cutoff=most)) // longer)
+                score = min(99, 100 * (longer - edit_distance(words, others, score_cutoff=most)) // longer)
             if (score, number) > best_rank:
                 best, best_rank = Match(pair.source, pair.target, pair.origin, score, exact), (score, number)
         return best
 
-    def _candidates(self, ids: list[int], at_least: int) -> list[tuple[int, int]]:
+    def _candidates(self, words: list[int], at_least: int) -> list[tuple[int, int]]:
         """(bound of its score, number) of each sentence that may reach `at_least`; highest first, then newest."""
-        counts = Counter(token for token in ids if token >= 0)
-        shared = [part.holding(token, times) for part in self._postings for token, times in counts.items()]
-        if not shared:
-            return []
-        overlap = np.bincount(np.concatenate(shared), minlength=len(self._lengths))
-        longer = np.maximum(self._lengths, len(ids))
-        numbers = np.flatnonzero((100 * overlap >= at_least * longer) & self._live)
-        bounds = 100 * overlap[numbers] // longer[numbers]
-        order = np.lexsort((numbers, bounds))[::-1]
-        return list(zip(bounds[order].tolist(), numbers[order].tolist(), strict=True))
+        counts = Counter(words)
+        asked = np.array(sorted(counts), np.int32)
+        numbers, bounds = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for first, part in zip(self._first_sentence.tolist(), self._parts.values(), strict=False):
+            if shared := list(part.shared(asked, counts)):
+                overlap = np.bincount(np.concatenate(shared), minlength=len(part.lengths))
+                longer = np.maximum(part.lengths, len(words))
+                mine = np.flatnonzero(100 * overlap >= at_least * longer)
+                numbers.append(first + mine)
+                bounds.append(100 * overlap[mine] // longer[mine])
+        number, bound = np.concatenate(numbers), np.concatenate(bounds)
+        live = ~np.isin(number, self._removed)
+        number, bound = number[live], bound[live]
+        order = np.lexsort((number, bound))[::-1]
+        return list(zip(bound[order].tolist(), number[order].tolist(), strict=True))
 
     def _pair(self, number: int) -> SegmentPair:
         segment = int(np.searchsorted(self._first_sentence, number, side="right")) - 1
-        return self._segments[segment].pair(number - int(self._first_sentence[segment]))
+        return self._shown[segment].pair(number - int(self._first_sentence[segment]))
 
 
 @dataclass(frozen=True, slots=True)
-class _Postings:
-    """The sentences of each token, named as often as they hold it.
+class _Words:
+    """Where the words of a segment's sources occur.
 
-    tokens (distinct,) int32: sorted
-    offsets (distinct + 1,) int64: where the sentences of each token begin
-    sentences (occurrences,) int32: ascending for each token
+    words (distinct,) int32: their hashes, ascending
+    offsets (distinct + 1,) int64: where the sentences of each word begin
+    sentences (occurrences,) int32: ascending for each word, named as often as they hold it
+    repeated (distinct,) bool: whether a sentence holds the word more than once
+    lengths (sentences,) int64: how many words each has
     """
 
-    tokens: Array
+    words: Array
     offsets: Array
     sentences: Array
+    repeated: Array
+    lengths: Array
 
     @classmethod
-    def of(cls, tokens: Array, sentences: Array) -> _Postings:
-        """From the token ids of sentences and their numbers, (occurrences,) each; the numbers ascend."""
-        order = np.argsort(tokens, kind="stable")
-        distinct, starts = np.unique(tokens[order], return_index=True)
-        return cls(distinct, np.append(starts, len(tokens)), sentences[order])
+    def of(cls, arrays: dict[str, Array], count: int) -> _Words:
+        words, offsets, sentences = (arrays[name] for name in WORDS)
+        again = np.flatnonzero(sentences[1:] == sentences[:-1]) + 1
+        places = np.searchsorted(offsets, again, side="right") - 1
+        repeated = np.zeros(len(words), np.bool_)
+        repeated[places[offsets[places] < again]] = True  # else it is the first of the next word
+        return cls(words, offsets, sentences, repeated, np.bincount(sentences, minlength=count))
 
-    @property
-    def size(self) -> int:
-        return len(self.sentences)
-
-    def with_newer(self, newer: _Postings) -> _Postings:
-        """Both in one; the numbers in `newer` are higher than all here."""
-        tokens = [np.repeat(part.tokens, np.diff(part.offsets)) for part in (self, newer)]
-        return _Postings.of(np.concatenate(tokens), np.concatenate([self.sentences, newer.sentences]))
-
-    def holding(self, token: int, times: int) -> Array:
-        """The sentences that hold a token, each as often as it does, but at most so many `times`."""
-        place = int(np.searchsorted(self.tokens, token))
-        if place == len(self.tokens) or self.tokens[place] != token:
-            return self.sentences[:0]
-        found = self.sentences[self.offsets[place] : self.offsets[place + 1]]
-        kept = np.ones(len(found), np.bool_)
-        kept[times:] = found[times:] != found[:-times]
-        return found[kept]
+    def shared(self, words: Array, times: Mapping[int, int]) -> Iterator[Array]:
+        """For each of these words the sentences that hold it, each as often as it does, but at most so many times."""
+        if not len(self.words):
+            return
+        places = np.searchsorted(self.words, words).clip(max=len(self.words) - 1)
+        held = self.words[places] == words
+        places = places[held]
+        columns = (words[held], self.offsets[places], self.offsets[places + 1], self.repeated[places])
+        for word, begin, end, repeated in zip(*(column.tolist() for column in columns), strict=True):
+            sentences, most = self.sentences[begin:end], times[word]
+            if repeated:
+                kept = np.ones(len(sentences), np.bool_)
+                kept[most:] = sentences[most:] != sentences[:-most]
+                sentences = sentences[kept]
+            yield sentences
 
 
 def _edit_distance() -> Callable[..., int]:

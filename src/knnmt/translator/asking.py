@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
+from knnmt.corpus.glossary import Glossary
 from knnmt.errors import InputError, KnnmtError, SettingError
+from knnmt.protection.marked import Code, Marked, written
 from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.settings import NOT_GIVEN, RetrievalSettings
@@ -26,11 +28,19 @@ class TextMemory:
 
 @dataclass(frozen=True, slots=True)
 class AskedText:
-    """A text on its way. memory: None for the model alone; error: why it cannot be translated"""
+    """A text on its way.
+
+    memory: None for the model alone
+    error: why it cannot be translated
+    marked: with its codes, where they are to be kept
+    glossary: terms that its translation must have
+    """
 
     text: str
     memory: TextMemory | None = None
     error: str | None = None
+    marked: Marked | None = None
+    glossary: Glossary | None = None
     languages: AskedLanguages = (None, None)
 
     @property
@@ -52,7 +62,7 @@ class Asking:
     on_error: OnError
 
     def window(
-        self, texts: Iterator[str | Request], most: int, memories: Callable[[AskedLanguages], Memories]
+        self, texts: Iterator[str | Marked | Request], most: int, memories: Callable[[AskedLanguages], Memories]
     ) -> tuple[list[AskedText], Exception | None]:
         """The next texts, at most so many, and the error that ends them, if one does: those before it are there.
 
@@ -103,7 +113,9 @@ class Asking:
                 shown = request.text if isinstance(request.text, str) else repr(request.text)
                 yield AskedText(shown, error=str(error))
             else:
-                yield AskedText(request.text, ready, languages=request.languages)
+                marked = request.text if isinstance(request.text, tuple) else None
+                text = request.text if isinstance(request.text, str) else written(request.text)
+                yield AskedText(text, ready, None, marked, request.glossary, request.languages)
 
     def _opened(
         self, memory: TextMemory | Store | None, request: Request, memories: Memories | KnnmtError
@@ -134,6 +146,8 @@ def _found(memories: Callable[[AskedLanguages], Memories], languages: AskedLangu
 
 
 def _require_text(text: object) -> None:
+    if isinstance(text, tuple) and all(isinstance(part, str | Code) for part in text):
+        text = written(text)
     if not isinstance(text, str):
         raise InputError(f"expected a text to translate, found {type(text).__name__}: {text!r}")
     try:

@@ -14,9 +14,9 @@ from itertools import groupby, tee
 from statistics import fmean
 from typing import TYPE_CHECKING, Unpack
 
+from knnmt.corpus.match_tokens import UNPARTED
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.errors import SettingError
-from knnmt.retrieval.matches import UNPARTED
 from knnmt.translator.spans import Span
 from knnmt.translator.translation import Token, Translation
 
