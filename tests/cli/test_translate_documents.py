@@ -41,11 +41,11 @@ def test_a_directory_goes_to_another_with_texts_and_a_failing_unit(tmp_path: Pat
     (given / "sub" / "app.po").write_text(CATALOG.format("en"))
     (given / "a.txt").write_text("Ja.\n\n")
     (given / "b.bin").write_bytes(b"\0")
-    icu = "<source>{n, plural, other {Dateien}}</source>"
-    (given / "c.xlf").write_text(XLIFF.format(f'<trans-unit id="u7">{icu}</trans-unit>'))
+    many = f"<source>Ja.{'<x/>' * 1001}</source>"
+    (given / "c.xlf").write_text(XLIFF.format(f'<trans-unit id="u7">{many}</trans-unit>'))
     done = knnmt("translate", given, "--output-dir", out)
     assert done.returncode == 1
-    assert f"knnmt: error: {given / 'c.xlf'}, u7: an ICU message" in done.stderr.decode()
+    assert f"knnmt: error: {given / 'c.xlf'}, u7: it has more than 1,000 inline codes" in done.stderr.decode()
     assert (out / "sub" / "app.po").read_text() == DONE.format("en")
     assert (out / "a.txt").read_text() == "Yes.\n\n"
     assert (out / "c.xlf").read_text() == (given / "c.xlf").read_text()

@@ -17,6 +17,7 @@ from knnmt import timing
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.progress import tally
 from knnmt.cli.streams import noticing_loss, unguarded
+from knnmt.corpus.glossary import Glossary
 from knnmt.corpus.visible import visible
 from knnmt.documents.direction import direction_of
 from knnmt.documents.document import Document
@@ -24,6 +25,7 @@ from knnmt.documents.kept import Kept
 from knnmt.documents.opening import document_format, documents_in, open_document
 from knnmt.documents.translating import Outcome, to_translate, translate_document
 from knnmt.errors import InputError, KnnmtWarning, NoTranslationWarning, SettingError
+from knnmt.protection.tags import Tags
 
 if TYPE_CHECKING:
     from knnmt.translator.translator import Translator
@@ -93,6 +95,8 @@ def translate_documents(
     load: Callable[[], Translator],
     decoding: Mapping[str, Any],
     batching: Mapping[str, Any],
+    tags: Tags,
+    glossary: Glossary | None,
     retranslate: bool,
     timings: bool,
 ) -> None:
@@ -112,11 +116,12 @@ def translate_documents(
         languages, name = _languages(translator), Path(translator.engine.name).name
         for path, _, document in opened:
             print(f"knnmt: {visible(direction_of(document, str(path), languages, name))}", file=sys.stderr)
-        settings = {**decoding, **batching}
-        signature = f"{translator.signature(translator.decoding(**decoding))}|{batching}|{retranslate}"
+        settings = {**decoding, **batching, "glossary": glossary}
+        terms = glossary.terms if glossary is not None else ()
+        signature = f"{translator.signature(translator.decoding(**decoding))}|{batching}|{tags}|{retranslate}|{terms}"
         with ends_with("run the same command again to go on"):
             for path, place, document in opened:
-                of = f"{hashlib.sha256(path.read_bytes()).hexdigest()}|{signature}"
+                of = hashlib.sha256(path.read_bytes() + signature.encode()).hexdigest()
                 units = len(to_translate(document, retranslate))
                 with Kept(place, of) as kept, tally(f"translating {path.name}", units, "units") as finished:
                     outcome = translate_document(
@@ -124,6 +129,7 @@ def translate_documents(
                         lambda texts: translator.translate_marked(texts, **settings),
                         kept,
                         retranslate,
+                        tags,
                         finished,
                     )
                     _write(outcome.data, place)

@@ -257,8 +257,9 @@ def translate(
             _languages(model, source_language, target_language, datastore),
             lambda: load(model, (source_language, target_language), device, dtype, threads, datastore, exact, settings),
             {"beam": beam, "length_penalty": length_penalty, "max_tokens": max_tokens},
-            {"batch_size": batch_size, "batch_tokens": batch_tokens, "split_sentences": split_sentences}
-            | ({"glossary": terms} if terms is not None else {}),
+            {"batch_size": batch_size, "batch_tokens": batch_tokens, "split_sentences": split_sentences},
+            kept if protect else "none",
+            terms,
             retranslate,
             timings,
         )
