@@ -63,10 +63,10 @@ def test_a_unit_that_fails_keeps_its_place_and_says_why() -> None:
     assert (outcome.translated, outcome.kept) == (1, 0)
 
 
-def test_a_unit_without_translation_and_an_icu_message_fail() -> None:
+def test_a_unit_without_translation_or_with_too_many_codes_fails() -> None:
     units = "".join(
         f'<trans-unit id="{name}"><source>{text}</source></trans-unit>'
-        for name, text in (("a", "eins"), ("b", "{n, plural, one {Datei} other {Dateien}}"))
+        for name, text in (("a", "eins"), ("b", "zwei" + "<x/>" * 1001))
     )
     document = open_xliff(xliff(units), "x.xlf")
 
@@ -77,8 +77,27 @@ def test_a_unit_without_translation_and_an_icu_message_fail() -> None:
     with Kept(None, "") as kept:
         outcome = translate_document(document, translate, kept)
     assert outcome.data == xliff(units)
-    assert outcome.failures["a"] == "nothing was found"
-    assert "ICU" in outcome.failures["b"]
+    assert outcome.failures == {"a": "nothing was found", "b": "it has more than 1,000 inline codes"}
+
+
+def test_tags_in_text_are_codes_while_it_is_translated() -> None:
+    text = "Ein &lt;b>fettes&lt;/b> <g id='1'>Wort</g> &lt;br/>"
+    document = open_xliff(xliff(f'<trans-unit id="a"><source>{text}</source></trans-unit>'), "x.xlf")
+    seen: list[Marked] = []
+
+    def translate(texts: Sequence[Marked]) -> list[Translation]:
+        seen.extend(texts)
+        return shout(texts)
+
+    with Kept(None, "") as kept:
+        outcome = translate_document(document, translate, kept)
+    codes = [part for part in seen[0] if isinstance(part, Code)]
+    assert [code.raw for code in codes] == ["<b>", "</b>", "<g id='1'>", "</g>", "<br/>"]
+    assert len({code.pair for code in codes if code.pair is not None}) == 2
+    assert b"EIN &lt;b>FETTES&lt;/b> <g id='1'>WORT</g> &lt;br/></target>" in outcome.data
+    with Kept(None, "") as kept:
+        translate_document(document, translate, kept, tags="none")
+    assert [part.raw for part in seen[1] if isinstance(part, Code)] == ["<g id='1'>", "</g>"]
 
 
 def test_a_killed_run_goes_on_from_what_is_kept(tmp_path: Path) -> None:

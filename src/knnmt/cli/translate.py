@@ -252,13 +252,14 @@ def translate(
     if are_documents(files, output_directory, plain):
         line_options = {"--n-best": n_best > 1, "--scores": scores, "--jsonl": jsonl, "--text": bool(texts)}
         refuse_options_of_lines(line_options | {"--window": window is not None})
-        decoding = {"beam": beam, "length_penalty": length_penalty, "max_tokens": max_tokens}
         translate_documents(
             Jobs.of(files or [], output, output_directory),
+            _languages(model, source_language, target_language, datastore),
             lambda: load(model, (source_language, target_language), device, dtype, threads, datastore, exact, settings),
-            decoding,
-            {"batch_size": batch_size, "batch_tokens": batch_tokens, "split_sentences": split_sentences}
-            | ({"glossary": terms} if terms is not None else {}),
+            {"beam": beam, "length_penalty": length_penalty, "max_tokens": max_tokens},
+            {"batch_size": batch_size, "batch_tokens": batch_tokens, "split_sentences": split_sentences},
+            kept if protect else "none",
+            terms,
             retranslate,
             timings,
         )

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from knnmt.corpus.report import UnitError
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import Document, Unit, Written
-from knnmt.documents.elements import joined
+from knnmt.documents.elements import core, joined
 from knnmt.documents.markup import Element, escaped, parse, pieces, xml_content
-from knnmt.documents.tags import core
 from knnmt.errors import MalformedDocumentError
 from knnmt.protection.marked import Code, Marked, Role
 
