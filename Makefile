@@ -28,7 +28,7 @@ format: $(VENV)/.ready-dev  ## put the code into the house format
 soak: $(VENV)/.ready-dev  ## the long and heavy checks
 	$(RUN) -m pytest -m soak
 
-fuzz: $(VENV)/.ready-dev  ## crafted stores and memories, made by chance: make fuzz MINUTES=10
+fuzz: $(VENV)/.ready-dev  ## crafted stores, memories and documents, made by chance: make fuzz MINUTES=10
 	$(RUN) tests/fuzz.py --minutes $(MINUTES)
 
 bench: $(VENV)/.ready-bench  ## decoding and building speed beside transformers, CTranslate2 and the bare model

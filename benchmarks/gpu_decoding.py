@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from segment_speed import made_up
 
 import gpu_search
 import harm
@@ -50,6 +49,7 @@ from knnmt.retrieval.open_store import OpenStore, Snapshot
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.settings import RetrievalSettings
 from knnmt.translator.memories import Memories
+from segment_speed import made_up
 
 Batches = list[list[list[int]]]
 Decode = Callable[[Batches, int], int]

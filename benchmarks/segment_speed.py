@@ -27,8 +27,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -41,7 +43,6 @@ from knnmt.datastore.segment import Segment, source_arrays
 from knnmt.datastore.slices import write_segment
 from knnmt.datastore.store import Datastore
 from knnmt.engine.precision import cpu_name
-from knnmt.index import covering
 from knnmt.index.covering import CANDIDATES, MIN_CANDIDATES, SourceIndex
 from knnmt.translator.translator import Translator
 
@@ -189,9 +190,14 @@ def milliseconds(work: Callable[[list[int]], object], queries: list[list[int]]) 
     return f"{statistics.median(took):.2f} ({np.quantile(took, 0.9):.2f})"
 
 
+def chosen(index: SourceIndex, count: int, query: list[int]) -> object:
+    return index.choose([query], count)
+
+
 def measure_choice(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(1)
-    queries = harm.spread(text_of("dev", 2000), arguments.queries)  # type: ignore[arg-type]
+    asked = text_of("dev", 2000)
+    queries = asked[:: max(1, len(asked) // arguments.queries)]
     real = text_of("train", max(arguments.sizes))
     count = arguments.segments[0]
     print(f"{cpu_name()}; {count} segments; ms of CPU time a sentence, median (90 %)")
@@ -201,12 +207,10 @@ def measure_choice(arguments: argparse.Namespace) -> None:
         before = anonymous_mib()
         index = SourceIndex(parts)
         mine = anonymous_mib() - before
-        compiled = milliseconds(lambda query, index=index: index.choose([query], count), queries)  # type: ignore[misc]
-        native, covering.library = covering.library, lambda: None
-        try:
-            plain = milliseconds(lambda query, index=index: index.choose([query], count), queries[:20])  # type: ignore[misc]
-        finally:
-            covering.library = native
+        choose = partial(chosen, index, count)
+        compiled = milliseconds(choose, queries)
+        with patch("knnmt.index.covering.library", lambda: None):
+            plain = milliseconds(choose, queries[:20])
         theirs = ("", "")
         if arguments.bm25s and size <= 1_000_000:
             theirs = with_bm25s(parts, queries, max(MIN_CANDIDATES, CANDIDATES * count))
@@ -214,7 +218,7 @@ def measure_choice(arguments: argparse.Namespace) -> None:
 
 
 def with_bm25s(parts: list[Segment], queries: list[list[int]], count: int) -> tuple[str, str]:
-    import bm25s
+    import bm25s  # type: ignore[import-not-found]
 
     sources = []
     for part in parts:

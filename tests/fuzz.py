@@ -1,4 +1,4 @@
-"""Fuzzer of crafted stores and memories: `python tests/fuzz.py --minutes 2 --seed 0`, or `make fuzz MINUTES=2`.
+"""Fuzzer of crafted stores, memories and documents: `python tests/fuzz.py --minutes 2 --seed 0`, or `make fuzz`.
 
 Whatever a file holds, reading it succeeds or ends in an error of knnmt's own. Another exception, a crash, more than 20
 seconds or 2 GiB is a finding: it is printed, its input is kept in `.fuzz/`, and the status is 1. `--replay .fuzz/0-17`

@@ -18,6 +18,8 @@ from knnmt.version import __version__
 if TYPE_CHECKING:
     from knnmt.config import CacheConfig, DecodingConfig, Fading, FastConfig, OpenStores, RetrievalConfig
     from knnmt.corpus.filters import FilterConfig
+    from knnmt.corpus.glossary import Glossary
+    from knnmt.corpus.glossary_files import read_glossary
     from knnmt.corpus.options import ReadingConfig
     from knnmt.corpus.pairs import SegmentPair
     from knnmt.corpus.reading import read_memories
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from knnmt.huggingface.processor import KNNLogitsProcessor
     from knnmt.index.covering import Coverage
     from knnmt.index.kinds import Kind, SearchSettings, lists_for
+    from knnmt.protection.marked import Code, Marked, Role
     from knnmt.retrieval.distribution import log_weights
     from knnmt.retrieval.matches import Match
     from knnmt.retrieval.neighbours import Neighbours
@@ -59,6 +62,7 @@ _HOMES = {
     "Built": "knnmt.fitting.ready_store",
     "CacheConfig": "knnmt.config",
     "Caution": "knnmt.translator.translation",
+    "Code": "knnmt.protection.marked",
     "Combiner": "knnmt.retrieval.step",
     "Coverage": "knnmt.index.covering",
     "Datastore": "knnmt.fitting.ready_store",
@@ -69,10 +73,12 @@ _HOMES = {
     "FastConfig": "knnmt.config",
     "FilterConfig": "knnmt.corpus.filters",
     "Gate": "knnmt.retrieval.step",
+    "Glossary": "knnmt.corpus.glossary",
     "KNNLogitsProcessor": "knnmt.huggingface.processor",
     "Kind": "knnmt.index.kinds",
     "KnnmtError": "knnmt.errors",
     "KnnmtWarning": "knnmt.errors",
+    "Marked": "knnmt.protection.marked",
     "Match": "knnmt.retrieval.matches",
     "Neighbours": "knnmt.retrieval.neighbours",
     "OpenStores": "knnmt.config",
@@ -83,6 +89,7 @@ _HOMES = {
     "Retrieval": "knnmt.retrieval.retriever",
     "RetrievalConfig": "knnmt.config",
     "RetrievalSettings": "knnmt.retrieval.settings",
+    "Role": "knnmt.protection.marked",
     "RunSettings": "knnmt.evaluation.running",
     "SearchSettings": "knnmt.index.kinds",
     "SegmentPair": "knnmt.corpus.pairs",
@@ -105,6 +112,7 @@ _HOMES = {
     "log_weights": "knnmt.retrieval.distribution",
     "matching": "knnmt.datastore.store",
     "open_document": "knnmt.documents.opening",
+    "read_glossary": "knnmt.corpus.glossary_files",
     "read_memories": "knnmt.corpus.reading",
     "tune": "knnmt.evaluation.tuning",
     "unseen": "knnmt.datastore.overlap",
@@ -116,6 +124,7 @@ __all__ = [
     "Built",
     "CacheConfig",
     "Caution",
+    "Code",
     "Combiner",
     "Coverage",
     "Datastore",
@@ -126,10 +135,12 @@ __all__ = [
     "FastConfig",
     "FilterConfig",
     "Gate",
+    "Glossary",
     "KNNLogitsProcessor",
     "Kind",
     "KnnmtError",
     "KnnmtWarning",
+    "Marked",
     "Match",
     "Neighbours",
     "OpenStores",
@@ -140,6 +151,7 @@ __all__ = [
     "Retrieval",
     "RetrievalConfig",
     "RetrievalSettings",
+    "Role",
     "RunSettings",
     "SearchSettings",
     "SegmentPair",
@@ -163,6 +175,7 @@ __all__ = [
     "log_weights",
     "matching",
     "open_document",
+    "read_glossary",
     "read_memories",
     "tune",
     "unseen",

@@ -41,11 +41,11 @@ def test_a_directory_goes_to_another_with_texts_and_a_failing_unit(tmp_path: Pat
     (given / "sub" / "app.po").write_text(CATALOG.format("en"))
     (given / "a.txt").write_text("Ja.\n\n")
     (given / "b.bin").write_bytes(b"\0")
-    icu = "<source>{n, plural, other {Dateien}}</source>"
-    (given / "c.xlf").write_text(XLIFF.format(f'<trans-unit id="u7">{icu}</trans-unit>'))
+    many = f"<source>Ja.{'<x/>' * 1001}</source>"
+    (given / "c.xlf").write_text(XLIFF.format(f'<trans-unit id="u7">{many}</trans-unit>'))
     done = knnmt("translate", given, "--output-dir", out)
     assert done.returncode == 1
-    assert f"knnmt: error: {given / 'c.xlf'}, u7: an ICU message" in done.stderr.decode()
+    assert f"knnmt: error: {given / 'c.xlf'}, u7: it has more than 1,000 inline codes" in done.stderr.decode()
     assert (out / "sub" / "app.po").read_text() == DONE.format("en")
     assert (out / "a.txt").read_text() == "Yes.\n\n"
     assert (out / "c.xlf").read_text() == (given / "c.xlf").read_text()
@@ -153,3 +153,12 @@ def test_documents_of_one_language_are_checked_two_by_two(tmp_path: Path) -> Non
     said = found("--check", german, english)
     assert "a: placeholder: {0} once in the source" in said
     assert "b: untranslated" in said
+
+
+def test_a_memory_of_any_languages_is_taken_between_those_of_the_model(tmp_path: Path) -> None:
+    memory, out = tmp_path / "a.tmx", tmp_path / "b.tmx"
+    unit = '<tu><tuv xml:lang="de-AT"><seg>Ja.</seg></tuv><tuv xml:lang="fr"><seg>Oui.</seg></tuv>{}</tu>'
+    whole = f'<tmx version="1.4"><header srclang="*all*"/><body>{unit}</body></tmx>'
+    memory.write_text(whole.format(""))
+    assert knnmt("translate", memory, "-o", out).returncode == 0
+    assert out.read_text() == whole.format('<tuv xml:lang="en" creationtool="knnmt"><seg>Yes.</seg></tuv>')

@@ -60,6 +60,7 @@ def write_files(place: Path) -> None:
         "fragen.txt": new,
         "handbuch.de.txt": new,
         "endlos.txt": new,
+        "begriffe.tsv": "Datei\tdocument\nNachricht\tnotice\n",
         "app.po": _catalog(pairs[103:107]),
         "katalog/menu.po": _catalog(pairs[107:109]),
         "seite.xlf": _xliff(pairs[103:105], "en"),

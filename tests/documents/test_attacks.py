@@ -129,7 +129,9 @@ def test_half_a_surrogate_pair_is_no_text() -> None:
         "".join(part for part in unit.source if isinstance(part, str)).encode("utf-8")
     assert document.units[1].source == ("\U0001f600 z",)
     strings = JsonStrings(b'{"a": "x \\ud800 y"}', "x.json")
-    assert strings.with_targets({}).data == b'{"a": "x \\ud800 y"}'
+    outcome = shout_document(strings)
+    assert outcome.data == b'{"a": "x \\ud800 y"}'
+    assert "half a surrogate pair" in outcome.failures["a"]
 
 
 @pytest.mark.parametrize(("package", "name"), [("yaml", "locale.yml"), ("markdown_it", "page.md")])

@@ -15,6 +15,7 @@ from knnmt.documents.direction import direction_of
 from knnmt.documents.kept import Kept
 from knnmt.documents.opening import MAX_BYTES, document_format, documents_in, open_document
 from knnmt.documents.po import PoDocument
+from knnmt.documents.subtitles import Subtitles
 from knnmt.documents.translating import translate_document
 from knnmt.documents.xliff import open_xliff
 from knnmt.engine.language_codes import Languages
@@ -62,10 +63,10 @@ def test_a_unit_that_fails_keeps_its_place_and_says_why() -> None:
     assert (outcome.translated, outcome.kept) == (1, 0)
 
 
-def test_a_unit_without_translation_and_an_icu_message_fail() -> None:
+def test_a_unit_without_translation_or_with_too_many_codes_fails() -> None:
     units = "".join(
         f'<trans-unit id="{name}"><source>{text}</source></trans-unit>'
-        for name, text in (("a", "eins"), ("b", "{n, plural, one {Datei} other {Dateien}}"))
+        for name, text in (("a", "eins"), ("b", "zwei" + "<x/>" * 1001))
     )
     document = open_xliff(xliff(units), "x.xlf")
 
@@ -76,8 +77,27 @@ def test_a_unit_without_translation_and_an_icu_message_fail() -> None:
     with Kept(None, "") as kept:
         outcome = translate_document(document, translate, kept)
     assert outcome.data == xliff(units)
-    assert outcome.failures["a"] == "nothing was found"
-    assert "ICU" in outcome.failures["b"]
+    assert outcome.failures == {"a": "nothing was found", "b": "it has more than 1,000 inline codes"}
+
+
+def test_tags_in_text_are_codes_while_it_is_translated() -> None:
+    text = "Ein &lt;b>fettes&lt;/b> <g id='1'>Wort</g> &lt;br/>"
+    document = open_xliff(xliff(f'<trans-unit id="a"><source>{text}</source></trans-unit>'), "x.xlf")
+    seen: list[Marked] = []
+
+    def translate(texts: Sequence[Marked], _contexts: Sequence[str]) -> list[Translation]:
+        seen.extend(texts)
+        return shout(texts)
+
+    with Kept(None, "") as kept:
+        outcome = translate_document(document, translate, kept)
+    codes = [part for part in seen[0] if isinstance(part, Code)]
+    assert [code.raw for code in codes] == ["<b>", "</b>", "<g id='1'>", "</g>", "<br/>"]
+    assert len({code.pair for code in codes if code.pair is not None}) == 2
+    assert b"EIN &lt;b>FETTES&lt;/b> <g id='1'>WORT</g> &lt;br/></target>" in outcome.data
+    with Kept(None, "") as kept:
+        translate_document(document, translate, kept, tags="none")
+    assert [part.raw for part in seen[1] if isinstance(part, Code)] == ["<g id='1'>", "</g>"]
 
 
 def test_a_killed_run_goes_on_from_what_is_kept(tmp_path: Path) -> None:
@@ -206,6 +226,7 @@ def test_formats_are_known_by_content_then_by_name(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ('msgid "a"\n', "line 1: expected a msgstr"),
+        ('msgctxt "a"\nmsgstr "b"\n', "line 1: expected a msgid"),
         ('msgid "a"\nmsgid "b"\nmsgstr ""\n', "line 2: .* found msgid twice"),
         ('msgid "a"\nmsgstr "b" "c"\n', "line 2: expected a comment or a quoted string"),
         ('msgid "a\nmsgstr ""\n', "line 1: expected a comment"),
@@ -252,3 +273,10 @@ def test_a_copy_of_the_source_that_nobody_confirmed_is_no_translation() -> None:
 def test_fuzzy_units_that_are_left_are_counted() -> None:
     document = open_document(GOLDEN / "catalog.po")
     assert (shout_document(document).fuzzy, shout_document(document, retranslate=True).fuzzy) == (2, 0)
+
+
+def test_cues_without_an_empty_line_between_them_are_told_apart() -> None:
+    text = "1\n00:00:01,000 --> 00:00:02,000\nJa.\n2\n00:00:02,000 --> 00:00:03,000\nNein.\n"
+    document = Subtitles(text.encode(), "x.srt")
+    assert [unit.source for unit in document.units] == [("Ja.",), ("Nein.",)]
+    assert shout_document(document).data.decode() == text.replace("Ja", "JA").replace("Nein", "NEIN")

@@ -15,12 +15,14 @@ from typing import Any
 import torch
 
 from fuzzing.mutations import change_arrays, change_bytes, change_json, change_markup
-from fuzzing.samples import MEMORIES, PACKERS, PARTNER, pairs
+from fuzzing.samples import DOCUMENTS, MEMORIES, PACKERS, PARTNER, pairs
 from knnmt.cli.look import inspect
 from knnmt.corpus.lines import read_lines
 from knnmt.corpus.reading import ReadingConfig, ReadingReport, read_memories
 from knnmt.datastore.manifest import checksum
 from knnmt.datastore.store import Datastore, matching
+from knnmt.documents.checking import check_document
+from knnmt.documents.opening import open_document
 from knnmt.errors import KnnmtError
 from knnmt.fitting.verification import notes_beside, problems_beside
 from knnmt.index.saved import check_saved, update_index
@@ -28,16 +30,20 @@ from knnmt.index.store_index import StoreIndex
 from knnmt.translator.explanation import explain
 from knnmt.translator.translator import Translator
 
-STORE = "store"
+STORE, DOCUMENT = "store", "document"
 _SENTENCES = ["Satz 3 ja ja ja", "Satz 7"]
 
 
 def make_case(chance: Random, place: Path, stores: list[Path]) -> None:
-    """Put a changed store or a changed memory into an empty directory."""
+    """Put a changed store, a changed memory or a changed document into an empty directory."""
     if stores and chance.random() < 0.5:
         _make_store(chance, place / STORE, chance.choice(stores))
-    else:
+    elif chance.random() < 0.5:
         _make_memory(chance, place)
+    else:
+        name, content = chance.choice(list(DOCUMENTS.items()))
+        change = change_bytes if name.endswith(".docx") else chance.choice((change_bytes, change_markup, change_markup))
+        (place / f"{DOCUMENT}{Path(name).suffix}").write_bytes(change(chance, content))
 
 
 def _make_memory(chance: Random, place: Path) -> None:
@@ -102,8 +108,20 @@ def use_case(place: Path, translator: Translator | None) -> None:
     if (place / STORE).exists():
         assert translator is not None
         _use_store(place / STORE, translator)
+    elif found := list(place.glob(f"{DOCUMENT}.*")):
+        _attempt(lambda: _use_document(found[0]))
     else:
         _use_memory(place)
+
+
+def _use_document(path: Path) -> None:
+    document = open_document(path)
+    assert document.with_targets({}).data == path.read_bytes()
+    again = path.with_name(f"again{path.suffix}")
+    targets = {unit.id: unit.source for unit in document.units if unit.translatable}
+    again.write_bytes(document.with_targets(targets).data)
+    assert len(open_document(again).units) <= len(document.units)
+    check_document(document, path.name)
 
 
 def _attempt(use: Callable[[], object]) -> None:

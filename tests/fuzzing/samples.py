@@ -65,6 +65,11 @@ MEMORIES = {
     ),
     "a.de": "Guten Tag\nZwei Sätze\n",
 }
+DOCUMENTS = {
+    path.name: path.read_bytes()
+    for path in sorted((Path(__file__).parents[1] / "documents" / "golden").iterdir())
+    if path.suffix != ".out"
+}
 PARTNER = "Good day\nTwo sentences\n"
 
 

@@ -17,6 +17,7 @@ from knnmt import timing
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.progress import tally
 from knnmt.cli.streams import noticing_loss, unguarded
+from knnmt.corpus.glossary import Glossary
 from knnmt.corpus.visible import visible
 from knnmt.documents.direction import direction_of
 from knnmt.documents.document import Document
@@ -24,6 +25,7 @@ from knnmt.documents.kept import Kept
 from knnmt.documents.opening import document_format, documents_in, open_document
 from knnmt.documents.translating import Outcome, to_translate, translate_document
 from knnmt.errors import InputError, KnnmtWarning, NoTranslationWarning, SettingError
+from knnmt.protection.tags import Tags
 
 if TYPE_CHECKING:
     from knnmt.translator.translator import Translator
@@ -89,15 +91,21 @@ def _below(files: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
 
 def translate_documents(
     jobs: Jobs,
+    between: tuple[str, str],
     load: Callable[[], Translator],
     decoding: Mapping[str, Any],
     batching: Mapping[str, Any],
+    tags: Tags,
+    glossary: Glossary | None,
     retranslate: bool,
     timings: bool,
 ) -> None:
-    """Translate every document, and end with status 1 if a unit failed."""
+    """Translate every document, and end with status 1 if a unit failed.
+
+    between: the languages to take of documents that hold any number of them
+    """
     # What cannot be read shows before the model is loaded.
-    opened = [(path, place, open_document(path)) for path, place in jobs.places]
+    opened = [(path, place, open_document(path, between)) for path, place in jobs.places]
     for path, place, document in opened:
         _require_place(path, place, document)
     warnings.simplefilter("always", KnnmtWarning)
@@ -106,15 +114,14 @@ def translate_documents(
     with timing.record() if timings else nullcontext() as record:
         translator = load()
         languages, name = _languages(translator), Path(translator.engine.name).name
-        of_model = languages.source, languages.target
-        opened = [(path, place, _between(path, of_model, document)) for path, place, document in opened]
         for path, _, document in opened:
             print(f"knnmt: {visible(direction_of(document, str(path), languages, name))}", file=sys.stderr)
-        settings = {**decoding, **batching}
-        signature = f"{translator.signature(translator.decoding(**decoding))}|{batching}|{retranslate}"
+        settings = {**decoding, **batching, "glossary": glossary}
+        terms = glossary.terms if glossary is not None else ()
+        signature = f"{translator.signature(translator.decoding(**decoding))}|{batching}|{tags}|{retranslate}|{terms}"
         with ends_with("run the same command again to go on"):
             for path, place, document in opened:
-                of = f"{hashlib.sha256(path.read_bytes()).hexdigest()}|{signature}"
+                of = hashlib.sha256(path.read_bytes() + signature.encode()).hexdigest()
                 units = len(to_translate(document, retranslate))
                 with Kept(place, of) as kept, tally(f"translating {path.name}", units, "units") as finished:
                     outcome = translate_document(
@@ -122,6 +129,7 @@ def translate_documents(
                         lambda texts, contexts: translator.translate_marked(texts, contexts, **settings),
                         kept,
                         retranslate,
+                        tags,
                         finished,
                     )
                     _write(outcome.data, place)
@@ -131,11 +139,6 @@ def translate_documents(
         print(record.table(), file=sys.stderr)
     if failed:
         raise typer.Exit(1)
-
-
-def _between(path: Path, languages: tuple[str | None, str | None], document: Document) -> Document:
-    """The document as one between these languages, where it holds any number."""
-    return open_document(path, languages) if document.format == "tmx" else document
 
 
 def _require_place(path: Path, place: Path | None, document: Document) -> None:

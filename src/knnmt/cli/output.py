@@ -16,7 +16,7 @@ import typer
 from knnmt.cli.interrupt import Interrupts
 from knnmt.cli.progress import Tally
 from knnmt.cli.streams import unguarded
-from knnmt.errors import SettingError, StorageError
+from knnmt.errors import NoTranslationWarning, SettingError, StorageError
 
 if TYPE_CHECKING:
     from knnmt.corpus.pairs import SegmentPair
@@ -130,6 +130,8 @@ def _as_json(translation: Translation) -> dict[str, object]:
         {"text": each.text, "score": each.score, "tokens": [token.text for token in each.tokens]}
         for each in translation.alternatives
     ]
+    told = [each for each in translation.warnings if each.kind is not NoTranslationWarning]  # which is its error
+    cautions = [{"kind": each.kind.__name__, "message": each.message} for each in told]
     segments: dict[SegmentPair, int] = {}  # which the steps of a sentence find again and again
     evidence = [token.evidence and _told(token.evidence, segments) for token in translation.tokens]
     return {
@@ -142,6 +144,7 @@ def _as_json(translation: Translation) -> dict[str, object]:
         **({"alternatives": alternatives} if alternatives else {}),
         **({"evidence": evidence, "segments": [asdict(each) for each in segments]} if any(evidence) else {}),
         **({"match": asdict(translation.match)} if translation.match else {}),
+        **({"warnings": cautions} if cautions else {}),
         **({"coverage": _rounded(translation.coverage)} if translation.coverage else {}),
         **({"error": translation.error} if translation.error is not None else {}),
     }

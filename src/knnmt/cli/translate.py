@@ -24,12 +24,14 @@ from knnmt.cli.progress import tally
 from knnmt.cli.retrieval_options import PANEL, options_of, takes_retrieval_settings
 from knnmt.cli.start import heavy_imports
 from knnmt.config import MatchConfig
+from knnmt.corpus.glossary_files import read_glossary
 from knnmt.corpus.lines import decode_lines, read_lines
 from knnmt.corpus.plain_text import require_plain_text
 from knnmt.corpus.sides import watched
 from knnmt.engine.languages import languages_of_text
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError, KnnmtWarning, NoTranslationWarning, SettingError
+from knnmt.protection.tags import TAGS, Tags
 from knnmt.retrieval.settings import RetrievalSettings
 
 if TYPE_CHECKING:
@@ -211,12 +213,36 @@ def translate(
         bool,
         typer.Option("--plain", help="Take every line as text, also those of a document (XLIFF, PO, HTML and so on)."),
     ] = False,
+    protect: Annotated[
+        bool,
+        typer.Option(
+            "--protect/--no-protect",
+            help="Placeholders, numbers, tags, accelerators and white space come out once each and unaltered; what "
+            "decoding loses is searched for again (docs/placeholders.md).",
+        ),
+    ] = True,
+    tags: Annotated[
+        str,
+        typer.Option(
+            help="What counts as a tag: xml (all that looks like one), html or auto (what is known to be one), none."
+        ),
+    ] = "auto",
+    glossary: Annotated[
+        Path | None,
+        typer.Option(
+            "--glossary",
+            help="Terms that translations must have: TSV or CSV with a term and its translation, or TBX. Terms that "
+            "are missing in a translation, or contradict each other, are named on standard error.",
+            show_default=False,
+        ),
+    ] = None,
     timings: Annotated[bool, typer.Option("--timings", help="Say at the end where the time went.")] = False,
 ) -> None:
     """Translate lines of text, or documents.
 
     Reads FILES, or standard input, and writes one line for each line read, in the same order; empty lines stay empty.
     A line that no translation is found for is left empty and named on standard error, and the exit status is 1.
+    Placeholders (%s, {0}), tags and numbers come out once each; a line for which that had a price is named, too.
 
     Documents are known by content, then by name. Units that nobody translated are translated, and marked as the format
     marks what a person has to look at; all else stays as it is. A unit that fails stays untranslated and is named, and
@@ -235,6 +261,8 @@ def translate(
 
         knnmt translate -d projekt.store handbuch.de.txt
 
+        knnmt translate --glossary begriffe.tsv handbuch.de.txt
+
         knnmt translate -d projekt.store app.po -o app.en.po
 
         knnmt translate -d projekt.store katalog/ --output-dir fertig/
@@ -249,10 +277,12 @@ def translate(
     given = [name for name, value in matching.items() if value is not None]
     if datastore is None and (unused := [*options_of(settings), *["--exact"] * exact, *given]):
         raise SettingError(f"{', '.join(unused)}: only used with a memory; name it with --datastore STORE")
+    kept = _kept_tags(tags, protect)
+    between = _languages(model, source_language, target_language, datastore) if glossary or check or html else ("", "")
+    terms = read_glossary(glossary, *between) if glossary is not None else None
     if check or html is not None:
         require_check(check, html)
-        between = _languages(model, source_language, target_language, datastore)
-        check_documents(files, between, datastore, None, jsonl, html)
+        check_documents(files, between, datastore, terms, jsonl, html)
         return
     taking = matches_taken_over(exact_matches, match_threshold, datastore)
     if are_documents(files, output_directory, plain):
@@ -264,12 +294,14 @@ def translate(
             "--text": bool(texts),
         }
         refuse_options_of_lines(line_options | {"--window": window is not None})
-        decoding = {"beam": beam, "length_penalty": length_penalty, "max_tokens": max_tokens}
         translate_documents(
             Jobs.of(files or [], output, output_directory),
+            _languages(model, source_language, target_language, datastore),
             lambda: load(model, (source_language, target_language), device, dtype, threads, datastore, exact, settings),
-            decoding,
+            {"beam": beam, "length_penalty": length_penalty, "max_tokens": max_tokens},
             {"batch_size": batch_size, "batch_tokens": batch_tokens, "split_sentences": split_sentences, **taking},
+            kept if protect else "none",
+            terms,
             retranslate,
             timings,
         )
@@ -310,6 +342,9 @@ def translate(
                 match=match,
                 **taking,
                 progress=finished,
+                protect=protect,
+                tags=kept,
+                glossary=terms,
             )
             columns = Columns(scores, review, n_best)
             failed = write_all(translations, total, out, finished, columns=columns, jsonl=jsonl)
@@ -329,6 +364,16 @@ def _languages(model: str | None, source: str | None, target: str | None, datast
         manifest = Datastore.open(datastore).manifest
         return source or manifest.source_language, target or manifest.target_language
     return languages_of_text(model or DEFAULT_MODEL, source, target)
+
+
+def _kept_tags(tags: str, protect: bool) -> Tags:
+    """What counts as a tag, where it can be said."""
+    if tags != "auto" and not protect:
+        raise SettingError(f"--tags {tags} says what --protect keeps: leave --no-protect out")
+    for known in TAGS:
+        if tags == known:
+            return known
+    raise SettingError(f"--tags must be one of {', '.join(TAGS)}, got {tags!r}")
 
 
 def _check_input(files: list[Path] | None, texts: list[str] | None, output: Path | None) -> None:

@@ -74,10 +74,16 @@ def drop_accelerators(source: str, target: str) -> tuple[str, str]:
     return here.dropped_from(source) if here else source, there.dropped_from(target) if there else target
 
 
-def with_accelerator(text: str, mark: str) -> str:
-    """A text with the mark before its first letter, unless it holds one already."""
-    first = next((place for place, letter in enumerate(text) if letter.isalpha()), None)
-    return text if first is None or mark in text else text[:first] + mark + text[first:]
+def with_accelerator(text: str, mark: str, key: str = "") -> str:
+    """A text with the mark before a letter, unless it holds one already: the key where a word begins with that, or else
+    the first.
+    """
+    if mark in text:
+        return text
+    letters = [place for place, letter in enumerate(text) if letter.isalpha()]
+    beginnings = [place for place in letters if not text[:place][-1:].isalnum()]
+    same = [place for place in beginnings if key and text[place].casefold() == key.casefold()]
+    return next((text[:place] + mark + text[place:] for place in (*same, *letters)), text)
 
 
 def _accelerator(text: str, mark: str) -> Accelerator | None:

@@ -1,13 +1,14 @@
 """Glossaries: terms whose translation is settled, where they occur in a text, and whether a translation has them.
 
-A word counts as a form of a term's word where both are the same without a common ending of their language: "Dateien" is
-a form of "Datei", "files" of "file". A word of a source term that begins with a capital is found with a capital only:
-"Seite" is not found in "seit". Words of fewer than four letters, and those in capitals, must be the same. In languages
-whose endings are not listed, so must all words, whatever their capitals.
+A word counts as a form of a term's word where both can be the same without a common ending of their language: "Dateien"
+is a form of "Datei", "files" of "file". Where a source term has a capital, so must the word: "Seite" is not found in
+"seit". Words of fewer than four letters, and those in capitals, must be the same. In languages whose endings are not
+listed, so must all words, whatever their capitals.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -44,7 +45,9 @@ class TermUse:
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    stems: tuple[str, ...]
+    """Words of a term: what each can be without an ending, and those that have no forms."""
+
+    stems: tuple[frozenset[str], ...]
     exact: tuple[str, ...]
 
 
@@ -71,9 +74,13 @@ class Glossary:
             words = _words(source, source_language)
             if words.stems:
                 other = next((target for target in known if target != known[0]), None)
-                self._by_word.setdefault(words.stems[0], []).append((words, Term(source, known[0]), other))
-        for entries in self._by_word.values():
-            entries.sort(key=lambda entry: -len(entry[0].stems))  # the longest that begins at a word counts
+                for stem in words.stems[0]:
+                    self._by_word.setdefault(stem, []).append((words, Term(source, known[0]), other))
+
+    def __repr__(self) -> str:
+        """With a digest of all that it holds: runs that are gone on with name their settings by it."""
+        held = repr((self.terms, self.source_language, self.target_language))
+        return f"<Glossary of {len(self)} terms, {hashlib.sha256(held.encode()).hexdigest()[:16]}>"
 
     def __len__(self) -> int:
         return len(self.terms)
@@ -86,13 +93,14 @@ class Glossary:
     def uses(self, text: str) -> Iterator[TermUse]:
         """The terms of a text, from left to right. Where one stands in another, the longer counts."""
         words = list(_WORD.finditer(text))
-        stems = [_stem(word.group(), self.source_language) for word in words]
+        stems = [_stems(word.group(), self.source_language) for word in words]
         place = 0
         while place < len(words):
-            for wanted, term, contradicted in self._by_word.get(stems[place], []):
+            entries = [entry for stem in stems[place] for entry in self._by_word.get(stem, [])]
+            for wanted, term, contradicted in sorted(entries, key=lambda entry: -len(entry[0].stems)):
                 here = slice(place, place + len(wanted.stems))
                 found = [word.group() for word in words[here]]
-                if tuple(stems[here]) == wanted.stems and _fits(wanted, found) and _has_capitals(term.source, found):
+                if _fits(wanted, stems[here], found) and _has_capitals(term.source, found):
                     last = words[place + len(wanted.stems) - 1]
                     yield TermUse(term, words[place].start(), last.end(), contradicted)
                     place += len(wanted.stems) - 1
@@ -105,10 +113,10 @@ class Glossary:
         if not wanted.stems:
             return term.target in translation
         words = _WORD.findall(translation)
-        stems = [_stem(word, self.target_language) for word in words]
+        stems = [_stems(word, self.target_language) for word in words]
         count = len(wanted.stems)
         return any(
-            tuple(stems[place : place + count]) == wanted.stems and _fits(wanted, words[place : place + count])
+            _fits(wanted, stems[place : place + count], words[place : place + count])
             for place in range(len(stems) - count + 1)
         )
 
@@ -124,13 +132,16 @@ class Glossary:
 def _words(text: str, language: str | None) -> _Words:
     words = _WORD.findall(text)
     return _Words(
-        tuple(_stem(word, language) for word in words), tuple(word if _is_fixed(word) else "" for word in words)
+        tuple(_stems(word, language) for word in words), tuple(word if _is_fixed(word) else "" for word in words)
     )
 
 
-def _fits(wanted: _Words, words: list[str]) -> bool:
-    """Whether the words that have no forms are the same."""
-    return all(not exact or exact == word for exact, word in zip(wanted.exact, words, strict=True))
+def _fits(wanted: _Words, stems: list[frozenset[str]], words: list[str]) -> bool:
+    """Whether words, with what they can be without an ending, are forms of those wanted."""
+    if len(words) != len(wanted.stems):
+        return False
+    shared = all(mine & theirs for mine, theirs in zip(stems, wanted.stems, strict=True))
+    return shared and all(not exact or exact == word for exact, word in zip(wanted.exact, words, strict=True))
 
 
 def _has_capitals(term: str, words: list[str]) -> bool:
@@ -148,14 +159,12 @@ def _language(tag: str | None) -> str:
     return normalise(tag or "").partition("-")[0]
 
 
-def _stem(word: str, language: str | None) -> str:
-    """A word without its ending, capitals and umlauts."""
+def _stems(word: str, language: str | None) -> frozenset[str]:
+    """What a word can be without an ending, without capitals and umlauts."""
     folded = word.casefold()
     endings = _ENDINGS.get(_language(language), ())
     if len(folded) < _LEAST or not endings:
-        return folded
+        return frozenset({folded})
     plain = "".join(letter for letter in unicodedata.normalize("NFD", folded) if not unicodedata.combining(letter))
-    for ending in endings:
-        if plain.endswith(ending) and len(plain) - len(ending) >= _STEM:
-            return plain[: -len(ending)]
-    return plain
+    cut = {plain[: -len(ending)] for ending in endings if plain.endswith(ending) and len(plain) - len(ending) >= _STEM}
+    return frozenset({plain, *cut})

@@ -9,8 +9,8 @@ from knnmt.documents.content import Content
 from knnmt.documents.document import Replacing, Unit
 from knnmt.documents.elements import Kind, joined, marked_text, plain
 from knnmt.documents.markup import Element, escaped, parse, xml_content
-from knnmt.documents.tags import with_tags
 from knnmt.protection.marked import Code, Marked
+from knnmt.protection.tags import with_tags
 
 _PIECE = re.compile(r"""\\(?P<code>u[0-9a-fA-F]{4}|.)|(?P<quote>")|[^\\"]+""", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t"}
@@ -45,7 +45,7 @@ class AndroidStrings(Replacing):
         if (cdata := _CDATA.fullmatch(raw)) and "]]>" not in cdata[1]:
             place = element.inside + cdata.start(1), element.inside + cdata.end(1)
             self._in_cdata.add(place)
-            source = with_tags(cdata[1])
+            source = with_tags(cdata[1], "xml")
         else:
             place = _stripped(content.text, element.inside, element.inside_end)
             source = marked_text(content, element, _rule)

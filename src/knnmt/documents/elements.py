@@ -96,3 +96,32 @@ def as_markup(target: Marked, content: Content) -> str:
 def plain(text: Marked | None) -> str:
     """The words of a text without its codes."""
     return "".join(part for part in text or () if isinstance(part, str))
+
+
+def core(text: Marked) -> tuple[int, int]:
+    """From which part to which a text holds words: outside are white space, codes alone, and pairs around all of it."""
+    first, last = 0, len(text)
+
+    def is_outside(part: str | Code) -> bool:
+        return not part.strip() if isinstance(part, str) else part.role is Role.ALONE and not part.shown
+
+    while first < last:
+        if is_outside(text[first]):
+            first += 1
+        elif is_outside(text[last - 1]):
+            last -= 1
+        elif _are_a_pair(text[first], text[last - 1]):
+            first, last = first + 1, last - 1
+        else:
+            break
+    return first, last
+
+
+def _are_a_pair(one: str | Code, other: str | Code) -> bool:
+    return (
+        isinstance(one, Code)
+        and isinstance(other, Code)
+        and (one.role, other.role) == (Role.OPENING, Role.CLOSING)
+        and one.pair is not None
+        and one.pair == other.pair
+    )

@@ -11,8 +11,7 @@ from html import unescape
 from knnmt.corpus.languages import is_tag
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import Replacing, Unit
-from knnmt.documents.elements import joined
-from knnmt.documents.tags import core
+from knnmt.documents.elements import core, joined
 from knnmt.protection.marked import Code, Marked, Role
 
 _CHARSET = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)

@@ -9,8 +9,7 @@ from typing import Any
 from knnmt.corpus.report import UnitError
 from knnmt.documents.content import Content
 from knnmt.documents.document import Replacing, Unit
-from knnmt.documents.elements import joined
-from knnmt.documents.tags import core
+from knnmt.documents.elements import core, joined
 from knnmt.errors import MalformedDocumentError, MissingDependencyError
 from knnmt.protection.marked import Code, Marked, Role
 

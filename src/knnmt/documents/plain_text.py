@@ -28,6 +28,8 @@ class PlainText(Replacing):
 def _lines(content: Content) -> Iterator[tuple[Unit, tuple[int, int]]]:
     number, place = 1, 0
     for line in _LINE.finditer(content.text, content.start):
+        if line[0].isspace():
+            continue
         number += content.text.count("\n", place, line.start())
         place = line.start()
         yield Unit(f"line {number}", (line[0],)), line.span()

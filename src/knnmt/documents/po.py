@@ -22,7 +22,7 @@ _QUOTED = r'"(?:[^"\\]|\\.)*+"'
 _KEYWORD = re.compile(rf"(msgctxt|msgid_plural|msgid|msgstr(?:\[(\d{{1,3}})\])?)\s*({_QUOTED})")
 _STRING = re.compile(_QUOTED)
 _FIELD = re.compile(r"^([\w-]+):[ \t]*(.*)$", re.MULTILINE)
-_PLURAL = re.compile(r"nplurals\s*=\s*(\d+)\s*;\s*plural\s*=\s*([^;]+);?")
+_PLURAL = re.compile(r"nplurals\s*=\s*(\d{1,3})\s*;\s*plural\s*=\s*([^;]+);?")
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _WRITTEN = {"\\": "\\\\", '"': '\\"', "\t": "\\t", "\r": "\\r", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\v": "\\v"}
@@ -141,7 +141,7 @@ def _entries(content: Content) -> Iterator[_Entry]:
         begins = text.startswith("#") or (keyword is not None and keyword[1] in ("msgctxt", "msgid"))
         if begins and (entry.is_translated or (entry.is_obsolete and not text.startswith("#~"))):
             if not entry.is_obsolete:
-                yield entry
+                yield _require_message(entry, content)
             entry = _Entry(number)
         if text.startswith("#"):
             current = None
@@ -166,7 +166,7 @@ def _entries(content: Content) -> Iterator[_Entry]:
     if entry.strings and not entry.is_translated:
         raise MalformedDocumentError(f"{content.name}, line {entry.line}: expected a msgstr, found the end of the file")
     if entry.strings and not entry.is_obsolete:
-        yield entry
+        yield _require_message(entry, content)
 
 
 def _take_comment(entry: _Entry, text: str, start: int) -> None:
@@ -191,6 +191,14 @@ def _unescaped(quoted: str) -> str:
     return _ESCAPE.sub(character, quoted[1:-1])
 
 
+def _require_message(entry: _Entry, content: Content) -> _Entry:
+    if "msgid" not in entry.strings:
+        raise MalformedDocumentError(
+            f"{content.name}, line {entry.line}: expected a msgid before the msgstr, found none"
+        )
+    return entry
+
+
 def _is_header(entry: _Entry) -> bool:
     return "msgctxt" not in entry.strings and not entry.strings["msgid"].text
 
@@ -208,7 +216,7 @@ def _singular_form(rule: str) -> int | None:
         return None
     try:
         form: int = gettext.c2py(found[2])(1)
-    except (ValueError, ZeroDivisionError):
+    except (ValueError, ZeroDivisionError, OverflowError):
         return 0
     return form
 

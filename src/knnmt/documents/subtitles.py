@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from html import unescape
 
 from knnmt.documents.content import Content
 from knnmt.documents.document import Replacing, Unit
-from knnmt.documents.tags import with_tags
+from knnmt.documents.elements import joined
 from knnmt.errors import MalformedDocumentError
-from knnmt.protection.marked import Code, Marked
+from knnmt.protection.marked import Code, Marked, Role
 
 _TIME = r"(?:\d+:)?\d\d:\d\d[.,]\d{3}"
 _TIMING = re.compile(rf"^[ \t]*({_TIME})[ \t]+-->[ \t]+{_TIME}[^\r\n]*(?:\r\n|\n|\r)", re.MULTILINE)
 _CUE_END = re.compile(r"(?>\r\n|\n|\r)[ \t]*(?=[\r\n]|\Z)|\Z")
+_TAG = re.compile(r"<(/?)([A-Za-z]\w*)[^<>]*>")
+_NUMBER = re.compile(r"(?:(?>\r\n|\n|\r)\d*)?(?>\r\n|\n|\r)\Z")  # of the cue that comes next
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
@@ -31,13 +34,35 @@ class Subtitles(Replacing):
         super().__init__(content, found)
 
     def _found(self, content: Content) -> Iterator[tuple[Unit, tuple[int, int]]]:
-        for timing in _TIMING.finditer(content.text, content.start):
+        timings = list(_TIMING.finditer(content.text, content.start))
+        starts = [timing.start() for timing in timings[1:]] + [len(content.text)]
+        for timing, following in zip(timings, starts, strict=False):
             end = _CUE_END.search(content.text, timing.end())
-            place = timing.end(), end.start() if end else len(content.text)
-            if _LINE_END.match(content.text, place[0]):
+            stop = end.start() if end else len(content.text)
+            if stop > following:  # no empty line parts them
+                before = _NUMBER.search(content.text, timing.end(), following)
+                stop = before.start() if before else timing.end()
+            place = timing.end(), stop
+            if stop <= timing.end() or _LINE_END.match(content.text, place[0]):
                 continue  # a cue without text
             text = _LINE_END.sub("\n", content.text[slice(*place)])
-            yield Unit(timing[1], with_tags(text, references=self._is_vtt)), place
+            yield Unit(timing[1], self._read(text)), place
+
+    def _read(self, text: str) -> Marked:
+        parts: list[str | Code] = []
+        opened: list[tuple[str, int]] = []
+        place = 0
+        for number, tag in enumerate(_TAG.finditer(text), 1):
+            parts.append(text[place : tag.start()])
+            place = tag.end()
+            if not tag[1]:
+                opened.append((tag[2], number))
+                parts.append(Code(tag[0], Role.OPENING, number))
+            else:
+                is_last = bool(opened) and opened[-1][0] == tag[2]
+                parts.append(Code(tag[0], Role.CLOSING, opened.pop()[1] if is_last else None))
+        parts.append(text[place:])
+        return joined(unescape(part) if isinstance(part, str) and self._is_vtt else part for part in parts)
 
     def written(self, unit: Unit, target: Marked, /) -> str:
         lines = sum(part.count("\n") for part in unit.source if isinstance(part, str)) + 1

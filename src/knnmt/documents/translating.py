@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from knnmt.documents.document import Document, State, Unit
-from knnmt.documents.elements import plain
+from knnmt.documents.elements import joined, plain
 from knnmt.documents.kept import Kept
 from knnmt.protection.marked import Code, Marked
+from knnmt.protection.tags import Tags, with_tags
 
 if TYPE_CHECKING:
     from knnmt.translator.translation import Translation
 
 _MAX_CODES = 1000
 WINDOW = 256  # units translated, and kept, together
-_ICU = re.compile(r"\{\s*[\w.]+\s*,\s*(?:plural|select|selectordinal)\s*,")
+_HALF = re.compile(r"[\ud800-\udfff]")
 _ADDRESS = re.compile(r"\s*(?:[a-z]+://\S+|\S+@\S+\.\S+|[a-z0-9]+(?:[._][a-z0-9_-]+)+)\s*")  # or an identifier
 Translate = Callable[[Sequence[Marked], Sequence[str]], "list[Translation]"]
 """`Translator.translate_marked` with the settings of a call."""
@@ -51,9 +52,13 @@ def translate_document(
     translate: Translate,
     kept: Kept,
     retranslate: bool = False,
+    tags: Tags = "auto",
     progress: Callable[[int], None] = lambda _units: None,
 ) -> Outcome:
-    """Translate a document's units, and put them in their places. A unit that fails stays as it was."""
+    """Translate a document's units, and put them in their places. A unit that fails stays as it was.
+
+    tags: what counts as a tag in text that is no mark-up to the document's format, such as that of a PO catalog
+    """
     units = to_translate(document, retranslate)
     fuzzy = 0 if retranslate else sum(unit.translatable and unit.state is State.FUZZY for unit in document.units)
     outcome = Outcome(b"", kept=len(document.units) - len(units), fuzzy=fuzzy)
@@ -61,13 +66,15 @@ def translate_document(
     progress(len(units) - len(waiting))
     for window in _windows(waiting, WINDOW):
         fits = [unit for unit in window if not _refusal(unit, outcome)]
-        found = translate([unit.source for unit in fits], [_context(unit, document) for unit in fits])
+        sources = [_with_tags(unit.source, tags) for unit in fits]
+        found = translate(sources, [_context(unit, document) for unit in fits])
         done: dict[str, Marked] = {}
-        for unit, translation in zip(fits, found, strict=True):
+        for unit, source, translation in zip(fits, sources, found, strict=True):
             if translation.error is not None:
                 outcome.failures[unit.id] = translation.error
             else:
-                done[unit.id] = translation.marked if translation.marked is not None else (translation.text,)
+                target = translation.marked if translation.marked is not None else (translation.text,)
+                done[unit.id] = _without_tags(target, {*source} - {*unit.source})
                 if translation.warnings:
                     outcome.notes[unit.id] = "; ".join(each.message for each in translation.warnings)
         kept.add(done)
@@ -82,16 +89,38 @@ def translate_document(
 
 def _refusal(unit: Unit, outcome: Outcome) -> bool:
     """Whether a unit cannot be translated as text, which is noted."""
-    if _ICU.search(plain(unit.source)):
-        outcome.failures[unit.id] = "an ICU message with forms (plural, select) is not translated as text"
-    elif sum(isinstance(part, Code) for part in unit.source) > _MAX_CODES:
+    if sum(isinstance(part, Code) for part in unit.source) > _MAX_CODES:
         outcome.failures[unit.id] = f"it has more than {_MAX_CODES:,} inline codes"
+    elif _HALF.search(plain(unit.source)):
+        outcome.failures[unit.id] = "it has half a surrogate pair, which is no character"
     return unit.id in outcome.failures
 
 
 def _context(unit: Unit, document: Document) -> str:
     """What memories keep as the context of such a unit: what gettext tells texts apart by; others say it for people."""
     return (unit.context or "") if document.format == "po" else ""
+
+
+def _with_tags(text: Marked, tags: Tags) -> Marked:
+    """A text whose tags are codes, too, in pairs that no other code is in."""
+    parts: list[str | Code] = []
+    pairs = max((part.pair or 0 for part in text if isinstance(part, Code)), default=0) + 1
+    for part in text:
+        if isinstance(part, Code):
+            parts.append(part)
+            continue
+        cut = with_tags(part, tags)
+        parts += [
+            replace(each, pair=pairs + each.pair) if isinstance(each, Code) and each.pair is not None else each
+            for each in cut
+        ]
+        pairs += sum(isinstance(each, Code) for each in cut) + 1
+    return tuple(parts)
+
+
+def _without_tags(target: Marked, made: Collection[str | Code]) -> Marked:
+    """A translation whose codes that were made of text are text again."""
+    return joined(part.raw if isinstance(part, Code) and part in made else part for part in target)
 
 
 def _has_words(text: Marked) -> bool:

@@ -14,6 +14,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Fingerprint
 from knnmt.engine.checkpoint import find_checkpoint, fingerprint
 from knnmt.engine.language_codes import Languages
+from knnmt.engine.tokenizer import Tokenizer
 from knnmt.errors import DatastoreMismatchError, ModelNotFoundError, UnsupportedModelError
 
 
@@ -45,6 +46,7 @@ class LoadedModel:
         self.vocabulary_size, self.dim = self._weight.shape
         self.name = str(getattr(model, "name_or_path", "") or type(model).__name__)
         self.languages = Languages()  # a call of `generate` says which, and nothing here hears it
+        self.tokenizer: Tokenizer | None = None  # nor does it see sources
 
     @property
     def _weight(self) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -36,3 +37,19 @@ Marked = tuple[str | Code, ...]
 def written(text: Marked) -> str:
     """The text with its codes as they stand in the document."""
     return "".join(part.raw if isinstance(part, Code) else part for part in text)
+
+
+def joined_strings(parts: Sequence[str | Code]) -> Marked:
+    """Parts without empty strings, and strings that follow each other as one."""
+    found: list[str | Code] = []
+    for part in parts:
+        if isinstance(part, str) and found and isinstance(found[-1], str):
+            found[-1] += part
+        elif part:
+            found.append(part)
+    return tuple(found)
+
+
+def read(text: Marked) -> str:
+    """The text as a person reads it: with what is shown of its codes."""
+    return "".join(part.shown if isinstance(part, Code) else part for part in text)

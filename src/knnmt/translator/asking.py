@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
 
 from knnmt.config import MatchConfig
+from knnmt.corpus.glossary import Glossary
 from knnmt.errors import InputError, KnnmtError, SettingError
+from knnmt.protection.marked import Code, Marked, written
 from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.settings import NOT_GIVEN, RetrievalSettings
@@ -33,12 +35,16 @@ class AskedText:
 
     memory: None for the model alone
     error: why it cannot be translated
+    marked: with its codes, where they are to be kept
+    glossary: terms that its translation must have
     taken: its translation, where a match is taken over
     """
 
     text: str
     memory: TextMemory | None = None
     error: str | None = None
+    marked: Marked | None = None
+    glossary: Glossary | None = None
     languages: AskedLanguages = (None, None)
     taken: Translation | None = None
 
@@ -66,7 +72,7 @@ class Asking:
     on_error: OnError
 
     def window(
-        self, texts: Iterator[str | Request], most: int, memories: Callable[[AskedLanguages], Memories]
+        self, texts: Iterator[str | Marked | Request], most: int, memories: Callable[[AskedLanguages], Memories]
     ) -> tuple[list[AskedText], Exception | None]:
         """The next texts, at most so many, and the error that ends them, if one does: those before it are there.
 
@@ -117,15 +123,20 @@ class Asking:
                 shown = request.text if isinstance(request.text, str) else repr(request.text)
                 yield AskedText(shown, error=str(error))
             else:
-                taken = self._taken_over(request, ready)
-                yield AskedText(request.text, ready, languages=request.languages, taken=taken)
+                marked = request.text if isinstance(request.text, tuple) else None
+                text = request.text if isinstance(request.text, str) else written(request.text)
+                taken = self._taken_over(text, marked, request.context, ready)
+                yield AskedText(text, ready, None, marked, request.glossary, request.languages, taken)
 
-    def _taken_over(self, request: Request, memory: TextMemory | None) -> Translation | None:
-        if memory is None:
-            return None
+    def _taken_over(
+        self, text: str, marked: Marked | None, context: str, memory: TextMemory | None
+    ) -> Translation | None:
+        if memory is None or any(isinstance(part, Code) for part in marked or ()):
+            return None  # memories do not say where codes stand in their targets
         opened = memory.retrieval.store
         language = opened.datastore.manifest.target_language
-        return taken_over(self.matching, request.text, request.context, opened.sources, memory.matcher, language)
+        found = taken_over(self.matching, text, context, opened.sources, memory.matcher, language)
+        return found if found is None or marked is None else replace(found, marked=(found.text,))
 
     def _opened(
         self, memory: TextMemory | Store | None, request: Request, memories: Memories | KnnmtError
@@ -156,6 +167,8 @@ def _found(memories: Callable[[AskedLanguages], Memories], languages: AskedLangu
 
 
 def _require_text(text: object) -> None:
+    if isinstance(text, tuple) and all(isinstance(part, str | Code) for part in text):
+        text = written(text)
     if not isinstance(text, str):
         raise InputError(f"expected a text to translate, found {type(text).__name__}: {text!r}")
     try:

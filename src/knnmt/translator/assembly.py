@@ -12,6 +12,8 @@ from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.tokenizer import Tokenizer
 from knnmt.errors import CutTranslationWarning, NoTranslationWarning
 from knnmt.index.covering import Coverage
+from knnmt.protection.layout import Layout
+from knnmt.protection.marked import Code, Marked, written
 from knnmt.translator.evidence import Evidence
 from knnmt.translator.segments import TextSegment, join, laid_out
 from knnmt.translator.spans import Span, moved_spans, spans_of
@@ -21,12 +23,19 @@ from knnmt.translator.translation import Caution, Token, Translation
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A hypothesis of a segment, on request what its tokens were made of, and how much of the segment is covered."""
+    """A hypothesis of a segment, on request what its tokens were made of, and how much of the segment is covered.
+
+    text, marked: of a segment that is guarded, its text and that with codes, white space around it included
+    cautions: what is to be said of it
+    """
 
     hypothesis: Hypothesis
     evidence: Sequence[Evidence] = ()
     steps: Steps | None = None
     coverage: Coverage | None = None
+    text: str = ""
+    marked: Marked | None = None
+    cautions: tuple[Caution, ...] = ()
 
 
 def assemble(
@@ -35,10 +44,12 @@ def assemble(
     parts: Sequence[Sequence[Part]],
     tokenizer: Tokenizer,
     config: DecodingConfig,
+    layout: Layout | None = None,
 ) -> Translation:
-    """The translation of a text. parts: of each segment, best first"""
+    """The translation of a text. parts: of each segment, best first; layout: of a text that is guarded"""
     if not segments:
-        return Translation(source=text, text=text, tokens=(), score=0.0)
+        marked = None if layout is None else layout.filled([])
+        return Translation(source=text, text=text, tokens=(), score=0.0, marked=marked)
     for segment, found in zip(segments, parts, strict=True):
         if not found:
             return untranslated(text, _without_translation(segment))
@@ -46,13 +57,31 @@ def assemble(
         _joined_parts(text, segments, [found[rank] for found in parts], tokenizer, config)
         for rank in range(min(map(len, parts)))
     ]
+    if layout is not None:
+        ranked = [_within(layout, segments, [found[rank] for found in parts], each) for rank, each in enumerate(ranked)]
     best, *others = ranked
-    cautions: list[Caution] = []
+    cautions = [caution for found in parts for caution in found[0].cautions]
     if not best.complete:
         words = f"a translation reached the limit of {config.max_tokens} tokens and may be cut: {text[:60]!r}"
         cautions.append(Caution(CutTranslationWarning, words))
         warnings.warn(words, CutTranslationWarning, stacklevel=2)
     return replace(best, alternatives=tuple(others), warnings=tuple(cautions))
+
+
+def _within(
+    layout: Layout, segments: Sequence[TextSegment], parts: Sequence[Part], translation: Translation
+) -> Translation:
+    """A translation of leaves in the text around them."""
+    leaves: list[list[str | Code]] = [[] for _ in layout.leaves]
+    for segment, part in zip(segments, parts, strict=True):
+        leaves[segment.guarded.leaf if segment.guarded is not None else 0] += part.marked or ()
+    marked = layout.filled([tuple(leaf) for leaf in leaves])
+    text = written(marked)
+    tokens = translation.tokens
+    if text != translation.text and any(token.span is not None for token in tokens):
+        spans = moved_spans([token.span or (0, 0) for token in tokens], translation.text, text)
+        tokens = tuple(replace(token, span=span) for token, span in zip(tokens, spans, strict=True))
+    return replace(translation, text=text, tokens=tokens, marked=marked)
 
 
 def untranslated(text: str, error: str) -> Translation:
@@ -77,7 +106,10 @@ def _joined_parts(
 ) -> Translation:
     hypotheses = [part.hypothesis for part in parts]
     decoded = [tokenizer.decode(each.tokens) for each in hypotheses]
-    texts = [laid_out(*each) for each in zip(segments, decoded, strict=True)]
+    texts = [
+        laid_out(segment, text) if part.marked is None else written(part.marked)
+        for segment, text, part in zip(segments, decoded, parts, strict=True)
+    ]
     tokens: list[Token] = []
     for number, part in enumerate(parts):
         spans: list[Span] = []

@@ -10,6 +10,7 @@ from threading import RLock
 from typing import Any, Unpack
 
 from knnmt.config import OpenStores, RetrievalConfig, check
+from knnmt.corpus.glossary import Glossary
 from knnmt.datastore.manifest import Manifest, read_manifest
 from knnmt.datastore.settings import settings_changed
 from knnmt.datastore.store import Datastore
@@ -20,6 +21,7 @@ from knnmt.errors import ModelNotFoundError, SlowSearchWarning
 from knnmt.fitting.calibration import Calibration, Estimates
 from knnmt.fitting.index_choice import memory_of_machine
 from knnmt.fitting.probes import choose_probes
+from knnmt.protection.marked import Marked
 from knnmt.retrieval.gate import ThresholdGate, TrainedGate, gate_changed
 from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.open_store import OpenStore
@@ -63,27 +65,31 @@ def _manifest_of(store: Store) -> Manifest:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Request:
-    """A text to translate with a memory, settings, or languages of its own.
+    """A text to translate with a memory, terms, settings, or languages of its own.
 
+    text: may be `Marked`, with inline codes that are kept
     datastore: None for the model alone; by default what the call or the translator says
     settings: of retrieval, whole or as keywords; what is not given is as the call or the translator says
+    glossary: by default the call's
     source_lang, target_lang: for models of many languages, as for a `Translator`; by default the translator's. A store
         must be of these languages
     context: what its format says of where the text is used, as `SegmentPair.context`; for exact matches
     """
 
-    text: str
+    text: str | Marked
     datastore: Store | NotGiven | None
     settings: RetrievalSettings
+    glossary: Glossary | None
     source_lang: str | None
     target_lang: str | None
     context: str
 
     def __init__(
         self,
-        text: str,
+        text: str | Marked,
         datastore: Store | NotGiven | None = NOT_GIVEN,
         settings: RetrievalSettings | None = None,
+        glossary: Glossary | None = None,
         *,
         source_lang: str | None = None,
         target_lang: str | None = None,
@@ -93,6 +99,7 @@ class Request:
         for side in (source_lang, target_lang):
             check(side is None or isinstance(side, str), f"a language is named by a tag such as de, got {side!r}")
         check(isinstance(context, str), f"a context is a text, got {context!r}")
+        object.__setattr__(self, "glossary", glossary)
         object.__setattr__(self, "text", text)
         object.__setattr__(self, "datastore", datastore)
         object.__setattr__(self, "settings", settings_of(settings, **keywords))

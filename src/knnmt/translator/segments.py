@@ -14,6 +14,7 @@ from knnmt.corpus.sameness import in_the_form_of, plain
 from knnmt.corpus.sentences import split_lines, split_long, split_sentences
 from knnmt.datastore.sources import HeldSources
 from knnmt.errors import LongSegmentWarning
+from knnmt.translator.guarded import Guarded
 from knnmt.translator.translation import Caution
 
 
@@ -21,17 +22,21 @@ from knnmt.translator.translation import Caution
 class TextSegment:
     """A stretch of text to translate, and the white space around it that belongs to the result.
 
-    mark: that of the accelerator which was taken out of the text, and belongs to the result
+    mark: that of the accelerator which was taken out of the text, and belongs to the result; key: its letter, where the
+        result is to have the same if it can
     held: the memory that says where the accelerator or line breaks belong in the result
     form: what was asked, where the text is the memory's, of which it is a form
+    guarded: what of it must come out, where that is asked for
     """
 
     text: str
     before: str = ""
     after: str = ""
     mark: str = ""
+    key: str = ""
     held: HeldSources | None = None
     form: str = ""
+    guarded: Guarded | None = None
 
 
 def segments_of(text: str, by_sentence: bool, held: HeldSources | None = None, whole: bool = True) -> list[TextSegment]:
@@ -42,20 +47,21 @@ def segments_of(text: str, by_sentence: bool, held: HeldSources | None = None, w
     """
     if not text.strip():
         return []
-    return [_understood(piece, held) for piece in _pieces(text, by_sentence, held if whole else None)]
+    return [understood(piece, held) for piece in pieces_of(text, by_sentence, held if whole else None)]
 
 
-def _pieces(text: str, by_sentence: bool, held: HeldSources | None) -> list[str]:
+def pieces_of(text: str, by_sentence: bool, held: HeldSources | None) -> list[str]:
+    """The stretches of a text that become segments, white space counted; what is `held` is not cut."""
     for cut in (split_lines, split_sentences) if by_sentence else (split_lines,):
         pieces = cut(text)
         if len(pieces) > 1:
-            if held is not None and _understood(text, held).text in held:
+            if held is not None and understood(text, held).text in held:
                 return [text]
-            return [part for piece in pieces for part in _pieces(piece, by_sentence, held)]
+            return [part for piece in pieces for part in pieces_of(piece, by_sentence, held)]
     return [text]
 
 
-def _understood(piece: str, held: HeldSources | None) -> TextSegment:
+def understood(piece: str, held: HeldSources | None) -> TextSegment:
     """A piece as a segment: as the memory has it, if it has a form of it. Without its accelerator where it surely is
     one, or the memory has the text without it.
     """
@@ -85,12 +91,12 @@ def laid_out(segment: TextSegment, translation: str) -> str:
     text = _as_held(segment, translation) or translation
     if segment.form:
         text = in_the_form_of(segment.form, segment.text, text)
-    return with_accelerator(text, segment.mark) if segment.mark else text
+    return with_accelerator(text, segment.mark, segment.key) if segment.mark else text
 
 
 def loses_lines(segment: TextSegment, translation: str, by_sentence: bool) -> bool:
     """Whether a segment of several lines, uncut because the memory holds it, came out as something else."""
-    uncut = segment.held is not None and len(_pieces(segment.form or segment.text, by_sentence, None)) > 1
+    uncut = segment.held is not None and len(pieces_of(segment.form or segment.text, by_sentence, None)) > 1
     return uncut and _as_held(segment, translation) is None
 
 
@@ -113,12 +119,16 @@ def _as_held(segment: TextSegment, translation: str) -> str | None:
 
 def cut_to_fit(segment: TextSegment, fits: Callable[[str], bool]) -> list[TextSegment]:
     """The segment's parts, each short enough for the model."""
+    if segment.guarded is not None:
+        cut = segment.guarded.cut(segment.text, lambda text: split_long(text, fits))
+        first, *others = (TextSegment(text, guarded=guarded) for text, guarded in cut)
+        return [replace(first, mark=segment.mark, key=segment.key), *others]
     parts: list[TextSegment] = []
     before, mark = segment.before, segment.mark
     for piece in split_long(segment.text, fits):
         if piece.strip():
             part = _with_margins(piece)
-            parts.append(TextSegment(part.text, before + part.before, part.after, mark))
+            parts.append(TextSegment(part.text, before + part.before, part.after, mark, key=segment.key))
             before = mark = ""
         else:
             before += piece

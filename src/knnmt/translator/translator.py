@@ -18,14 +18,19 @@ import torch
 
 from knnmt import timing
 from knnmt.config import BatchingConfig, DecodingConfig, ExactMatches, MatchConfig, OpenStores, check
+from knnmt.corpus.glossary import Glossary
 from knnmt.datastore.sources import HeldSources
+from knnmt.decoding.constrained import constrained_search
 from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.requirements import Requirements
 from knnmt.decoding.search import search_each
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.loading import load_engine
 from knnmt.engine.shipped import shipped_models
-from knnmt.errors import InPiecesWarning, NoTranslationError, NoTranslationWarning, SettingError
-from knnmt.protection.marked import Code, Marked, written
+from knnmt.errors import NoTranslationError, NoTranslationWarning, SettingError
+from knnmt.protection.layout import Layout, layout_of
+from knnmt.protection.marked import Marked
+from knnmt.protection.tags import TAGS, Tags, with_tags
 from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings, settings_of
@@ -34,6 +39,8 @@ from knnmt.threads import require_threads
 from knnmt.translator.asking import AskedText, Asking, OnError, TextMemory
 from knnmt.translator.assembly import Part, assemble, untranslated
 from knnmt.translator.evidence import evidence_of
+from knnmt.translator.guarded_search import GuardedSearch, Job
+from knnmt.translator.guarding import Guarding
 from knnmt.translator.memories import AskedLanguages, Memories, Request, Store, languages_of, model_of
 from knnmt.translator.segments import TextSegment, fitted, loses_lines, segments_of
 from knnmt.translator.steps import steps_of
@@ -82,6 +89,10 @@ class Settings(DatastoreSettings, total=False):
     early_stopping: bool | Literal["never"] | None
     max_tokens: int | None
 
+    protect: bool
+    tags: Tags
+    glossary: Glossary | None
+
 
 @dataclass(frozen=True, slots=True)
 class _Call:
@@ -95,6 +106,9 @@ class _Call:
     match: bool
     statistics: Statistics
     progress: Callable[[int], None]
+    protect: bool
+    tags: Tags
+    glossary: Glossary | None
 
 
 class Translator:
@@ -157,6 +171,7 @@ class Translator:
         self.engine = load_engine(model or model_of(datastore), device, dtype, source_lang, target_lang)
         self.memories = Memories(self.engine, exact, open_stores)
         self.statistics = Statistics()
+        self._guarded_search: GuardedSearch | None = None  # which needs the whole vocabulary, and not every call does
         self._datastore = datastore
         self._directions: dict[AskedLanguages, Translator] = {}
         self._settings: RetrievalSettings = self._asked["settings"]
@@ -171,7 +186,7 @@ class Translator:
         asked = {**self._asked, "source_lang": source_lang, "target_lang": target_lang, "datastore": None}
         other = copy(self)
         other._asked, other._datastore, other.statistics = asked, None, Statistics()
-        other.engine = self.engine.for_languages(source_lang, target_lang)
+        other.engine, other._guarded_search = self.engine.for_languages(source_lang, target_lang), None
         other.memories = Memories(other.engine, asked["exact"], asked["open_stores"])
         other._directions = {}
         return other
@@ -200,6 +215,7 @@ class Translator:
             each.memories.close_all()
         self._directions = {}
         self.engine = self.memories = cast("Any", _Closed())
+        self._guarded_search = None
 
     def __enter__(self) -> Self:
         return self
@@ -243,22 +259,14 @@ class Translator:
 
         contexts: of each text, for exact matches
         """
-        asked = list(texts)
-        of_texts = [""] * len(asked) if contexts is None else list(contexts)
-        whole = [Request(written(text), context=each) for text, each in zip(asked, of_texts, strict=True)]
-        coded = [any(isinstance(part, Code) for part in text) for text in asked]
-        words = [part for text, has in zip(asked, coded, strict=True) for part in text if has and isinstance(part, str)]
-        plain = iter(self.translate([each for each, has in zip(whole, coded, strict=True) if not has], **settings))
-        of_pieces: Settings = {**settings, "exact_matches": "ignore", "match_threshold": 100}
-        pieces = iter(self.translate(words, **of_pieces))
-        return [
-            _in_pieces(text, pieces) if has else replace(each := next(plain), marked=(each.text,))
-            for text, has in zip(asked, coded, strict=True)
-        ]
+        if contexts is None:
+            return list(self.stream(texts, **settings))
+        of_texts = zip(texts, contexts, strict=True)
+        return list(self.stream((Request(text, context=each) for text, each in of_texts), **settings))
 
     def stream(
         self,
-        texts: Iterable[str | Request],
+        texts: Iterable[str | Marked | Request],
         *,
         beam: int = 5,
         n_best: int = 1,
@@ -275,6 +283,9 @@ class Translator:
         exact_matches: ExactMatches = "ignore",
         match_threshold: int = 100,
         on_error: OnError = "raise",
+        protect: bool = False,
+        tags: Tags = "auto",
+        glossary: Glossary | None = None,
         progress: Callable[[int], None] = _unheard,
         statistics: Statistics | None = None,
         **of_memory: Unpack[DatastoreSettings],
@@ -303,6 +314,11 @@ class Translator:
         match_threshold: the score, in percent, from which fuzzy matches are taken over where nothing but numbers and
             placeholders differ, with those of the text put in; 100 for none
         on_error: "raise" or "continue"
+        protect: placeholders, numbers, tags, accelerators and white space in a text come out once each and in order;
+            those of a `Marked` text always do
+        tags: what is taken for a tag where `protect` is on: "xml" whatever is written like one, "html" and "auto" what
+            is known to be one, "none" nothing
+        glossary: terms that translations must have
         progress: told how many more texts are done, which may have to wait for others before them
         statistics: count the searches of this call there, and not in those of the translator
         datastore: the memory to use, None for the model alone; by default the translator's own
@@ -322,7 +338,9 @@ class Translator:
         check(on_error in ("raise", "continue"), f"on_error must be 'raise' or 'continue', got {on_error!r}")
         batching = _batching(self.engine.device, batch_size, batch_tokens, window)
         counted = self.statistics if statistics is None else statistics
-        call = _Call(config, batching, split_sentences, evidence, steps, match, counted, progress)
+        check(tags in TAGS, f"tags must be one of {', '.join(TAGS)}, got {tags!r}")
+        guards = protect, tags, glossary
+        call = _Call(config, batching, split_sentences, evidence, steps, match, counted, progress, *guards)
         matching = MatchConfig(exact_matches, match_threshold)
         memory, settings = self._memory_settings(of_memory)
         if isinstance(memory, Retrieval):
@@ -386,7 +404,7 @@ class Translator:
         return datastore if ready is None else ready, settings
 
     def _stream(
-        self, texts: Iterator[str | Request], asking: Asking, call: _Call, searching: Mapping[str, object]
+        self, texts: Iterator[str | Marked | Request], asking: Asking, call: _Call, searching: Mapping[str, object]
     ) -> Iterator[Translation]:
         failure: Exception | None = None
         while failure is None:
@@ -416,15 +434,15 @@ class Translator:
     def _translate_window(self, texts: Sequence[AskedText], call: _Call, whole: bool = True) -> Iterator[Translation]:
         """Translations of some texts. With `whole`, what a memory holds as one segment is translated as one."""
         with timing.stage("text"):
+            layouts = [self._layout(each, call) for each in texts]
             segmented, sources, cautions = fitted(
-                [
-                    segments_of(each.text, call.by_sentence, _held(each.retrieval), whole) if each.is_open else []
-                    for each in texts
-                ],
+                [self._segments(*each, call, whole) for each in zip(texts, layouts, strict=True)],
                 self.engine.tokenizer.encode_sources,
                 self.engine.max_positions,
             )
-        of_source = [each.retrieval for each, segments in zip(texts, segmented, strict=True) for _ in segments]
+        flat = [segment for segments in segmented for segment in segments]
+        asked = [each for each, segments in zip(texts, segmented, strict=True) for _ in segments]
+        of_source = [each.retrieval for each in asked]
         found: list[list[Part]] = [[] for _ in sources]
         turns = Turns([len(segments) for segments in segmented])
         batches = batches_by_length([len(source) for source in sources], call.batching)
@@ -434,14 +452,71 @@ class Translator:
         )
         for batch in [[], *batches]:  # texts without words need none
             if batch:
-                for index, each in zip(batch, next(searched), strict=True):
+                jobs = [Job(flat[i], sources[i], of_source[i], self._glossary(asked[i], call)) for i in batch]
+                for index, each in zip(batch, self._guarded(jobs, next(searched), call), strict=True):
                     found[index] = each
             call.progress(turns.decoded(batch))
             for number, mine in turns.come():
                 if whole and self._loses_lines(segmented[number], found[mine], call):
                     yield from self._translate_window([texts[number]], replace(call, progress=_unheard), whole=False)
                 else:
-                    yield self._translation(texts[number], segmented[number], found[mine], cautions[number], call)
+                    yield self._translation(
+                        texts[number], layouts[number], segmented[number], found[mine], cautions[number], call
+                    )
+
+    def _layout(self, text: AskedText, call: _Call) -> Layout | None:
+        """The layout of a text that is guarded; None for others."""
+        if not text.is_open or not text.text.strip():
+            return None
+        if text.marked is not None or call.protect:
+            return layout_of(text.marked if text.marked is not None else with_tags(text.text, call.tags))
+        if call.glossary is not None or text.glossary is not None:
+            return Layout([(text.text,)], (0,))
+        return None
+
+    def _segments(self, text: AskedText, layout: Layout | None, call: _Call, whole: bool) -> list[TextSegment]:
+        held = _held(text.retrieval)
+        if not text.is_open:
+            return []
+        if layout is None:
+            return segments_of(text.text, call.by_sentence, held, whole)
+        protect = call.protect or text.marked is not None
+        guarding = Guarding(protect, self._glossary(text, call), self._guard.writes)
+        return guarding.segments(layout, call.by_sentence, held, whole)
+
+    def _glossary(self, text: AskedText, call: _Call) -> Glossary | None:
+        glossary = text.glossary or call.glossary
+        told = self.engine.languages
+        return glossary and glossary.of_languages(told.source, told.target)
+
+    @property
+    def _guard(self) -> GuardedSearch:
+        if self._guarded_search is None:
+            self._guarded_search = GuardedSearch(self.engine)
+        return self._guarded_search
+
+    def _guarded(self, jobs: Sequence[Job], found: list[list[Part]], call: _Call) -> list[list[Part]]:
+        """Parts of which those of guarded segments have what they must."""
+        guarded = [number for number, job in enumerate(jobs) if job.segment.guarded is not None]
+        if not guarded:
+            return found
+
+        def search(jobs: Sequence[Job], required: Sequence[Requirements] | None) -> list[list[Part]]:
+            sources, ways = [job.source for job in jobs], [job.retrieval for job in jobs]
+            if required is None:
+                return next(self._search([(sources, ways)], call))
+            record = call.evidence or call.steps
+            batch = BatchRetrieval(ways, call.statistics, record) if any(ways) else None
+            hypotheses = constrained_search(self.engine, sources, required, call.decoding, batch)
+            if batch is None:
+                return [[Part(each) for each in found] for found in hypotheses]
+            return self._parts(batch, hypotheses, call)
+
+        with timing.stage("guard"):
+            kept = self._guard.kept([jobs[number] for number in guarded], [found[number] for number in guarded], search)
+        for number, parts in zip(guarded, kept, strict=True):
+            found[number] = parts
+        return found
 
     def _loses_lines(self, segments: Sequence[TextSegment], found: Sequence[Sequence[Part]], call: _Call) -> bool:
         """Whether a segment of several lines, uncut because a memory holds it, came out as something else."""
@@ -455,6 +530,7 @@ class Translator:
     def _translation(
         self,
         text: AskedText,
+        layout: Layout | None,
         segments: Sequence[TextSegment],
         parts: Sequence[Sequence[Part]],
         cautions: tuple[Caution, ...],
@@ -465,7 +541,7 @@ class Translator:
         if text.taken is not None:
             return text.taken
         with timing.stage("text"):
-            made = assemble(text.text, segments, parts, self.engine.tokenizer, call.decoding)
+            made = assemble(text.text, segments, parts, self.engine.tokenizer, call.decoding, layout)
             match = text.memory.matcher.closest(text.text) if text.memory is not None and call.match else None
             kind: TranslationKind | None = "model alone" if text.memory is None else "with memory"
             kind = kind if segments and made.error is None else None
@@ -503,24 +579,6 @@ class Translator:
 def _held(retrieval: Retrieval | None) -> HeldSources | None:
     """The sources that texts are taken for, where they are to be."""
     return retrieval.store.sources if retrieval is not None and retrieval.config.forms else None
-
-
-def _in_pieces(text: Marked, found: Iterator[Translation]) -> Translation:
-    """A text with codes, of which every string was translated by itself."""
-    pieces = [part if isinstance(part, Code) else next(found) for part in text]
-    marked = tuple(each if isinstance(each, Code) else each.text for each in pieces)
-    done = [each for each in pieces if isinstance(each, Translation)]
-    words = f"translated in the pieces between its codes: {written(text)[:60]!r}"
-    return Translation(
-        source=written(text),
-        text=written(marked),
-        tokens=tuple(token for each in done for token in each.tokens),
-        score=sum(each.score * len(each.tokens) for each in done) / max(1, sum(len(each.tokens) for each in done)),
-        complete=all(each.complete for each in done),
-        error=next((each.error for each in done if each.error), None),
-        warnings=(*(caution for each in done for caution in each.warnings), Caution(InPiecesWarning, words)),
-        marked=marked,
-    )
 
 
 class _Closed:

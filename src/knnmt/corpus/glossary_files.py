@@ -1,0 +1,68 @@
+"""Reading glossaries: TBX (of 2008 and of 2019), tables with two columns, and any translation memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from knnmt.corpus.glossary import Glossary, Term
+from knnmt.corpus.languages import match_rank
+from knnmt.corpus.markup import local_name, read_units
+from knnmt.corpus.opening import open_stream, origin_name
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.prolog import read_prolog
+from knnmt.corpus.reading import read_memories
+from knnmt.corpus.report import ReadingReport
+from knnmt.errors import InputError
+
+if TYPE_CHECKING:
+    from lxml import etree
+
+_ENTRIES = {"martif": "termEntry", "tbx": "conceptEntry"}  # by the root of a file
+_XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
+
+
+def read_glossary(path: str | Path, source_language: str = "de", target_language: str = "en") -> Glossary:
+    """The terms of a file in the order they stand there."""
+    path = Path(path)
+    config = ReadingConfig(source_language=source_language, target_language=target_language)
+    with open_stream(path) as stream:
+        head = stream.peek()
+    root = read_prolog(head).root if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") else None
+    if root in _ENTRIES:
+        terms = list(_tbx_terms(path, root, config))
+    else:
+        terms = [Term(pair.source.strip(), pair.target.strip()) for pair in read_memories(path, config)]
+    if not terms:
+        raise InputError(
+            f"{path}: expected terms in {source_language} and {target_language}, found none. A glossary is a table "
+            "with a term and its translation in two columns, or TBX with both languages"
+        )
+    return Glossary(terms, source_language, target_language)
+
+
+def _tbx_terms(path: Path, root: str, config: ReadingConfig) -> Iterator[Term]:
+    with open_stream(path) as stream:
+        for entry in read_units(stream, origin_name(path), root, (_ENTRIES[root],), (), config, ReadingReport()):
+            sides = [_terms_in(entry, language) for language in config.languages]
+            # Every name of a concept in one language is translated by the first that it has in the other.
+            for source, target in product(sides[0], sides[1][:1]):
+                yield Term(source, target)
+
+
+def _terms_in(entry: etree._Element, language: str) -> list[str]:
+    """What a concept is called in a language, of which the best match counts."""
+    ranked: list[tuple[int, list[str]]] = []
+    for side in entry:
+        told = side.get(_XML_LANG) or side.get("lang") or ""
+        rank = match_rank(language, told) if isinstance(side.tag, str) and told else None
+        if rank is not None:
+            found = ("".join(map(str, term.itertext())).strip() for term in side.iter() if _is_term(term))
+            ranked.append((rank, [term for term in found if term]))
+    return min(ranked, default=(0, []), key=lambda each: each[0])[1]
+
+
+def _is_term(node: etree._Element) -> bool:
+    return isinstance(node.tag, str) and local_name(node) == "term"

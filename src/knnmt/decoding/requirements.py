@@ -1,0 +1,192 @@
+"""What a hypothesis must have, followed token by token beside it: a trie of the required sequences, and what was met.
+
+    between     any token that may stand outside of what is required, or the first of something that is not met yet
+    inside      the next token of what was begun. What only consists of ordinary tokens so far may be given up again
+    at its end  met by whatever comes next, unless that goes on with its word
+
+A hypothesis may end when all is met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """Something that must be there: one of several token sequences.
+
+    times: how often, and no more than that unless its tokens may stand anywhere
+    joined_before, joined_after: it may stand right after a word or a closing mark, and a word may go on with it
+    """
+
+    sequences: tuple[tuple[int, ...], ...]
+    times: int = 1
+    joined_before: bool = False
+    joined_after: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """How tokens stand beside others, (vocabulary,) each.
+
+    joins: begins with a letter or digit that goes on with the word before
+    spaced: a space comes before it
+    closing: a space has to come after it
+    """
+
+    joins: npt.NDArray[np.bool_]
+    spaced: npt.NDArray[np.bool_]
+    closing: npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    """A beginning of required sequences.
+
+    depth: how many tokens
+    below: requirements with a sequence that goes through here; ends: those with one that ends here
+    ordinary: all its tokens may stand anywhere
+    """
+
+    depth: int = 0
+    children: dict[int, _Node] = field(default_factory=dict)
+    below: set[int] = field(default_factory=set)
+    ends: list[int] = field(default_factory=list)
+    ordinary: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a hypothesis is.
+
+    met: how often each requirement is met
+    node: what it is inside of, the root where nothing was begun
+    last: its last token, -1 before the first
+    """
+
+    met: tuple[int, ...]
+    node: _Node
+    last: int = -1
+
+
+class Requirements:
+    """All that one sentence requires.
+
+    only: (vocabulary,), tokens that may only stand in what is required
+    length_penalty: what the search's is multiplied by. Where what is required is unlikely wherever it stands, a mean
+        over tokens favours long hypotheses, which append it to all that was said without it
+    total: how much there is to be met
+    """
+
+    def __init__(
+        self,
+        required: Sequence[Requirement],
+        only: npt.NDArray[np.bool_],
+        words: Words,
+        end: int,
+        length_penalty: float = 1.0,
+    ) -> None:
+        self.required, self.length_penalty = tuple(required), length_penalty
+        self.only, self.words, self._end = only, words, end
+        self.total = sum(each.times for each in required)
+        self._root = _Node(below=set(range(len(required))))
+        for number, requirement in enumerate(required):
+            for sequence in requirement.sequences:
+                node = self._root
+                for token in sequence:
+                    ordinary = node.ordinary and not only[token]
+                    node = node.children.setdefault(token, _Node(node.depth + 1, ordinary=ordinary))
+                    node.below.add(number)
+                node.ends.append(number)
+
+    def begin(self) -> Progress:
+        """Before the first token."""
+        return Progress((0,) * len(self.required), self._root)
+
+    def is_met(self, progress: Progress) -> bool:
+        """Whether the hypothesis may end here."""
+        met = self._settled(progress)
+        return all(count >= each.times for count, each in zip(met, self.required, strict=True))
+
+    def share(self, progress: Progress) -> tuple[int, int]:
+        """Which share of the beam a hypothesis competes in: how much is met, how many tokens it is further."""
+        met = self._settled(progress)
+        return sum(met), progress.node.depth if met == progress.met else 0
+
+    def advancing(self, progress: Progress) -> list[int]:
+        """The tokens that begin or go on with something that is not met yet."""
+        node = progress.node
+        tokens = [] if node is self._root else [t for t, child in node.children.items() if self._open(child, progress)]
+        if node is self._root or node.ordinary or self._ended(progress) is not None:
+            met = Progress(self._settled(progress), self._root, progress.last)
+            tokens += [token for token in self._root.children if token not in tokens and self._begun(met, token)]
+        return [token for token in tokens if self.after(progress, token) is not None]
+
+    def only_advances(self, progress: Progress) -> bool:
+        """Whether something was begun that must be gone on with."""
+        node = progress.node
+        return node is not self._root and not node.ordinary and self._ended(progress) is None
+
+    def must_not_join(self, progress: Progress) -> bool:
+        """Whether the next token may not go on with the word before it."""
+        ended = self._ended(progress)
+        return ended is not None and not progress.node.ordinary and not self.required[ended].joined_after
+
+    def after(self, progress: Progress, token: int) -> Progress | None:
+        """How far it is after one more token; None where the token is not allowed."""
+        node = progress.node
+        if node is self._root:
+            return self._between(progress, token)
+        child = node.children.get(token)
+        if child is not None and self._open(child, progress):
+            return Progress(progress.met, child, token)
+        ended = self._ended(progress)
+        if ended is None:
+            if not node.ordinary:
+                return None
+            return self._between(Progress(progress.met, self._root, progress.last), token)
+        if self.words.joins[token] and not self.required[ended].joined_after:
+            if not node.ordinary:
+                return None
+            return self._between(Progress(progress.met, self._root, progress.last), token)
+        return self._between(Progress(self._settled(progress), self._root, progress.last), token)
+
+    def _between(self, progress: Progress, token: int) -> Progress | None:
+        begun = self._begun(progress, token)
+        if begun is not None:
+            return Progress(progress.met, begun, token)
+        if self.only[token] or (token == self._end and not self.is_met(progress)):
+            return None
+        return Progress(progress.met, self._root, token)
+
+    def _begun(self, progress: Progress, token: int) -> _Node | None:
+        """What a token begins, where there is something that is not met, and it does not go on with another word."""
+        child = self._root.children.get(token)
+        if child is None or not self._open(child, progress):
+            return None
+        joins = progress.last >= 0 and not self.words.spaced[token] and self.words.closing[progress.last]
+        if joins and not any(self.required[each].joined_before for each in self._lacking(child.below, progress)):
+            return None
+        return child
+
+    def _ended(self, progress: Progress) -> int | None:
+        """The requirement that is met by what was written last, unless its word goes on."""
+        return next(iter(self._lacking(progress.node.ends, progress)), None)
+
+    def _settled(self, progress: Progress) -> tuple[int, ...]:
+        """What is met if nothing goes on with what was written last."""
+        ended = self._ended(progress)
+        if ended is None:
+            return progress.met
+        return tuple(count + (number == ended) for number, count in enumerate(progress.met))
+
+    def _open(self, node: _Node, progress: Progress) -> bool:
+        return bool(self._lacking(node.below, progress))
+
+    def _lacking(self, numbers: Sequence[int] | set[int], progress: Progress) -> list[int]:
+        return [each for each in numbers if progress.met[each] < self.required[each].times]

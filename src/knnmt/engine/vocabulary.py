@@ -1,0 +1,67 @@
+"""What the tokens of a target vocabulary write: which characters they hold, and where words begin and end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+import numpy as np
+import numpy.typing as npt
+
+from knnmt.engine.tokenizer import Tokenizer
+
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_SPACES = ("▁", "Ġ", " ")  # before a word: in sentencepiece, in byte-level BPE, in a vocabulary of characters
+_END_OF_WORD = "</w>"
+CLOSING = tuple(".,;:!?…)]}")
+
+
+class WrittenVocabulary:
+    """The characters of every target token.
+
+    texts: what each token writes; a word's first token begins with a space; special tokens write nothing
+    joins: (vocabulary,), whether it begins with a letter or digit that goes on with the word before it
+    spaced: (vocabulary,), whether a space comes before it
+    closing: (vocabulary,), whether a space has to come after it: it ends with a letter, a digit, or a closing mark
+    """
+
+    def __init__(self, tokenizer: Tokenizer, size: int) -> None:
+        self._tokenizer = tokenizer
+        pieces = [tokenizer.piece(token) for token in range(size)]
+        self.texts = [_text(piece, tokenizer, token) for token, piece in enumerate(pieces)]
+        # Where ends of words are marked instead of beginnings, a token does not tell what it joins.
+        told = any(piece.startswith(_SPACES) for piece in pieces)
+        self.joins = np.array([told and text[:1].isalnum() for text in self.texts])
+        self.spaced = np.array([text[:1] == " " for text in self.texts])
+        self.closing = np.array([told and (text[-1:].isalnum() or text[-1:] in CLOSING) for text in self.texts])
+
+    def holding(self, characters: Collection[str]) -> npt.NDArray[np.bool_]:
+        """(vocabulary,): which tokens write one of these characters."""
+        wanted = set(characters)
+        return np.array([not wanted.isdisjoint(text) for text in self.texts])
+
+    def sequences(self, text: str) -> list[tuple[int, ...]]:
+        """Ways to write a text as tokens in the middle of others: as a word of its own, and right after something.
+
+        None where the vocabulary cannot write it.
+        """
+        found: dict[tuple[int, ...], None] = {}
+        encode, decode = self._tokenizer.encode_targets, self._tokenizer.decode
+        for before in ("", "(", "-", '"', "x"):
+            whole, alone = (ids[:-1] for ids in encode([before + text, before]))
+            rest = whole[len(alone) if before else 0 :]
+            if before and whole[: len(alone)] != alone:
+                continue
+            if rest and decode(whole).strip() == before + text and decode(rest).strip() == text:
+                found[tuple(rest)] = None
+        return list(found)
+
+
+def _text(piece: str, tokenizer: Tokenizer, token: int) -> str:
+    if byte := _BYTE.fullmatch(piece):
+        code = int(byte[1], 16)
+        return chr(code) if code < 128 else "ÿ"  # part of a letter, most likely
+    if piece.strip("".join(_SPACES)) and not tokenizer.decode([token]).strip():
+        return ""
+    piece = piece.removesuffix(_END_OF_WORD)
+    return f" {piece[1:]}" if piece.startswith(_SPACES) else piece

@@ -1,0 +1,141 @@
+"""A text as leaves to translate, and what stands around them: the skeletons of ICU messages, tabs, breaks of lines.
+
+What has no words of its own (placeholders, codes, white space) is no leaf, and stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from knnmt.protection.icu import Choice, Message, Quoted, parsed
+from knnmt.protection.marked import Code, Marked, joined_strings
+from knnmt.protection.placeholders import Kind, find
+from knnmt.protection.tags import breaks_line
+
+_CODES = 0x10_0000  # private characters that stand for codes while a message is parsed
+_NUMBERS = ("5", "7", "8", "9", "6")  # that may stand for the number of a plural
+_SINGULAR = ("1", "11", "21")
+
+Template = tuple["str | Code | int", ...]  # numbers are leaves
+
+
+@dataclass(slots=True)
+class Layout:
+    """The leaves of a text in order.
+
+    template: the text, with the numbers of leaves in their places
+    choices: what codes in leaves stand for that are arguments with branches
+    """
+
+    leaves: list[Marked] = field(default_factory=list)
+    template: Template = ()
+    choices: dict[str, Template] = field(default_factory=dict)
+
+    def filled(self, translated: Sequence[Marked]) -> Marked:
+        """The whole text, with translations in the places of its leaves."""
+        return joined_strings(list(self._filled(self.template, translated)))
+
+    def _filled(self, template: Template, translated: Sequence[Marked]) -> Iterator[str | Code]:
+        for part in template:
+            if isinstance(part, int):
+                for each in translated[part]:
+                    if isinstance(each, Code) and each.raw in self.choices:
+                        yield from self._filled(self.choices[each.raw], translated)
+                    else:
+                        yield each
+            else:
+                yield part
+
+
+def layout_of(text: Marked) -> Layout:
+    """The layout of a text."""
+    layout = Layout()
+    codes = [part for part in text if isinstance(part, Code)]
+    numbers = iter(range(_CODES, _CODES + len(codes)))
+    lifted = "".join(part if isinstance(part, str) else chr(next(numbers)) for part in text)
+    message = parsed(lifted) if "," in lifted and len(codes) < 0xFFFF else None
+    layout.template = _cut(text, layout) if message is None else _of_message(message, codes, layout, singular=False)
+    return layout
+
+
+def _of_message(message: Message, codes: Sequence[Code], layout: Layout, singular: bool) -> Template:
+    """The template of a message: its words are a leaf, in which arguments with branches are codes."""
+    parts: list[str | Code] = []
+    told = "".join(part for part in message if isinstance(part, str))
+    number = next((each for each in (_SINGULAR if singular else _NUMBERS) if each not in told), "#")
+    alone = not _has_words(_lowered(told, codes))
+    template: list[str | Code | int] = []
+    for part in message:
+        if isinstance(part, Choice):
+            choice = _of_choice(part, codes, layout)
+            template += choice
+            raw = f"{{{part.name}, {len(layout.choices)}}}"
+            layout.choices[raw] = choice
+            parts.append(Code(raw, shown=f"{{{part.name}}}"))
+        elif isinstance(part, Quoted):
+            template.append(part.raw)
+            parts.append(Code(part.raw, shown=number if part.number else part.raw))
+        else:
+            template += _lowered(part, codes)
+            parts += _lowered(part, codes)
+    return tuple(template) if alone else _cut(tuple(parts), layout)
+
+
+def _of_choice(choice: Choice, codes: Sequence[Code], layout: Layout) -> Template:
+    parts: list[str | Code | int] = [choice.head]
+    for branch in choice.branches:
+        parts += [branch.before, *_of_message(branch.message, codes, layout, branch.singular), "}"]
+    return (*parts, choice.tail)
+
+
+def _lowered(text: str, codes: Sequence[Code]) -> Marked:
+    """A text with its codes again."""
+    return joined_strings(
+        [codes[ord(letter) - _CODES] if 0 <= ord(letter) - _CODES < len(codes) else letter for letter in text]
+    )
+
+
+def _cut(text: Marked, layout: Layout) -> Template:
+    """The template of a text that is cut at tabs and where codes break the line."""
+    template: list[str | Code | int] = []
+    leaf: list[str | Code] = []
+
+    def close() -> None:
+        parts = joined_strings(leaf)
+        if _has_words(parts):
+            template.append(len(layout.leaves))
+            layout.leaves.append(parts)
+        else:
+            template.extend(parts)
+        leaf.clear()
+
+    for part in text:
+        if isinstance(part, Code):
+            if breaks_line(part):
+                close()
+                template.append(part)
+            else:
+                leaf.append(part)
+            continue
+        first, *others = part.split("\t")
+        leaf.append(first)
+        for other in others:
+            close()
+            template.append("\t")
+            leaf.append(other)
+    close()
+    return tuple(template)
+
+
+def _has_words(text: Marked) -> bool:
+    """Whether there is something to translate: a letter outside of placeholders, or no code and no placeholder."""
+    strings = [part for part in text if isinstance(part, str)]
+    exact = [[each for each in find(part) if each.kind is Kind.EXACT] for part in strings]
+    for part, found in zip(strings, exact, strict=True):
+        inside = [False] * len(part)
+        for each in found:
+            inside[each.start : each.end] = [True] * (each.end - each.start)
+        if any(letter.isalpha() and not here for letter, here in zip(part, inside, strict=True)):
+            return True
+    return len(strings) == len(text) and not any(exact) and any(part.strip() for part in strings)

@@ -1,0 +1,230 @@
+"""Codes of a source put into its translation: in the same order around the same words, and well nested.
+
+The translation is cut into units: words, marks, and placeholders. An alignment says how much of each unit comes from
+each source token. A pair of codes goes around the stretch of units that comes most from what it was around in the
+source; inside of that, the pairs and codes that it held. What stood alone goes where least of what was before it comes
+after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+
+from knnmt.protection.marked import Code, Marked, Role, joined_strings
+
+Alignment = npt.NDArray[np.float32]
+_EVEN = 0.5  # a unit belongs to what more of it than this comes from
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A code in a source.
+
+    token: how many source tokens stand before it
+    left: it stands right after a word, without a space
+    blank: it is white space, and takes the place of a space
+    """
+
+    code: Code
+    token: int
+    left: bool = False
+    blank: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    """A code, or a pair, and what it holds. Of a pair whose other half stands in another segment, one is None.
+
+    start, end: source tokens; first, last: units that it was put around
+    """
+
+    start: int
+    end: int
+    opening: Placed | None = None
+    closing: Placed | None = None
+    alone: Placed | None = None
+    children: list[_Node] = field(default_factory=list)
+    first: int = 0
+    last: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """Units with codes between them. whole: every pair that was around words is around some"""
+
+    marked: Marked
+    whole: bool
+
+
+def arrange(text: str, units: Sequence[tuple[int, int]], codes: Sequence[Placed], alignment: Alignment) -> Arrangement:
+    """The text of a translation with the codes of its source.
+
+    units: of the text, in order; between them is white space, or nothing
+    codes: in the order of the source
+    alignment: (units, source tokens), not negative
+    """
+    weights = alignment.sum(1)
+    shares = alignment / np.maximum(weights, 1e-9)[:, None]
+    placing = _Placing(shares, [(text[:start])[-1:].isspace() for start, _ in units])
+    root = _tree(codes, alignment.shape[1])
+    placing.place(root.children, 0, len(units))
+    return Arrangement(_written(text, units, placing.emit(root.children, 0, len(units))), placing.whole)
+
+
+def proportional(units: int, tokens: int) -> Alignment:
+    """The alignment of a translation word by word: every unit comes from the tokens at the same place."""
+    alignment = np.zeros((units, tokens), dtype=np.float32)
+    for unit in range(units):
+        first, last = unit * tokens / units, (unit + 1) * tokens / units
+        for token in range(int(first), min(tokens, int(np.ceil(last)))):
+            alignment[unit, token] = min(last, token + 1) - max(first, token)
+    return alignment
+
+
+def _tree(codes: Sequence[Placed], tokens: int) -> _Node:
+    """What holds what. A pair that is cut by the end of the segment reaches that end."""
+    root = _Node(0, tokens)
+    numbers = [(placed.code.role, placed.code.pair) for placed in codes]
+    open_ = [root]
+    for placed in codes:
+        role, pair = placed.code.role, placed.code.pair
+        if role is Role.OPENING and pair is not None:
+            node = _Node(placed.token, tokens, opening=placed)
+            open_[-1].children.append(node)
+            open_.append(node)
+        elif role is Role.CLOSING and pair is not None and (Role.OPENING, pair) in numbers:
+            while len(open_) > 1:
+                node = open_.pop()
+                if node.opening is not None and node.opening.code.pair == pair:
+                    node.end, node.closing = placed.token, placed
+                    break
+        elif role is Role.CLOSING and pair is not None:
+            # Its opening half stands in a segment before: it holds all that came up to here.
+            outer = open_[-1]
+            node = _Node(0, placed.token, closing=placed, children=outer.children[:])
+            outer.children[:] = [node]
+        else:
+            open_[-1].children.append(_Node(placed.token, placed.token, alone=placed))
+    return root
+
+
+class _Placing:
+    """Where codes go among units."""
+
+    def __init__(self, shares: Alignment, spaced: list[bool]) -> None:
+        self._shares, self._spaced = shares, spaced
+        self.whole = True
+
+    def place(self, nodes: list[_Node], low: int, high: int) -> None:
+        """Put nodes around units between low and high, and theirs inside of them."""
+        ranges = [node for node in nodes if node.alone is None]
+        free = [True] * (high - low)
+        for node in sorted(ranges, key=lambda each: -self._gain(each, low, high).clip(min=0).sum()):
+            node.first, node.last = self._range(node, low, high, free)
+            for unit in range(node.first, node.last):
+                free[unit - low] = False
+        for node in nodes:
+            if node.alone is not None:
+                node.first = node.last = self._gap(node, low, high, ranges)
+        for node in ranges:
+            self.place(node.children, node.first, node.last)
+
+    def _gain(self, node: _Node, low: int, high: int) -> Alignment:
+        gain: Alignment = self._shares[low:high, node.start : node.end].sum(1) - _EVEN
+        return gain
+
+    def _range(self, node: _Node, low: int, high: int, free: Sequence[bool]) -> tuple[int, int]:
+        """The stretch of free units that comes most from the node's tokens."""
+        if node.opening is None or node.closing is None:
+            return self._reaching_an_end(node, low, high, free)
+        gain = self._gain(node, low, high)
+        best, found = 0.0, None
+        total, start = 0.0, 0
+        for unit, is_free in enumerate(free):
+            if not is_free or total <= 0:
+                total, start = 0.0, unit
+            if is_free:
+                total += float(gain[unit])
+                if total > best:
+                    best, found = total, (start, unit + 1)
+        if found is None and node.start < node.end:
+            allowed = [unit for unit, is_free in enumerate(free) if is_free]
+            if allowed:
+                nearest = max(allowed, key=lambda unit: float(gain[unit]))
+                found = nearest, nearest + 1
+            self.whole &= bool(allowed)
+        if found is None:  # around nothing
+            gap = self._gap(node, low, high, [])
+            while low < gap < high and not free[gap - low] and not free[gap - 1 - low]:
+                gap += 1
+            return gap, gap
+        return low + found[0], low + found[1]
+
+    def _reaching_an_end(self, node: _Node, low: int, high: int, free: Sequence[bool]) -> tuple[int, int]:
+        """For half a pair: units up to the end that it reaches, as far as they are free."""
+        gain = self._gain(node, low, high)
+        from_end = list(zip(gain, free, strict=True))
+        if node.closing is None:
+            from_end.reverse()
+        sums = [0.0]
+        for each, is_free in from_end:
+            if not is_free:
+                break
+            sums.append(sums[-1] + float(each))
+        count = max(range(len(sums)), key=lambda units: sums[units])
+        return (low, low + count) if node.closing is not None else (high - count, high)
+
+    def _gap(self, node: _Node, low: int, high: int, ranges: Sequence[_Node]) -> int:
+        """The place between units, not inside of a range, such that what came before it in the source does here."""
+        before = self._shares[low:high, : node.start].sum(1) - self._shares[low:high, node.start :].sum(1)
+        sums = [0.0, *accumulate(float(each) for each in before)]
+        places = [gap for gap in range(low, high + 1) if not any(each.first < gap < each.last for each in ranges)]
+        if node.alone is not None and node.alone.blank:
+            places = [gap for gap in places if low < gap < high and self._spaced[gap]] or places
+        return max(places, key=lambda gap: sums[gap - low])
+
+    def emit(self, nodes: Sequence[_Node], low: int, high: int) -> list[int | Placed]:
+        """Units, by their numbers, and codes."""
+        found: list[int | Placed] = []
+        unit = low
+        # At one place, what holds units comes after what holds none.
+        for node in sorted(nodes, key=lambda each: (each.first, each.last > each.first)):
+            found.extend(range(unit, node.first))
+            inside = [node.alone] if node.alone is not None else self.emit(node.children, node.first, node.last)
+            found += [each for each in (node.opening, *inside, node.closing) if each is not None]
+            unit = max(unit, node.last)
+        return [*found, *range(unit, high)]
+
+
+def _written(text: str, units: Sequence[tuple[int, int]], arranged: Sequence[int | Placed]) -> Marked:
+    """Units and codes as text, with the white space that was between the units."""
+    parts: list[str | Code] = []
+    waiting: list[Placed] = []
+    place = 0
+    for each in arranged:
+        if isinstance(each, Placed):
+            waiting.append(each)
+            continue
+        start, end = units[each]
+        parts += _spaced(text[place:start], waiting)
+        parts.append(text[start:end])
+        waiting, place = [], end
+    return joined_strings([*parts, *_spaced(text[place:], waiting)])
+
+
+def _spaced(space: str, codes: Sequence[Placed]) -> list[str | Code]:
+    """Codes between two units: those that close or stand right after a word come before the space."""
+    blanks = [each for each in codes if each.blank]
+    if blanks:
+        space = "".join(each.code.raw for each in blanks)
+        codes = [each for each in codes if not each.blank]
+    lefts = [place for place, each in enumerate(codes) if each.left or each.code.role is Role.CLOSING]
+    split = lefts[-1] + 1 if lefts else 0
+    if any(each.code.role is Role.OPENING for each in codes[:split]):
+        split = next(place for place, each in enumerate(codes) if each.code.role is Role.OPENING)
+    return [*(each.code for each in codes[:split]), space, *(each.code for each in codes[split:])]

@@ -1,0 +1,176 @@
+"""What must come out of a segment, with the places of its codes, and how that is shared out when it is cut."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+
+from knnmt.corpus.glossary import TermUse
+from knnmt.protection.marked import Code, Marked, Role, joined_strings
+from knnmt.protection.placeholders import Found, Needs, find
+
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """A code at a place of a text. length: of what is shown of it there; blank: it is white space of the text itself"""
+
+    offset: int
+    code: Code
+    length: int = 0
+    blank: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """What must come out of a segment.
+
+    before, after: the white space and the codes around its text, which stay there
+    codes: those in its text
+    found: its placeholders and numbers; shown: what codes are shown as
+    terms: where it uses terms of a glossary
+    leaf: which of its text's leaves it belongs to
+    """
+
+    before: Marked = ()
+    after: Marked = ()
+    codes: tuple[Coded, ...] = ()
+    found: tuple[Found, ...] = ()
+    terms: tuple[TermUse, ...] = ()
+    leaf: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.codes or self.found or self.terms)
+
+    @property
+    def shown(self) -> frozenset[str]:
+        """What codes are shown as."""
+        return frozenset(each.code.shown for each in self.codes if each.length)
+
+    @property
+    def needs(self) -> Needs:
+        """What of its text must come out."""
+        return Needs.of(self.found)
+
+    def cut(self, text: str, into_pieces: Callable[[str], list[str]]) -> list[tuple[str, Guarded]]:
+        """The text in pieces, without the white space around them, and what must come out of each.
+
+        into_pieces: cuts a text of the same length at its white space, of which placeholders have none
+        """
+        solid = list(text)
+        for each in self.found:
+            solid[each.start : each.end] = ["_" if letter.isspace() else letter for letter in each.text]
+        ends = list(accumulate(map(len, into_pieces("".join(solid)))))
+        return self.cut_at(text, ends[:-1])
+
+    def cut_at(self, text: str, places: Sequence[int]) -> list[tuple[str, Guarded]]:
+        """The same, cut at given places."""
+        pieces = [text[start:end] for start, end in pairwise([0, *places, len(text)])]
+        parts: list[tuple[str, Guarded]] = []
+        start, waiting = 0, self.before
+        for piece, mine in zip(pieces, shared_out(self.codes, pieces), strict=True):
+            words = piece.strip()
+            lead = len(piece) - len(piece.lstrip())
+            moved = [replace(each, offset=each.offset - lead) for each in mine]
+            before, after, kept = margins(piece[:lead], words, piece[lead + len(words) :], moved)
+            if words:
+                terms = tuple(each for each in self.terms if start <= each.start < start + len(piece))
+                found = found_in(words, kept) if self.found else ()
+                parts.append(
+                    (words, Guarded(joined_strings([*waiting, *before]), after, kept, found, terms, self.leaf))
+                )
+                waiting = ()
+            else:
+                waiting = joined_strings([*waiting, *before, *(each.code for each in kept), *after])
+            start += len(piece)
+        words, last = parts[-1]
+        parts[-1] = words, replace(last, after=joined_strings([*last.after, *waiting, *self.after]))
+        return parts
+
+
+def shared_out(codes: Sequence[Coded], pieces: Sequence[str]) -> list[list[Coded]]:
+    """The codes of each piece of a text, with their offsets there. At a border, what closes belongs to the first."""
+    found: list[list[Coded]] = [[] for _ in pieces]
+    ends = list(accumulate(map(len, pieces)))
+    number = 0
+    for each in codes:  # which do not change their order
+        while number < len(pieces) - 1 and (
+            each.offset > ends[number] or (each.offset == ends[number] and each.code.role is not Role.CLOSING)
+        ):
+            number += 1
+        found[number].append(replace(each, offset=each.offset - ends[number] + len(pieces[number])))
+    return found
+
+
+def found_in(text: str, codes: Sequence[Coded]) -> tuple[Found, ...]:
+    """The placeholders and numbers of a text, and what is shown of its codes."""
+    return tuple(find(text, frozenset(each.code.shown for each in codes if each.length)))
+
+
+def margins(before: str, text: str, after: str, codes: Sequence[Coded]) -> tuple[Marked, Marked, tuple[Coded, ...]]:
+    """White space around a text with the codes that stay there, and the codes that belong to the text.
+
+    codes: their offsets count from the beginning of the text
+    """
+    first, last = _outside(codes, len(text))
+    kept = [replace(each, offset=min(max(each.offset, 0), len(text))) for each in codes[first : len(codes) - last]]
+    return (
+        _interleaved(before, codes[:first], len(before)),
+        _interleaved(after, codes[len(codes) - last :], -len(text)),
+        tuple(kept),
+    )
+
+
+def _outside(codes: Sequence[Coded], length: int) -> tuple[int, int]:
+    """How many codes at the beginning and at the end stand around a text of some length, and are not moved with words.
+
+    Those are pairs that hold all of it or nothing, halves of pairs, and codes that stand alone, up to the first that
+    holds a part of the text.
+    """
+    first = last = 0
+    while first < len(codes) and codes[first].offset <= 0 and not codes[first].length:
+        first += 1
+    while last < len(codes) - first and codes[-1 - last].offset >= length and not codes[-1 - last].length:
+        last += 1
+    there = Counter(each.code.pair for each in codes)
+    there[None] = 0  # those stand alone
+    while True:
+        around = Counter(each.code.pair for each in (*codes[:first], *codes[len(codes) - last :]))
+        cut = [number for number, each in enumerate(codes) if around[each.code.pair] < there[each.code.pair]]
+        fewer = min([first, *cut]), min([last, *(len(codes) - 1 - number for number in cut)])
+        if fewer == (first, last):
+            return fewer
+        first, last = fewer
+
+
+def _interleaved(space: str, codes: Sequence[Coded], moved: int) -> Marked:
+    """White space with codes in it, whose offsets are moved by so much."""
+    parts: list[str | Code] = []
+    place = 0
+    for each in codes:
+        offset = min(max(each.offset + moved, place), len(space))
+        parts += [space[place:offset], each.code.raw if each.blank else each.code]
+        place = offset + each.blank
+    return joined_strings([*parts, space[place:]])
+
+
+def with_shown_codes(text: Marked, guarded: Guarded) -> Marked:
+    """A translation in which codes stand for what was shown of them: the n-th for the n-th."""
+    codes = {each.offset: each.code for each in guarded.codes if each.length}
+    waiting: dict[str, list[Code | None]] = {}
+    for each in guarded.found:
+        if each.text in guarded.shown:
+            waiting.setdefault(each.text, []).append(codes.get(each.start))
+    parts: list[str | Code] = []
+    for part in text:
+        if isinstance(part, Code):
+            parts.append(part)
+            continue
+        place = 0
+        for each in find(part, guarded.shown):
+            if waiting.get(each.text) and (code := waiting[each.text].pop(0)) is not None:
+                parts += [part[place : each.start], code]
+                place = each.end
+        parts.append(part[place:])
+    return joined_strings(parts)

@@ -1,0 +1,408 @@
+"""Translations that keep what they must: decoded freely, checked, and only where that fails searched in another way.
+
+    1  the free translation, if it has all placeholders, numbers and terms
+    2  constrained search for them; without the terms where that finds nothing
+    3  the pieces between placeholders, each by itself (InPiecesWarning)
+    4  the source as it is (SourceKeptWarning)
+
+Codes that were taken out are put back by the attention of the step that wrote each token; where a pair that was around
+words would be around none, the pieces between codes are translated by themselves (InPiecesWarning).
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from knnmt.corpus.accelerators import with_accelerator
+from knnmt.corpus.glossary import Glossary
+from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.requirements import Requirement, Requirements, Words
+from knnmt.engine.base import Engine
+from knnmt.engine.forced import force
+from knnmt.engine.vocabulary import CLOSING, WrittenVocabulary
+from knnmt.errors import InPiecesWarning, KnnmtWarning, SourceKeptWarning, TermWarning
+from knnmt.protection.marked import Code, Marked, joined_strings, read, written
+from knnmt.protection.placeholders import Found, Kind, find, writings
+from knnmt.protection.placing import Alignment, Placed, arrange
+from knnmt.retrieval.retriever import Retrieval
+from knnmt.translator.assembly import Part
+from knnmt.translator.guarded import Guarded, with_shown_codes
+from knnmt.translator.segments import TextSegment, laid_out
+from knnmt.translator.spans import moved_spans, spans_of
+from knnmt.translator.translation import Caution
+
+_UNIT = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
+_PENALTY_WITH_TERMS = 0.5  # terms are not what the model would say; placeholders, which its source has, are
+_SPECIAL = (
+    "%{}$\\<>&@#[]|^~_=/0123456789€£¥₹₽₩¢‰"  # that free text of a constrained translation has only from its source
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A segment to translate: its token ids, and how it retrieves."""
+
+    segment: TextSegment
+    source: list[int]
+    retrieval: Retrieval | None
+    glossary: Glossary | None = None
+
+    @property
+    def guarded(self) -> Guarded:
+        assert self.segment.guarded is not None  # noqa: S101 - only such become jobs
+        return self.segment.guarded
+
+
+Search = Callable[[Sequence[Job], Sequence[Requirements] | None], list[list[Part]]]
+
+
+class GuardedSearch:
+    """What a model translates such that all is kept that must be."""
+
+    def __init__(self, engine: Engine[Any]) -> None:
+        self._engine = engine
+        self._vocabulary = vocabulary = WrittenVocabulary(engine.tokenizer, engine.vocabulary_size)
+        self._words = Words(vocabulary.joins, vocabulary.spaced, vocabulary.closing)
+
+    def writes(self, text: str) -> bool:
+        """Whether the vocabulary can write a text."""
+        return bool(text) and bool(self._vocabulary.sequences(text))
+
+    def kept(self, jobs: Sequence[Job], found: Sequence[Sequence[Part]], search: Search) -> list[list[Part]]:
+        """Parts whose `marked` has all that must be there. found: what decoding freely gave; search: gives more"""
+        # What has nothing to keep is not looked at.
+        results = [
+            self._sound(job, parts, terms=True) if job.guarded else self._as_it_is(job, parts)
+            for job, parts in zip(jobs, found, strict=True)
+        ]
+        failed = [number for number, parts in enumerate(found) if parts and not results[number]]
+        self._search_again(jobs, failed, results, search, terms=True)
+        # Terms are wished for, not guaranteed: without them there may be a translation.
+        failed = [number for number in failed if not results[number] and jobs[number].guarded.terms]
+        for number in failed:
+            results[number] = self._sound(jobs[number], found[number], terms=False)
+        self._search_again(jobs, [each for each in failed if not results[each]], results, search, terms=False)
+        for number, parts in enumerate(found):
+            if parts and not results[number]:
+                results[number] = [self._in_pieces(jobs[number], parts[0], search, at_placeholders=True)]
+        self._put_codes_back(jobs, results, search)
+        return [[self._told(job, part) for part in parts] for job, parts in zip(jobs, results, strict=True)]
+
+    def _as_it_is(self, job: Job, parts: Sequence[Part]) -> list[Part]:
+        decode = self._engine.tokenizer.decode
+        return [replace(part, text=laid_out(job.segment, decode(part.hypothesis.tokens))) for part in parts]
+
+    def _sound(self, job: Job, parts: Sequence[Part], terms: bool) -> list[Part]:
+        """Those that have what they must, with their text. terms: what glossaries ask for counts"""
+        needs, shown = job.guarded.needs, job.guarded.shown
+        found = []
+        for part in parts:
+            text = self._engine.tokenizer.decode(part.hypothesis.tokens)
+            if not needs.unmet_in(text, shown) and not (terms and self._missing_terms(job, text)):
+                found.append(replace(part, text=laid_out(job.segment, text)))
+        return found
+
+    def _missing_terms(self, job: Job, text: str) -> list[str]:
+        glossary = job.glossary
+        if glossary is None:
+            return []
+        return [use.term.target for use in job.guarded.terms if not glossary.is_met(use.term, text)]
+
+    def _search_again(
+        self, jobs: Sequence[Job], failed: Sequence[int], results: list[list[Part]], search: Search, terms: bool
+    ) -> None:
+        """Search with constraints for some jobs, in place."""
+        required = {number: self._requirements(jobs[number], terms) for number in failed}
+        asked = {number: each for number, each in required.items() if each is not None}
+        if asked:
+            found = search([jobs[number] for number in asked], list(asked.values()))
+            for number, parts in zip(asked, found, strict=True):
+                results[number] = self._sound(jobs[number], parts, terms)
+
+    def _requirements(self, job: Job, terms: bool) -> Requirements | None:
+        """What constrained search is to find; None where the vocabulary cannot write it, or nothing is asked for."""
+        text, guarded = job.segment.text, job.guarded
+        asked: Counter[tuple[str, ...]] = Counter()
+        joined_before: set[tuple[str, ...]] = set()
+        joined_after: set[tuple[str, ...]] = set()
+        for start, end, ways in _wanted(guarded.found):
+            asked[ways] += 1
+            before = text[:start][-1:]
+            if before.isalnum() or before in CLOSING:
+                joined_before.add(ways)
+            if text[end : end + 1].isalnum():
+                joined_after.add(ways)
+        if terms and job.glossary is not None:
+            asked.update({tuple(job.glossary.forms(use.term)): 1 for use in guarded.terms})
+        required = []
+        for each, times in asked.items():
+            sequences = tuple(sequence for way in each for sequence in self._vocabulary.sequences(way))
+            if not sequences:
+                return None
+            required.append(Requirement(sequences, times, each in joined_before, each in joined_after))
+        if not required:
+            return None
+        rest = "".join(text[start:end] for start, end in _between(text, guarded.found))
+        only = self._vocabulary.holding([letter for letter in _SPECIAL if guarded.found and letter not in rest])
+        penalty = _PENALTY_WITH_TERMS if terms and guarded.terms else 1.0
+        return Requirements(required, only, self._words, self._engine.special_tokens.end, penalty)
+
+    # Codes that were taken out ---------------------------------------------------------------------------------------
+
+    def _put_codes_back(self, jobs: Sequence[Job], results: list[list[Part]], search: Search) -> None:
+        """Give every part its marked text, in place."""
+        waiting: list[tuple[int, int]] = []
+        for number, job in enumerate(jobs):
+            for rank, part in enumerate(results[number]):
+                if part.marked is not None:
+                    continue
+                if any(not each.length for each in job.guarded.codes):
+                    waiting.append((number, rank))
+                else:
+                    results[number][rank] = replace(part, marked=with_shown_codes((part.text,), job.guarded))
+        if not waiting:
+            return
+        alignments = self._alignments([(jobs[number], results[number][rank]) for number, rank in waiting])
+        broken: set[int] = set()
+        for (number, rank), alignment in zip(waiting, alignments, strict=True):
+            job, part = jobs[number], results[number][rank]
+            marked, whole = self._arranged(job, part, alignment)
+            if whole:
+                results[number][rank] = replace(part, marked=marked)
+            elif rank == 0:
+                broken.add(number)
+        for number in {number for number, _ in waiting}:
+            if number in broken:
+                results[number] = [self._in_pieces(jobs[number], results[number][0], search, at_placeholders=False)]
+            results[number] = [part for part in results[number] if part.marked is not None]
+
+    def _alignments(self, asked: Sequence[tuple[Job, Part]]) -> list[Alignment]:
+        """(target tokens, source tokens) for each: how much each token looked at each of the source when it came."""
+        code = self._engine.special_tokens.target_code
+        targets = [list(part.hypothesis.tokens) for _, part in asked]
+        skipped = [int(code is not None and target[:1] == [code]) for target in targets]
+        given = [target[skip:] for target, skip in zip(targets, skipped, strict=True)]
+        block = force(self._engine, [job.source for job, _ in asked], given, cross_attention=True)
+        assert block.cross_attention is not None  # noqa: S101 - asked for
+        attention = block.cross_attention.float().cpu().numpy()
+        found = []
+        for row, ((job, _), target, skip) in enumerate(zip(asked, targets, skipped, strict=True)):
+            alignment = np.zeros((len(target), len(job.source)), dtype=np.float32)
+            alignment[skip:] = attention[row, : len(target) - skip, : len(job.source)]
+            found.append(alignment)
+        return found
+
+    def _arranged(self, job: Job, part: Part, attention: Alignment) -> tuple[Marked, bool]:
+        """A translation with its codes."""
+        engine, guarded, text = self._engine, job.guarded, part.text
+        leading, trailing = self._frame()
+        decoded = engine.tokenizer.decode(part.hypothesis.tokens)
+        spans = moved_spans(spans_of(engine.tokenizer, part.hypothesis.tokens), decoded, text)
+        items = _together(find(text, guarded.shown))
+        units = units_of(text, items)
+        tokens = slice(leading, len(job.source) - trailing)
+        alignment = np.full((len(units), len(job.source[tokens])), 1e-6, dtype=np.float32)
+        for (start, end), row in zip(spans, attention, strict=True):
+            for number, (first, last) in enumerate(units):
+                if start < last and first < end:
+                    alignment[number] += row[tokens]
+        offsets = self._token_offsets(job)
+        for number, origin in _origins(units, items, _together(guarded.found)).items():
+            alignment[number] = 1e-6
+            alignment[number, offsets(origin.start) : max(offsets(origin.end), offsets(origin.start) + 1)] = 1.0
+        placed = [
+            Placed(
+                each.code,
+                offsets(each.offset),
+                left=each.offset > 0 and not job.segment.text[each.offset - 1].isspace(),
+                blank=each.blank,
+            )
+            for each in guarded.codes
+            if not each.length
+        ]
+        arrangement = arrange(text, units, placed, alignment)
+        return with_shown_codes(arrangement.marked, guarded), arrangement.whole
+
+    def _frame(self) -> tuple[int, int]:
+        """How many tokens stand before and after the text of every source."""
+        encoded = self._engine.tokenizer.encode_sources(["", "a", "b"])
+        leading = 0
+        while encoded[1][leading] == encoded[2][leading]:
+            leading += 1
+        return leading, len(encoded[0]) - leading
+
+    def _token_offsets(self, job: Job) -> Callable[[int], int]:
+        """From characters of the source text to how many of its tokens stand before them."""
+        leading, trailing = self._frame()
+        known: dict[int, int] = {}
+        text = job.segment.text
+        count = len(job.source) - leading - trailing
+
+        def offset(character: int) -> int:
+            if character not in known:
+                (prefix,) = self._engine.tokenizer.encode_sources([text[:character]])
+                known[character] = min(len(prefix) - leading - trailing, count)
+            return known[character]
+
+        return offset
+
+    # Pieces ----------------------------------------------------------------------------------------------------------
+
+    def _in_pieces(self, job: Job, whole: Part, search: Search, at_placeholders: bool) -> Part:
+        """The pieces of a text between its codes, and where asked its placeholders, each translated by itself."""
+        segment, guarded = job.segment, replace(job.guarded, before=(), after=())
+        borders = {each.offset for each in guarded.codes if not each.length}
+        if at_placeholders:
+            borders |= {edge for each in guarded.found for edge in (each.start, each.end)}
+        edges = sorted({0, *borders, len(segment.text)})
+        if len(edges) <= 2:
+            return _source_kept(segment, guarded, whole)
+        cut = guarded.cut_at(segment.text, edges[1:-1])
+        sources = self._engine.tokenizer.encode_sources([text for text, _ in cut])
+        jobs = [
+            Job(TextSegment(text, guarded=each), source, job.retrieval, job.glossary)
+            for (text, each), source in zip(cut, sources, strict=True)
+        ]
+        words = [number for number, (text, each) in enumerate(cut) if _has_words(text, each)]
+        if words and segment.mark:
+            first = replace(jobs[words[0]].segment, mark=segment.mark, key=segment.key)
+            jobs[words[0]] = replace(jobs[words[0]], segment=first)
+        asked = [jobs[number] for number in words]
+        done = dict(zip(words, self.kept(asked, search(asked, None), search), strict=True)) if asked else {}
+        parts = [
+            done[number][0] if done.get(number) else _source_kept(each.segment, each.guarded, whole, silent=True)
+            for number, each in enumerate(jobs)
+        ]
+        marked = joined_strings([piece for part in parts for piece in part.marked or ()])
+        if guarded.needs.unmet_in(read(marked), guarded.shown):
+            return _source_kept(segment, guarded, whole)
+        told = [done[number][0] for number in words if done[number]]
+        caution = _caution(InPiecesWarning, "translated in the pieces between what must be kept", segment)
+        return Part(
+            _joined([each.hypothesis for each in told]) or whole.hypothesis,
+            [why for each in told for why in each.evidence],
+            text=read(marked),
+            marked=marked,
+            cautions=(caution, *(each for part in told for each in part.cautions)),
+        )
+
+    def _told(self, job: Job, part: Part) -> Part:
+        """A part with the margins of its segment, and what is to be said of its terms."""
+        marked = joined_strings([*job.guarded.before, *(part.marked or ()), *job.guarded.after])
+        cautions = [
+            *part.cautions,
+            *(
+                _caution(TermWarning, f"the term {each!r} is missing", job.segment)
+                for each in self._missing_terms(job, part.text)
+            ),
+        ]
+        for use in job.guarded.terms:
+            if use.contradicted is not None:
+                both = f"the glossary has {use.term.target!r} and {use.contradicted!r} for {use.term.source!r}"
+                cautions.append(_caution(TermWarning, f"{both}, of which the first counts", job.segment))
+        return replace(part, marked=marked, text=written(marked), cautions=tuple(cautions))
+
+
+def _source_kept(segment: TextSegment, guarded: Guarded, whole: Part, silent: bool = False) -> Part:
+    """The source in the place of a translation. silent: it is a placeholder, or a mark between codes"""
+    placed = [(each.offset, each) for each in guarded.codes]
+    parts: list[str | Code] = [*guarded.before]
+    place = 0
+    for offset, each in placed:
+        parts += [segment.text[place:offset], each.code.raw if each.blank else each.code]
+        place = offset + each.length + each.blank
+    marked = joined_strings([*parts, segment.text[place:], *guarded.after])
+    if segment.mark:
+        first = next(
+            number for number, each in enumerate(marked) if isinstance(each, str) and any(map(str.isalpha, each))
+        )
+        text = with_accelerator(str(marked[first]), segment.mark, segment.key)
+        marked = (*marked[:first], text, *marked[first + 1 :])
+    cautions = (
+        () if silent else (_caution(SourceKeptWarning, "stays as it is, for no translation kept all of it", segment),)
+    )
+    return replace(whole, text=read(marked), marked=marked, cautions=cautions)
+
+
+def _has_words(text: str, guarded: Guarded) -> bool:
+    """Whether there is something to translate in a piece."""
+    return any(letter.isalpha() for start, end in _between(text, guarded.found) for letter in text[start:end])
+
+
+def _wanted(found: Sequence[Found]) -> list[tuple[int, int, tuple[str, ...]]]:
+    """What must be written, and in which ways it may be: placeholders that touch each other stay together."""
+    signs = [each for each in found if each.kind is Kind.SIGN]
+    return [
+        (each.start, each.end, tuple(writings(each.text)) if each.kind is Kind.NUMBER else (each.text,))
+        for each in sorted([*_together(found), *signs], key=lambda each: each.start)
+    ]
+
+
+def _together(found: Sequence[Found]) -> list[Found]:
+    """Placeholders that touch each other as one, and numbers; signs may stand elsewhere."""
+    joined: list[Found] = []
+    for each in found:
+        last = joined[-1] if joined else None
+        if last is not None and each.kind is last.kind is Kind.EXACT and last.end == each.start:
+            joined[-1] = Found(last.start, each.end, last.text + each.text, Kind.EXACT)
+        elif each.kind is not Kind.SIGN:
+            joined.append(each)
+    return joined
+
+
+def _between(text: str, found: Sequence[Found]) -> list[tuple[int, int]]:
+    """The stretches of a text between what was found."""
+    edges = [0, *(edge for each in found for edge in (each.start, each.end)), len(text)]
+    return list(zip(edges[::2], edges[1::2], strict=True))
+
+
+def units_of(text: str, items: Sequence[Found]) -> list[tuple[int, int]]:
+    """Words, marks, and what was found, which is not cut, as stretches of a text."""
+    units: list[tuple[int, int]] = []
+    between = _between(text, items)
+    for (start, end), item in zip(between, [*items, None], strict=True):
+        units += [match.span() for match in _UNIT.finditer(text, start, end)]
+        if item is not None:
+            units.append((item.start, item.end))
+    return units
+
+
+def _origins(units: Sequence[tuple[int, int]], items: Sequence[Found], sources: Sequence[Found]) -> dict[int, Found]:
+    """The n-th of a kind in a translation comes from the n-th in the source; by the units that they are."""
+    waiting: dict[object, list[Found]] = {}
+    for each in sources:
+        waiting.setdefault(_same(each), []).append(each)
+    places = {span: number for number, span in enumerate(units)}
+    found = {}
+    for each in items:
+        if origin := waiting.get(_same(each)):
+            found[places[each.start, each.end]] = origin.pop(0)
+    return found
+
+
+def _same(found: Found) -> object:
+    return found.text if found.kind is Kind.EXACT else re.sub(r"\D", "", found.text)
+
+
+def _caution(kind: type[KnnmtWarning], words: str, segment: TextSegment) -> Caution:
+    message = f"{words}: {segment.text[:60]!r}"
+    warnings.warn(message, kind, stacklevel=2)
+    return Caution(kind, message)
+
+
+def _joined(hypotheses: Sequence[Hypothesis]) -> Hypothesis | None:
+    """The hypotheses of pieces in a row."""
+    if not hypotheses:
+        return None
+    count = sum(len(each.tokens) for each in hypotheses)
+    return Hypothesis(
+        tuple(token for each in hypotheses for token in each.tokens),
+        sum(each.score * len(each.tokens) for each in hypotheses) / count,
+    )

@@ -1,0 +1,38 @@
+"""What `knnmt translate` keeps, and which terms it uses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from knnmt.cli import app
+from knnmt.errors import SettingError
+
+IMPOSSIBLE = [
+    (["--tags", "sgml"], "--tags must be one of auto, xml, html, none"),
+    (["--tags", "xml", "--no-protect"], "leave --no-protect out"),
+]
+
+
+def test_what_must_come_out_does_unless_told(tmp_path: Path) -> None:
+    text = "%(count)d Nachrichten in {0} gefunden."
+    kept = CliRunner().invoke(app, ["translate", "--text", text], catch_exceptions=False).stdout
+    assert kept.count("%(count)d") == kept.count("{0}") == 1
+    free = CliRunner().invoke(app, ["translate", "--no-protect", "--text", text], catch_exceptions=False).stdout
+    assert "%(count)d" not in free
+    terms = tmp_path / "begriffe.tsv"
+    terms.write_text("Nachricht\tnotice\nNachricht\tmemo\n", encoding="utf-8")
+    asked = ["translate", "--jsonl", "--glossary", str(terms), "--text", "Die Nachrichten wurden gelöscht."]
+    said = json.loads(CliRunner().invoke(app, asked, catch_exceptions=False).stdout)
+    assert "notices" in said["text"]
+    assert [each["kind"] for each in said["warnings"]] == ["TermWarning"]
+    assert "the glossary has 'notice' and 'memo' for 'Nachricht'" in said["warnings"][0]["message"]
+
+
+@pytest.mark.parametrize(("options", "message"), IMPOSSIBLE)
+def test_tags_that_cannot_be(options: list[str], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        CliRunner().invoke(app, ["translate", *options, "--text", "x"], catch_exceptions=False)
