@@ -54,6 +54,8 @@ _BY_ENDING = {ending: name for name, endings in _ENDINGS.items() for ending in e
 
 def document_format(path: Path) -> str | None:
     """The format of a document that can be opened, "text" for plain text; None for what is no such document."""
+    if not path.is_file():  # a pipe must not be opened to look: whoever writes to it would take that for its reader
+        return None
     try:
         with open_regular(path, links=True) as file:
             head = file.read(HEAD)
