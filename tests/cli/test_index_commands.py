@@ -185,7 +185,7 @@ def test_options_are_the_settings_of_a_translator(
 ) -> None:
     translator = Translator(tiny_checkpoint, device="cpu", datastore=store, **settings)  # type: ignore[arg-type]
     expected = translator.translate(LINES.split("\n")[:-1], split_sentences=True)
-    decoded = ["--exact-matches", "ignore"]
+    decoded = ["--exact-matches", "ignore", "--no-protect"]
     said, _ = succeeds("translate", "-d", store, "--scores", "-m", tiny_checkpoint, *decoded, *options, stdin=LINES)
     assert said.splitlines() == [f"{each.score:.4f}\t{each.text}" for each in expected]
 

@@ -142,7 +142,7 @@ def test_a_closed_translator_has_given_all_back(stores: list[Path], tiny_checkpo
 def test_ways_to_retrieve_do_not_pile_up(
     stores: list[Path], tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memories, "_RETRIEVALS", 3)
+    monkeypatch.setattr(memories, "_MAX_RETRIEVALS", 3)
     translator = few(tiny_checkpoint)
     kept = [translator.retrieval(datastore=stores[0], k=k) for k in range(1, 9)]
     assert len(translator.memories._retrievals) == 3

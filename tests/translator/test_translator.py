@@ -156,7 +156,7 @@ def test_a_translation_comes_as_soon_as_those_before_it_are_done(
         batches.append(len(sources))
         return search(engine, sources, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("knnmt.translator.translator.search", counted)
+    monkeypatch.setattr("knnmt.decoding.search.search", counted)
     long, short = german_sentences(1)[0], "Ja."
     texts = ["", short, long, "", short, long, long, short, " "]
     done: list[int] = []
