@@ -163,7 +163,7 @@ def test_what_fails_in_a_part_of_ones_own_is_not_to_be_reported(
     monkeypatch.chdir(tmp_path)
     code = "def fails(step, neighbours): raise ValueError('mine')\ndef Mine(store, config, engine): return fails\n"
     (tmp_path / "part_that_fails.py").write_text(code, encoding="utf-8")
-    decode = ["translate", "--exact-matches", "ignore", "-m", tiny_checkpoint, "-d", store]
+    decode: list[str | Path] = ["translate", "--exact-matches", "ignore", "-m", tiny_checkpoint, "-d", store]
     done = knnmt(*decode, "--combiner", "part_that_fails:Mine", text)
     assert (done.returncode, done.stdout) == (1, "")
     told = "knnmt: that was in part_that_fails. `knnmt --traceback COMMAND...` shows where."
