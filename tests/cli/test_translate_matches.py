@@ -45,14 +45,16 @@ def translated(*arguments: object) -> list[str]:
 def test_exact_matches_are_used_unless_told_otherwise(store: Path) -> None:
     asked = ["-d", store, "--review", "--text", "Schließen", "--text", " ", "--text", "Guten Morgen!"]
     taken, empty, decoded = [line.split("\t") for line in translated(*asked)]
-    assert taken == ["exact match", "100", "Seal"]
-    assert empty == ["-", "-", " "]
-    assert decoded[:2] == ["with memory", "-"]
+    assert taken == ["exact match", "100", "-", "Seal"]
+    assert empty == ["-", "-", "-", " "]
+    assert decoded[:3] == ["with memory", "-", "-"]
+    _, _, (_, _, covered, _) = [line.split("\t") for line in translated(*asked, "--segments", "1")]
+    assert 0 <= int(covered) < 100
     kinds = [line.split("\t")[0] for line in translated(*asked, "--exact-matches", "ignore")]
     assert kinds == ["with memory", "-", "with memory"]
     kinds = [line.split("\t")[0] for line in translated(*asked, "--exact-matches", "prefer")]
     assert kinds == ["with memory", "-", "with memory"]
-    assert translated("--review", "--text", "Guten Morgen!") == ["model alone\t-\tGood morning!"]
+    assert translated("--review", "--text", "Guten Morgen!") == ["model alone\t-\t-\tGood morning!"]
 
 
 def test_other_targets_are_alternatives_and_take_no_lines_of_their_own(store: Path) -> None:
@@ -70,7 +72,7 @@ def test_other_targets_are_alternatives_and_take_no_lines_of_their_own(store: Pa
 def test_fuzzy_matches_are_repaired(store: Path) -> None:
     asked = ["-d", store, "--review", "--text", "Seite 7 von %d ist leer", "--text", "Seite 7 von %d ist voll"]
     repaired, decoded = translated(*asked, "--match-threshold", "60")
-    assert repaired == "repaired match\t66\tSheet 7 of %d is bare"
+    assert repaired == "repaired match\t66\t-\tSheet 7 of %d is bare"
     assert decoded.startswith("with memory\t")
 
 

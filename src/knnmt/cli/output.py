@@ -115,7 +115,7 @@ def _as_lines(translation: Translation, number: int, columns: Columns, jsonl: bo
     lines = []
     for each in (translation, *translation.alternatives)[: columns.n_best]:
         fields = [str(number)] if columns.n_best > 1 else []
-        fields += [translation.kind or "-", _match_score(each)] if columns.review else []
+        fields += [translation.kind or "-", _match_score(each), _covered(translation)] if columns.review else []
         fields += [f"{each.score:.4f}"] if columns.scores else []
         lines.append("\t".join([*fields, each.text.replace("\n", " ")]) + "\n")
     return "".join(lines)
@@ -123,6 +123,10 @@ def _as_lines(translation: Translation, number: int, columns: Columns, jsonl: bo
 
 def _match_score(translation: Translation) -> str:
     return "-" if translation.match is None else str(translation.match.score)
+
+
+def _covered(translation: Translation) -> str:
+    return "-" if translation.coverage is None else f"{100 * translation.coverage.covered:.0f}"
 
 
 def _as_json(translation: Translation) -> dict[str, object]:

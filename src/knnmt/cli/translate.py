@@ -117,7 +117,8 @@ def translate(
         typer.Option(
             "--review",
             help="Print before each translation, and tabs between: what it is (exact match, repaired match, with "
-            "memory, model alone) and the match's score.",
+            "memory, model alone), the match's score, and how many per cent of the source the memory's segments "
+            "cover (where search is by segment).",
         ),
     ] = False,
     jsonl: Annotated[
