@@ -21,7 +21,7 @@ FLOW = [
     "evaluation",
     "reproduction",
     "documents",
-    "serve",
+    "service",
     "cli",
 ]
 LEAVES = {"errors", "config", "extensions", "native", "records", "regular_files", "threads", "timing", "version"}
