@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,12 +20,13 @@ from knnmt.cli.progress import tally
 from knnmt.cli.streams import noticing_loss, unguarded
 from knnmt.corpus.glossary import Glossary
 from knnmt.corpus.visible import visible
-from knnmt.documents.direction import direction_of
+from knnmt.documents.direction import Tags as LanguageTags
+from knnmt.documents.direction import direction_of, languages_of, told_languages
 from knnmt.documents.document import Document
 from knnmt.documents.kept import Kept
 from knnmt.documents.opening import document_format, documents_in, open_document
 from knnmt.documents.translating import Outcome, to_translate, translate_document
-from knnmt.errors import InputError, KnnmtWarning, NoTranslationWarning, SettingError
+from knnmt.errors import InputError, KnnmtWarning, NoTranslationWarning, SettingError, UntoldLanguagesError
 from knnmt.protection.tags import Tags
 
 if TYPE_CHECKING:
@@ -91,8 +93,9 @@ def _below(files: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
 
 def translate_documents(
     jobs: Jobs,
-    between: tuple[str, str],
-    load: Callable[[], Translator],
+    between: LanguageTags,
+    asked: LanguageTags,
+    load: Callable[[LanguageTags], Translator],
     decoding: Mapping[str, Any],
     batching: Mapping[str, Any],
     tags: Tags,
@@ -103,6 +106,7 @@ def translate_documents(
     """Translate every document, and end with status 1 if a unit failed.
 
     between: the languages to take of documents that hold any number of them
+    asked: those that the command line names, which count before what documents state
     """
     # What cannot be read shows before the model is loaded.
     opened = [(path, place, open_document(path, between)) for path, place in jobs.places]
@@ -112,26 +116,30 @@ def translate_documents(
     warnings.simplefilter("ignore", NoTranslationWarning)  # said with the unit
     failed = False
     with timing.record() if timings else nullcontext() as record:
-        translator = load()
-        languages, name = _languages(translator), Path(translator.engine.name).name
-        for path, _, document in opened:
-            print(f"knnmt: {visible(direction_of(document, str(path), languages, name))}", file=sys.stderr)
+        translators = _translators(load, asked, [(str(path), document) for path, _, document in opened])
+        for (path, _, document), translator in zip(opened, translators, strict=True):
+            model = Path(translator.engine.name).name
+            print(
+                f"knnmt: {visible(direction_of(document, str(path), _languages(translator), model))}", file=sys.stderr
+            )
         settings = {**decoding, **batching, "glossary": glossary}
         terms = glossary.terms if glossary is not None else ()
-        signature = f"{translator.signature(translator.decoding(**decoding))}|{batching}|{tags}|{retranslate}|{terms}"
         with ends_with("run the same command again to go on"):
-            for path, place, document in opened:
-                of = hashlib.sha256(path.read_bytes() + signature.encode()).hexdigest()
+            for (path, place, document), translator in zip(opened, translators, strict=True):
+                how = f"{translator.signature(translator.decoding(**decoding))}|{batching}|{tags}|{retranslate}|{terms}"
+                read = document.with_targets({}).data
+                of = hashlib.sha256(read + how.encode()).hexdigest()
                 units = len(to_translate(document, retranslate))
                 with Kept(place, of) as kept, tally(f"translating {path.name}", units, "units") as finished:
                     outcome = translate_document(
                         document,
-                        lambda texts, contexts: translator.translate_marked(texts, contexts, **settings),
+                        partial(translator.translate_marked, **settings),
                         kept,
                         retranslate,
                         tags,
                         finished,
                     )
+                    _require_unchanged(path, place, read)
                     _write(outcome.data, place)
                 _tell(path, place, document, outcome)
                 failed = failed or bool(outcome.failures)
@@ -148,6 +156,36 @@ def _require_place(path: Path, place: Path | None, document: Document) -> None:
         raise SettingError(f"--output {place}: expected the name of a file, found a directory; use --output-dir")
     if not document.bilingual and place.exists() and place.samefile(path):
         raise SettingError(f"{place} is what is read from, and its text would be lost: choose another place")
+
+
+def _require_unchanged(path: Path, place: Path | None, read: bytes) -> None:
+    """Refuse to write over what somebody changed in the meantime."""
+    if place is not None and place.is_file() and place.samefile(path) and path.read_bytes() != read:
+        raise InputError(
+            f"{path}: was changed while it was translated, and nothing was written. Run the same command again, or "
+            "choose another place"
+        )
+
+
+def _translators(
+    load: Callable[[LanguageTags], Translator], asked: LanguageTags, documents: Sequence[tuple[str, Document]]
+) -> list[Translator]:
+    """The translator of each document: one and the same, unless the model has many languages and documents name them.
+
+    With a memory, its languages are those of all.
+    """
+    wanted = [languages_of(document, asked) for _, document in documents]
+    try:
+        translator = load(asked)
+        default = translator.engine.languages.source, translator.engine.languages.target
+    except UntoldLanguagesError:
+        translator, default = load(max(wanted, key=lambda tags: sum(tag is not None for tag in tags))), asked
+    known = translator.engine.languages
+    if not known.codes or translator.datastore is not None:
+        return [translator] * len(documents)
+    told = [told_languages(name, tags, known, default) for (name, _), tags in zip(documents, wanted, strict=True)]
+    between = {tags: translator.for_languages(*tags) for tags in told}  # which share the model
+    return [between[tags] for tags in told]
 
 
 def _languages(translator: Translator) -> Any:
