@@ -93,7 +93,9 @@ def test_the_languages_of_documents_choose_those_of_a_model_of_many(model: Path,
     assert (tmp_path / "out" / "a.xlf").read_bytes() != (tmp_path / "out" / "b.xlf").read_bytes()
 
     half = put("c.xlf", "source-language='de'")
-    untold = knnmt("translate", folder, "--output-dir", tmp_path / "out", *options)
+    untold = knnmt("translate", folder, "--output-dir", tmp_path / "again", *options)
+    assert untold.returncode == 1
+    assert sorted(path.name for path in (tmp_path / "again").iterdir()) == ["a.xlf", "b.xlf"]
     assert "c.xlf: does not say into which language it is translated. Give --target-lang" in untold.stderr
     told = knnmt("translate", half, "-o", tmp_path / "c.xlf", "--target-lang", "fr", *options)
     assert "c.xlf: deu_Latn to fra_Latn, as it states (from de)" in told.stderr
