@@ -24,7 +24,7 @@ from knnmt.documents.document import Document
 from knnmt.documents.kept import Kept
 from knnmt.documents.opening import document_format, documents_in, open_document
 from knnmt.documents.translating import Outcome, to_translate, translate_document
-from knnmt.errors import InputError, KnnmtWarning, NoTranslationWarning, SettingError
+from knnmt.errors import InputError, KnnmtError, KnnmtWarning, NoTranslationWarning, SettingError
 from knnmt.protection.tags import Tags
 
 if TYPE_CHECKING:
@@ -100,17 +100,18 @@ def translate_documents(
     retranslate: bool,
     timings: bool,
 ) -> None:
-    """Translate every document, and end with status 1 if a unit failed.
+    """Translate every document, and end with status 1 if one of several cannot be read, or a unit failed.
 
     between: the languages to take of documents that hold any number of them
     """
-    # What cannot be read shows before the model is loaded.
-    opened = [(path, place, open_document(path, between)) for path, place in jobs.places]
+    opened = list(_opened(jobs, between))  # what cannot be read shows before the model is loaded
+    if not opened:
+        raise typer.Exit(1)
     for path, place, document in opened:
         _require_place(path, place, document)
     warnings.simplefilter("always", KnnmtWarning)
     warnings.simplefilter("ignore", NoTranslationWarning)  # said with the unit
-    failed = False
+    failed = len(opened) < len(jobs.places)
     with timing.record() if timings else nullcontext() as record:
         translator = load()
         languages, name = _languages(translator), Path(translator.engine.name).name
@@ -139,6 +140,17 @@ def translate_documents(
         print(record.table(), file=sys.stderr)
     if failed:
         raise typer.Exit(1)
+
+
+def _opened(jobs: Jobs, between: tuple[str, str]) -> Iterator[tuple[Path, Path | None, Document]]:
+    """The documents that can be read. Of several, one that cannot be is told, and the others go on."""
+    for path, place in jobs.places:
+        try:
+            yield path, place, open_document(path, between)
+        except KnnmtError as error:
+            if len(jobs.places) == 1:
+                raise
+            print(f"knnmt: error: {visible(str(error))}", file=sys.stderr)
 
 
 def _require_place(path: Path, place: Path | None, document: Document) -> None:
