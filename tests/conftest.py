@@ -28,8 +28,10 @@ from knnmt.engine.transformer import TransformerEngine
 
 ROOT = Path(__file__).parent.parent
 MakeCheckpoint = Callable[..., Path]
-hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one is no failure
-hypothesis.settings.load_profile("any machine")
+# No deadline: a busy machine is no failure. `make soak` runs the property tests by the thorough profile.
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500)
+hypothesis.settings.load_profile("quick")
 _NEEDING_A_GPU = pytest.StashKey[int]()
 
 

@@ -52,6 +52,18 @@ def test_a_directory_goes_to_another_with_texts_and_a_failing_unit(tmp_path: Pat
     assert not (out / "b.bin").exists()
 
 
+def test_of_several_one_that_cannot_be_read_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+    given, out = tmp_path / "in", tmp_path / "out"
+    given.mkdir()
+    (given / "a.docx").write_bytes(b"no archive")
+    (given / "app.po").write_text(CATALOG.format("en"))
+    done = knnmt("translate", given, "--output-dir", out)
+    assert done.returncode == 1
+    assert f"knnmt: error: {given / 'a.docx'}: expected a DOCX archive" in done.stderr.decode()
+    assert (out / "app.po").read_text() == DONE.format("en")
+    assert not (out / "a.docx").exists()
+
+
 def test_what_cannot_work_is_refused_before_the_model_is_loaded(tmp_path: Path) -> None:
     catalog = tmp_path / "app.po"
     catalog.write_text(CATALOG.format("en"))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
+from knnmt.corpus.plural_forms import form_contexts
 from knnmt.documents.content import Content
 from knnmt.documents.document import Replacing, Unit
 from knnmt.documents.elements import Kind, joined, marked_text, plain
 from knnmt.documents.markup import Element, escaped, parse, xml_content
-from knnmt.protection.marked import Code, Marked
+from knnmt.protection.marked import Code, Marked, written
 from knnmt.protection.tags import with_tags
 
 _PIECE = re.compile(r"""\\(?P<code>u[0-9a-fA-F]{4}|.)|(?P<quote>")|[^\\"]+""", re.DOTALL)
@@ -36,9 +38,16 @@ class AndroidStrings(Replacing):
             if element.local == "string":
                 yield self._unit(content, element, name, translatable)
             elif element.local in ("string-array", "plurals"):
-                for number, item in enumerate(element.each("item")):
-                    which = item.attributes.get("quantity", str(number))
-                    yield self._unit(content, item, f"{name}[{which}]", translatable)
+                items = list(element.each("item"))
+                names = [item.attributes.get("quantity", str(number)) for number, item in enumerate(items)]
+                units = [
+                    self._unit(content, item, f"{name}[{which}]", translatable)
+                    for item, which in zip(items, names, strict=True)
+                ]
+                sources = [written(unit.source) for unit, _ in units]
+                contexts = form_contexts("", sources, names) if element.local == "plurals" else [""] * len(units)
+                for (unit, place), context in zip(units, contexts, strict=True):
+                    yield replace(unit, context=context), place
 
     def _unit(self, content: Content, element: Element, name: str, translatable: bool) -> tuple[Unit, tuple[int, int]]:
         raw = content.text[element.inside : element.inside_end]

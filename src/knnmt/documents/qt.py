@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from knnmt.corpus.plural_forms import form_contexts
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import State, TextDocument, Unit
 from knnmt.documents.elements import Kind, as_markup, marked_text, plain
@@ -59,24 +60,29 @@ def _found(content: Content, root: Element) -> Iterator[_Found]:
             forms: list[Element | None] = [None]
             if message.attributes.get("numerus") == "yes":
                 forms = list(translation.each("numerusform")) if translation is not None else []
-            for form_number, form in enumerate(forms):
-                unit = _unit(content, message, source, translation, form)
+            contexts = form_contexts(_disambiguation(content, message), [""] * len(forms))  # of the same source
+            for form_number, (form, used) in enumerate(zip(forms, contexts, strict=True)):
+                unit = _unit(content, source, translation, form)
                 known = f"{name}[{form_number}]" if form is not None else name
-                yield Unit(known, *unit), source, translation, form
+                yield Unit(known, *unit[:3], used, unit[3]), source, translation, form
 
 
 def _unit(
-    content: Content, message: Element, source: Element, translation: Element | None, form: Element | None
-) -> tuple[Marked, Marked | None, State, str | None, bool]:
+    content: Content, source: Element, translation: Element | None, form: Element | None
+) -> tuple[Marked, Marked | None, State, bool]:
     stands = form if form is not None else translation
     target = marked_text(content, stands, _rule) if stands is not None else ()
     kind = translation.attributes.get("type") if translation is not None else None
     state = State.UNTRANSLATED
     if plain(target).strip():
         state = State.FUZZY if kind == "unfinished" else State.TRANSLATED
-    comment = message.child("comment") or message.child("extracomment")
-    context = plain(marked_text(content, comment, _rule)) if comment is not None else None
-    return marked_text(content, source, _rule), target or None, state, context, kind not in _GONE
+    return marked_text(content, source, _rule), target or None, state, kind not in _GONE
+
+
+def _disambiguation(content: Content, message: Element) -> str:
+    """What the programmer tells the message from others of the same source by."""
+    comment = message.child("comment")
+    return plain(marked_text(content, comment, _rule)).strip() if comment is not None else ""
 
 
 def _rule(_element: Element) -> tuple[Kind, str | None]:
