@@ -33,7 +33,7 @@ TheService = Annotated[Service, Depends(_service)]
 
 
 def _caller(service: TheService, presented: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Caller:
-    return service.access.caller(presented and presented.credentials)
+    return service.access.caller(None if presented is None else presented.credentials)
 
 
 TheCaller = Annotated[Caller, Depends(_caller)]
@@ -90,7 +90,7 @@ def text_requests(asked: Decoded, domain: Domain, limits: Limits) -> list[TextRe
 
 def retrieval_settings(asked: Decoded, limits: Limits) -> RetrievalSettings:
     """The settings of retrieval, refused where they cost more than the limits allow."""
-    settings: RetrievalSettings = asked.retrieval.settings()
+    settings = asked.retrieval.settings()
     most = limits.neighbours
     if settings.k is not None and settings.k > most:
         raise Problem(422, "invalid_request", f"the service looks for at most {most} neighbours a step")
@@ -98,10 +98,10 @@ def retrieval_settings(asked: Decoded, limits: Limits) -> RetrievalSettings:
 
 
 async def require_retrieval(service: Service, requests: Sequence[TextRequest]) -> None:
-    """Refuse settings that the store of a request cannot have; without any, the store has its own."""
+    """Refuse languages that the model has not, and settings that the store of a request cannot have."""
     first = requests[0]
+    by = service.translator.between(first.languages)
     if first.datastore is not None and first.settings.given():
-        by = service.translator.between(first.languages)
         await asyncio.to_thread(by.memories.retrieval, first.datastore, first.settings)  # type: ignore[arg-type]
 
 

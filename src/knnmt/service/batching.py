@@ -330,7 +330,7 @@ class Batcher:
                 if made.jobs:
                     self._queue(text)
                     return
-                made = text.begun.end(text.found)  # type: ignore[assignment]
+                made = text.begun.end(text.found)
             assert isinstance(made, Translation)  # noqa: S101 - what is cut at its lines is not cut again
             self._forget(text)
             if text.key is not None and not text.begun.lane.evidence:  # which is large, and seldom asked for twice

@@ -148,7 +148,7 @@ def read_config(path: Path, given: Mapping[str, Any]) -> ServiceConfig:
         _require_kind(path, name, value, kinds[name])
     for name, value in stores.items():
         check(isinstance(value, str), f"{path}: expected the path of the store {name!r}, found {value!r}")
-    paths = {name: path.parent / told[name] for name in ("data", "keys") if name in told}
+    paths: dict[str, Any] = {name: path.parent / told[name] for name in ("data", "keys") if name in told}
     lists = {"hosts": tuple(told["hosts"])} if "hosts" in told else {}
     own: dict[str, Any] = {**told, **paths, **lists, "limits": Limits(**limits)}
     own["stores"] = {name: path.parent / value for name, value in stores.items()} | dict(given.get("stores", {}))

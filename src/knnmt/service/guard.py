@@ -11,6 +11,7 @@ from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from knnmt.service.config import Limits
@@ -54,8 +55,8 @@ class Guard:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > most:
-                raise _too_large(most)
+            if received > most:  # as an exception that FastAPI hands on from where it reads
+                raise HTTPException(413, _too_large(most).message)
             return message
 
         await self._app(scope, counted, send)

@@ -6,7 +6,7 @@ from requests: a combiner and a gate of one's own are named by code, and no requ
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
@@ -36,8 +36,9 @@ _OTHERWISE: dict[str, Any] = {
 def _retrieval_field(name: str, each: Description) -> tuple[Any, Any]:
     kind = Literal[each.choices] if each.choices else _OTHERWISE.get(name, each.kind | None)
     bounds: dict[str, Any] = {"ge": each.least, "le": each.most, "gt": each.above, "lt": each.below}
+    given: dict[str, Any]
     given = {} if name in ("cache", "fast") else {bound: value for bound, value in bounds.items() if value is not None}
-    longest = {"max_length": 100} if kind is (str | None) else {}
+    longest: dict[str, Any] = {"max_length": 100} if kind is (str | None) else {}
     return kind, Field(default=None, description=each.help.replace("  ", " "), **given, **longest)
 
 
@@ -49,11 +50,14 @@ class _RetrievalBase(Asked):
         return RetrievalSettings(**{name: getattr(self, name) for name in self.model_fields_set})
 
 
-RetrievalAsked: type[_RetrievalBase] = create_model(
-    "RetrievalSettings",
-    __base__=_RetrievalBase,
-    **{name: _retrieval_field(name, each) for name, each in described().items() if name != "combiner"},  # type: ignore[call-overload]
-)
+if TYPE_CHECKING:
+    RetrievalAsked = _RetrievalBase
+else:
+    RetrievalAsked = create_model(
+        "RetrievalSettings",
+        __base__=_RetrievalBase,
+        **{name: _retrieval_field(name, each) for name, each in described().items() if name != "combiner"},
+    )
 
 
 class TermAsked(Asked):
@@ -94,7 +98,7 @@ class Decoded(OfTexts):
     glossary: list[TermAsked] = Field(default=[], max_length=1_000, description="Terms that translations must have.")
     protect: bool = Field(default=True, description="Placeholders, numbers and tags come out once each.")
     tags: Tags = Field(default="auto", description="What counts as a tag.")
-    retrieval: RetrievalAsked = Field(default_factory=RetrievalAsked, description="How the memory is searched.")  # type: ignore[valid-type]
+    retrieval: RetrievalAsked = Field(default_factory=RetrievalAsked, description="How the memory is searched.")
 
 
 class TranslateAsked(Decoded):
