@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from pretending import GOLDEN, shout, shout_document
 
+from knnmt.documents.android import AndroidStrings
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.direction import direction_of
 from knnmt.documents.kept import Kept
 from knnmt.documents.opening import MAX_BYTES, document_format, documents_in, open_document
 from knnmt.documents.po import PoDocument
+from knnmt.documents.qt import QtCatalog
 from knnmt.documents.subtitles import Subtitles
 from knnmt.documents.translating import translate_document
 from knnmt.documents.xliff import open_xliff
@@ -249,6 +251,65 @@ def test_plural_forms_are_those_of_the_rule() -> None:
     assert sources("nplurals=3; plural=n==0 ? 0 : n==1 ? 1 : 2;", 3) == [("viele",), ("eine",), ("viele",)]
     assert sources("nplurals=INTEGER; plural=EXPRESSION;", 2) == [("eine",), ("viele",)]
     assert sources("nplurals=2; plural=n**;", 2) == [("eine",), ("viele",)]
+
+
+def test_forms_that_the_header_tells_of_and_an_entry_lacks_are_added() -> None:
+    header = 'msgid ""\r\nmsgstr "Plural-Forms: nplurals={}; plural=n==1 ? 0 : n<5 ? 1 : 2;\\n"\r\n\r\n'
+    entry = 'msgid "eine"\r\nmsgid_plural "viele"\r\nmsgstr[0] ""\r\nmsgstr[1] ""\r\n'
+    outcome = shout_document(PoDocument((header.format(3) + entry).encode(), "x.po"))
+    added = 'msgstr[0] "EINE"\r\nmsgstr[1] "VIELE"\r\nmsgstr[2] "VIELE"\r\n'
+    assert outcome.data.decode().endswith('#, fuzzy\r\nmsgid "eine"\r\nmsgid_plural "viele"\r\n' + added)
+    assert len(PoDocument((header.format(999) + entry).encode(), "x.po").units) == 2  # no language has so many
+
+
+PLURALS = """<resources>
+  <plurals name="files">
+    <item quantity="zero">keine</item>
+    <item quantity="one">%d Datei</item>
+    <item quantity="other"><![CDATA[%d Dateien]]></item>
+  </plurals>
+</resources>
+"""
+
+
+@pytest.mark.parametrize(
+    ("language", "becomes"),
+    [
+        (None, ("zero:KEINE", "one:%D DATEI", "other:<![CDATA[%D DATEIEN]]>")),
+        ("tlh", ("zero:KEINE", "one:%D DATEI", "other:<![CDATA[%D DATEIEN]]>")),
+        ("en-GB", ("one:%D DATEI", "other:<![CDATA[%D DATEIEN]]>")),
+        ("jpn_Jpan", ("other:<![CDATA[%D DATEIEN]]>",)),
+        (
+            "pl",
+            ("one:%D DATEI", *(f"{each}:<![CDATA[%D DATEIEN]]>" for each in ("few", "many", "other"))),
+        ),
+    ],
+)
+def test_plural_forms_of_android_become_those_of_the_language(language: str | None, becomes: Sequence[str]) -> None:
+    document = AndroidStrings(PLURALS.encode(), "strings.xml", ("de", language))
+    items = (each.split(":", 1) for each in becomes)
+    lines = [f'    <item quantity="{quantity}">{text}</item>\n' for quantity, text in items]
+    before, _, after = PLURALS.partition("    <item")
+    expected = before + "".join(lines) + "  </plurals>" + after.split("</plurals>")[1]
+    assert shout_document(document).data.decode() == expected
+    assert document.with_targets({}).data == PLURALS.encode()
+
+
+def test_forms_of_android_that_are_no_plurals_stay() -> None:
+    twice = PLURALS.replace("zero", "other").encode()
+    document = AndroidStrings(twice, "strings.xml", ("de", "pl"))
+    assert [unit.id for unit in document.units] == ["files[other]", "files[one]", "files[other]~2"]
+    assert shout_document(document).data.count(b"<item") == 3
+
+
+def test_a_numeric_message_of_qt_without_forms_gets_as_many_as_others_have() -> None:
+    message = '<message numerus="yes"><source>%n Datei(en)</source>{}</message>'
+    forms = "<translation><numerusform>a</numerusform><numerusform>b</numerusform></translation>"
+    whole = f'<TS version="2.1"><context><name>x</name>{message.format(forms)}{message}</context></TS>'
+    made = '<translation type="unfinished">' + "<numerusform>%N DATEI(EN)</numerusform>" * 2
+    for empty in ('<translation type="unfinished"></translation>', ""):
+        outcome = shout_document(QtCatalog(whole.format(empty).encode(), "x.ts"))
+        assert outcome.data.decode() == whole.format(made + "</translation>")
 
 
 def test_a_copy_of_the_source_that_nobody_confirmed_is_no_translation() -> None:

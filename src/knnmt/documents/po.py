@@ -23,6 +23,7 @@ _KEYWORD = re.compile(rf"(msgctxt|msgid_plural|msgid|msgstr(?:\[(\d{{1,3}})\])?)
 _STRING = re.compile(_QUOTED)
 _FIELD = re.compile(r"^([\w-]+):[ \t]*(.*)$", re.MULTILINE)
 _PLURAL = re.compile(r"nplurals\s*=\s*(\d{1,3})\s*;\s*plural\s*=\s*([^;]+);?")
+_MOST_FORMS = 6  # that any language has
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _WRITTEN = {"\\": "\\\\", '"': '\\"', "\t": "\\t", "\r": "\\r", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\v": "\\v"}
@@ -30,11 +31,12 @@ _WRITTEN = {"\\": "\\\\", '"': '\\"', "\t": "\\t", "\r": "\\r", "\a": "\\a", "\b
 
 @dataclass(slots=True)
 class _String:
-    """A quoted string, of one line or several: from its first quote to its last."""
+    """A quoted string, of one line or several: from its first quote to its last. before: what a new one needs there"""
 
     start: int
     end: int
     text: str
+    before: str = ""
 
 
 @dataclass(slots=True)
@@ -74,14 +76,17 @@ class PoDocument(TextDocument):
         source = header.get("x-source-language", "").strip()
         super().__init__(
             content,
-            self._units(entries, _singular_form(header.get("plural-forms", ""))),
+            self._units(entries, _plural_rule(header.get("plural-forms", ""))),
             (source if is_tag(source) else None, language if is_tag(language) else None),
         )
 
-    def _units(self, entries: list[_Entry], singular: int | None) -> Iterator[Unit]:
+    def _units(self, entries: list[_Entry], rule: tuple[int, int | None]) -> Iterator[Unit]:
+        forms, singular = rule
         for entry in entries:
             if _is_header(entry):
                 continue
+            if "msgid_plural" in entry.strings:
+                _add_forms(entry, forms)
             context = entry.strings.get("msgctxt")
             for keyword, string in entry.strings.items():
                 if not keyword.startswith("msgstr"):
@@ -106,7 +111,7 @@ class PoDocument(TextDocument):
     def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
         for name, target in targets.items():
             entry, string = self._places[name]
-            yield Edit(string.start, string.end, target)
+            yield Edit(string.start, string.end, string.before.replace("\n", self.content.line_end) + target)
             if not entry.is_fuzzy:
                 if entry.flags >= 0:
                     yield Edit(entry.flags, entry.flags, " fuzzy,")
@@ -207,18 +212,31 @@ def _header(entry: _Entry) -> dict[str, str]:
     return {name.lower(): value for name, value in _FIELD.findall(entry.strings["msgstr"].text)}
 
 
-def _singular_form(rule: str) -> int | None:
-    """The plural form of the number one; None where one form serves every number."""
+def _plural_rule(rule: str) -> tuple[int, int | None]:
+    """How many plural forms there are, 0 if not known, and that of the number one; None where one serves all."""
     found = _PLURAL.search(rule)
     if found is None:
-        return 0
-    if int(found[1]) == 1:
-        return None
+        return 0, 0
+    forms = int(found[1])
+    if forms == 1:
+        return 1, None
     try:
         form: int = gettext.c2py(found[2])(1)
     except (ValueError, ZeroDivisionError, OverflowError):
-        return 0
-    return form
+        return 0, 0
+    return forms, form
+
+
+def _add_forms(entry: _Entry, forms: int) -> None:
+    """Give an entry the forms that the header tells of and it lacks."""
+    there = [keyword for keyword in entry.strings if keyword.startswith("msgstr[")]
+    if not there or forms > _MOST_FORMS:
+        return
+    end = max(entry.strings[keyword].end for keyword in there)
+    for form in range(forms):
+        keyword = f"msgstr[{form}]"
+        if keyword not in entry.strings:
+            entry.strings[keyword] = _String(end, end, "", f"\n{keyword} ")
 
 
 def _source(entry: _Entry, keyword: str, singular: int | None) -> str:
