@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import zipfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +16,9 @@ from pretending import GOLDEN, shout, shout_document
 from knnmt.documents.android import AndroidStrings
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.direction import direction_of
+from knnmt.documents.docx import Docx
 from knnmt.documents.kept import Kept
+from knnmt.documents.markdown import MarkdownPage
 from knnmt.documents.opening import MAX_BYTES, document_format, documents_in, open_document
 from knnmt.documents.po import PoDocument
 from knnmt.documents.qt import QtCatalog
@@ -341,3 +346,65 @@ def test_cues_without_an_empty_line_between_them_are_told_apart() -> None:
     document = Subtitles(text.encode(), "x.srt")
     assert [unit.source for unit in document.units] == [("Ja.",), ("Nein.",)]
     assert shout_document(document).data.decode() == text.replace("Ja", "JA").replace("Nein", "NEIN")
+
+
+def docx(paragraph: str) -> bytes:
+    written = io.BytesIO()
+    names = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+    with zipfile.ZipFile(written, "w") as archive:
+        archive.writestr(
+            "word/document.xml", f"<w:document {names}><w:body><w:p>{paragraph}</w:p></w:body></w:document>"
+        )
+    return written.getvalue()
+
+
+BOLD = "<w:rPr><w:b/></w:rPr>"
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "becomes"),
+    [
+        (  # cut in mid-word, by checks of spelling and of language
+            '<w:r w:rsidR="1"><w:t>Das Ge</w:t></w:r><w:proofErr w:type="x"/>'
+            '<w:r><w:rPr><w:lang w:val="de-DE"/></w:rPr><w:t>rät</w:t></w:r>',
+            "[Das Gerät]",
+        ),
+        (
+            f"<w:r><w:t>Sehr lange </w:t></w:r><w:r>{BOLD}<w:t>wich</w:t></w:r>"
+            f"<w:r>{BOLD}<w:t>tig</w:t></w:r><w:r><w:t>.</w:t></w:r>",
+            f"[Sehr lange ]{BOLD}[wichtig]</w:rPr>[.]",
+        ),
+        (  # tabs and breaks in runs with words, at their beginning too
+            "<w:r><w:tab/><w:t>Name</w:t><w:br/><w:t>Ort</w:t></w:r>",
+            "<w:r><w:tab/></w:r>[Name]<w:r><w:br/></w:r>[Ort]",
+        ),
+        (
+            '<w:r><w:t>Hier</w:t></w:r><w:r><w:footnoteReference w:id="2"/></w:r>',
+            "[Hier]",
+        ),
+        (
+            '<w:hyperlink r:id="x"><w:r><w:t>Link</w:t></w:r></w:hyperlink><w:r><w:t> hier</w:t></w:r>',
+            '<w:hyperlink r:id="x">[Link]</w:hyperlink>[ hier]',
+        ),
+    ],
+)
+def test_runs_of_word_are_the_words_of_a_sentence(paragraph: str, becomes: str) -> None:
+    [unit] = (document := Docx(docx(paragraph.replace("r:id", "w:id")), "a.docx")).units
+    assert "".join(part.raw if isinstance(part, Code) else f"[{part}]" for part in unit.source) == becomes.replace(
+        "r:id", "w:id"
+    )
+    written = shout_document(document)
+    with zipfile.ZipFile(io.BytesIO(written.data)) as archive:
+        text = archive.read("word/document.xml").decode()
+    for element in ("tab", "br", "footnoteReference", "hyperlink"):
+        assert text.count(f"<w:{element}") == paragraph.count(f"<w:{element}")
+    assert "".join(re.findall(r"<w:t[^>]*>([^<]*)", text)) == "".join(re.findall(r"\[([^]]*)\]", becomes)).upper()
+
+
+def test_times_in_a_cue_and_marks_of_notes_are_codes() -> None:
+    cues = "WEBVTT\n\n00:01.000 --> 00:02.000\n<00:01.500>Hallo <b>Welt</b>\n"
+    assert shout_document(Subtitles(cues.encode(), "x.vtt")).data.decode().endswith("\n<00:01.500>HALLO <b>WELT</b>\n")
+    page = "> [!NOTE]\n> Lies[^1] *das*.\n\n[^1]: Die Note.\n"
+    assert shout_document(MarkdownPage(page.encode(), "x.md")).data.decode() == (
+        "> [!NOTE]\n> LIES[^1] *DAS*.\n\n[^1]: DIE NOTE.\n"
+    )
