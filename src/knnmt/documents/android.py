@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from knnmt.corpus.plural_forms import form_contexts
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import Replacing, Unit
 from knnmt.documents.elements import Kind, joined, marked_text, plain
 from knnmt.documents.markup import Element, escaped, parse, with_attributes, xml_content
 from knnmt.documents.plural_categories import CATEGORIES, plural_categories
-from knnmt.protection.marked import Code, Marked
+from knnmt.protection.marked import Code, Marked, written
 from knnmt.protection.tags import with_tags
 
 _PIECE = re.compile(r"""\\(?P<code>u[0-9a-fA-F]{4}|.)|(?P<quote>")|[^\\"]+""", re.DOTALL)
@@ -65,14 +66,20 @@ class AndroidStrings(Replacing):
                 yield self._unit(content, element, name, translatable)
             elif element.local in ("string-array", "plurals"):
                 forms = _forms(element, needed) if needed and translatable else None
-                for number, item in enumerate(element.each("item")):
-                    which = item.attributes.get("quantity", str(number))
+                items = list(element.each("item"))
+                names = [item.attributes.get("quantity", str(number)) for number, item in enumerate(items)]
+                found = []
+                for item, which in zip(items, names, strict=True):
                     is_used = forms is None or item not in forms.unused
-                    found = self._unit(content, item, f"{name}[{which}]", translatable and is_used)
-                    yield found._replace(forms=forms)
-                for quantity in forms.missing if forms is not None else ():
-                    found = self._unit(content, forms.other, f"{name}[{quantity}]", True)
-                    yield found._replace(forms=forms, added=quantity)
+                    found.append(self._unit(content, item, f"{name}[{which}]", translatable and is_used))
+                for which in forms.missing if forms is not None else ():
+                    names.append(which)
+                    added = self._unit(content, forms.other, f"{name}[{which}]", True)
+                    found.append(added._replace(added=which))
+                sources = [written(each.unit.source) for each in found]
+                contexts = form_contexts("", sources, names) if element.local == "plurals" else [""] * len(found)
+                for each, context in zip(found, contexts, strict=True):
+                    yield each._replace(unit=replace(each.unit, context=context), forms=forms)
 
     def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
         added: dict[_Forms, str] = {}

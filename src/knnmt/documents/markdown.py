@@ -72,11 +72,11 @@ def _found(content: Content) -> Iterator[tuple[Unit, tuple[int, int]]]:
         parts = _parts(token.children, content.text, pieces, in_table) if pieces else None
         if pieces:
             place = pieces[-1][1]
-        yield from _unit(content, token.content, parts, lines[0] + 1, "table" if in_table else None)
+        yield from _unit(content, token.content, parts, lines[0] + 1, "table" if in_table else "")
 
 
 def _unit(
-    content: Content, text: str, parts: list[_Located] | None, line: int, context: str | None
+    content: Content, text: str, parts: list[_Located] | None, line: int, context: str
 ) -> Iterator[tuple[Unit, tuple[int, int]]]:
     if parts is None:  # which shows when it is to be written
         yield Unit(f"line {line}", (text,), context=context), (-1, -1)

@@ -163,7 +163,8 @@ def _both_sides(document: Document, path: Path, config: ReadingConfig, report: R
             report.skip("fuzzy")
         else:
             sides = (unit.source, unit.target) if way == "same" else (unit.target, unit.source)
-            if pair := report.admit(_text(sides[0]), _text(sides[1]), f"{origin_name(path)}#{unit.id}"):
+            origin = f"{origin_name(path)}#{unit.id}"
+            if pair := report.admit(_text(sides[0]), _text(sides[1]), origin, unit.context):
                 yield pair
 
 
@@ -178,8 +179,10 @@ def _matched(first: Path, second: Path, config: ReadingConfig, report: ReadingRe
             report.skip("no unit of the same name in the other file")
         elif not unit.translatable:
             report.skip("not to be translated")
-        elif pair := report.admit(_text(unit.source), _text(unit.target), f"{origin_name(first)}#{unit.id}"):
-            yield pair
+        else:
+            origin = f"{origin_name(first)}#{unit.id}"
+            if pair := report.admit(_text(unit.source), _text(unit.target), origin, unit.context):
+                yield pair
 
 
 def matched_units(source: Document, target: Document, config: ReadingConfig) -> list[Unit] | None:

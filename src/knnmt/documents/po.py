@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import codecs
-import gettext
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 from knnmt.corpus.languages import is_tag
+from knnmt.corpus.plural_forms import form_contexts, form_count, singular_form
 from knnmt.corpus.po_identifiers import message_text
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import State, TextDocument, Unit
@@ -22,7 +22,6 @@ _QUOTED = r'"(?:[^"\\]|\\.)*+"'
 _KEYWORD = re.compile(rf"(msgctxt|msgid_plural|msgid|msgstr(?:\[(\d{{1,3}})\])?)\s*({_QUOTED})")
 _STRING = re.compile(_QUOTED)
 _FIELD = re.compile(r"^([\w-]+):[ \t]*(.*)$", re.MULTILINE)
-_PLURAL = re.compile(r"nplurals\s*=\s*(\d{1,3})\s*;\s*plural\s*=\s*([^;]+);?")
 _MOST_FORMS = 6  # that any language has
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
@@ -76,30 +75,31 @@ class PoDocument(TextDocument):
         source = header.get("x-source-language", "").strip()
         super().__init__(
             content,
-            self._units(entries, _plural_rule(header.get("plural-forms", ""))),
+            self._units(entries, header.get("plural-forms", "")),
             (source if is_tag(source) else None, language if is_tag(language) else None),
         )
 
-    def _units(self, entries: list[_Entry], rule: tuple[int, int | None]) -> Iterator[Unit]:
-        forms, singular = rule
+    def _units(self, entries: list[_Entry], rule: str) -> Iterator[Unit]:
+        singular, needed = singular_form(rule), form_count(rule)
         for entry in entries:
             if _is_header(entry):
                 continue
             if "msgid_plural" in entry.strings:
-                _add_forms(entry, forms)
+                _add_forms(entry, needed)
             context = entry.strings.get("msgctxt")
-            for keyword, string in entry.strings.items():
-                if not keyword.startswith("msgstr"):
-                    continue
+            forms = [keyword for keyword in entry.strings if keyword.startswith("msgstr")]
+            sources = [_source(entry, keyword, singular) for keyword in forms]
+            contexts = form_contexts(context.text if context else "", sources)
+            for keyword, source, used in zip(forms, sources, contexts, strict=True):
+                string = entry.strings[keyword]
                 name = f"line {entry.line}{keyword.removeprefix('msgstr')}"
                 self._places[name] = entry, string
-                source = _source(entry, keyword, singular)
                 yield Unit(
                     name,
                     (source,) if source else (),
                     (string.text,) if string.text else None,
                     _state(entry, string),
-                    context.text if context else None,
+                    used,
                     translatable=bool(source.strip()),
                 )
 
@@ -210,21 +210,6 @@ def _is_header(entry: _Entry) -> bool:
 
 def _header(entry: _Entry) -> dict[str, str]:
     return {name.lower(): value for name, value in _FIELD.findall(entry.strings["msgstr"].text)}
-
-
-def _plural_rule(rule: str) -> tuple[int, int | None]:
-    """How many plural forms there are, 0 if not known, and that of the number one; None where one serves all."""
-    found = _PLURAL.search(rule)
-    if found is None:
-        return 0, 0
-    forms = int(found[1])
-    if forms == 1:
-        return 1, None
-    try:
-        form: int = gettext.c2py(found[2])(1)
-    except (ValueError, ZeroDivisionError, OverflowError):
-        return 0, 0
-    return forms, form
 
 
 def _add_forms(entry: _Entry, forms: int) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from knnmt.corpus.plural_forms import form_contexts
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import State, TextDocument, Unit
 from knnmt.documents.elements import Kind, as_markup, marked_text, plain
@@ -59,27 +60,33 @@ def _found(content: Content, root: Element) -> Iterator[_Found]:
             name = message.attributes.get("id") or f"{group}/{number}"
             if source is None:
                 continue
-            forms = list(translation.each("numerusform")) if translation is not None else []
             is_numeric = message.attributes.get("numerus") == "yes"
-            for form_number, form in enumerate(forms if is_numeric and forms else [None]):
-                unit = _unit(content, message, source, translation, form)
+            held = list(translation.each("numerusform")) if translation is not None else []
+            forms: Sequence[Element | None] = held if is_numeric and held else [None]
+            contexts = form_contexts(_disambiguation(content, message), [""] * len(forms))  # of the same source
+            for form_number, (form, used) in enumerate(zip(forms, contexts, strict=True)):
+                unit = _unit(content, source, translation, form)
                 known = f"{name}[{form_number}]" if form is not None else name
                 copies = max(most, 1) if is_numeric and form is None else 0
-                yield Unit(known, *unit), source, translation, form, copies
+                yield Unit(known, *unit[:3], used, unit[3]), source, translation, form, copies
 
 
 def _unit(
-    content: Content, message: Element, source: Element, translation: Element | None, form: Element | None
-) -> tuple[Marked, Marked | None, State, str | None, bool]:
+    content: Content, source: Element, translation: Element | None, form: Element | None
+) -> tuple[Marked, Marked | None, State, bool]:
     stands = form if form is not None else translation
     target = marked_text(content, stands, _rule) if stands is not None else ()
     kind = translation.attributes.get("type") if translation is not None else None
     state = State.UNTRANSLATED
     if plain(target).strip():
         state = State.FUZZY if kind == "unfinished" else State.TRANSLATED
-    comment = message.child("comment") or message.child("extracomment")
-    context = plain(marked_text(content, comment, _rule)) if comment is not None else None
-    return marked_text(content, source, _rule), target or None, state, context, kind not in _GONE
+    return marked_text(content, source, _rule), target or None, state, kind not in _GONE
+
+
+def _disambiguation(content: Content, message: Element) -> str:
+    """What the programmer tells the message from others of the same source by."""
+    comment = message.child("comment")
+    return plain(marked_text(content, comment, _rule)).strip() if comment is not None else ""
 
 
 def _rule(_element: Element) -> tuple[Kind, str | None]:

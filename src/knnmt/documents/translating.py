@@ -79,7 +79,7 @@ def translate_document(
     for window in _windows(waiting, WINDOW):
         fits = [unit for unit in window if not _refusal(unit, outcome)]
         sources = [_with_tags(unit.source, tags) for unit in fits]
-        found = translate(sources, [_context(unit, document) for unit in fits])
+        found = translate(sources, [unit.context for unit in fits])
         done: dict[str, Marked] = {}
         for unit, source, translation in zip(fits, sources, found, strict=True):
             if translation.error is not None:
@@ -106,11 +106,6 @@ def _refusal(unit: Unit, outcome: Outcome) -> bool:
     elif _HALF.search(plain(unit.source)):
         outcome.failures[unit.id] = "it has half a surrogate pair, which is no character"
     return unit.id in outcome.failures
-
-
-def _context(unit: Unit, document: Document) -> str:
-    """What memories keep as the context of such a unit: what gettext tells texts apart by; others say it for people."""
-    return (unit.context or "") if document.format == "po" else ""
 
 
 def _with_tags(text: Marked, tags: Tags) -> Marked:
