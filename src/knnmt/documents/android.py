@@ -72,10 +72,10 @@ class AndroidStrings(Replacing):
                 for item, which in zip(items, names, strict=True):
                     is_used = forms is None or item not in forms.unused
                     found.append(self._unit(content, item, f"{name}[{which}]", translatable and is_used))
-                for which in forms.missing if forms is not None else ():
-                    names.append(which)
-                    added = self._unit(content, forms.other, f"{name}[{which}]", True)
-                    found.append(added._replace(added=which))
+                if forms is not None:
+                    names += forms.missing
+                    others = [self._unit(content, forms.other, f"{name}[{which}]", True) for which in forms.missing]
+                    found += [each._replace(added=which) for each, which in zip(others, forms.missing, strict=True)]
                 sources = [written(each.unit.source) for each in found]
                 contexts = form_contexts("", sources, names) if element.local == "plurals" else [""] * len(found)
                 for each, context in zip(found, contexts, strict=True):
