@@ -65,7 +65,7 @@ def test_an_archive_with_two_members_of_one_name_is_refused() -> None:
     with zipfile.ZipFile(written, "w") as file:
         for text in ("Ja", "Nein"):
             file.writestr("word/document.xml", f"<w:p {W}><w:r><w:t>{text}</w:t></w:r></w:p>")
-    with pytest.raises(MalformedDocumentError, match="each member once, found 'word/document.xml' again"):
+    with pytest.raises(MalformedDocumentError, match=r"each member once, found 'word/document.xml' again"):
         Docx(written.getvalue(), "x.docx")
 
 
