@@ -304,6 +304,6 @@ def _one(name: str, side: str, files: Iterable[Element]) -> str | None:
     stated = {language for file in files if (language := file.attributes.get(f"{side}-language"))}
     if len(stated) > 1:
         raise MalformedDocumentError(
-            f"{name}: expected one {side} language, found {', '.join(sorted(stated))}. Put each in a document of its own"
+            f"{name}: expected one {side} language, found {', '.join(sorted(stated))}. Put each in its own document"
         )
     return next(iter(stated), None)
