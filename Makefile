@@ -27,6 +27,7 @@ format: $(VENV)/.ready-dev  ## put the code into the house format
 
 soak: $(VENV)/.ready-dev  ## the long and heavy checks
 	$(RUN) -m pytest -m soak
+	$(RUN) -m pytest -m hypothesis --hypothesis-profile thorough
 
 fuzz: $(VENV)/.ready-dev  ## crafted stores, memories and documents, made by chance: make fuzz MINUTES=10
 	$(RUN) tests/fuzz.py --minutes $(MINUTES)

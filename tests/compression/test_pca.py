@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_stores import column, made_store, random_keys, random_values
 
@@ -64,7 +64,6 @@ def test_a_distant_mean_does_not_drown_the_variance(tmp_path: Path) -> None:
     np.testing.assert_allclose(projection.explained_variance, explained, rtol=1e-4)
 
 
-@settings(max_examples=25, deadline=None)
 @given(entries=st.integers(1, 30), dim=st.integers(1, 6), seed=st.integers(0, 1000), data=st.data())
 def test_projections_of_any_keys_are_orthonormal_and_explain_what_they_keep(
     tmp_path_factory: pytest.TempPathFactory, entries: int, dim: int, seed: int, data: st.DataObject

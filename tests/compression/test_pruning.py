@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from datastore_pairs import some_pairs
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_stores import column, live_ids, made_store, plain_search, random_keys, random_values
 from torch import Tensor
@@ -39,7 +39,6 @@ def plainly(keys: Array, values: Array, k: int, seed: int) -> dict[int, int]:
     return counts
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     entries=st.integers(1, 40),
     k=st.integers(1, 6),
@@ -69,7 +68,6 @@ def test_pruning_is_the_plain_algorithm(
     assert list(made.verify()) == []
 
 
-@settings(max_examples=60, deadline=None)
 @given(entries=st.integers(2, 60), k=st.integers(1, 5), seed=st.integers(0, 99))
 def test_what_absorbs_is_never_absorbed(entries: int, k: int, seed: int) -> None:
     generator = np.random.default_rng(seed)

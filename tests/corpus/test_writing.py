@@ -17,7 +17,7 @@ from knnmt.errors import StorageError
 AWKWARD = "äß&<>\"'\t\r\n\u2028\x00\x0b\x85\ufeff\ufffe\ud800😀 "
 SIDE = st.text(AWKWARD, min_size=1, max_size=8) | st.text(st.characters(), min_size=1, max_size=20)
 PAIRS = st.lists(st.builds(SegmentPair, SIDE, SIDE, SIDE, st.just("") | SIDE), max_size=8)
-SHARED_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+SHARED_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def replace_all(pairs: list[SegmentPair], *replacements: tuple[str, str]) -> list[SegmentPair]:

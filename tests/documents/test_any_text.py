@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pretending import GOLDEN
 
@@ -30,7 +30,6 @@ def texts(document: Document) -> list[str]:
 
 
 @pytest.mark.parametrize("golden", FILES, ids=lambda path: path.name)
-@settings(max_examples=15)
 @given(chosen=st.integers(0, 100), text=TEXTS)
 @example(chosen=0, text='- "it\'s" <b> & {0} #1')
 @example(chosen=1, text="@x: 'y' \\n | *z* _z_ [z](z)")

@@ -50,7 +50,7 @@ def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, 
 
 
 @pytest.mark.usefixtures("build")
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
 @given(
     rows=st.integers(1, 19),
     inputs=st.integers(1, 150),

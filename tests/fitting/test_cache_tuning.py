@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from datastore_pairs import some_pairs
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from knnmt.config import CacheConfig, Fading, RetrievalConfig
@@ -59,7 +59,6 @@ def by_loop(decoded: DecodedStates, threshold: float) -> list[int]:
     return asked
 
 
-@settings(max_examples=40, deadline=None)
 @given(WIDTHS, st.integers(0, 99), st.lists(st.floats(0, 4), min_size=1, max_size=4))
 def test_who_asks_whom_is_what_a_plain_loop_finds(widths: list[list[int]], seed: int, thresholds: list[float]) -> None:
     decoded = made(widths, seed)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -155,7 +155,6 @@ def test_quantiles_between_are_interpolated(quantile: float) -> None:
     assert CALIBRATION.nearest_distance(quantile) == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(st.floats(0, 100), min_size=1, max_size=6), min_size=1, max_size=6))
 def test_means_so_far_are_those_that_decoding_will_see(sentences: list[list[float]]) -> None:
     """By a loop, and by `SentenceDistances`, which goes the steps one by one."""

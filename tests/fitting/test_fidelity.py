@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from index_stores import clustered, write_store
 from torch import Tensor
@@ -33,7 +33,6 @@ def row(distribution: Distribution) -> tuple[Tensor, Tensor]:
     return torch.tensor([tokens]), torch.tensor([shares])
 
 
-@settings(max_examples=200, deadline=None)
 @given(distributions, distributions)
 def test_total_variation_is_half_the_dense_difference(one: Distribution, other: Distribution) -> None:
     p, q = np.zeros(8), np.zeros(8)

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from knnmt.config import Fading, RetrievalConfig
@@ -58,7 +58,6 @@ def loss_by_loop(positions: Positions, config: RetrievalConfig) -> float:
     return total / ROWS
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.integers(0, 50), st.booleans(), st.booleans(), st.integers(1, K), st.floats(0, 0.95), st.floats(0.5, 20),
     st.sampled_from([None, FADING]), st.booleans(),

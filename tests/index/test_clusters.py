@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from index_stores import append_keys, assert_exact, clustered, recall, write_store
 
@@ -102,7 +102,6 @@ def test_a_popular_tile_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     assert copied == [6, 800 // 16]
 
 
-@settings(max_examples=20, deadline=None)
 @given(count=st.integers(1, 3000), seed=st.integers(0, 99))
 def test_every_key_stands_in_one_place(count: int, seed: int) -> None:
     keys = resident(torch.from_numpy(clustered(count, 8, seed)).half())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from knnmt.datastore.arrays import Array
@@ -81,7 +81,6 @@ def made_sources(count: int, seed: int, kinds: int = 60) -> Sources:
     return [chance.choice(kinds, size, p=weights / weights.sum()).tolist() for size in lengths]
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 40), st.integers(1, 8), st.integers(0, 3))
 @pytest.mark.parametrize("compiled", [True, False])
 def test_it_is_the_choice_of_the_definition(compiled: bool, seed: int, size: int, count: int, parts: int) -> None:
@@ -169,7 +168,6 @@ def assert_the_same(one: SourceIndex, other: SourceIndex, asked: Sources) -> Non
     assert all(mine.tolist() == others.tolist() for mine, others in entries)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data(), st.sampled_from([-1, 6, 40]), st.sampled_from([0, 30, 1 << 20]), st.booleans())
 def test_an_index_that_follows_its_store_is_the_one_of_its_state(
     data: st.DataObject, long_there: int, newer: int, compiled: bool
@@ -201,7 +199,7 @@ def test_an_index_that_follows_its_store_is_the_one_of_its_state(
         patch.setattr(covering, "POSTINGS", 10_000)
         if not compiled:
             patch.setattr(covering, "library", lambda: None)
-        for turn in range(16):
+        for turn in range(8):
             if turn % int(chance.integers(1, 4)) == 0:  # else one that reads it sees several changes at once
                 index = SourceIndex(segments, index)
                 assert_the_same(index, SourceIndex(segments), pool)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from index_stores import all_keys, append_keys, assert_exact, clustered, write_store
 
@@ -80,7 +80,6 @@ def test_what_faiss_gives_for_nothing_counts_as_nothing() -> None:
     assert distances_sq.tolist() == [[2.0, float("inf")]]
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 300), min_size=1, max_size=6),
     dim=st.sampled_from([1, 5, 32]),
@@ -161,7 +160,6 @@ def test_reranking_measures_candidates_with_the_stores_keys(tmp_path: Path) -> N
     assert ids[1].tolist() == [109, -1, -1]
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=8),
     size=st.integers(1, 50),

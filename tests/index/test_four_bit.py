@@ -153,7 +153,7 @@ def test_lists_are_found_again_after_an_addition_that_was_interrupted(build: cty
     assert_exact(looking(index, candidates=4000).search(QUERIES, 8), store, QUERIES, 8)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(1, 12),

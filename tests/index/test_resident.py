@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from index_stores import all_keys, append_keys, assert_exact, brute_force, clustered, write_store
 from torch import Tensor
@@ -46,7 +46,6 @@ def search(store: Datastore, queries: Tensor, k: int, device: str, first: int = 
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@settings(max_examples=25, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 700), min_size=1, max_size=5),
     dim=st.sampled_from([1, 5, 6, 32]),
@@ -105,7 +104,6 @@ def test_large_keys_close_together_are_told_apart(tmp_path: Path, device: str) -
     count=st.integers(1, 30),
     seed=st.integers(0, 99),
 )
-@settings(deadline=None)
 def test_the_nearest_groups_hold_the_nearest_keys(rows: int, padded: int, block: int, count: int, seed: int) -> None:
     chance = np.random.default_rng(seed)
     keys = chance.integers(-4, 5, (256 * padded, 8)).astype(np.float16)

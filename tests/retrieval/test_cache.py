@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -43,7 +43,6 @@ def named(names: Tensor) -> Neighbours:
     return Neighbours(ids + 0.5, ids + 1, ids)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     scopes=st.integers(1, 3),

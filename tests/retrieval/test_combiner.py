@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_stores import made_store, plain_search
 from torch import Tensor
@@ -55,7 +55,6 @@ def test_no_weight_is_no_weight_with_fading_too() -> None:
         assert log_lambda.tolist() == [-INFINITE] * 3
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 8), st.floats(0, 8), st.integers(1, 60)), min_size=1, max_size=6))
 def test_fading_is_the_formula_of_its_config(rows: list[tuple[float, float, int]]) -> None:
     step, mean, steps = (torch.tensor([row[i] for row in rows], dtype=torch.float32) for i in range(3))
@@ -134,7 +133,6 @@ steps_of_sentences = st.lists(  # of three sentences with two rows each
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(steps_of_sentences, st.lists(st.integers(0, 2), min_size=1, max_size=3))
 def test_means_of_sentences(steps: list[list[float]], kept: list[int]) -> None:
     """A step counts by the mean over those of its rows that found something; one that found nothing does not."""

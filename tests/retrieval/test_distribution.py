@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -53,7 +53,6 @@ def model(rows: int, seed: int = 0) -> Tensor:
     return torch.randn(rows, VOCABULARY, generator=torch.Generator().manual_seed(seed)).log_softmax(-1)
 
 
-@settings(max_examples=300, deadline=None)
 @given(rows_of_neighbours(), st.floats(1e-3, 1e3), st.booleans(), st.floats(0, 1))
 def test_equations_2_and_3(rows: Rows, temperature: float, counted: bool, weight: float) -> None:
     distances_sq, tokens = column(rows, 0), tokens_of(rows)
@@ -78,7 +77,6 @@ def test_equations_2_and_3(rows: Rows, temperature: float, counted: bool, weight
     np.testing.assert_allclose(mixed.sum(1), 1, atol=1e-4)
 
 
-@settings(max_examples=50, deadline=None)
 @given(rows_of_neighbours())
 def test_without_weight_or_neighbours_nothing_changes(rows: Rows) -> None:
     """Bit for bit, and a hypothesis' score too."""

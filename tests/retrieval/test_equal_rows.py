@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from knnmt.retrieval import open_store
@@ -18,7 +18,6 @@ def rows(kinds: list[int], dim: int = 7) -> torch.Tensor:
     return torch.randn(6, dim, generator=torch.Generator().manual_seed(dim))[kinds]
 
 
-@settings(max_examples=200, deadline=None)
 @given(rows_of_few_kinds, st.sampled_from([1, 7, 33, 320]))
 def test_each_kind_of_row_is_searched_once(kinds: list[int], dim: int) -> None:
     queries = rows(kinds, dim)
@@ -32,7 +31,6 @@ def test_each_kind_of_row_is_searched_once(kinds: list[int], dim: int) -> None:
     assert len(searched) == len(np.unique(queries.numpy(), axis=0)) == len(set(kinds))
 
 
-@settings(max_examples=200, deadline=None)
 @given(rows_of_few_kinds)
 def test_rows_that_only_look_equal_are_kept_apart(kinds: list[int]) -> None:
     """With a direction of zeros all products are equal, and a first column of zeros tells nothing either."""

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from datastore_pairs import some_pairs
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_stores import VOCABULARY, column, made_store, plain_search, random_keys, random_values
 from torch import Tensor
@@ -89,7 +89,6 @@ def nothing_yet(representations: Tensor) -> Tensor:
 # Equation 3 -----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     of_sentences=st.lists(st.sampled_from([None, 0, 1, 2]), min_size=1, max_size=5),
     width=st.integers(1, 3),
@@ -254,7 +253,6 @@ def test_a_gate_that_shuts_searches_nothing(stores: list[OpenStore], with_cache:
 # The cache ------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     sentences=st.integers(1, 3),
     steps=st.integers(1, 6),
@@ -328,7 +326,6 @@ def test_the_cache_of_a_sentence_knows_no_other(stores: list[OpenStore]) -> None
 # A batch that changes -------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.permutations(range(5)), st.integers(1, 5), st.booleans(), st.integers(0, 20))
 def test_sentences_that_leave_change_nothing_for_those_that_stay(
     stores: list[OpenStore], order: Sequence[int], count: int, two_stores: bool, seed: int

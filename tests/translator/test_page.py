@@ -7,7 +7,7 @@ import hashlib
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lxml import html
 from made_explanations import END, FORCED, evidence, explanation_of, made_explanation, near, translation_of
@@ -170,7 +170,6 @@ def test_a_page_of_many_segments_is_not_made_of_the_same_texts_again_and_again()
     assert len(explanation_page(made).encode()) < 8_000_000
 
 
-@settings(max_examples=50)
 @given(ANY_TEXT | st.sampled_from(TRAPS))
 def test_text_of_a_memory_comes_back_as_it_is(text: str) -> None:
     pair = SegmentPair(f"q{text}", f"{text}t", f"o{text}")

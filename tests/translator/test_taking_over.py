@@ -212,7 +212,7 @@ _PAIRS = st.lists(st.tuples(_WORDS, st.sampled_from(["x", "y", "z"]), st.sampled
 
 
 @given(pairs=_PAIRS, text=_WORDS, context=st.sampled_from(["", "c", "d"]), gone=st.sets(st.integers(0, 5)))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_choice_is_that_of_a_walk_through_all_pairs(
     tiny: TransformerEngine,
     tmp_path_factory: pytest.TempPathFactory,

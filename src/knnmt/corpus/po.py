@@ -15,6 +15,7 @@ from knnmt.corpus.languages import matches
 from knnmt.corpus.lines import raw_lines, refuse_utf16
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.plural_forms import form_contexts, singular_form
 from knnmt.corpus.po_identifiers import message_text
 from knnmt.corpus.report import ReadingReport, UnitError
 from knnmt.errors import MalformedMemoryError, MissingDependencyError
@@ -58,7 +59,7 @@ def read_po(stream: BufferedReader, name: str, config: ReadingConfig, report: Re
     if header is None:
         return
     encoding = _encoding(header)
-    is_first, language = True, ""
+    is_first, language, singular = True, "", None
     for entry in chain([header], entries):
         try:
             catalog = _parse(polib, entry, encoding)
@@ -67,11 +68,12 @@ def read_po(stream: BufferedReader, name: str, config: ReadingConfig, report: Re
             continue
         if is_first:
             is_first, language = False, catalog_language(catalog.metadata.get("Language"), name, config)
+            singular = singular_form(catalog.metadata.get("Plural-Forms", ""))
         elif catalog.metadata:
             report.skip("header entry")
         for parsed in catalog:
-            for source, target, origin in _forms(parsed, f"{name}#{entry.message}", language, config, report):
-                if pair := report.admit(source, target, origin, parsed.msgctxt or ""):
+            for form in _forms(parsed, singular, f"{name}#{entry.message}", language, config, report):
+                if pair := report.admit(*form):
                     yield pair
 
 
@@ -145,12 +147,15 @@ def _parse(polib: Any, entry: _Entry, encoding: str) -> Any:
 
 
 def _forms(
-    entry: Any, place: str, language: str, config: ReadingConfig, report: ReadingReport
-) -> Iterator[tuple[str, str, str]]:
-    """Source, target and origin of every form of an entry that is to be taken."""
+    entry: Any, singular: int | None, place: str, language: str, config: ReadingConfig, report: ReadingReport
+) -> Iterator[tuple[str, str, str, str]]:
+    """Source, target, origin and context of every form of an entry that is to be taken.
+
+    singular: the form that msgid is translated by where there are several
+    """
     if entry.msgid_plural:
         forms = [
-            (entry.msgid_plural if form else entry.msgid, translation, f"{place}[{form}]")
+            (entry.msgid if form == singular else entry.msgid_plural, translation, f"{place}[{form}]")
             for form, translation in sorted(entry.msgstr_plural.items())
         ]
     else:
@@ -161,17 +166,19 @@ def _forms(
         return
     if entry.fuzzy:
         report.note("fuzzy, taken as asked")
-    context = f"|{' '.join(entry.msgctxt.split())}" if entry.msgctxt else ""
-    for message, translation, origin in forms:
+    used = entry.msgctxt or ""
+    named = f"|{' '.join(used.split())}" if used else ""
+    is_target = matches(config.target_language, language)
+    contexts = form_contexts(used, [message for message, *_ in forms]) if is_target else [used] * len(forms)
+    for (message, translation, origin), context in zip(forms, contexts, strict=True):
         if not translation.strip():
             report.skip("untranslated")
             continue
         if not message:
             report.skip("identifier whose text the catalog does not say")
             continue
-        is_target = matches(config.target_language, language)
         source, target = (message, translation) if is_target else (translation, message)
-        yield source, target, origin + context
+        yield source, target, origin + named, context
 
 
 def _reason_against(entry: Any, language: str, config: ReadingConfig) -> str | None:

@@ -16,7 +16,7 @@ _FINISHED_1 = frozenset({"translated", "final", "signed-off"})
 _FINISHED_2 = frozenset({"translated", "reviewed", "final"})
 MACHINE_SUBSTATE = "knnmt:mt-suggestion"  # of translations that `knnmt translate` puts in, for people to look at
 _FINISHED_SDL = frozenset({"Translated", "ApprovedTranslation", "ApprovedSignOff"})
-_PLACES = frozenset({"sourcefile", "linenumber"})  # contexts that say where the text stands, not what it is for
+PLACES = frozenset({"sourcefile", "linenumber"})  # contexts that say where the text stands, not what it is for
 _SDL = "{http://sdl.com/FileTypes/SdlXliff/1.0}"
 
 
@@ -52,7 +52,7 @@ def context_of(unit: etree._Element) -> str:
     said = [unit.get("name") if local_name(unit) == "unit" else unit.get("resname")]
     for group in unit.findall(_in_namespace(unit, "context-group")):
         contexts = group.findall(_in_namespace(unit, "context"))
-        said += [context.text for context in contexts if context.get("context-type") not in _PLACES]
+        said += [context.text for context in contexts if context.get("context-type") not in PLACES]
     return "\n".join(text.strip() for text in said if text and text.strip())
 
 

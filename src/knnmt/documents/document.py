@@ -31,7 +31,7 @@ class Unit:
     """Something to translate.
 
     id: unique in its document, and the same when the document is opened again
-    context: what tells it from others of the same text, for people
+    context: what tells it from others of the same text: what a memory made of the document keeps as its context
     translatable: False where the document says that it stays as it is
     """
 
@@ -39,7 +39,7 @@ class Unit:
     source: Marked
     target: Marked | None = None
     state: State = State.UNTRANSLATED
-    context: str | None = None
+    context: str = ""
     translatable: bool = True
 
 

@@ -220,7 +220,7 @@ def _attributes(text: str, token: _Token) -> Iterator[_Attribute]:
 def _attribute_units(content: Content, attributes: Iterable[_Attribute]) -> Iterator[tuple[Unit, tuple[int, int]]]:
     for each in attributes:
         text = unescape(content.text[slice(*each.place)])
-        yield Unit(f"line {content.line_number(each.place[0])} {each.name}", (text,), context=each.name), each.place
+        yield Unit(f"line {content.line_number(each.place[0])} {each.name}", (text,)), each.place
 
 
 def _language(text: str, tokens: Iterable[_Token]) -> str | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from knnmt.corpus.plural_forms import form_contexts
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import State, TextDocument, Unit
 from knnmt.documents.elements import Kind, as_markup, marked_text, plain
@@ -32,7 +33,9 @@ class QtCatalog(TextDocument):
 
     def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
         for name, text in targets.items():
-            source, translation, form = self._places[name]
+            source, translation, form, copies = self._places[name]
+            if copies:  # the source is the same for every number
+                text = f"<numerusform>{text}</numerusform>" * copies
             if translation is None:
                 end, indent = source.end, _indent(self.content, source)
                 yield Edit(end, end, f'{indent}<translation type="unfinished">{text}</translation>')
@@ -43,11 +46,12 @@ class QtCatalog(TextDocument):
                 yield with_content(self.content, form, text)
 
 
-_Found = tuple[Unit, Element, Element | None, Element | None]
+_Found = tuple[Unit, Element, Element | None, Element | None, int]
 
 
 def _found(content: Content, root: Element) -> Iterator[_Found]:
-    """Units with their source, their translation and, in messages for numbers, their form."""
+    """Units with their source, their translation and, in messages for numbers, their form, or how many to make."""
+    most = max((len(list(each.each("numerusform"))) for each in root.walk() if each.local == "translation"), default=0)
     for context in root.each("context"):
         title = context.child("name")
         group = plain(marked_text(content, title, _rule)) if title is not None else ""
@@ -56,27 +60,33 @@ def _found(content: Content, root: Element) -> Iterator[_Found]:
             name = message.attributes.get("id") or f"{group}/{number}"
             if source is None:
                 continue
-            forms: list[Element | None] = [None]
-            if message.attributes.get("numerus") == "yes":
-                forms = list(translation.each("numerusform")) if translation is not None else []
-            for form_number, form in enumerate(forms):
-                unit = _unit(content, message, source, translation, form)
+            is_numeric = message.attributes.get("numerus") == "yes"
+            held = list(translation.each("numerusform")) if translation is not None else []
+            forms: Sequence[Element | None] = held if is_numeric and held else [None]
+            contexts = form_contexts(_disambiguation(content, message), [""] * len(forms))  # of the same source
+            for form_number, (form, used) in enumerate(zip(forms, contexts, strict=True)):
+                unit = _unit(content, source, translation, form)
                 known = f"{name}[{form_number}]" if form is not None else name
-                yield Unit(known, *unit), source, translation, form
+                copies = max(most, 1) if is_numeric and form is None else 0
+                yield Unit(known, *unit[:3], used, unit[3]), source, translation, form, copies
 
 
 def _unit(
-    content: Content, message: Element, source: Element, translation: Element | None, form: Element | None
-) -> tuple[Marked, Marked | None, State, str | None, bool]:
+    content: Content, source: Element, translation: Element | None, form: Element | None
+) -> tuple[Marked, Marked | None, State, bool]:
     stands = form if form is not None else translation
     target = marked_text(content, stands, _rule) if stands is not None else ()
     kind = translation.attributes.get("type") if translation is not None else None
     state = State.UNTRANSLATED
     if plain(target).strip():
         state = State.FUZZY if kind == "unfinished" else State.TRANSLATED
-    comment = message.child("comment") or message.child("extracomment")
-    context = plain(marked_text(content, comment, _rule)) if comment is not None else None
-    return marked_text(content, source, _rule), target or None, state, context, kind not in _GONE
+    return marked_text(content, source, _rule), target or None, state, kind not in _GONE
+
+
+def _disambiguation(content: Content, message: Element) -> str:
+    """What the programmer tells the message from others of the same source by."""
+    comment = message.child("comment")
+    return plain(marked_text(content, comment, _rule)).strip() if comment is not None else ""
 
 
 def _rule(_element: Element) -> tuple[Kind, str | None]:

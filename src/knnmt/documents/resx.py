@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from knnmt.documents.content import Content
 from knnmt.documents.document import Replacing, Unit
-from knnmt.documents.elements import Kind, as_markup, marked_text, plain
+from knnmt.documents.elements import Kind, as_markup, marked_text
 from knnmt.documents.markup import Element, parse, xml_content
 from knnmt.protection.marked import Marked
 
@@ -26,14 +26,13 @@ class Resources(Replacing):
 
 def _found(content: Content, root: Element) -> Iterator[tuple[Unit, tuple[int, int]]]:
     for data in root.each("data"):
-        value, comment = data.child("value"), data.child("comment")
+        value = data.child("value")
         name = data.attributes.get("name", "")
         if value is None or value.is_one_tag:
             continue
         is_text = not {"type", "mimetype"} & data.attributes.keys() and not name.startswith(">>")
-        context = plain(marked_text(content, comment, _rule)) if comment is not None else None
         source = marked_text(content, value, _rule)
-        yield Unit(name, source, context=context, translatable=is_text), (value.inside, value.inside_end)
+        yield Unit(name, source, translatable=is_text), (value.inside, value.inside_end)
 
 
 def _rule(_element: Element) -> tuple[Kind, str | None]:

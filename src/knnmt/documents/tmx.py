@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from knnmt.corpus.languages import match_rank, matches
-from knnmt.corpus.tmx import MACHINE_TOOL
+from knnmt.corpus.tmx import CONTEXT_PROPERTY, MACHINE_TOOL
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import State, TextDocument, Unit
 from knnmt.documents.elements import Kind, as_markup, marked_text, plain
@@ -87,7 +87,18 @@ def _found(content: Content, root: Element, source: str, target: str | None) -> 
         if plain(translation).strip() and right is not None:
             state = State.FUZZY if right.attributes.get("creationtool") == MACHINE_TOOL else State.TRANSLATED
         name = unit.attributes.get("tuid") or str(number)
-        yield Unit(name, marked_text(content, segment, _rule), translation or None, state), left, right, variants[-1]
+        words = marked_text(content, segment, _rule)
+        yield Unit(name, words, translation or None, state, _context(content, unit)), left, right, variants[-1]
+
+
+def _context(content: Content, unit: Element) -> str:
+    """As `knnmt.corpus.tmx` reads it in memories."""
+    said = (
+        plain(marked_text(content, each, _rule))
+        for each in unit.each("prop")
+        if each.attributes.get("type", "").lower().startswith(CONTEXT_PROPERTY)
+    )
+    return "\n".join(filter(None, said))
 
 
 def _best(variants: Iterable[Element], language: str) -> Element | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from knnmt.corpus.xliff_segments import MACHINE_SUBSTATE
+from knnmt.corpus.xliff_segments import MACHINE_SUBSTATE, PLACES
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import Document, State, TextDocument, Unit
 from knnmt.documents.elements import Kind, as_markup, marked_text, plain
@@ -135,7 +135,7 @@ def _unit_1(content: Content, whole: _TransUnit, segment: str | None, name: str)
         original,
         translation or None,
         _state_1(whole, segment, original, plain(translation)),
-        _note(content, whole.element),
+        _context(content, whole.element),
         _is_translatable(whole.element) and not _is_locked(whole, segment),
     )
 
@@ -263,7 +263,7 @@ def _unit_2(content: Content, unit: Element, segment: Element, name: str) -> Uni
         original,
         translation or None,
         found,
-        _note(content, unit),
+        _context(content, unit),
         _is_translatable(unit),
     )
 
@@ -290,10 +290,13 @@ def _is_translatable(unit: Element) -> bool:
     )
 
 
-def _note(content: Content, unit: Element) -> str | None:
-    notes = [each for each in unit.walk() if each.local == "note" and each.prefix == unit.prefix]
-    texts = [plain(marked_text(content, note, _rule_1)).strip() for note in notes]
-    return "; ".join(text for text in texts if text) or None
+def _context(content: Content, unit: Element) -> str:
+    """As `knnmt.corpus.xliff_segments.context_of` reads it in memories."""
+    said = [unit.attributes.get("name" if unit.local == "unit" else "resname", "")]
+    for group in unit.each("context-group"):
+        contexts = (each for each in group.each("context") if each.attributes.get("context-type") not in PLACES)
+        said += [plain(marked_text(content, each, _rule_1)) for each in contexts]
+    return "\n".join(text.strip() for text in said if text.strip())
 
 
 def _one(found: Iterable[str | None]) -> str | None:

@@ -1,0 +1,45 @@
+"""Plural forms: which of them is the singular's, and contexts that tell apart those of the same source.
+
+A catalog has one or two sources for a message, and as many targets as its language has forms. Where two forms have the
+same source, nothing but the form says which target belongs to which.
+"""
+
+from __future__ import annotations
+
+import gettext
+import re
+from collections.abc import Sequence
+
+_RULE = re.compile(r"nplurals\s*=\s*(\d{1,3})\s*;\s*plural\s*=\s*([^;]+);?")
+
+
+def singular_form(rule: str) -> int | None:
+    """The number of the form for one, by the `Plural-Forms` of a catalog; None where one form serves every number."""
+    found = _RULE.search(rule)
+    if found is None:
+        return 0
+    if int(found[1]) == 1:
+        return None
+    try:
+        form: int = gettext.c2py(found[2])(1)
+    except (ValueError, ZeroDivisionError, OverflowError):
+        return 0
+    return form
+
+
+def form_count(rule: str) -> int:
+    """How many forms there are, by the `Plural-Forms` of a catalog; 0 where that does not say."""
+    found = _RULE.search(rule)
+    return int(found[1]) if found else 0
+
+
+def form_contexts(context: str, sources: Sequence[str], names: Sequence[str] = ()) -> list[str]:
+    """The context of each form of a message that is used in `context`. The form is part of it where sources are alike.
+
+    sources: of each form; names: what forms are called, by default by their number
+    """
+    names = names or [f"form {number} of {len(sources)}" for number in range(1, len(sources) + 1)]
+    return [
+        "\n".join(filter(None, (context, name))) if sources.count(source) > 1 else context
+        for source, name in zip(sources, names, strict=True)
+    ]
