@@ -10,6 +10,7 @@ FLOW = [
     "protection",
     "corpus",
     "engine",
+    "documents",
     "datastore",
     "index",
     "compression",
@@ -20,7 +21,6 @@ FLOW = [
     "huggingface",
     "evaluation",
     "reproduction",
-    "documents",
     "serve",
     "cli",
 ]

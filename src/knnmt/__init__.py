@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from knnmt.corpus.glossary_files import read_glossary
     from knnmt.corpus.options import ReadingConfig
     from knnmt.corpus.pairs import SegmentPair
-    from knnmt.corpus.reading import read_memories
     from knnmt.corpus.report import ReadingReport
     from knnmt.corpus.splitting import divide
     from knnmt.datastore.building import BuildConfig
     from knnmt.datastore.overlap import unseen
     from knnmt.datastore.store import matching
+    from knnmt.documents.memories import read_memories
     from knnmt.documents.opening import open_document
     from knnmt.errors import KnnmtError, KnnmtWarning
     from knnmt.evaluation.adapting import Adapted, adapt
@@ -113,7 +113,7 @@ _HOMES = {
     "matching": "knnmt.datastore.store",
     "open_document": "knnmt.documents.opening",
     "read_glossary": "knnmt.corpus.glossary_files",
-    "read_memories": "knnmt.corpus.reading",
+    "read_memories": "knnmt.documents.memories",
     "tune": "knnmt.evaluation.tuning",
     "unseen": "knnmt.datastore.overlap",
 }

@@ -51,6 +51,10 @@ class SettingError(KnnmtError):
     """An option or argument has a value that cannot work."""
 
 
+class UntoldLanguagesError(SettingError):
+    """A model of many languages was not told between which to translate."""
+
+
 class InputError(KnnmtError):
     """Text that was given cannot be read."""
 

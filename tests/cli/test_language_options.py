@@ -72,3 +72,44 @@ def test_a_language_that_the_model_lacks_is_said_before_anything_is_made(model: 
     assert not (tmp_path / "store").exists()
     wrong = knnmt("build", memory, "-o", tmp_path / "store", "--source-lang", "fr", "--target-lang", "en")
     assert "--source-lang 'fr': the model translates de to en" in wrong.stderr
+
+
+def test_the_languages_of_documents_choose_those_of_a_model_of_many(model: Path, tmp_path: Path) -> None:
+    unit = "<body><trans-unit id='a'><source>Die Datei</source></trans-unit></body>"
+    folder, options = tmp_path / "in", ("-m", model, "--beam", "1", "--max-tokens", "4")
+    folder.mkdir()
+
+    def put(name: str, stated: str) -> Path:
+        path = folder / name
+        path.write_text(f"<xliff version='1.2'><file {stated}>{unit}</file></xliff>", encoding="utf-8")
+        return path
+
+    put("a.xlf", "source-language='de' target-language='en'")
+    french = put("b.xlf", "source-language='de-AT' target-language='fr-CA'")
+    done = knnmt("translate", folder, "--output-dir", tmp_path / "out", *options)
+    assert done.returncode == 0, done.stderr
+    assert "a.xlf: deu_Latn to eng_Latn, as it states (from de and to en)" in done.stderr
+    assert "b.xlf: deu_Latn to fra_Latn, as it states (from de-AT and to fr-CA)" in done.stderr
+    assert (tmp_path / "out" / "a.xlf").read_bytes() != (tmp_path / "out" / "b.xlf").read_bytes()
+
+    half = put("c.xlf", "source-language='de'")
+    untold = knnmt("translate", folder, "--output-dir", tmp_path / "again", *options)
+    assert untold.returncode == 1
+    assert sorted(path.name for path in (tmp_path / "again").iterdir()) == ["a.xlf", "b.xlf"]
+    assert "c.xlf: does not say into which language it is translated. Give --target-lang" in untold.stderr
+    told = knnmt("translate", half, "-o", tmp_path / "c.xlf", "--target-lang", "fr", *options)
+    assert "c.xlf: deu_Latn to fra_Latn, as it states (from de)" in told.stderr
+    against = knnmt("translate", french, "-o", tmp_path / "b.xlf", "--target-lang", "en", *options)
+    assert "b.xlf: goes from de-AT to fr-CA, as it states, and the model" in against.stderr
+    italian = put("d.xlf", "source-language='de' target-language='it'")
+    lacking = knnmt("translate", french, italian, "--output-dir", tmp_path / "out", *options)
+    assert "d.xlf: its target language is it, which is none of the model's 3 languages" in lacking.stderr
+
+
+def test_a_catalog_that_states_no_source_goes_from_what_its_messages_look_like(model: Path, tmp_path: Path) -> None:
+    catalog = tmp_path / "app.po"
+    entries = "".join(f'msgid "The file {n} is not in the folder that you have"\nmsgstr ""\n\n' for n in range(9))
+    catalog.write_text(f'msgid ""\nmsgstr "Language: fr\\n"\n\n{entries}', encoding="utf-8")
+    done = knnmt("translate", catalog, "-o", tmp_path / "out.po", "-m", model, "--beam", "1", "--max-tokens", "4")
+    assert done.returncode == 0, done.stderr
+    assert "app.po: eng_Latn to fra_Latn, as it states (to fr)" in done.stderr

@@ -90,7 +90,7 @@ def test_a_document_is_counted_and_shown_as_a_page() -> None:
         ("b", "untranslated"),
     ]
     assert summary(report) == "1 translated, 1 fuzzy, 1 untranslated; untranslated 1, placeholder 1"
-    page = check_page([report])
+    page = check_page([report], "p {}")
     assert page.startswith("<!doctype html>")
     assert "<title>What to look at</title>" in page
     assert "2 findings in 1 document" in page

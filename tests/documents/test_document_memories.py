@@ -7,15 +7,17 @@ from pathlib import Path
 import pytest
 from pretending import GOLDEN
 
+import knnmt
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.report import ReadingReport
-from knnmt.documents.memories import DocumentMemories, read_documents
+from knnmt.documents.memories import read_memories
+from knnmt.documents.memory_reading import MemoryReading, files_or_pairs
 from knnmt.errors import InputError
 
 
 def read(*paths: Path, **settings: object) -> tuple[list[tuple[str, str]], ReadingReport]:
     report = ReadingReport()
-    pairs = list(read_documents(paths, ReadingConfig(**settings), report))  # type: ignore[arg-type]
+    pairs = list(read_memories(paths, ReadingConfig(**settings), report))  # type: ignore[arg-type]
     assert report.pairs == len(pairs)
     return [(pair.source, pair.target) for pair in pairs], report
 
@@ -84,9 +86,13 @@ def test_a_folder_is_read_whole_and_files_find_each_other(tmp_path: Path) -> Non
         ("Tabelle", "Table"),
         ("Zeile", "Line"),
     ]
-    reading = DocumentMemories([tmp_path], ReadingConfig())
+    reading = MemoryReading([tmp_path], ReadingConfig())
     reading.require_files()
     assert reading.count() == 6
     assert min(pair.origin for pair in reading.pairs()) == f"{tmp_path}/deep/app.po#4"
+    assert reading.summary()[0] == "read       6 pairs from 1 folder"
+    given = files_or_pairs(str(tmp_path), ReadingConfig())  # as `adapt` and `build` take what they are given
+    assert isinstance(given, MemoryReading)
+    assert list(given.pairs()) == list(knnmt.read_memories(tmp_path)) == list(reading.pairs())
     with pytest.raises(InputError, match="found none"):
         read(tmp_path / "rails", source_language="fr")

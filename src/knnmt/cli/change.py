@@ -15,12 +15,12 @@ from knnmt.cli.memories import MemoriesIn, in_words, reads_memories
 from knnmt.cli.options import Device, Threads
 from knnmt.cli.progress import counter, passing_bars
 from knnmt.cli.start import load_quickly
-from knnmt.corpus.memory_reading import MemoryReading
 from knnmt.corpus.report import counted
 from knnmt.corpus.sameness import plain
 from knnmt.corpus.visible import visible
 from knnmt.datastore.manifest import INDEXES, MANIFEST, sizes
 from knnmt.datastore.origins import close_origins, file_of
+from knnmt.documents.memory_reading import MemoryReading
 from knnmt.engine.checkpoint import NamedByStore
 from knnmt.errors import InputError, KnnmtError, SettingError
 

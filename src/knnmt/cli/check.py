@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from importlib.resources import files as resources
 from pathlib import Path
 
 import typer
@@ -56,7 +57,8 @@ def check_documents(
     if page is not None:
         from knnmt.datastore.publication import publish_file
 
-        content = check_page(reports).encode("utf-8")
+        style = resources("knnmt.translator").joinpath("page.css").read_text(encoding="utf-8")
+        content = check_page(reports, style).encode("utf-8")
         publish_file(page.resolve(), lambda file: file.write(content))
         typer.echo(f"wrote {page}; open it in a browser")
     if any(report.problems for report in reports):

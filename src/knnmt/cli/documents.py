@@ -6,8 +6,9 @@ import hashlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,12 +20,20 @@ from knnmt.cli.progress import tally
 from knnmt.cli.streams import noticing_loss, unguarded
 from knnmt.corpus.glossary import Glossary
 from knnmt.corpus.visible import visible
-from knnmt.documents.direction import direction_of
+from knnmt.documents.direction import Tags as LanguageTags
+from knnmt.documents.direction import direction_of, languages_of, told_languages
 from knnmt.documents.document import Document
 from knnmt.documents.kept import Kept
 from knnmt.documents.opening import document_format, documents_in, open_document
 from knnmt.documents.translating import Outcome, to_translate, translate_document
-from knnmt.errors import InputError, KnnmtError, KnnmtWarning, NoTranslationWarning, SettingError
+from knnmt.errors import (
+    InputError,
+    KnnmtError,
+    KnnmtWarning,
+    NoTranslationWarning,
+    SettingError,
+    UntoldLanguagesError,
+)
 from knnmt.protection.tags import Tags
 
 if TYPE_CHECKING:
@@ -91,8 +100,9 @@ def _below(files: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
 
 def translate_documents(
     jobs: Jobs,
-    between: tuple[str, str],
-    load: Callable[[], Translator],
+    between: LanguageTags,
+    asked: LanguageTags,
+    load: Callable[[LanguageTags], Translator],
     decoding: Mapping[str, Any],
     batching: Mapping[str, Any],
     tags: Tags,
@@ -100,39 +110,50 @@ def translate_documents(
     retranslate: bool,
     timings: bool,
 ) -> None:
-    """Translate every document, and end with status 1 if one of several cannot be read, or a unit failed.
+    """Translate every document, and end with status 1 if one of several cannot be, or a unit failed.
 
     between: the languages to take of documents that hold any number of them
+    asked: those that the command line names, which count before what documents state
     """
-    opened = list(_opened(jobs, between))  # what cannot be read shows before the model is loaded
+    opened = []  # before the model is loaded, so that what cannot be read shows at once
+    for path, place in jobs.places:
+        with _going_on(jobs):
+            opened.append((path, place, open_document(path, between)))
     if not opened:
         raise typer.Exit(1)
     for path, place, document in opened:
         _require_place(path, place, document)
     warnings.simplefilter("always", KnnmtWarning)
     warnings.simplefilter("ignore", NoTranslationWarning)  # said with the unit
-    failed = len(opened) < len(jobs.places)
     with timing.record() if timings else nullcontext() as record:
-        translator = load()
-        languages, name = _languages(translator), Path(translator.engine.name).name
-        for path, _, document in opened:
-            print(f"knnmt: {visible(direction_of(document, str(path), languages, name))}", file=sys.stderr)
+        translator_for = _translators(load, asked, [document for _, _, document in opened])
+        ready = []
+        for path, place, document in opened:
+            with _going_on(jobs):
+                translator = translator_for(str(path), document)
+                model = Path(translator.engine.name).name
+                line = direction_of(document, str(path), _languages(translator), model)
+                print(f"knnmt: {visible(line)}", file=sys.stderr)
+                ready.append((path, place, document, translator))
+        failed = len(ready) < len(jobs.places)
         settings = {**decoding, **batching, "glossary": glossary}
         terms = glossary.terms if glossary is not None else ()
-        signature = f"{translator.signature(translator.decoding(**decoding))}|{batching}|{tags}|{retranslate}|{terms}"
         with ends_with("run the same command again to go on"):
-            for path, place, document in opened:
-                of = hashlib.sha256(path.read_bytes() + signature.encode()).hexdigest()
+            for path, place, document, translator in ready:
+                how = f"{translator.signature(translator.decoding(**decoding))}|{batching}|{tags}|{retranslate}|{terms}"
+                read = document.with_targets({}).data
+                of = hashlib.sha256(read + how.encode()).hexdigest()
                 units = len(to_translate(document, retranslate))
                 with Kept(place, of) as kept, tally(f"translating {path.name}", units, "units") as finished:
                     outcome = translate_document(
                         document,
-                        lambda texts, contexts: translator.translate_marked(texts, contexts, **settings),
+                        partial(translator.translate_marked, **settings),
                         kept,
                         retranslate,
                         tags,
                         finished,
                     )
+                    _require_unchanged(path, place, read)
                     _write(outcome.data, place)
                 _tell(path, place, document, outcome)
                 failed = failed or bool(outcome.failures)
@@ -142,15 +163,15 @@ def translate_documents(
         raise typer.Exit(1)
 
 
-def _opened(jobs: Jobs, between: tuple[str, str]) -> Iterator[tuple[Path, Path | None, Document]]:
-    """The documents that can be read. Of several, one that cannot be is told, and the others go on."""
-    for path, place in jobs.places:
-        try:
-            yield path, place, open_document(path, between)
-        except KnnmtError as error:
-            if len(jobs.places) == 1:
-                raise
-            print(f"knnmt: error: {visible(str(error))}", file=sys.stderr)
+@contextmanager
+def _going_on(jobs: Jobs) -> Iterator[None]:
+    """Of several documents, one that cannot be translated is told, and the others go on."""
+    try:
+        yield
+    except KnnmtError as error:
+        if len(jobs.places) == 1:
+            raise
+        print(f"knnmt: error: {visible(str(error))}", file=sys.stderr)
 
 
 def _require_place(path: Path, place: Path | None, document: Document) -> None:
@@ -160,6 +181,39 @@ def _require_place(path: Path, place: Path | None, document: Document) -> None:
         raise SettingError(f"--output {place}: expected the name of a file, found a directory; use --output-dir")
     if not document.bilingual and place.exists() and place.samefile(path):
         raise SettingError(f"{place} is what is read from, and its text would be lost: choose another place")
+
+
+def _require_unchanged(path: Path, place: Path | None, read: bytes) -> None:
+    """Refuse to write over what somebody changed in the meantime."""
+    if place is not None and place.is_file() and place.samefile(path) and path.read_bytes() != read:
+        raise InputError(
+            f"{path}: was changed while it was translated, and nothing was written. Run the same command again, or "
+            "choose another place"
+        )
+
+
+def _translators(
+    load: Callable[[LanguageTags], Translator], asked: LanguageTags, documents: Sequence[Document]
+) -> Callable[[str, Document], Translator]:
+    """Gives, for a document and its name, its translator: the same one for all, unless the model has many languages.
+
+    With a memory, its languages are those of all.
+    """
+    try:
+        translator = load(asked)
+        default = translator.engine.languages.source, translator.engine.languages.target
+    except UntoldLanguagesError:
+        wanted = [languages_of(document, asked) for document in documents]
+        translator, default = load(max(wanted, key=lambda tags: sum(tag is not None for tag in tags))), asked
+    known = translator.engine.languages
+    between = cache(translator.for_languages)  # which shares the model
+
+    def translator_for(name: str, document: Document) -> Translator:
+        if not known.codes or translator.datastore is not None:
+            return translator
+        return between(*told_languages(name, languages_of(document, asked), known, default))
+
+    return translator_for
 
 
 def _languages(translator: Translator) -> Any:

@@ -11,9 +11,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from knnmt.corpus.filters import FilterConfig
-from knnmt.corpus.memory_reading import MemoryReading
 from knnmt.corpus.options import FORMATS, ReadingConfig
-from knnmt.documents.memories import DocumentMemories
+from knnmt.documents.memory_reading import MemoryReading
 
 ForFast = Annotated[
     bool,
@@ -103,7 +102,7 @@ def memory_reading(
         on_error="skip" if skip_malformed else "stop",
     )
     filters = FilterConfig(max_characters, max_ratio, copies=not drop_copies, duplicates=not drop_duplicates)
-    return DocumentMemories(memories, reading, filters)
+    return MemoryReading(memories, reading, filters)
 
 
 def reads_memories(command: Callable[..., None]) -> Callable[..., None]:

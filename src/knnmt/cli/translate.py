@@ -28,7 +28,7 @@ from knnmt.corpus.glossary_files import read_glossary
 from knnmt.corpus.lines import decode_lines, read_lines
 from knnmt.corpus.plain_text import require_plain_text
 from knnmt.corpus.sides import watched
-from knnmt.engine.languages import languages_of_text
+from knnmt.engine.languages import languages_of_model, languages_of_text
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError, KnnmtWarning, NoTranslationWarning, SettingError
 from knnmt.protection.tags import TAGS, Tags
@@ -298,8 +298,9 @@ def translate(
         refuse_options_of_lines(line_options | {"--window": window is not None})
         translate_documents(
             Jobs.of(files or [], output, output_directory),
-            _languages(model, source_language, target_language, datastore),
-            lambda: load(model, (source_language, target_language), device, dtype, threads, datastore, exact, settings),
+            _languages_if_known(model, source_language, target_language, datastore),
+            (source_language, target_language),
+            lambda languages: load(model, languages, device, dtype, threads, datastore, exact, settings),
             {"beam": beam, "length_penalty": length_penalty, "max_tokens": max_tokens},
             {"batch_size": batch_size, "batch_tokens": batch_tokens, "split_sentences": split_sentences, **taking},
             kept if protect else "none",
@@ -360,12 +361,23 @@ def translate(
 
 def _languages(model: str | None, source: str | None, target: str | None, datastore: Path | None) -> tuple[str, str]:
     """Those given, else the memory's, else the model's."""
-    if datastore is not None and model is None:
+    if datastore is not None:
         from knnmt.datastore.store import Datastore
 
         manifest = Datastore.open(datastore).manifest
         return source or manifest.source_language, target or manifest.target_language
     return languages_of_text(model or DEFAULT_MODEL, source, target)
+
+
+def _languages_if_known(
+    model: str | None, source: str | None, target: str | None, datastore: Path | None
+) -> tuple[str | None, str | None]:
+    """Those given, else the memory's, else the model's where it has two; None where documents have to say them."""
+    if datastore is not None:
+        return _languages(model, source, target, datastore)
+    own = languages_of_model(model or DEFAULT_MODEL, None, None)
+    # One alone is nothing but a default of a model of many languages.
+    return (source, target) if None in own else (source or own[0], target or own[1])
 
 
 def _kept_tags(tags: str, protect: bool) -> Tags:

@@ -139,12 +139,20 @@ class LanguageGuess:
 
     def other_than(self, asked: str) -> str | None:
         """What most segments look like, as `looks_of` calls it, if that is not the language asked for."""
-        expected = looks_of(asked)
-        if expected is None or self._looked_at < _MIN_SEGMENTS:
+        expected, found = looks_of(asked), self._looks()
+        return found if expected is not None and found != expected else None
+
+    def tag(self) -> str | None:
+        """The tag of the language that most segments look like; None where they do not tell, or tell a script alone."""
+        codes, _ = _LANGUAGES.get(self._looks() or "", ("", ""))
+        return codes.partition(" ")[0] or None
+
+    def _looks(self) -> str | None:
+        if self._looked_at < _MIN_SEGMENTS:
             return None
         found, votes = next(iter(self._votes.most_common(1)), ("", 0))
         most = votes >= _MIN_SHARE * self._votes.total() and votes >= _MIN_PART * self._looked_at
-        return found if most and found != expected else None
+        return found if most else None
 
 
 def _language_of(words: list[str]) -> str | None:

@@ -40,7 +40,8 @@ def read_memories(
     report: ReadingReport | None = None,
     filters: FilterConfig | None = None,
 ) -> Iterator[SegmentPair]:
-    """Pairs of all files in order, read as they are asked for, in constant memory.
+    """Pairs of all files in order, read as they are asked for, in constant memory; `knnmt.read_memories` is that of
+    documents and folders, too.
 
     memories: TMX, XLIFF, SDLXLIFF, PO, TSV or CSV files, also compressed. Two plain-text files in a row are the two
         sides of one memory: the language tags at the end of their names say which is the source, otherwise it is the

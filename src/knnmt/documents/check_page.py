@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from html import escape
-from importlib.resources import files
 from itertools import groupby
 
 from knnmt.corpus.visible import visible
@@ -37,14 +36,14 @@ _PAGE = """<!doctype html>
 """
 
 
-def check_page(reports: Iterable[Report], title: str = "What to look at") -> str:
-    """A whole HTML page."""
+def check_page(reports: Iterable[Report], style: str, title: str = "What to look at") -> str:
+    """A whole HTML page. style: its style sheet"""
     found = list(reports)
     count = sum(len(report.problems) for report in found)
     return _PAGE.format(
         title=escape(title),
         hint=f"{count:,} finding{'s' * (count != 1)} in {len(found):,} document{'s' * (len(found) != 1)}",
-        style=files("knnmt.translator").joinpath("page.css").read_text(encoding="utf-8"),
+        style=style,
         reports="\n".join(map(_report, found)),
         version=__version__,
     )

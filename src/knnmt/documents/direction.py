@@ -1,12 +1,39 @@
-"""Whether a document goes the way that a model translates."""
+"""Between which languages a document is translated, and whether a model goes that way."""
 
 from __future__ import annotations
 
 from knnmt.corpus.language_guess import LanguageGuess, looks_of
 from knnmt.documents.document import Document
 from knnmt.documents.elements import plain
-from knnmt.engine.language_codes import Languages, same_language
+from knnmt.engine.language_codes import Languages, best_code, same_language
 from knnmt.errors import SettingError
+
+Tags = tuple[str | None, str | None]  # of a source and a target language, None where it is not known
+
+
+def languages_of(document: Document, asked: Tags) -> Tags:
+    """Those asked for, else those that a document states; a source that nobody states is what its texts look like."""
+    source, target = (one or other for one, other in zip(asked, document.languages, strict=True))
+    return source or _guess(document).tag(), target
+
+
+def told_languages(name: str, wanted: Tags, model: Languages, default: Tags) -> Tags:
+    """What a model of many languages is told for a document; an error where it lacks a language, or nobody names one.
+
+    wanted: by the document; default: what the model is told otherwise, None where it is told nothing
+    """
+    told = (wanted[0] or default[0], wanted[1] or default[1])
+    for side, tag in zip(("source", "target"), told, strict=True):
+        names_both = model.source in model.codes  # some models are told the target alone
+        if tag is None and (side == "target" or names_both):
+            way = "from" if side == "source" else "into"
+            raise SettingError(f"{name}: does not say {way} which language it is translated. Give --{side}-lang")
+        if tag is not None and (side == "target" or names_both) and best_code(tag, model.codes) is None:
+            raise SettingError(
+                f"{name}: its {side} language is {tag}, which is none of the model's {len(model.codes)} languages. "
+                "Name a model that has it with --model"
+            )
+    return told
 
 
 def direction_of(document: Document, name: str, model: Languages, model_name: str) -> str:
@@ -18,11 +45,7 @@ def direction_of(document: Document, name: str, model: Languages, model_name: st
             way = f"{model.target} to {target}"
         stated = f"{name}: goes from {way}, as it states, and the model {model_name} translates {model}"
         raise SettingError(f"{stated}. {_advice(model, way)}")
-    guess = LanguageGuess()
-    for unit in document.units:
-        if unit.translatable:
-            guess.see(plain(unit.source))
-    looks = guess.other_than(model.source) if model.source else None
+    looks = _guess(document).other_than(model.source) if model.source else None
     if looks and model.target and looks == looks_of(model.target):
         raise SettingError(
             f"{name}: its texts to translate look {looks}, and the model {model_name} translates {model}. "
@@ -31,6 +54,14 @@ def direction_of(document: Document, name: str, model: Languages, model_name: st
     stated = " and ".join(each for each in (source and f"from {source}", target and f"to {target}") if each)
     states = f"as it states ({stated})" if stated else "as the model does; it states no languages"
     return f"{name}: {model}, {states}" + (f". Its texts look {looks}" if looks else "")
+
+
+def _guess(document: Document) -> LanguageGuess:
+    guess = LanguageGuess()
+    for unit in document.units:
+        if unit.translatable:
+            guess.see(plain(unit.source))
+    return guess
 
 
 def _differ(stated: str | None, own: str | None) -> bool:

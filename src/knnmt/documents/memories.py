@@ -8,13 +8,12 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 
 from knnmt.corpus.detection import detect_format
-from knnmt.corpus.filters import filter_pairs
+from knnmt.corpus.filters import FilterConfig, filter_pairs
 from knnmt.corpus.languages import direction, is_tag, matches, plain_name
-from knnmt.corpus.memory_reading import MemoryReading
 from knnmt.corpus.opening import origin_name
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.reading import read_memories
+from knnmt.corpus.reading import read_memories as read_files
 from knnmt.corpus.report import ReadingReport
 from knnmt.corpus.sides import SidesCheck
 from knnmt.documents.document import Document, State, Unit
@@ -28,37 +27,33 @@ _TABLES = (".tsv", ".tab", ".csv")
 _SEPARATED = re.compile(r"(^|[._-])([A-Za-z]{2,3}(?:[_-](?:r?[A-Za-z]{2}|[A-Za-z]{4}))?)(?=[._-]|$)")
 
 
-class DocumentMemories(MemoryReading):
-    """Memories of any format, documents among them, and folders; `knnmt.adapt` and `knnmt.build` take it, too."""
-
-    def pairs(self) -> Iterator[SegmentPair]:
-        self.report = ReadingReport()
-        pairs = read_documents(self.paths, self.reading, self.report)
-        return pairs if self.filters is None else filter_pairs(pairs, self.filters, self.report.skipped)
-
-    def count(self) -> int | None:
-        if not all(path.is_file() or path.is_dir() for path in self.paths):
-            return None
-        return sum(1 for _ in DocumentMemories(self.paths, self.reading, self.filters).pairs())
-
-    def require_files(self) -> None:
-        MemoryReading([path for path in self.paths if not path.is_dir()], self.reading).require_files()
-
-
-def read_documents(
-    memories: Sequence[Path], config: ReadingConfig, report: ReadingReport | None = None
+def read_memories(
+    memories: str | Path | Sequence[str | Path],
+    config: ReadingConfig | None = None,
+    report: ReadingReport | None = None,
+    filters: FilterConfig | None = None,
 ) -> Iterator[SegmentPair]:
-    """Pairs of memories as `read_memories` gives them, and of documents besides.
+    """Pairs of all memories in order, read as they are asked for.
 
-    memories: files, folders, and documents of one language two by two: source and target, as their names say, or else
-        in this order. In a folder, files belong together whose names differ by their languages only
+    memories: TMX, XLIFF, SDLXLIFF, PO, TSV or CSV files, also compressed, in constant memory; Qt catalogs; folders; and
+        text files or documents of one language two by two: source and target, as their names say, or else in this
+        order. In a folder, files belong together whose names differ by their languages only
+    config: the languages, German and English by default, and how to read
+    report: is told what becomes of every unit
+    filters: what to leave out; by default nothing
     """
+    paths = [memories] if isinstance(memories, str | Path) else memories
     report = ReadingReport() if report is None else report
+    pairs = _read(list(map(Path, paths)), config or ReadingConfig(), report)
+    return pairs if filters is None else filter_pairs(pairs, filters, report.skipped)
+
+
+def _read(memories: Sequence[Path], config: ReadingConfig, report: ReadingReport) -> Iterator[SegmentPair]:
     for job in jobs_of(memories, config):
         if len(job) == 1 and document_format(job[0]) == "qt":
             yield from _checked(_both_sides(open_document(job[0]), job[0], config, report), job[0], config, report)
         elif document_format(job[0]) in (*_STREAMED, "text"):
-            yield from read_memories(job, config, report)
+            yield from read_files(job, config, report)
         else:
             yield from _checked(_matched(job[0], job[1], config, report), job[0], config, report)
 

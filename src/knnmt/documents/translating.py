@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from knnmt.documents.document import Document, State, Unit
 from knnmt.documents.elements import joined, plain
@@ -14,14 +14,26 @@ from knnmt.documents.kept import Kept
 from knnmt.protection.marked import Code, Marked
 from knnmt.protection.tags import Tags, with_tags
 
-if TYPE_CHECKING:
-    from knnmt.translator.translation import Translation
-
 _MAX_CODES = 1000
 WINDOW = 256  # units translated, and kept, together
 _HALF = re.compile(r"[\ud800-\udfff]")
 _ADDRESS = re.compile(r"\s*(?:[a-z]+://\S+|\S+@\S+\.\S+|[a-z0-9]+(?:[._][a-z0-9_-]+)+)\s*")  # or an identifier
-Translate = Callable[[Sequence[Marked], Sequence[str]], "list[Translation]"]
+
+
+class Translated(Protocol):
+    """What is asked of a `Translation`."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def marked(self) -> Marked | None: ...
+    @property
+    def error(self) -> str | None: ...
+    @property
+    def warnings(self) -> Sequence[Any]: ...
+
+
+Translate = Callable[[Sequence[Marked], Sequence[str]], Sequence[Translated]]
 """`Translator.translate_marked` with the settings of a call."""
 
 

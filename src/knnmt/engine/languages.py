@@ -23,7 +23,7 @@ from knnmt.engine.checkpoint import find_checkpoint, read_json, read_tokenizer_c
 from knnmt.engine.language_codes import Languages, best_code, require_code, same_language
 from knnmt.engine.shipped import MODELS_DIRECTORY
 from knnmt.engine.tokenizer import Tokenizer, VocabularyTokenizer
-from knnmt.errors import CheckpointError, IgnoredSettingWarning, SettingError
+from knnmt.errors import CheckpointError, IgnoredSettingWarning, SettingError, UntoldLanguagesError
 
 _FORMS = {
     "m2m100": re.compile(r"__([a-z]{2,3})__"),
@@ -180,12 +180,18 @@ def tell_languages(
 
 def languages_of_text(model: str | Path, source: str | None, target: str | None) -> tuple[str, str]:
     """Those given, else those that the model states, else German and English."""
+    found = languages_of_model(model, source, target)
+    return found[0] or "de", found[1] or "en"
+
+
+def languages_of_model(model: str | Path, source: str | None, target: str | None) -> tuple[str | None, str | None]:
+    """Those given, else those that the model states; None where it states none."""
     if source is not None and target is not None:
         return source, target
     directory = find_checkpoint(model)
     config = read_json(directory / "config.json")
     stated = stated_languages(directory, config, read_tokenizer_config(directory, config))
-    return source or stated.source or "de", target or stated.target or "en"
+    return source or stated.source, target or stated.target
 
 
 def _require_stated(side: Literal["source", "target"], asked: str | None, stated: Languages) -> None:
@@ -196,7 +202,7 @@ def _require_stated(side: Literal["source", "target"], asked: str | None, stated
 
 def _chosen(side: str, asked: str | None, codes: Sequence[str]) -> str:
     if asked is None:
-        raise SettingError(
+        raise UntoldLanguagesError(
             f"the model translates between {len(codes)} languages and has to be told which: give --{side}-lang "
             f"({side}_lang=), a tag such as de or one of its own codes ({', '.join(codes[:3])}, ...)"
         )

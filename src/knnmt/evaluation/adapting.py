@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from knnmt.config import check
-from knnmt.corpus.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_memories
@@ -24,6 +23,7 @@ from knnmt.datastore.manifest import MANIFEST
 from knnmt.datastore.overlap import overlap, unseen
 from knnmt.datastore.publication import storage_errors, sync_directory
 from knnmt.datastore.settings import read_settings, write_settings
+from knnmt.documents.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.evaluation.gain import Gain, measure_gain
@@ -79,8 +79,8 @@ def adapt(
     """Make a store of whole memories, as `knnmt adapt` does: built, indexed, tuned and judged on text it did not hold
     then, which goes in at the end. Killed at any moment, the same call goes on.
 
-    memories: files in any memory format, pairs (`read_memories` reads with settings of your own), or a plan of what to
-        hold out, which has its development text
+    memories: files in any memory format, documents, folders, pairs (`read_memories` reads with settings of your own),
+        or a plan of what to hold out, which has its development text
     store: a directory that does not exist yet
     config: how it is built
     dev: pairs to tune on and report, a file or pairs, so that nothing is held out; they do not go into the store

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from knnmt.config import check
-from knnmt.corpus.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore import store
 from knnmt.datastore.building import BuildConfig, EntryProgress, no_progress
 from knnmt.datastore.building import build as build_store
 from knnmt.datastore.manifest import sizes
+from knnmt.documents.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
 from knnmt.engine.base import Engine, State
 from knnmt.engine.languages import languages_of_text
 from knnmt.engine.shipped import DEFAULT_MODEL
@@ -87,7 +87,7 @@ def build(
 ) -> Built:
     """Build a datastore from translation memories, as `knnmt build` does. Killed at any moment, the same call goes on.
 
-    memories: files in any memory format, or pairs (`read_memories` reads with settings of your own)
+    memories: files in any memory format, documents, folders, or pairs (`read_memories` reads with settings of your own)
     path: a directory that does not exist yet
     make_index: end by estimating settings that fit the store and making an index of it
     restart: forget an interrupted build instead of continuing it

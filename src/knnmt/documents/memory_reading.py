@@ -1,4 +1,4 @@
-"""Memories that are read as often as somebody asks, with an account of every unit."""
+"""Memories, documents and folders that are read as often as somebody asks, with an account of every unit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from knnmt.config import check
 from knnmt.corpus.filters import FilterConfig
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport, counted
 from knnmt.corpus.visible import visible
+from knnmt.documents.memories import read_memories
 from knnmt.errors import InputError
 
 MemoriesOrPairs = str | Path | Sequence[str | Path] | Iterable[SegmentPair]
@@ -39,22 +39,25 @@ class MemoryReading:
 
         None where that cannot be known, because what comes through a pipe comes once.
         """
-        if not all(path.is_file() for path in self.paths):
+        if not all(path.is_file() or path.is_dir() for path in self.paths):
             return None
         return sum(1 for _ in read_memories(self.paths, self.reading, filters=self.filters))
 
     def require_files(self) -> None:
         """Refuse pipes, which can be read once only."""
         for path in self.paths:
-            if path.exists() and not path.is_file():
+            if path.exists() and not path.is_file() and not path.is_dir():
                 raise InputError(
-                    f"{path}: expected a file: adapting reads a memory several times. Save it to one first"
+                    f"{path}: expected a file or a folder: adapting reads a memory several times. Save it to one first"
                 )
 
     def summary(self, dropped: Counter[str] | None = None) -> list[str]:
         """Lines that account for every unit: read, left out and why, noted, malformed."""
         report = self.report
-        lines = [f"read       {counted(report.pairs, 'pair')} from {counted(len(self.paths), 'file')}"]
+        folders = sum(path.is_dir() for path in self.paths)
+        kinds = ((len(self.paths) - folders, "file"), (folders, "folder"))
+        places = " and ".join(counted(number, kind) for number, kind in kinds if number)
+        lines = [f"read       {counted(report.pairs, 'pair')} from {places}"]
         left_out = report.skipped + (dropped or Counter())
         lines += [f"left out   {count:,}  {visible(reason)}" for reason, count in left_out.most_common()]
         lines += [f"noted      {count:,}  {visible(remark)}" for remark, count in report.noted.most_common()]
