@@ -21,10 +21,9 @@ import typer.main
 import typer.testing
 
 import warm
-from knnmt.engine.base import Engine
 from knnmt.engine.loading import load_engine
-from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.engine.transformer import TransformerEngine
+from loaded_once import ASKING, sharing
 
 ROOT = Path(__file__).parent.parent
 MakeCheckpoint = Callable[..., Path]
@@ -74,20 +73,11 @@ def engine() -> TransformerEngine:
 
 @pytest.fixture(scope="session", autouse=True)
 def load_the_shipped_model_once() -> Iterator[None]:
-    """Loading takes half a second, and hundreds of tests ask for the same: they share it. Nothing changes an engine."""
-    engines: dict[object, Engine[Any]] = {}
-
-    def shared(model: str | Path = DEFAULT_MODEL, *given: Any) -> Engine[Any]:
-        if model != DEFAULT_MODEL:
-            return load_engine(model, *given)
-        asked = tuple(map(str, given))
-        if asked not in engines:
-            engines[asked] = load_engine(model, *given)
-        return engines[asked]
-
+    """Hundreds of tests ask for it."""
+    shared = sharing()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("knnmt.engine.loading.load_engine", shared)  # of the command line
-        patched.setattr("knnmt.translator.translator.load_engine", shared)
+        for module in ASKING:
+            patched.setattr(f"{module}.load_engine", shared)
         yield
 
 

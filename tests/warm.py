@@ -1,4 +1,4 @@
-"""Processes that need not import PyTorch first, which takes seconds: forked from one that has.
+"""Processes that import nothing and load no shipped model, which takes seconds: forked from one that has done it.
 
 `Popen` and `run` are those of `subprocess`, for commands `[sys.executable, "-c" or "-m", ...]`, with `-W FILTER` or
 `-P` first. What they start is a process of its own: streams, environment, directory, arguments and exit are as if
@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import functools
 import gc
 import importlib
 import io
@@ -130,6 +131,26 @@ def _import_everything() -> None:
             importlib.import_module(module.name)
 
 
+def _load_everything() -> None:
+    """The shipped model and the command line, which all processes that are forked then share."""
+    import torch
+    import typer.main
+
+    from knnmt.cli import app
+    from loaded_once import ASKING, sharing
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # others would not live on in a forked process
+    shared = sharing()
+    shared("de-en", None, None, None, None)
+    torch.set_num_threads(threads)
+    for module in ASKING:
+        sys.modules[module].load_engine = shared  # type: ignore[attr-defined]
+    typer.main.get_command = functools.cache(typer.main.get_command)
+    with contextlib.redirect_stdout(None):
+        typer.main.get_command(app).main(["models"], standalone_mode=False)  # which imports the rest of typer
+
+
 def _import_the_command_line() -> None:
     import knnmt.cli
     import knnmt.corpus.plain_text
@@ -216,7 +237,11 @@ def _leave(status: int) -> NoReturn:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # what a terminal sends to all is for the tests
-    (_import_the_command_line if sys.argv[2] == "light" else _import_everything)()
+    if sys.argv[2] == "light":
+        _import_the_command_line()
+    else:
+        _import_everything()
+        _load_everything()
     gc.freeze()
     _asked = _next_process(socket.socket(fileno=int(sys.argv[1])))
     _begin(_asked)

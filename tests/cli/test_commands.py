@@ -202,9 +202,9 @@ def test_a_memory_is_built_and_translated_with(tmp_path: Path) -> None:
     assert b"no datastore there" in missing.stderr
 
 
-def test_a_long_line_is_translated_in_parts_and_said() -> None:
-    text = ", ".join(sentence.rstrip(".!") for sentence in german_sentences(30))
-    done = knnmt("translate", "--beam", "1", stdin=text.encode())
+def test_a_long_line_is_translated_in_parts_and_said(tiny_checkpoint: Path) -> None:
+    text = ", ".join(sentence.rstrip(".!") for sentence in german_sentences(5))
+    done = knnmt("translate", "-m", tiny_checkpoint, "--beam", "1", stdin=text.encode())
     assert done.returncode == 0
     assert len(lines(done.stdout)) == 1
     assert b"knnmt: warning: a segment of" in done.stderr

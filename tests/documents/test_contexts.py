@@ -11,7 +11,7 @@ from knnmt import Datastore, Translator, open_document
 from knnmt.corpus.options import ReadingConfig
 from knnmt.corpus.plural_forms import form_contexts, singular_form
 from knnmt.documents.kept import Kept
-from knnmt.documents.memories import read_documents
+from knnmt.documents.memories import read_memories
 from knnmt.documents.translating import translate_document
 from knnmt.engine.transformer import TransformerEngine
 
@@ -81,7 +81,7 @@ STRINGS = (
 def test_a_unit_has_the_context_that_memories_keep(name: str, tmp_path: Path) -> None:
     path = _written(tmp_path / name)
     units = open_document(path, ("de", "en")).units
-    pairs = list(read_documents([path], ReadingConfig(source_language="de", target_language="en")))
+    pairs = list(read_memories([path], ReadingConfig(source_language="de", target_language="en")))
     assert [(unit.source, unit.context) for unit in units] == [((pair.source,), pair.context) for pair in pairs]
     assert len({(pair.source, pair.context) for pair in pairs}) == len(pairs)  # which tells all of these apart
 
@@ -93,7 +93,7 @@ def test_an_emptied_document_gets_its_own_targets_again(
     path = _written(tmp_path / name)
     full = open_document(path, ("de", "en"))
     reading = ReadingConfig(source_language="de", target_language="en")
-    Datastore.build(tmp_path / "store", read_documents([path], reading), tiny)
+    Datastore.build(tmp_path / "store", read_memories([path], reading), tiny)
     path.write_text(_emptied(DOCUMENTS[name]), "utf-8")
     translator = Translator(tiny_checkpoint, device="cpu", datastore=tmp_path / "store")
     empty = open_document(path, ("de", "en"))
@@ -109,7 +109,7 @@ def test_forms_of_the_same_source_in_strings_of_android(tmp_path: Path) -> None:
     for language, forms in {"de": ("%d Stück", "%d Stück"), "en": ("%d piece", "%d pieces")}.items():
         (tmp_path / f"values-{language}").mkdir()
         (tmp_path / f"values-{language}/strings.xml").write_text(STRINGS % forms)
-    pairs = read_documents([tmp_path], ReadingConfig(source_language="de", target_language="en"))
+    pairs = read_memories([tmp_path], ReadingConfig(source_language="de", target_language="en"))
     assert [(pair.target, pair.context) for pair in pairs] == [("%d piece", "one"), ("%d pieces", "other")]
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import zipfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -10,11 +13,15 @@ from pathlib import Path
 import pytest
 from pretending import GOLDEN, shout, shout_document
 
+from knnmt.documents.android import AndroidStrings
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.direction import direction_of
+from knnmt.documents.docx import Docx
 from knnmt.documents.kept import Kept
+from knnmt.documents.markdown import MarkdownPage
 from knnmt.documents.opening import MAX_BYTES, document_format, documents_in, open_document
 from knnmt.documents.po import PoDocument
+from knnmt.documents.qt import QtCatalog
 from knnmt.documents.subtitles import Subtitles
 from knnmt.documents.translating import translate_document
 from knnmt.documents.xliff import open_xliff
@@ -251,6 +258,65 @@ def test_plural_forms_are_those_of_the_rule() -> None:
     assert sources("nplurals=2; plural=n**;", 2) == [("eine",), ("viele",)]
 
 
+def test_forms_that_the_header_tells_of_and_an_entry_lacks_are_added() -> None:
+    header = 'msgid ""\r\nmsgstr "Plural-Forms: nplurals={}; plural=n==1 ? 0 : n<5 ? 1 : 2;\\n"\r\n\r\n'
+    entry = 'msgid "eine"\r\nmsgid_plural "viele"\r\nmsgstr[0] ""\r\nmsgstr[1] ""\r\n'
+    outcome = shout_document(PoDocument((header.format(3) + entry).encode(), "x.po"))
+    added = 'msgstr[0] "EINE"\r\nmsgstr[1] "VIELE"\r\nmsgstr[2] "VIELE"\r\n'
+    assert outcome.data.decode().endswith('#, fuzzy\r\nmsgid "eine"\r\nmsgid_plural "viele"\r\n' + added)
+    assert len(PoDocument((header.format(999) + entry).encode(), "x.po").units) == 2  # no language has so many
+
+
+PLURALS = """<resources>
+  <plurals name="files">
+    <item quantity="zero">keine</item>
+    <item quantity="one">%d Datei</item>
+    <item quantity="other"><![CDATA[%d Dateien]]></item>
+  </plurals>
+</resources>
+"""
+
+
+@pytest.mark.parametrize(
+    ("language", "becomes"),
+    [
+        (None, ("zero:KEINE", "one:%D DATEI", "other:<![CDATA[%D DATEIEN]]>")),
+        ("tlh", ("zero:KEINE", "one:%D DATEI", "other:<![CDATA[%D DATEIEN]]>")),
+        ("en-GB", ("one:%D DATEI", "other:<![CDATA[%D DATEIEN]]>")),
+        ("jpn_Jpan", ("other:<![CDATA[%D DATEIEN]]>",)),
+        (
+            "pl",
+            ("one:%D DATEI", *(f"{each}:<![CDATA[%D DATEIEN]]>" for each in ("few", "many", "other"))),
+        ),
+    ],
+)
+def test_plural_forms_of_android_become_those_of_the_language(language: str | None, becomes: Sequence[str]) -> None:
+    document = AndroidStrings(PLURALS.encode(), "strings.xml", ("de", language))
+    items = (each.split(":", 1) for each in becomes)
+    lines = [f'    <item quantity="{quantity}">{text}</item>\n' for quantity, text in items]
+    before, _, after = PLURALS.partition("    <item")
+    expected = before + "".join(lines) + "  </plurals>" + after.split("</plurals>")[1]
+    assert shout_document(document).data.decode() == expected
+    assert document.with_targets({}).data == PLURALS.encode()
+
+
+def test_forms_of_android_that_are_no_plurals_stay() -> None:
+    twice = PLURALS.replace("zero", "other").encode()
+    document = AndroidStrings(twice, "strings.xml", ("de", "pl"))
+    assert [unit.id for unit in document.units] == ["files[other]", "files[one]", "files[other]~2"]
+    assert shout_document(document).data.count(b"<item") == 3
+
+
+def test_a_numeric_message_of_qt_without_forms_gets_as_many_as_others_have() -> None:
+    message = '<message numerus="yes"><source>%n Datei(en)</source>{}</message>'
+    forms = "<translation><numerusform>a</numerusform><numerusform>b</numerusform></translation>"
+    whole = f'<TS version="2.1"><context><name>x</name>{message.format(forms)}{message}</context></TS>'
+    made = '<translation type="unfinished">' + "<numerusform>%N DATEI(EN)</numerusform>" * 2
+    for empty in ('<translation type="unfinished"></translation>', ""):
+        outcome = shout_document(QtCatalog(whole.format(empty).encode(), "x.ts"))
+        assert outcome.data.decode() == whole.format(made + "</translation>")
+
+
 def test_a_copy_of_the_source_that_nobody_confirmed_is_no_translation() -> None:
     def states(units: str, version: str) -> list[str]:
         return [unit.state.value for unit in open_xliff(xliff(units, version), "x.xlf").units]
@@ -280,3 +346,65 @@ def test_cues_without_an_empty_line_between_them_are_told_apart() -> None:
     document = Subtitles(text.encode(), "x.srt")
     assert [unit.source for unit in document.units] == [("Ja.",), ("Nein.",)]
     assert shout_document(document).data.decode() == text.replace("Ja", "JA").replace("Nein", "NEIN")
+
+
+def docx(paragraph: str) -> bytes:
+    written = io.BytesIO()
+    names = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+    with zipfile.ZipFile(written, "w") as archive:
+        archive.writestr(
+            "word/document.xml", f"<w:document {names}><w:body><w:p>{paragraph}</w:p></w:body></w:document>"
+        )
+    return written.getvalue()
+
+
+BOLD = "<w:rPr><w:b/></w:rPr>"
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "becomes"),
+    [
+        (  # cut in mid-word, by checks of spelling and of language
+            '<w:r w:rsidR="1"><w:t>Das Ge</w:t></w:r><w:proofErr w:type="x"/>'
+            '<w:r><w:rPr><w:lang w:val="de-DE"/></w:rPr><w:t>rät</w:t></w:r>',
+            "[Das Gerät]",
+        ),
+        (
+            f"<w:r><w:t>Sehr lange </w:t></w:r><w:r>{BOLD}<w:t>wich</w:t></w:r>"
+            f"<w:r>{BOLD}<w:t>tig</w:t></w:r><w:r><w:t>.</w:t></w:r>",
+            f"[Sehr lange ]{BOLD}[wichtig]</w:rPr>[.]",
+        ),
+        (  # tabs and breaks in runs with words, at their beginning too
+            "<w:r><w:tab/><w:t>Name</w:t><w:br/><w:t>Ort</w:t></w:r>",
+            "<w:r><w:tab/></w:r>[Name]<w:r><w:br/></w:r>[Ort]",
+        ),
+        (
+            '<w:r><w:t>Hier</w:t></w:r><w:r><w:footnoteReference w:id="2"/></w:r>',
+            "[Hier]",
+        ),
+        (
+            '<w:hyperlink r:id="x"><w:r><w:t>Link</w:t></w:r></w:hyperlink><w:r><w:t> hier</w:t></w:r>',
+            '<w:hyperlink r:id="x">[Link]</w:hyperlink>[ hier]',
+        ),
+    ],
+)
+def test_runs_of_word_are_the_words_of_a_sentence(paragraph: str, becomes: str) -> None:
+    [unit] = (document := Docx(docx(paragraph.replace("r:id", "w:id")), "a.docx")).units
+    assert "".join(part.raw if isinstance(part, Code) else f"[{part}]" for part in unit.source) == becomes.replace(
+        "r:id", "w:id"
+    )
+    written = shout_document(document)
+    with zipfile.ZipFile(io.BytesIO(written.data)) as archive:
+        text = archive.read("word/document.xml").decode()
+    for element in ("tab", "br", "footnoteReference", "hyperlink"):
+        assert text.count(f"<w:{element}") == paragraph.count(f"<w:{element}")
+    assert "".join(re.findall(r"<w:t[^>]*>([^<]*)", text)) == "".join(re.findall(r"\[([^]]*)\]", becomes)).upper()
+
+
+def test_times_in_a_cue_and_marks_of_notes_are_codes() -> None:
+    cues = "WEBVTT\n\n00:01.000 --> 00:02.000\n<00:01.500>Hallo <b>Welt</b>\n"
+    assert shout_document(Subtitles(cues.encode(), "x.vtt")).data.decode().endswith("\n<00:01.500>HALLO <b>WELT</b>\n")
+    page = "> [!NOTE]\n> Lies[^1] *das*.\n\n[^1]: Die Note.\n"
+    assert shout_document(MarkdownPage(page.encode(), "x.md")).data.decode() == (
+        "> [!NOTE]\n> LIES[^1] *DAS*.\n\n[^1]: DIE NOTE.\n"
+    )

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import islice
+from math import inf
 from pathlib import Path
 from random import Random
 
@@ -61,10 +63,12 @@ def test_a_child_shows_every_way_to_fail(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_reader_that_fails_is_found_kept_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {found for _, found in fuzz(3, 1, [], None, tmp_path / "none")} == {None}
+    cases = fuzz(3, inf, [], None, tmp_path / "none")
+    assert {found for _, found in islice(cases, 20)} == {None}
     with monkeypatch.context() as patched:
         patched.setitem(reading._READERS, "po", lambda *_: [][1])
-        seen = [found.what for _, found in fuzz(3, 6, [], None, tmp_path / "kept") if found]
+        findings = (found for _, found in fuzz(3, inf, [], None, tmp_path / "kept") if found)
+        seen = [found.what for found in islice(findings, 2)]
         assert set(seen) == {seen[0]}
         assert seen[0].startswith("IndexError in ")
         (kept,) = (tmp_path / "kept").iterdir()

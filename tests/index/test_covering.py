@@ -181,7 +181,7 @@ def test_an_index_that_follows_its_store_is_the_one_of_its_state(
         patch.setattr(covering, "POSTINGS", 10_000)
         if not compiled:
             patch.setattr(covering, "library", lambda: None)
-        for turn in range(16):
+        for turn in range(8):
             if turn % int(chance.integers(1, 4)) == 0:  # else one that reads it sees several changes at once
                 index = SourceIndex(segments, index)
                 assert_the_same(index, SourceIndex(segments), pool)

@@ -27,6 +27,12 @@ def singular_form(rule: str) -> int | None:
     return form
 
 
+def form_count(rule: str) -> int:
+    """How many forms there are, by the `Plural-Forms` of a catalog; 0 where that does not say."""
+    found = _RULE.search(rule)
+    return int(found[1]) if found else 0
+
+
 def form_contexts(context: str, sources: Sequence[str], names: Sequence[str] = ()) -> list[str]:
     """The context of each form of a message that is used in `context`. The form is part of it where sources are alike.
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from knnmt.corpus.plural_forms import form_contexts
-from knnmt.documents.content import Content
+from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import Replacing, Unit
 from knnmt.documents.elements import Kind, joined, marked_text, plain
-from knnmt.documents.markup import Element, escaped, parse, xml_content
+from knnmt.documents.markup import Element, escaped, parse, with_attributes, xml_content
+from knnmt.documents.plural_categories import CATEGORIES, plural_categories
 from knnmt.protection.marked import Code, Marked, written
 from knnmt.protection.tags import with_tags
 
@@ -21,35 +23,85 @@ _CDATA = re.compile(r"\s*<!\[CDATA\[(.*)\]\]>\s*", re.DOTALL)
 _REFERENCE = re.compile(r"[@?][\w:+./-]+")
 
 
+class _Found(NamedTuple):
+    """A unit and the characters it takes. forms: those it is one of; added: the quantity of one that is not there"""
+
+    unit: Unit
+    place: tuple[int, int]
+    forms: _Forms | None = None
+    added: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Forms:
+    """The plural forms of a text. unused: those that the target language never asks for; missing: what it asks for"""
+
+    other: Element
+    unused: tuple[Element, ...]
+    missing: tuple[str, ...]
+
+
 class AndroidStrings(Replacing):
-    """A file of resources. Plural forms are those that it has: more, for another language, are to be added by hand."""
+    """A file of resources.
+
+    languages: of source and target. Plural forms become those of the target language, where that is known: what it
+        never asks for is left out, and what it needs besides is made from the form "other".
+    """
 
     format = "android"
 
-    def __init__(self, data: bytes, name: str) -> None:
+    def __init__(self, data: bytes, name: str, languages: tuple[str | None, str | None] = (None, None)) -> None:
         content = xml_content(data, name)
         self._in_cdata: set[tuple[int, int]] = set()
-        super().__init__(content, self._found(content, parse(content, "resources")))
+        needed = plural_categories(languages[1]) if languages[1] else None
+        found = list(self._found(content, parse(content, "resources"), needed))
+        super().__init__(content, ((each.unit, each.place) for each in found))
+        self._found_by_id = {unit.id: each for unit, each in zip(self.units, found, strict=True)}
 
-    def _found(self, content: Content, root: Element) -> Iterator[tuple[Unit, tuple[int, int]]]:
+    def _found(self, content: Content, root: Element, needed: Sequence[str] | None) -> Iterator[_Found]:
         for element in root.children:
             name = element.attributes.get("name", "")
             translatable = element.attributes.get("translatable") != "false"
             if element.local == "string":
                 yield self._unit(content, element, name, translatable)
             elif element.local in ("string-array", "plurals"):
+                forms = _forms(element, needed) if needed and translatable else None
                 items = list(element.each("item"))
                 names = [item.attributes.get("quantity", str(number)) for number, item in enumerate(items)]
-                units = [
-                    self._unit(content, item, f"{name}[{which}]", translatable)
-                    for item, which in zip(items, names, strict=True)
-                ]
-                sources = [written(unit.source) for unit, _ in units]
-                contexts = form_contexts("", sources, names) if element.local == "plurals" else [""] * len(units)
-                for (unit, place), context in zip(units, contexts, strict=True):
-                    yield replace(unit, context=context), place
+                found = []
+                for item, which in zip(items, names, strict=True):
+                    is_used = forms is None or item not in forms.unused
+                    found.append(self._unit(content, item, f"{name}[{which}]", translatable and is_used))
+                if forms is not None:
+                    names += forms.missing
+                    others = [self._unit(content, forms.other, f"{name}[{which}]", True) for which in forms.missing]
+                    found += [each._replace(added=which) for each, which in zip(others, forms.missing, strict=True)]
+                sources = [written(each.unit.source) for each in found]
+                contexts = form_contexts("", sources, names) if element.local == "plurals" else [""] * len(found)
+                for each, context in zip(found, contexts, strict=True):
+                    yield each._replace(unit=replace(each.unit, context=context), forms=forms)
 
-    def _unit(self, content: Content, element: Element, name: str, translatable: bool) -> tuple[Unit, tuple[int, int]]:
+    def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
+        added: dict[_Forms, str] = {}
+        for name, text in targets.items():
+            _, place, forms, quantity = self._found_by_id[name]
+            if forms is not None:
+                more = self._item(forms.other, place, quantity, text) if quantity else ""
+                added[forms] = added.get(forms, "") + more
+            if quantity is None:
+                yield Edit(*place, text)
+        for forms, items in added.items():
+            yield Edit(forms.other.start, forms.other.start, items)
+            for item in forms.unused:
+                yield Edit(item.start - len(_space_before(self.content, item)), item.end, "")
+
+    def _item(self, other: Element, place: tuple[int, int], quantity: str, text: str) -> str:
+        """An item like that of the form "other", and what parts them."""
+        content = self.content
+        start = with_attributes(content, other, quantity=quantity) + content.text[other.inside : place[0]]
+        return start + text + content.text[place[1] : other.end] + _space_before(content, other)
+
+    def _unit(self, content: Content, element: Element, name: str, translatable: bool) -> _Found:
         raw = content.text[element.inside : element.inside_end]
         if (cdata := _CDATA.fullmatch(raw)) and "]]>" not in cdata[1]:
             place = element.inside + cdata.start(1), element.inside + cdata.end(1)
@@ -60,7 +112,7 @@ class AndroidStrings(Replacing):
             source = marked_text(content, element, _rule)
         source = _read(source)
         is_reference = len(source) == 1 and _REFERENCE.fullmatch(plain(source)) is not None
-        return Unit(name, source, translatable=translatable and not is_reference), place
+        return _Found(Unit(name, source, translatable=translatable and not is_reference), place)
 
     def written(self, unit: Unit, target: Marked, /) -> str:
         place = self.places[unit.id]
@@ -73,6 +125,24 @@ class AndroidStrings(Replacing):
         text = "".join(parts)
         text = f"\\{text}" if text.startswith(("@", "?")) else text
         return f'"{text}"' if quoted else text
+
+
+def _forms(plurals: Element, needed: Sequence[str]) -> _Forms | None:
+    """Forms of which the target language may need others; None for a list, and for what is not once each."""
+    items = list(plurals.each("item"))
+    there = {item.attributes.get("quantity", ""): item for item in items}
+    known = plurals.local == "plurals" and {"other"} <= there.keys() <= {*CATEGORIES}
+    if not known or len(there) < len(items):
+        return None
+    unused = tuple(item for quantity, item in there.items() if quantity not in needed)
+    return _Forms(there["other"], unused, tuple(quantity for quantity in needed if quantity not in there))
+
+
+def _space_before(content: Content, element: Element) -> str:
+    start = element.start
+    while start and content.text[start - 1].isspace():
+        start -= 1
+    return content.text[start : element.start]
 
 
 def _stripped(text: str, start: int, end: int) -> tuple[int, int]:

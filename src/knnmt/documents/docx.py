@@ -24,6 +24,8 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Runtim
 _AROUND = ("w:hyperlink", "w:ins", "w:smartTag")  # what holds runs of the same sentence
 _NOISE = ("w:proofErr", "w:lastRenderedPageBreak")
 _FORMAT, _FORMAT_END = "<w:rPr", "</w:rPr>"
+_UNSEEN = re.compile(r"<w:(?:lang|noProof)\b[^<>]*/>")  # which Word puts around words that it knows or does not
+_EMPTY = re.compile(r"<w:rPr\s*(?:/>|>\s*</w:rPr>)")
 _LETTERS = re.compile(r"[^\W\d_]")
 _Located = tuple[str | Code, int, int]
 
@@ -100,6 +102,10 @@ def _units(content: Content, member: str) -> Iterator[tuple[Unit, tuple[str, int
         number += 1
         for parts, properties in _texts(content, paragraph):
             first, last = core(tuple(part for part, *_ in parts))
+            while 0 < first < last and parts[first - 1][1:] == parts[first][1:]:  # a run is written as a whole
+                first -= 1
+            while first < last < len(parts) and parts[last][1:] == parts[last - 1][1:]:
+                last += 1
             words = joined([part for part, *_ in parts[first:last]])
             if any(isinstance(each, str) and _LETTERS.search(each) for each in words):
                 place = member, parts[first][1], parts[last - 1][2], properties
@@ -147,70 +153,86 @@ class _Parts:
         self._content, self._base = content, base
         self._pairs = 0
 
-    def of(self, elements: list[Element]) -> Iterator[_Located]:
-        waiting = list(elements)
-        while waiting:
-            element = waiting.pop(0)
-            raw = self._content.text[element.start : element.end]
-            if element.name in _NOISE:
-                continue
+    def of(self, elements: Iterable[Element]) -> Iterator[_Located]:
+        found = [element for element in elements if element.name not in _NOISE]
+        place = 0
+        while place < len(found):
+            element, start = found[place], place
+            place += 1
             if element.name in _AROUND and not element.is_one_tag:
-                self._pairs += 1
-                pair = self._pairs
-                yield (
-                    Code(self._content.text[element.start : element.inside], Role.OPENING, pair),
-                    element.start,
-                    element.inside,
-                )
-                yield from self.of(element.children)
-                end = self._content.text[element.inside_end : element.end]
-                yield Code(end, Role.CLOSING, pair), element.inside_end, element.end
+                yield from self._around(element)
             elif element.name != "w:r":
-                yield Code(raw), element.start, element.end
+                yield Code(self._content.text[element.start : element.end]), element.start, element.end
             elif _begins_field(element):
-                count = _field_end(element, waiting)
-                shown = "".join(_words(self._content, each) for each in [element, *waiting[:count]])
-                last = waiting[count - 1].end if count else element.end
-                yield Code(self._content.text[element.start : last], shown=shown), element.start, last
-                del waiting[:count]
+                place = _field_end(found, start)
+                shown = "".join(_words(self._content, each) for each in found[start:place])
+                end = found[place - 1].end
+                yield Code(self._content.text[element.start : end], shown=shown), element.start, end
             else:
-                yield from self._run(element)
+                while place < len(found) and self._goes_on(element, found[place]):
+                    place += 1
+                yield from self._runs(found[start:place])
 
-    def _run(self, run: Element) -> Iterator[_Located]:
-        properties = _properties(self._content, run)
-        held = [each for each in run.children if each.name != "w:rPr"]
-        words = _words(self._content, run)
-        if not words or any(each.name != "w:t" for each in held):
-            shown = words or ("\n" if any(each.name == "w:br" for each in held) else "")
-            yield Code(self._content.text[run.start : run.end], shown=shown.strip()), run.start, run.end
-        elif properties == self._base:
-            yield words, run.start, run.end
-        else:
-            self._pairs += 1
-            yield Code(properties or f"{_FORMAT}/>", Role.OPENING, self._pairs), run.start, run.start
-            yield words, run.start, run.end
-            yield Code(_FORMAT_END, Role.CLOSING, self._pairs), run.end, run.end
+    def _around(self, element: Element) -> Iterator[_Located]:
+        self._pairs += 1
+        pair, text = self._pairs, self._content.text
+        yield Code(text[element.start : element.inside], Role.OPENING, pair), element.start, element.inside
+        yield from self.of(element.children)
+        yield Code(text[element.inside_end : element.end], Role.CLOSING, pair), element.inside_end, element.end
+
+    def _goes_on(self, run: Element, following: Element) -> bool:
+        """Whether the next element is a run of the same format: Word cuts runs anywhere."""
+        return (
+            following.name == "w:r"
+            and not _begins_field(following)
+            and _properties(self._content, run) == _properties(self._content, following)
+        )
+
+    def _runs(self, runs: list[Element]) -> Iterator[_Located]:
+        """Runs of one format. All parts of a run have its place: what is translated is written as runs of its own."""
+        properties = _properties(self._content, runs[0])
+        is_marked = properties != self._base and any(_words(self._content, run) for run in runs)
+        self._pairs += is_marked
+        pair = self._pairs
+        if is_marked:
+            yield Code(properties or f"{_FORMAT}/>", Role.OPENING, pair), runs[0].start, runs[0].end
+        for run in runs:
+            if _words(self._content, run):
+                yield from ((part, run.start, run.end) for part in self._held(run, properties))
+            else:
+                yield Code(self._content.text[run.start : run.end]), run.start, run.end
+        if is_marked:
+            yield Code(_FORMAT_END, Role.CLOSING, pair), runs[-1].start, runs[-1].end
+
+    def _held(self, run: Element, properties: str) -> Iterator[str | Code]:
+        """The words of a run, and what stands between them as runs alone."""
+        for held in run.children:
+            if held.name == "w:t":
+                yield "".join(piece.text for piece in pieces(self._content.text[held.inside : held.inside_end]))
+            elif held.name not in ("w:rPr", *_NOISE):
+                yield Code(f"<w:r>{properties}{self._content.text[held.start : held.end]}</w:r>")
 
 
 def _begins_field(run: Element) -> bool:
     return any(each.name == "w:fldChar" and each.attributes.get("w:fldCharType") == "begin" for each in run.children)
 
 
-def _field_end(run: Element, following: list[Element]) -> int:
-    """How many of the elements behind a run belong to the field that begins in it."""
+def _field_end(elements: list[Element], start: int) -> int:
+    """Where the field ends that begins at an element: the number of the first element behind it."""
     depth = 0
-    for number, element in enumerate([run, *following]):
-        for each in element.walk():
+    for number in range(start, len(elements)):
+        for each in elements[number].walk():
             if each.name == "w:fldChar":
                 depth += {"begin": 1, "end": -1}.get(each.attributes.get("w:fldCharType", ""), 0)
         if depth == 0:
-            return number
-    return len(following)
+            return number + 1
+    return len(elements)
 
 
 def _properties(content: Content, run: Element) -> str:
     found = run.child("rPr")
-    return content.text[found.start : found.end] if found is not None else ""
+    properties = _UNSEEN.sub("", content.text[found.start : found.end]) if found is not None else ""
+    return "" if _EMPTY.fullmatch(properties) else properties
 
 
 def _words(content: Content, run: Element) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 from knnmt.corpus.report import UnitError
@@ -23,8 +24,7 @@ _HTML = re.compile(r"<(/?)([A-Za-z][\w-]*)(?:\s[^<>]*[^<>/])?\s*>")
 # What would begin something else: behind the group goes a backslash.
 _BEGINS_BLOCK = re.compile(r"()(?:>|#{1,6}(?:\s|$)|[-+](?:\s|$)|[-=+]+$)|(\d{1,9})[.)](?:\s|$)")
 _SPECIAL = re.compile(r"[\\`*~]|<(?=[A-Za-z/!?])|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|(?<!^)\[|^\[(?![ xX]\] )")
-
-
+_NOTE = re.compile(r"\[[\^!][^\]\s]+\]:?")  # of a footnote or an alert, which CommonMark takes for text
 _Located = tuple[str | Code, int, int]
 """A part with its place."""
 
@@ -81,6 +81,7 @@ def _unit(
     if parts is None:  # which shows when it is to be written
         yield Unit(f"line {line}", (text,), context=context), (-1, -1)
         return
+    parts = list(_with_notes(parts, content.text))
     first, last = core(tuple(part for part, *_ in parts))
     if first == last:
         return
@@ -162,6 +163,22 @@ def _parts(children: list[Any], text: str, pieces: list[tuple[int, int]], in_tab
         while line < len(pieces) - 1 and place > pieces[line][1]:  # code may go on in the next line
             line += 1
     return parts
+
+
+def _with_notes(parts: list[_Located], text: str) -> Iterator[_Located]:
+    """The same parts with the marks of notes as codes."""
+    for is_plain, group in groupby(parts, key=lambda part: part[0] == text[part[1] : part[2]]):
+        located = list(group)
+        place, end = located[0][1], located[-1][2]
+        for found in _NOTE.finditer(text, place, end) if is_plain else ():
+            if place < found.start():
+                yield text[place : found.start()], place, found.start()
+            yield Code(found[0]), found.start(), found.end()
+            place = found.end()
+        if not is_plain:
+            yield from located
+        elif place < end:
+            yield text[place:end], place, end
 
 
 def _nesting(child: Any, raw: str) -> tuple[str, int]:

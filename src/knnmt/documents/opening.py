@@ -32,6 +32,7 @@ _FORMATS = {  # where each is opened
     "subtitles": "knnmt.documents.subtitles:Subtitles",
     "text": "knnmt.documents.plain_text:PlainText",
 }
+_TOLD_LANGUAGES = ("tmx", "android")
 _ROOTS = {"xliff": "xliff", "TS": "qt", "resources": "android", "html": "html", "tmx": "tmx"}
 _ENDINGS = {
     "po": ".po .pot",
@@ -75,7 +76,8 @@ def document_format(path: Path) -> str | None:
 def open_document(path: str | Path, languages: tuple[str | None, str | None] = (None, None)) -> Document:
     """A document of any format that there is. All of it is read, and nothing is written to it.
 
-    languages: between which to translate, for formats that hold any number of them (TMX)
+    languages: between which to translate, for formats that hold any number of them (TMX), or the plural forms of a
+        language (Android)
     """
     path = Path(path)
     name = document_format(path)
@@ -87,7 +89,7 @@ def open_document(path: str | Path, languages: tuple[str | None, str | None] = (
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     module, _, opens = _FORMATS[name].partition(":")
     opened: _Open = getattr(import_module(module), opens)
-    return opened(data, str(path), languages) if name == "tmx" else opened(data, str(path))
+    return opened(data, str(path), languages) if name in _TOLD_LANGUAGES else opened(data, str(path))
 
 
 def documents_in(directory: Path) -> Iterator[Path]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 from knnmt.corpus.languages import is_tag
-from knnmt.corpus.plural_forms import form_contexts, singular_form
+from knnmt.corpus.plural_forms import form_contexts, form_count, singular_form
 from knnmt.corpus.po_identifiers import message_text
 from knnmt.documents.content import Content, Edit
 from knnmt.documents.document import State, TextDocument, Unit
@@ -22,6 +22,7 @@ _QUOTED = r'"(?:[^"\\]|\\.)*+"'
 _KEYWORD = re.compile(rf"(msgctxt|msgid_plural|msgid|msgstr(?:\[(\d{{1,3}})\])?)\s*({_QUOTED})")
 _STRING = re.compile(_QUOTED)
 _FIELD = re.compile(r"^([\w-]+):[ \t]*(.*)$", re.MULTILINE)
+_MOST_FORMS = 6  # that any language has
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _WRITTEN = {"\\": "\\\\", '"': '\\"', "\t": "\\t", "\r": "\\r", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\v": "\\v"}
@@ -29,11 +30,12 @@ _WRITTEN = {"\\": "\\\\", '"': '\\"', "\t": "\\t", "\r": "\\r", "\a": "\\a", "\b
 
 @dataclass(slots=True)
 class _String:
-    """A quoted string, of one line or several: from its first quote to its last."""
+    """A quoted string, of one line or several: from its first quote to its last. before: what a new one needs there"""
 
     start: int
     end: int
     text: str
+    before: str = ""
 
 
 @dataclass(slots=True)
@@ -73,14 +75,17 @@ class PoDocument(TextDocument):
         source = header.get("x-source-language", "").strip()
         super().__init__(
             content,
-            self._units(entries, singular_form(header.get("plural-forms", ""))),
+            self._units(entries, header.get("plural-forms", "")),
             (source if is_tag(source) else None, language if is_tag(language) else None),
         )
 
-    def _units(self, entries: list[_Entry], singular: int | None) -> Iterator[Unit]:
+    def _units(self, entries: list[_Entry], rule: str) -> Iterator[Unit]:
+        singular, needed = singular_form(rule), form_count(rule)
         for entry in entries:
             if _is_header(entry):
                 continue
+            if "msgid_plural" in entry.strings:
+                _add_forms(entry, needed)
             context = entry.strings.get("msgctxt")
             forms = [keyword for keyword in entry.strings if keyword.startswith("msgstr")]
             sources = [_source(entry, keyword, singular) for keyword in forms]
@@ -106,7 +111,7 @@ class PoDocument(TextDocument):
     def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
         for name, target in targets.items():
             entry, string = self._places[name]
-            yield Edit(string.start, string.end, target)
+            yield Edit(string.start, string.end, string.before.replace("\n", self.content.line_end) + target)
             if not entry.is_fuzzy:
                 if entry.flags >= 0:
                     yield Edit(entry.flags, entry.flags, " fuzzy,")
@@ -205,6 +210,18 @@ def _is_header(entry: _Entry) -> bool:
 
 def _header(entry: _Entry) -> dict[str, str]:
     return {name.lower(): value for name, value in _FIELD.findall(entry.strings["msgstr"].text)}
+
+
+def _add_forms(entry: _Entry, forms: int) -> None:
+    """Give an entry the forms that the header tells of and it lacks."""
+    there = [keyword for keyword in entry.strings if keyword.startswith("msgstr[")]
+    if not there or forms > _MOST_FORMS:
+        return
+    end = max(entry.strings[keyword].end for keyword in there)
+    for form in range(forms):
+        keyword = f"msgstr[{form}]"
+        if keyword not in entry.strings:
+            entry.strings[keyword] = _String(end, end, "", f"\n{keyword} ")
 
 
 def _source(entry: _Entry, keyword: str, singular: int | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from knnmt.corpus.plural_forms import form_contexts
 from knnmt.documents.content import Content, Edit
@@ -33,7 +33,9 @@ class QtCatalog(TextDocument):
 
     def edits(self, targets: Mapping[str, str]) -> Iterable[Edit]:
         for name, text in targets.items():
-            source, translation, form = self._places[name]
+            source, translation, form, copies = self._places[name]
+            if copies:  # the source is the same for every number
+                text = f"<numerusform>{text}</numerusform>" * copies
             if translation is None:
                 end, indent = source.end, _indent(self.content, source)
                 yield Edit(end, end, f'{indent}<translation type="unfinished">{text}</translation>')
@@ -44,11 +46,12 @@ class QtCatalog(TextDocument):
                 yield with_content(self.content, form, text)
 
 
-_Found = tuple[Unit, Element, Element | None, Element | None]
+_Found = tuple[Unit, Element, Element | None, Element | None, int]
 
 
 def _found(content: Content, root: Element) -> Iterator[_Found]:
-    """Units with their source, their translation and, in messages for numbers, their form."""
+    """Units with their source, their translation and, in messages for numbers, their form, or how many to make."""
+    most = max((len(list(each.each("numerusform"))) for each in root.walk() if each.local == "translation"), default=0)
     for context in root.each("context"):
         title = context.child("name")
         group = plain(marked_text(content, title, _rule)) if title is not None else ""
@@ -57,14 +60,15 @@ def _found(content: Content, root: Element) -> Iterator[_Found]:
             name = message.attributes.get("id") or f"{group}/{number}"
             if source is None:
                 continue
-            forms: list[Element | None] = [None]
-            if message.attributes.get("numerus") == "yes":
-                forms = list(translation.each("numerusform")) if translation is not None else []
+            is_numeric = message.attributes.get("numerus") == "yes"
+            held = list(translation.each("numerusform")) if translation is not None else []
+            forms: Sequence[Element | None] = held if is_numeric and held else [None]
             contexts = form_contexts(_disambiguation(content, message), [""] * len(forms))  # of the same source
             for form_number, (form, used) in enumerate(zip(forms, contexts, strict=True)):
                 unit = _unit(content, source, translation, form)
                 known = f"{name}[{form_number}]" if form is not None else name
-                yield Unit(known, *unit[:3], used, unit[3]), source, translation, form
+                copies = max(most, 1) if is_numeric and form is None else 0
+                yield Unit(known, *unit[:3], used, unit[3]), source, translation, form, copies
 
 
 def _unit(

@@ -15,7 +15,7 @@ from knnmt.protection.marked import Code, Marked, Role
 _TIME = r"(?:\d+:)?\d\d:\d\d[.,]\d{3}"
 _TIMING = re.compile(rf"^[ \t]*({_TIME})[ \t]+-->[ \t]+{_TIME}[^\r\n]*(?:\r\n|\n|\r)", re.MULTILINE)
 _CUE_END = re.compile(r"(?>\r\n|\n|\r)[ \t]*(?=[\r\n]|\Z)|\Z")
-_TAG = re.compile(r"<(/?)([A-Za-z]\w*)[^<>]*>")
+_TAG = re.compile(r"<(/?)([A-Za-z]\w*)[^<>]*>|<[\d:.]+>")  # or the time of the next word
 _NUMBER = re.compile(r"(?:(?>\r\n|\n|\r)\d*)?(?>\r\n|\n|\r)\Z")  # of the cue that comes next
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
@@ -55,7 +55,9 @@ class Subtitles(Replacing):
         for number, tag in enumerate(_TAG.finditer(text), 1):
             parts.append(text[place : tag.start()])
             place = tag.end()
-            if not tag[1]:
+            if tag[2] is None:
+                parts.append(Code(tag[0]))
+            elif not tag[1]:
                 opened.append((tag[2], number))
                 parts.append(Code(tag[0], Role.OPENING, number))
             else:
