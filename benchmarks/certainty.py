@@ -48,7 +48,7 @@ def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
 
 def calibration_error(said: np.ndarray, stays: np.ndarray) -> float:
     parts = np.array_split(np.argsort(said, kind="stable"), _PARTS)
-    return sum(abs(said[part].mean() - stays[part].mean()) * len(part) for part in parts) / len(said)
+    return float(sum(abs(said[part].mean() - stays[part].mean()) * len(part) for part in parts)) / len(said)
 
 
 def measure(domain: str, place: Path, translator: Translator, pairs: int, lines: int) -> None:

@@ -46,7 +46,9 @@ def test_no_other_line_is_likelier_and_none_falls(pairs: list[tuple[float, float
 
     def loss(offset: float, slope: float) -> float:
         parts = [min(max(expected(each, offset, slope) / 100, 1e-12), 1 - 1e-12) for each in scores]
-        return -sum(a / 100 * math.log(p) + (1 - a / 100) * math.log(1 - p) for a, p in zip(alike, parts, strict=True))
+        return -math.fsum(
+            a / 100 * math.log(p) + (1 - a / 100) * math.log(1 - p) for a, p in zip(alike, parts, strict=True)
+        )
 
     own = loss(found.offset, found.slope)
     for offset, slope in [(0.3, 0.0), (-0.3, 0.0), (0.0, 0.1), (0.0, -0.1), (0.3, 0.1), (-0.3, -0.1)]:

@@ -38,24 +38,25 @@ def translator(tiny_checkpoint: Path, store: Datastore) -> Translator:
 def test_a_translation_says_how_sure_it_is_at_the_settings_that_were_measured(
     translator: Translator, store: Datastore
 ) -> None:
-    asked = {"beam": 2, "max_tokens": 5}
-    assert translator.translate("Guten Tag", **asked).certainty is None  # type: ignore[arg-type]
+    assert translator.translate("Guten Tag", beam=2, max_tokens=5).certainty is None
     found = translator.retrieval()
     assert found is not None
     known = Certainty(4.0, 0.7, 100, found.config)
     known.save(store.path)  # which calls after this one see
     for penalty in (1.0, 0.3):
-        (sure,) = translator.translate(["Guten Tag.\nUnd gute Nacht."], n_best=2, length_penalty=penalty, **asked)  # type: ignore[arg-type]
+        (sure,) = translator.translate(
+            ["Guten Tag.\nUnd gute Nacht."], n_best=2, length_penalty=penalty, beam=2, max_tokens=5
+        )
         each: Translation
         for each in (sure, *sure.alternatives):
             assert each.log_probability < 0
             assert each.certainty == known.of(each.log_probability)
         if penalty == 1.0:
             assert sure.log_probability == pytest.approx(sure.score)
-    assert translator.translate("Guten Tag", cache=4.0, **asked).certainty is not None  # type: ignore[arg-type]
-    assert translator.translate("Guten Tag", k=1, **asked).certainty is None  # type: ignore[arg-type]
-    assert translator.translate("Guten Tag", datastore=None, **asked).certainty is None  # type: ignore[arg-type]
-    assert translator.translate(Request(" "), **asked).certainty is None  # type: ignore[arg-type]
+    assert translator.translate("Guten Tag", cache=4.0, beam=2, max_tokens=5).certainty is not None
+    assert translator.translate("Guten Tag", k=1, beam=2, max_tokens=5).certainty is None
+    assert translator.translate("Guten Tag", datastore=None, beam=2, max_tokens=5).certainty is None
+    assert translator.translate(Request(" "), beam=2, max_tokens=5).certainty is None
 
 
 def test_matches_are_as_sure_as_the_memory_is_of_one_mind(
