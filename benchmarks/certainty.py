@@ -1,7 +1,7 @@
 """How well translations know how sure they are: what they say beside how much of them stays.
 
     python benchmarks/certainty.py DIRECTORY [--pairs 5000] [--lines 500] [--domains it koran law medical]
-    python benchmarks/certainty.py DIRECTORY --repaired [--lines 6000]
+    python benchmarks/certainty.py DIRECTORY --repaired [--lines 50000]
 
 For each domain DIRECTORY gets a store that `knnmt adapt` makes of `--pairs` training pairs; one that is there is taken
 as it is. The first `--lines` development lines, which had no part in anything, are translated with it. What stays of a
@@ -73,14 +73,14 @@ def measure_repaired(domain: str, place: Path, translator: Translator, lines: in
     memory = translator.memories.open(place)
     held = {pair.source for pair in memory.opened.datastore.pairs()}
     asked = [pair for pair in read(domain, "train") if pair.source not in held and re.search(r"[\d%{]", pair.source)]
-    stays = []
-    for pair in spread(asked, lines):
+    asked, stays = spread(asked, lines), []
+    for pair in asked:
         found = taken_over(MatchConfig("use", 50), pair.source, "", memory.opened.sources, memory.matcher, "en")
         if found is not None and found.kind == "repaired match":
             stays.append(likeness(found.text, pair.target))
     same = sum(each == 100 for each in stays)
     print(
-        f"{domain:<8} {len(stays)} of {lines} texts repaired: stays {fmean(stays):.1f}, {same} as the reference",
+        f"{domain:<8} {len(stays)} of {len(asked)} texts repaired: stays {fmean(stays):.1f}, {same} as the reference",
         flush=True,
     )
 
@@ -99,7 +99,7 @@ def main() -> None:
     for domain in given.domains:
         place = given.directory / f"{domain}.store"
         if given.repaired:
-            measure_repaired(domain, place, translator, given.lines or 6000)
+            measure_repaired(domain, place, translator, given.lines or 50000)
         else:
             measure(domain, place, translator, given.pairs, given.lines or 500)
 
