@@ -8,11 +8,12 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -25,8 +26,14 @@ from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from loaded_once import ASKING, sharing
 
+if TYPE_CHECKING:
+    from fastapi.testclient import TestClient
+
+    from knnmt.translator.translator import Translator
+
 ROOT = Path(__file__).parent.parent
 MakeCheckpoint = Callable[..., Path]
+StartService = Callable[..., "TestClient"]
 # No deadline: a busy machine is no failure. `make soak` runs the property tests by the thorough profile.
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500)
@@ -202,6 +209,49 @@ def overflowing_checkpoint(make_checkpoint: MakeCheckpoint) -> Path:
 @pytest.fixture(scope="session")
 def tiny(tiny_checkpoint: Path) -> TransformerEngine:
     return own_engine(tiny_checkpoint)
+
+
+@pytest.fixture(scope="session")
+def tiny_translator(tiny_checkpoint: Path) -> Iterator[Translator]:
+    from knnmt.translator.translator import Translator
+
+    with Translator(tiny_checkpoint, device="cpu") as translator:
+        yield translator
+
+
+@pytest.fixture
+def served_store(tmp_path: Path, tiny_translator: Translator) -> Path:
+    """A store of the small model, with 20 pairs."""
+    from datastore_pairs import some_pairs
+
+    from knnmt.datastore.store import Datastore
+
+    return Datastore.build(tmp_path / "s", some_pairs(20), tiny_translator.engine).path
+
+
+@pytest.fixture
+def start_service(tmp_path: Path, tiny_translator: Translator) -> Iterator[StartService]:
+    """start_service(stores={...}, ...) serves stores on the small model, without a network, until the test ends."""
+    from fastapi.testclient import TestClient
+
+    from knnmt.service.app import make_app
+    from knnmt.service.config import ServiceConfig
+    from knnmt.service.service import Service
+
+    with ExitStack() as stack:
+
+        def start(**settings: Any) -> TestClient:
+            config = ServiceConfig(data=tmp_path / "data", **settings)
+            service = Service(config, tiny_translator)
+            return stack.enter_context(TestClient(make_app(service), base_url="http://127.0.0.1"))
+
+        yield start
+
+
+@pytest.fixture
+def client(start_service: StartService, served_store: Path) -> TestClient:
+    """Of a service with one domain, `small`."""
+    return start_service(stores={"small": served_store})
 
 
 def own_engine(model: str | Path) -> TransformerEngine:

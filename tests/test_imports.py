@@ -21,7 +21,7 @@ FLOW = [
     "huggingface",
     "evaluation",
     "reproduction",
-    "serve",
+    "service",
     "cli",
 ]
 LEAVES = {"errors", "config", "extensions", "native", "records", "regular_files", "threads", "timing", "version"}

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from knnmt.datastore.building import BuildConfig
     from knnmt.datastore.overlap import unseen
     from knnmt.datastore.store import matching
+    from knnmt.documents.content import Content
+    from knnmt.documents.document import Replacing, Unit
     from knnmt.documents.memories import read_memories
     from knnmt.documents.opening import open_document
     from knnmt.errors import KnnmtError, KnnmtWarning
@@ -64,6 +66,7 @@ _HOMES = {
     "Caution": "knnmt.translator.translation",
     "Code": "knnmt.protection.marked",
     "Combiner": "knnmt.retrieval.step",
+    "Content": "knnmt.documents.content",
     "Coverage": "knnmt.index.covering",
     "Datastore": "knnmt.fitting.ready_store",
     "DecodingConfig": "knnmt.config",
@@ -84,6 +87,7 @@ _HOMES = {
     "OpenStores": "knnmt.config",
     "ReadingConfig": "knnmt.corpus.options",
     "ReadingReport": "knnmt.corpus.report",
+    "Replacing": "knnmt.documents.document",
     "Report": "knnmt.evaluation.reports",
     "Request": "knnmt.translator.memories",
     "Retrieval": "knnmt.retrieval.retriever",
@@ -102,6 +106,7 @@ _HOMES = {
     "Translator": "knnmt.translator.translator",
     "TuningConfig": "knnmt.fitting.tuning_config",
     "TuningResult": "knnmt.evaluation.tuning",
+    "Unit": "knnmt.documents.document",
     "adapt": "knnmt.evaluation.adapting",
     "build": "knnmt.fitting.ready_store",
     "divide": "knnmt.corpus.splitting",
@@ -126,6 +131,7 @@ __all__ = [
     "Caution",
     "Code",
     "Combiner",
+    "Content",
     "Coverage",
     "Datastore",
     "DecodingConfig",
@@ -146,6 +152,7 @@ __all__ = [
     "OpenStores",
     "ReadingConfig",
     "ReadingReport",
+    "Replacing",
     "Report",
     "Request",
     "Retrieval",
@@ -164,6 +171,7 @@ __all__ = [
     "Translator",
     "TuningConfig",
     "TuningResult",
+    "Unit",
     "__version__",
     "adapt",
     "build",

@@ -35,6 +35,7 @@ IN_SOAK = {  # what takes long, or needs a network: where `make soak` runs it
     "make bench": CHECKOUT,
     "make bench-retrieval": CHECKOUT,
     "pip install 'knnmt[evaluate]'": CHECKOUT,
+    "pip install 'knnmt[serve]'": CHECKOUT,
     "pip install 'knnmt[hub,transformers]'": CHECKOUT,
     "pip install 'knnmt[evaluate,faiss,plots]'": CHECKOUT,
     "knnmt bench --source fragen.txt -d projekt.store": OUR_FILES,
@@ -59,6 +60,7 @@ NOT_RUN = {  # and why; sizes are of models that would be fetched
     "knnmt adapt projekt.tmx -m facebook/m2m100_418M --source-lang de --target-lang en -o projekt.store": "2 GB",
 }
 ELSEWHERE = {  # tests of their own run these, in shapes that take seconds
+    "knnmt serve ": "tests/service",
     "knnmt reproduce": "tests/reproduction",
     "python -m knnmt.reproduction": "tests/reproduction",
 }

@@ -22,7 +22,7 @@ from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import MissingDependencyError, SettingError
 from knnmt.retrieval import matches
-from knnmt.retrieval.matches import Match, SourceMatcher
+from knnmt.retrieval.matches import Match, SourceMatcher, likeness
 
 MANIFEST = Manifest("model", "", "", "de", "en", 4, 10, "float16", "float32")
 
@@ -243,15 +243,19 @@ def edits(first: list[str], second: list[str]) -> int:
 
 
 def brute_force(store: Datastore, text: str, at_least: int) -> Match | None:
-    best = None
-    for pair in store.pairs():
+    return next(iter(all_matches(store, text, at_least)), None)
+
+
+def all_matches(store: Datastore, text: str, at_least: int) -> list[Match]:
+    found = []
+    for number, pair in enumerate(store.pairs()):
         exact = pair.source.strip() == text.strip() != ""
         first, second = tokens_of(text), tokens_of(pair.source)
         longer = max(len(first), len(second), 1)
         points = 100 if exact else min(99, 100 * (longer - edits(first, second)) // longer)
-        if first and points >= at_least and (best is None or points >= best.score):
-            best = Match(pair.source, pair.target, pair.origin, points, exact)
-    return best
+        if first and points >= at_least:
+            found.append((points, number, Match(pair.source, pair.target, pair.origin, points, exact)))
+    return [match for _, _, match in sorted(found, key=lambda each: each[:2], reverse=True)]
 
 
 words = st.sampled_from(["ja", "Ja", "nein", "und", "oder", "1", "2", ",", ".", "<b>"])
@@ -309,3 +313,12 @@ def assert_agreement(data: st.DataObject, rounds: list[list[str]], at_least: int
         store._show(store.manifest, segments, None)
         text = data.draw(sentences)
         assert matcher.closest(text, at_least) == brute_force(store, text, at_least)
+        most = data.draw(st.integers(1, 4))
+        assert matcher.matches(text, at_least, most) == all_matches(store, text, at_least)[:most]
+
+
+def test_likeness_is_the_score_of_a_match_not_rounded() -> None:
+    assert likeness("Die Datei fehlt.", "die datei fehlt.") == 100
+    assert likeness("Eine rote Datei", "Eine Datei") == pytest.approx(100 * 2 / 3)
+    assert likeness("", "") == 100
+    assert likeness("", "Datei") == 0

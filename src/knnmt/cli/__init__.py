@@ -24,6 +24,7 @@ from knnmt.cli import (
     look,
     models,
     reproduce,
+    serve,
     train_gate,
     translate,
     tune,
@@ -65,6 +66,8 @@ app.command("export")(look.export)
 app.command("evaluate")(evaluate.evaluate)
 app.command("bench")(bench.bench)
 app.command("reproduce")(reproduce.reproduce)
+app.command("serve")(serve.serve)
+app.command("serve-key")(serve.serve_key)
 app.command("models")(models.models)
 
 

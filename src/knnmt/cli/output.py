@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -16,12 +16,9 @@ import typer
 from knnmt.cli.interrupt import Interrupts
 from knnmt.cli.progress import Tally
 from knnmt.cli.streams import unguarded
-from knnmt.errors import NoTranslationWarning, SettingError, StorageError
+from knnmt.errors import SettingError, StorageError
 
 if TYPE_CHECKING:
-    from knnmt.corpus.pairs import SegmentPair
-    from knnmt.index.covering import Coverage
-    from knnmt.translator.evidence import Evidence
     from knnmt.translator.translation import Translation
 
 
@@ -111,11 +108,13 @@ def write_all(
 
 def _as_lines(translation: Translation, number: int, columns: Columns, jsonl: bool) -> str:
     if jsonl:
-        return json.dumps(_as_json(translation), ensure_ascii=False) + "\n"
+        from knnmt.translator.as_json import as_json
+
+        return json.dumps(as_json(translation), ensure_ascii=False) + "\n"
     lines = []
     for each in (translation, *translation.alternatives)[: columns.n_best]:
         fields = [str(number)] if columns.n_best > 1 else []
-        fields += [translation.kind or "-", _match_score(each), _covered(translation)] if columns.review else []
+        fields += [translation.kind or "-", _match_score(each), *_known(each)] if columns.review else []
         fields += [f"{each.score:.4f}"] if columns.scores else []
         lines.append("\t".join([*fields, each.text.replace("\n", " ")]) + "\n")
     return "".join(lines)
@@ -125,59 +124,7 @@ def _match_score(translation: Translation) -> str:
     return "-" if translation.match is None else str(translation.match.score)
 
 
-def _covered(translation: Translation) -> str:
-    return "-" if translation.coverage is None else f"{100 * translation.coverage.covered:.0f}"
-
-
-def _as_json(translation: Translation) -> dict[str, object]:
-    alternatives = [
-        {"text": each.text, "score": each.score, "tokens": [token.text for token in each.tokens]}
-        for each in translation.alternatives
-    ]
-    told = [each for each in translation.warnings if each.kind is not NoTranslationWarning]  # which is its error
-    cautions = [{"kind": each.kind.__name__, "message": each.message} for each in told]
-    segments: dict[SegmentPair, int] = {}  # which the steps of a sentence find again and again
-    evidence = [token.evidence and _told(token.evidence, segments) for token in translation.tokens]
-    return {
-        "source": translation.source,
-        "text": translation.text,
-        "kind": translation.kind,
-        "score": translation.score if translation.error is None else None,
-        "complete": translation.complete,
-        "tokens": [token.text for token in translation.tokens],
-        **({"alternatives": alternatives} if alternatives else {}),
-        **({"evidence": evidence, "segments": [asdict(each) for each in segments]} if any(evidence) else {}),
-        **({"match": asdict(translation.match)} if translation.match else {}),
-        **({"warnings": cautions} if cautions else {}),
-        **({"coverage": _rounded(translation.coverage)} if translation.coverage else {}),
-        **({"error": translation.error} if translation.error is not None else {}),
-    }
-
-
-def _rounded(coverage: Coverage) -> dict[str, float]:
-    return {name: round(part, 4) for name, part in asdict(coverage).items()}
-
-
-def _told(evidence: Evidence, segments: dict[SegmentPair, int]) -> dict[str, object]:
-    """Evidence with as many digits as mean something; a neighbour's pair is its place among `segments`."""
-    neighbours = [
-        {
-            "token": near.token,
-            "distance": round(near.distance, 4),
-            "weight": round(near.weight, 6),
-            "segment": segments.setdefault(near.pair, len(segments)),
-            "position": near.position,
-            "span": near.span,
-            "entry": near.entry,
-        }
-        for near in evidence.neighbours
-    ]
-    return {
-        "probability": round(evidence.probability, 6),
-        "model_probability": round(evidence.model_probability, 6),
-        "memory_probability": round(evidence.memory_probability, 6),
-        "interpolation_weight": round(evidence.interpolation_weight, 6),
-        "cached": evidence.cached,
-        "forced": evidence.forced,
-        "neighbours": neighbours,
-    }
+def _known(translation: Translation) -> tuple[str, str]:
+    """How much of the source is covered, and how sure the translation is."""
+    covered = "-" if translation.coverage is None else f"{100 * translation.coverage.covered:.0f}"
+    return covered, "-" if translation.certainty is None else str(translation.certainty)

@@ -55,6 +55,13 @@ class Match:
     exact: bool
 
 
+def likeness(one: str, other: str) -> float:
+    """How alike two texts are, 0 to 100: the score of a match, not rounded."""
+    words, others = tokens_of(one), tokens_of(other)
+    longer = max(len(words), len(others))
+    return 100.0 * (1 - _edit_distance()(words, others) / longer) if longer else 100.0
+
+
 class SourceMatcher:
     """Finds the closest source segment of a store, as the store stands when asked.
 
@@ -72,16 +79,27 @@ class SourceMatcher:
 
     def closest(self, text: str, at_least: int = 50) -> Match | None:
         """The segment with the highest score, if that is `at_least`; of several, the one added last."""
+        return next(iter(self.matches(text, at_least, 1)), None)
+
+    def matches(self, text: str, at_least: int = 50, most: int = 5) -> list[Match]:
+        """The segments with the highest scores of `at_least`, the best first, and of equal ones those added last."""
         if not 1 <= at_least <= 100:
             raise SettingError(f"at_least is a percentage from 1 to 100, not {at_least}")
+        if most < 1:
+            raise SettingError(f"most must be at least 1, got {most}")
         with self._lock:
             segments = self._store.segments
             if segments is not self._shown:  # every change and every refresh makes a new list
                 self._follow(segments)
             dropped = self._store.manifest.accelerators == "drop"
             others = [mark.dropped_from(text) for mark in accelerators_in(text)] if dropped else []
-            found = [match for each in (text, *others) if (match := self._search(each, at_least))]
-            return max(found, key=lambda match: match.score, default=None)
+            found: dict[int, tuple[int, Match]] = {}  # by the sentence, of which the text with or without its mark fits
+            for each in (text, *others):
+                for number, match in self._search(each, at_least, most):
+                    if number not in found or match.score > found[number][0]:
+                        found[number] = match.score, match
+            ranked = sorted(found, key=lambda number: (found[number][0], number), reverse=True)
+            return [found[number][1] for number in ranked[:most]]
 
     # Following the store ----------------------------------------------------------------------------------------------
 
@@ -103,14 +121,16 @@ class SourceMatcher:
 
     # Searching --------------------------------------------------------------------------------------------------------
 
-    def _search(self, text: str, at_least: int) -> Match | None:
+    def _search(self, text: str, at_least: int, most: int) -> list[tuple[int, Match]]:
+        """The best matches with the numbers of their sentences, in no order."""
         edit_distance = _edit_distance()
         words = tokens_of(text)
-        best, best_rank = None, (at_least, -1)
+        best: list[tuple[tuple[int, int], Match]] = []
+        floor = (at_least, -1)  # what a match must be above: the least of the best, when there are enough
         for bound, number in self._candidates(word_hashes(text), at_least):
-            if bound < best_rank[0]:
+            if bound < floor[0]:
                 break
-            if (bound, number) < best_rank:
+            if (bound, number) < floor:
                 continue
             pair = self._pair(number)
             source = self._seen(pair)
@@ -120,11 +140,15 @@ class SourceMatcher:
             else:
                 others = tokens_of(source)
                 longer = max(len(words), len(others))
-                most = (100 - best_rank[0]) * longer // 100  # beyond that it cannot win, and is not computed
-                score = min(99, 100 * (longer - edit_distance(words, others, score_cutoff=most)) // longer)
-            if (score, number) > best_rank:
-                best, best_rank = Match(pair.source, pair.target, pair.origin, score, exact), (score, number)
-        return best
+                cutoff = (100 - floor[0]) * longer // 100  # beyond that it cannot win, and is not computed
+                score = min(99, 100 * (longer - edit_distance(words, others, score_cutoff=cutoff)) // longer)
+            if (score, number) > floor:
+                best.append(((score, number), Match(pair.source, pair.target, pair.origin, score, exact)))
+                if len(best) > most:
+                    best.remove(min(best, key=lambda each: each[0]))
+                if len(best) == most:
+                    floor = min(rank for rank, _ in best)
+        return [(rank[1], match) for rank, match in best]
 
     def _candidates(self, words: list[int], at_least: int) -> list[tuple[int, int]]:
         """(bound of its score, number) of each sentence that may reach `at_least`; highest first, then newest."""

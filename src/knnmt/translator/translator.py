@@ -95,7 +95,7 @@ class Settings(DatastoreSettings, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class Call:
     """What is the same for all texts of a call."""
 
     decoding: DecodingConfig
@@ -109,6 +109,20 @@ class _Call:
     protect: bool
     tags: Tags
     glossary: Glossary | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenText:
+    """A text that is being translated, cut into segments that can be decoded in any batch.
+
+    whole: what the memory holds as one segment is one here
+    """
+
+    asked: AskedText
+    layout: Layout | None
+    jobs: tuple[Job, ...]
+    cautions: tuple[Caution, ...]
+    whole: bool
 
 
 class Translator:
@@ -191,7 +205,7 @@ class Translator:
         other._directions = {}
         return other
 
-    def _between(self, asked: AskedLanguages) -> Translator:
+    def between(self, asked: AskedLanguages) -> Translator:
         """The translator of requests that ask for these languages: this one, or another with the same weights."""
         if asked == (None, None):
             return self
@@ -340,7 +354,7 @@ class Translator:
         counted = self.statistics if statistics is None else statistics
         check(tags in TAGS, f"tags must be one of {', '.join(TAGS)}, got {tags!r}")
         guards = protect, tags, glossary
-        call = _Call(config, batching, split_sentences, evidence, steps, match, counted, progress, *guards)
+        call = Call(config, batching, split_sentences, evidence, steps, match, counted, progress, *guards)
         matching = MatchConfig(exact_matches, match_threshold)
         memory, settings = self._memory_settings(of_memory)
         if isinstance(memory, Retrieval):
@@ -404,11 +418,11 @@ class Translator:
         return datastore if ready is None else ready, settings
 
     def _stream(
-        self, texts: Iterator[str | Marked | Request], asking: Asking, call: _Call, searching: Mapping[str, object]
+        self, texts: Iterator[str | Marked | Request], asking: Asking, call: Call, searching: Mapping[str, object]
     ) -> Iterator[Translation]:
         failure: Exception | None = None
         while failure is None:
-            window, failure = asking.window(texts, call.batching.window, lambda asked: self._between(asked).memories)
+            window, failure = asking.window(texts, call.batching.window, lambda asked: self.between(asked).memories)
             if not window and failure is None:
                 return
             for translation in self._translate_in_order(window, call, searching):
@@ -418,10 +432,10 @@ class Translator:
         raise failure
 
     def _translate_in_order(
-        self, texts: Sequence[AskedText], call: _Call, searching: Mapping[str, object]
+        self, texts: Sequence[AskedText], call: Call, searching: Mapping[str, object]
     ) -> Iterator[Translation]:
         """Translations of some texts, those of the same languages decoded together. searching: as the call asks"""
-        translators = [self._between(each.languages) for each in texts]
+        translators = [self.between(each.languages) for each in texts]
         made: dict[Translator, Iterator[Translation]] = {}
         for each in set(translators):
             mine = [text for text, translator in zip(texts, translators, strict=True) if translator is each]
@@ -431,8 +445,31 @@ class Translator:
         for translator in translators:
             yield next(made[translator])
 
-    def _translate_window(self, texts: Sequence[AskedText], call: _Call, whole: bool = True) -> Iterator[Translation]:
+    def _translate_window(self, texts: Sequence[AskedText], call: Call, whole: bool = True) -> Iterator[Translation]:
         """Translations of some texts. With `whole`, what a memory holds as one segment is translated as one."""
+        opened = self.cut(texts, call, whole)
+        jobs = [job for each in opened for job in each.jobs]
+        found: list[list[Part]] = [[] for _ in jobs]
+        turns = Turns([len(each.jobs) for each in opened])
+        batches = batches_by_length([len(job.source) for job in jobs], call.batching)
+        batches.sort(key=min)  # the batch with the first segment that waits comes next: texts can be handed on early
+        decoded = self.decoded(([jobs[i] for i in batch] for batch in batches), call)
+        for batch in [[], *batches]:  # texts without words need none
+            if batch:
+                for index, each in zip(batch, next(decoded), strict=True):
+                    found[index] = each
+            call.progress(turns.decoded(batch))
+            for number, mine in turns.come():
+                made = self.finished(opened[number], found[mine], call)
+                if made is None:
+                    yield from self._translate_window([texts[number]], replace(call, progress=_unheard), whole=False)
+                else:
+                    yield made
+
+    # The steps of a translation, for whoever forms batches of several calls (`piecework`) -----------------------------
+
+    def cut(self, texts: Sequence[AskedText], call: Call, whole: bool = True) -> list[OpenText]:
+        """Texts of this translator's languages, cut into segments. `whole`: as in `OpenText`"""
         with timing.stage("text"):
             layouts = [self._layout(each, call) for each in texts]
             segmented, sources, cautions = fitted(
@@ -440,31 +477,35 @@ class Translator:
                 self.engine.tokenizer.encode_sources,
                 self.engine.max_positions,
             )
-        flat = [segment for segments in segmented for segment in segments]
-        asked = [each for each, segments in zip(texts, segmented, strict=True) for _ in segments]
-        of_source = [each.retrieval for each in asked]
-        found: list[list[Part]] = [[] for _ in sources]
-        turns = Turns([len(segments) for segments in segmented])
-        batches = batches_by_length([len(source) for source in sources], call.batching)
-        batches.sort(key=min)  # the batch with the first segment that waits comes next: texts can be handed on early
-        searched = self._search(
-            (([sources[i] for i in batch], [of_source[i] for i in batch]) for batch in batches), call
-        )
-        for batch in [[], *batches]:  # texts without words need none
-            if batch:
-                jobs = [Job(flat[i], sources[i], of_source[i], self._glossary(asked[i], call)) for i in batch]
-                for index, each in zip(batch, self._guarded(jobs, next(searched), call), strict=True):
-                    found[index] = each
-            call.progress(turns.decoded(batch))
-            for number, mine in turns.come():
-                if whole and self._loses_lines(segmented[number], found[mine], call):
-                    yield from self._translate_window([texts[number]], replace(call, progress=_unheard), whole=False)
-                else:
-                    yield self._translation(
-                        texts[number], layouts[number], segmented[number], found[mine], cautions[number], call
-                    )
+        source = iter(sources)
+        return [
+            OpenText(
+                text,
+                layout,
+                tuple(Job(each, next(source), text.retrieval, self._glossary(text, call)) for each in segments),
+                told,
+                whole,
+            )
+            for text, layout, segments, told in zip(texts, layouts, segmented, cautions, strict=True)
+        ]
 
-    def _layout(self, text: AskedText, call: _Call) -> Layout | None:
+    def decoded(self, batches: Iterable[Sequence[Job]], call: Call) -> Iterator[list[list[Part]]]:
+        """What is found for each segment, batch after batch."""
+        asked, begun = tee(batches)
+        searched = self._search(
+            (([job.source for job in jobs], [job.retrieval for job in jobs]) for jobs in asked), call
+        )
+        for jobs, found in zip(begun, searched, strict=True):
+            yield self._guarded(jobs, found, call)
+
+    def finished(self, text: OpenText, found: Sequence[list[Part]], call: Call) -> Translation | None:
+        """The translation of a text whose segments are decoded; None if it must be cut again, and not as a whole."""
+        segments = [job.segment for job in text.jobs]
+        if text.whole and self._loses_lines(segments, found, call):
+            return None
+        return self._translation(text.asked, text.layout, segments, found, text.cautions, call)
+
+    def _layout(self, text: AskedText, call: Call) -> Layout | None:
         """The layout of a text that is guarded; None for others."""
         if not text.is_open or not text.text.strip():
             return None
@@ -474,7 +515,7 @@ class Translator:
             return Layout([(text.text,)], (0,))
         return None
 
-    def _segments(self, text: AskedText, layout: Layout | None, call: _Call, whole: bool) -> list[TextSegment]:
+    def _segments(self, text: AskedText, layout: Layout | None, call: Call, whole: bool) -> list[TextSegment]:
         held = _held(text.retrieval)
         if not text.is_open:
             return []
@@ -484,7 +525,7 @@ class Translator:
         guarding = Guarding(protect, self._glossary(text, call), self._guard.writes)
         return guarding.segments(layout, call.by_sentence, held, whole)
 
-    def _glossary(self, text: AskedText, call: _Call) -> Glossary | None:
+    def _glossary(self, text: AskedText, call: Call) -> Glossary | None:
         glossary = text.glossary or call.glossary
         told = self.engine.languages
         return glossary and glossary.of_languages(told.source, told.target)
@@ -495,7 +536,7 @@ class Translator:
             self._guarded_search = GuardedSearch(self.engine)
         return self._guarded_search
 
-    def _guarded(self, jobs: Sequence[Job], found: list[list[Part]], call: _Call) -> list[list[Part]]:
+    def _guarded(self, jobs: Sequence[Job], found: list[list[Part]], call: Call) -> list[list[Part]]:
         """Parts of which those of guarded segments have what they must."""
         guarded = [number for number, job in enumerate(jobs) if job.segment.guarded is not None]
         if not guarded:
@@ -518,7 +559,7 @@ class Translator:
             found[number] = parts
         return found
 
-    def _loses_lines(self, segments: Sequence[TextSegment], found: Sequence[Sequence[Part]], call: _Call) -> bool:
+    def _loses_lines(self, segments: Sequence[TextSegment], found: Sequence[Sequence[Part]], call: Call) -> bool:
         """Whether a segment of several lines, uncut because a memory holds it, came out as something else."""
         decode = self.engine.tokenizer.decode
         best = ((segment, each[0].hypothesis) for segment, each in zip(segments, found, strict=True) if each)
@@ -534,21 +575,22 @@ class Translator:
         segments: Sequence[TextSegment],
         parts: Sequence[Sequence[Part]],
         cautions: tuple[Caution, ...],
-        call: _Call,
+        call: Call,
     ) -> Translation:
         if text.error is not None:
             return untranslated(text.text, text.error)
         if text.taken is not None:
             return text.taken
         with timing.stage("text"):
-            made = assemble(text.text, segments, parts, self.engine.tokenizer, call.decoding, layout)
+            certainty = None if text.memory is None else text.memory.certainty
+            made = assemble(text.text, segments, parts, self.engine.tokenizer, call.decoding, layout, certainty)
             match = text.memory.matcher.closest(text.text) if text.memory is not None and call.match else None
             kind: TranslationKind | None = "model alone" if text.memory is None else "with memory"
             kind = kind if segments and made.error is None else None
             return replace(made, kind=kind, match=match, warnings=(*cautions, *made.warnings))
 
     def _search(
-        self, batches: Iterable[tuple[list[list[int]], list[Retrieval | None]]], call: _Call
+        self, batches: Iterable[tuple[list[list[int]], list[Retrieval | None]]], call: Call
     ) -> Iterator[list[list[Part]]]:
         """Hypotheses of one batch after another, and where it was asked for what each was made of."""
         record = call.evidence or call.steps
@@ -562,7 +604,7 @@ class Translator:
             else:
                 yield self._parts(batch, hypotheses, call)
 
-    def _parts(self, batch: BatchRetrieval, hypotheses: list[list[Hypothesis]], call: _Call) -> list[list[Part]]:
+    def _parts(self, batch: BatchRetrieval, hypotheses: list[list[Hypothesis]], call: Call) -> list[list[Part]]:
         parts: list[list[Part]] = []
         of_sentences = zip(batch.of_sentences, batch.snapshots, batch.coverage, hypotheses, strict=True)
         for retrieval, snapshot, coverage, found in of_sentences:

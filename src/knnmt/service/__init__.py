@@ -1,0 +1,14 @@
+"""The HTTP service: the translator behind a queue. Nothing of a request is trusted.
+
+app.py        the application: routers, guards and problems put together
+service.py    what they all use: translator, domains, batches, writers, access; begins and ends with the process
+config.py     settings of the service and its limits, from options or a TOML file
+domains.py    names and the stores behind them
+batching.py   texts of all requests, decoded together
+writing.py    changes of stores, one at a time each, many in one publication
+access.py     API keys: who may do what, and how often
+guard.py      what is refused before a route sees it: hosts, sites, bodies; the domain in a path
+problems.py   every answer to an error
+shapes.py     what requests and answers look like
+routes/       one file a resource; dialects of tools are more of these
+"""

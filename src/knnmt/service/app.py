@@ -1,0 +1,58 @@
+"""The application: routers, guards and answers to errors put together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+
+from knnmt.service import problems
+from knnmt.service.guard import Guard
+from knnmt.service.routes import domains, explain, health, translate
+from knnmt.service.service import Service
+from knnmt.service.shapes import ProblemAnswer
+from knnmt.version import __version__
+
+_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ProblemAnswer, "description": description}
+    for status, description in (
+        (401, "no key, or one that is not known"),
+        (403, "the key may not do this, or the request comes from another site"),
+        (404, "no such domain"),
+        (409, "the domain cannot have this done to it"),
+        (413, "more than the limits allow"),
+        (422, "the request is not as expected"),
+        (429, "too much is waiting, or the key has made too many requests; Retry-After says when"),
+        (503, "the service is being stopped, or another process changes the store"),
+        (504, "not done in time"),
+    )
+}
+
+
+def make_app(service: Service) -> FastAPI:
+    """The application of a service, which ends with it."""
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    app = FastAPI(
+        title="knnmt",
+        summary="Nearest-neighbour machine translation: one model, every domain.",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,  # its page loads scripts of other sites
+        redoc_url=None,
+        responses=_PROBLEMS,
+    )
+    app.state.service = service
+    for routes in (translate, explain, domains, health):
+        app.include_router(routes.router)
+    problems.install(app)
+    config = service.config
+    hosts = None if not service.access.is_open or config.open_to_all else (config.host, *config.hosts)
+    app.add_middleware(Guard, limits=config.limits, hosts=hosts)
+    return app

@@ -1,0 +1,123 @@
+"""From a request to what is asked: who asks, which domain, which texts; and whether anybody still waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from knnmt.corpus.glossary import Glossary, Term
+from knnmt.retrieval.settings import RetrievalSettings
+from knnmt.service.access import Caller
+from knnmt.service.config import Limits
+from knnmt.service.domains import Domain
+from knnmt.service.guard import DOMAIN
+from knnmt.service.problems import Problem
+from knnmt.service.service import Service
+from knnmt.service.shapes import Decoded, OfTexts
+from knnmt.translator.memories import Request as TextRequest
+
+Result = TypeVar("Result")
+_bearer = HTTPBearer(auto_error=False, description="An API key, where the service has keys.")
+
+
+def _service(request: Request) -> Service:
+    found: Service = request.app.state.service
+    return found
+
+
+TheService = Annotated[Service, Depends(_service)]
+
+
+def _caller(service: TheService, presented: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Caller:
+    return service.access.caller(None if presented is None else presented.credentials)
+
+
+TheCaller = Annotated[Caller, Depends(_caller)]
+
+
+def domain_asked(request: Request, service: Service, named: str | None) -> Domain:
+    """The domain of the path's prefix, of the body, or the default one."""
+    prefix: str | None = request.scope.get(DOMAIN)
+    if prefix is not None and named not in (None, prefix):
+        raise Problem(422, "two_domains", "the path names one domain and the body another: name one of them")
+    return service.domains.of(named if prefix is None else prefix)
+
+
+def require_texts(asked: OfTexts, limits: Limits) -> None:
+    """Refuse more text than the limits allow."""
+    _require(len(asked.texts) <= limits.texts, f"{len(asked.texts):,} texts", f"{limits.texts:,}")
+    longest = max(map(len, asked.texts))
+    _require(longest <= limits.text_characters, f"a text of {longest:,} characters", f"{limits.text_characters:,}")
+    count = sum(map(len, asked.texts))
+    _require(count <= limits.characters, f"{count:,} characters", f"{limits.characters:,}")
+
+
+def _require(sound: bool, found: str, most: str) -> None:
+    if not sound:
+        raise Problem(413, "too_large", f"the request has {found}; the service takes at most {most}: send several")
+
+
+def text_requests(asked: Decoded, domain: Domain, limits: Limits) -> list[TextRequest]:
+    """The texts of a request as the batcher takes them."""
+    require_texts(asked, limits)
+    if asked.contexts is not None and len(asked.contexts) != len(asked.texts):
+        raise Problem(
+            422,
+            "invalid_request",
+            f"there are {len(asked.texts)} texts and {len(asked.contexts)} contexts: give as many",
+        )
+    if asked.beam > limits.beam:
+        raise Problem(422, "invalid_request", f"the service searches with a beam of at most {limits.beam}")
+    settings = retrieval_settings(asked, limits)
+    terms = Glossary([Term(term.source, term.target) for term in asked.glossary]) if asked.glossary else None
+    return [
+        TextRequest(
+            text,
+            domain.store,
+            settings,
+            terms,
+            source_lang=asked.source_language,
+            target_lang=asked.target_language,
+            context=context,
+        )
+        for text, context in zip(asked.texts, asked.contexts or [""] * len(asked.texts), strict=True)
+    ]
+
+
+def retrieval_settings(asked: Decoded, limits: Limits) -> RetrievalSettings:
+    """The settings of retrieval, refused where they cost more than the limits allow."""
+    settings = asked.retrieval.settings()
+    most = limits.neighbours
+    if settings.k is not None and settings.k > most:
+        raise Problem(422, "invalid_request", f"the service looks for at most {most} neighbours a step")
+    return settings
+
+
+async def require_retrieval(service: Service, requests: Sequence[TextRequest]) -> None:
+    """Refuse languages that the model has not, and settings that the store of a request cannot have."""
+    first = requests[0]
+    by = service.translator.between(first.languages)
+    if first.datastore is not None and first.settings.given():
+        await asyncio.to_thread(by.memories.retrieval, first.datastore, first.settings)  # type: ignore[arg-type]
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """What comes of some work, which ends when the client hangs up."""
+    doing, gone = asyncio.ensure_future(work), asyncio.ensure_future(_hung_up(request))
+    try:
+        await asyncio.wait({doing, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if doing.done():
+            return doing.result()
+        raise Problem(499, "gone", "the client hung up")
+    finally:
+        gone.cancel()
+        doing.cancel()
+
+
+async def _hung_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,381 @@
+"""`Batcher`: the texts of all requests, decoded together.
+
+Two threads serve everybody. One takes texts in: it looks up exact matches, which need no decoding, and cuts the others
+into segments. The other decodes batch after batch. A batch begins with the segment whose turn it is, and is filled with
+those that wait of about its length, whatever their request or domain. So a new segment waits for one batch, not for the
+requests before it: turns are given to requests in rotation, a long one gets as many segments into a batch as others.
+
+Equal texts that wait, or are decoded, are decoded once. Recent results are remembered as long as no store changes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
+from threading import Condition, Thread
+
+from knnmt.retrieval.statistics import Statistics
+from knnmt.service.problems import Problem
+from knnmt.translator.assembly import Part
+from knnmt.translator.guarded_search import Job
+from knnmt.translator.memories import Request
+from knnmt.translator.piecework import BegunText, Lane, Piecework, TextSettings
+from knnmt.translator.translation import Translation
+from knnmt.translator.translator import Translator
+
+_log = logging.getLogger("knnmt.service")
+_CONSIDERED = 4  # times as many segments as a batch has, those whose turn comes first, are looked at for a batch
+_MAX_PIECEWORKS = 256
+_FORGETTING = 0.8  # of the speed so far, when a batch is done
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """Of one request: when its next segment is to be decoded, on a clock that counts segments in rotation."""
+
+    at: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class _Arrival:
+    request: Request
+    settings: TextSettings
+    turn: Turn
+    wanted: Future[Translation]
+
+
+@dataclass(slots=True, eq=False)
+class _Text:
+    """A text whose segments wait or are decoded. wanted: by those who wait for it"""
+
+    begun: BegunText
+    turn: Turn
+    key: Hashable | None
+    wanted: list[Future[Translation]]
+    found: list[list[Part]] = field(init=False)
+    missing: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cut_as(self.begun)
+
+    def cut_as(self, begun: BegunText) -> None:
+        """Wait for the segments of this cut."""
+        self.begun, self.missing = begun, len(begun.jobs)
+        self.found = [[] for _ in begun.jobs]
+
+    @property
+    def abandoned(self) -> bool:
+        return all(each.cancelled() for each in self.wanted)
+
+
+@dataclass(slots=True, eq=False)
+class _Piece:
+    """A segment of a text."""
+
+    text: _Text
+    place: int
+
+    @property
+    def job(self) -> Job:
+        return self.text.begun.jobs[self.place]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """What was decoded together, for those who measure. waiting: segments that were left"""
+
+    segments: int
+    seconds: float
+    waiting: int
+
+
+class Batcher:
+    """Translates texts of many requests. Threads may share it.
+
+    batch: most segments decoded together
+    queue: most texts and segments that wait before others are refused
+    cached: most results that are remembered
+    told: is called with a report of every batch
+    """
+
+    def __init__(
+        self,
+        translator: Translator,
+        batch: int,
+        queue: int,
+        cached: int,
+        told: Callable[[BatchReport], None] = lambda _report: None,
+    ) -> None:
+        self.statistics = Statistics()
+        self._translator, self._batch, self._most, self._told = translator, batch, queue, told
+        self._changed = Condition()
+        self._arrived: list[_Arrival] = []
+        self._lanes: dict[Lane, list[tuple[float, int, _Piece]]] = {}
+        self._numbers = count()
+        self._clock = 0.0
+        self._waiting = 0  # segments
+        self._taking_in = 0  # texts that arrived and are not cut yet
+        self._decoding = 0  # segments
+        self._per_second = 0.0
+        self._in_flight: dict[Hashable, _Text] = {}
+        self._cache = _Cache(cached)
+        self._pieceworks: OrderedDict[TextSettings, Piecework] = OrderedDict()
+        self._closed = False
+        self._threads = [
+            Thread(target=work, name=name, daemon=True)
+            for name, work in (("knnmt-intake", self._take_in), ("knnmt-decode", self._decode))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """How much is not done: texts that are not cut yet, and segments."""
+        return self._taking_in + self._waiting + self._decoding
+
+    @property
+    def hits(self) -> int:
+        """Texts that needed no decoding, for equal ones were in flight or remembered."""
+        return self._cache.hits
+
+    def require_room(self, texts: int) -> None:
+        """Refuse texts where too much waits; where nothing does, a request fits whatever its size."""
+        if self._closed:
+            raise Problem(503, "ending", "the service is being stopped", retry_after=5)
+        if (waiting := self.waiting) and waiting + texts > self._most:
+            seconds = waiting / self._per_second if self._per_second else 5.0
+            raise Problem(
+                429,
+                "queue_full",
+                f"{waiting:,} sentences wait already; try again in about {seconds:.0f} s",
+                retry_after=seconds,
+            )
+
+    def submit(self, requests: Sequence[Request], settings: TextSettings) -> list[Future[Translation]]:
+        """Have texts translated. Whoever cancels a future no longer wants it; what nobody wants is not done."""
+        turn = Turn()
+        arrivals = [_Arrival(each, settings, turn, Future()) for each in requests]
+        with self._changed:
+            self.require_room(len(arrivals))
+            self.piecework(settings)  # what is wrong with the settings shows at once
+            self._arrived += arrivals
+            self._taking_in += len(arrivals)
+            self._changed.notify_all()
+        return [each.wanted for each in arrivals]
+
+    def piecework(self, settings: TextSettings) -> Piecework:
+        """How texts with these settings are translated."""
+        with self._changed:
+            found = self._pieceworks.pop(settings, None) or Piecework(self._translator, settings, self.statistics)
+            self._pieceworks[settings] = found
+            while len(self._pieceworks) > _MAX_PIECEWORKS:
+                self._pieceworks.popitem(last=False)
+            return found
+
+    def close(self) -> None:
+        """Take nothing more, and end when all that waits is done."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    # Taking in --------------------------------------------------------------------------------------------------------
+
+    def _take_in(self) -> None:
+        while arrived := self._next_arrivals():
+            groups: dict[TextSettings, list[_Arrival]] = {}
+            for each in arrived:
+                if not each.wanted.cancelled():
+                    groups.setdefault(each.settings, []).append(each)
+            for settings, group in groups.items():
+                self._begin(self.piecework(settings), group)
+            with self._changed:
+                self._taking_in -= len(arrived)
+                self._changed.notify_all()
+
+    def _next_arrivals(self) -> list[_Arrival]:
+        with self._changed:
+            while not self._arrived and not self._closed:
+                self._changed.wait()
+            arrived, self._arrived = self._arrived, []
+            return arrived
+
+    def _begin(self, piecework: Piecework, group: list[_Arrival]) -> None:
+        try:
+            begun = piecework.begin([each.request for each in group])
+        except Exception as error:
+            if len(group) == 1:
+                _refuse([group[0].wanted], error)
+            else:  # one of them is to blame, and the others are not
+                for each in group:
+                    self._begin(piecework, [each])
+            return
+        for text, arrival in zip(begun, group, strict=True):
+            self._enqueue(piecework, text, arrival)
+
+    def _enqueue(self, piecework: Piecework, begun: BegunText, arrival: _Arrival) -> None:
+        same = begun.sameness()
+        key = None if same is None else (piecework, same)
+        with self._changed:
+            if key is not None and (known := self._cache.get(key)) is not None:
+                _hand_over([arrival.wanted], known)
+                return
+            if key is not None and (twin := self._in_flight.get(key)) is not None:
+                self._cache.hits += 1
+                twin.wanted.append(arrival.wanted)
+                return
+            text = _Text(begun, arrival.turn, key, [arrival.wanted])
+            if begun.jobs:
+                if key is not None:
+                    self._in_flight[key] = text
+                self._queue(text)
+                return
+        self._end(text)
+
+    def _queue(self, text: _Text) -> None:
+        """Let the segments of a text wait for their turns; called with the lock."""
+        lane = self._lanes.setdefault(text.begun.lane, [])
+        for place in range(len(text.begun.jobs)):
+            text.turn.at = max(text.turn.at + 1, self._clock)
+            heappush(lane, (text.turn.at, next(self._numbers), _Piece(text, place)))
+        self._waiting += len(text.begun.jobs)
+        self._changed.notify_all()
+
+    # Decoding ---------------------------------------------------------------------------------------------------------
+
+    def _decode(self) -> None:
+        while (batch := self._next_batch()) is not None:
+            lane, pieces = batch
+            began = time.perf_counter()
+            done = list(self._decoded(lane, pieces))
+            seconds = time.perf_counter() - began
+            with self._changed:
+                self._decoding -= len(pieces)
+                speed = len(pieces) / max(seconds, 1e-6)
+                self._per_second = _FORGETTING * self._per_second + (1 - _FORGETTING) * speed or speed
+                waiting = self.waiting
+            for text in done:
+                self._end(text)
+            self._told(BatchReport(len(pieces), seconds, waiting))
+
+    def _next_batch(self) -> tuple[Lane, list[_Piece]] | None:
+        """What is decoded next: of the lane that has the first turn, that segment and those most like it in length."""
+        with self._changed:
+            while True:
+                self._lanes = {lane: pieces for lane, pieces in self._lanes.items() if pieces}
+                if self._lanes:
+                    lane = min(self._lanes, key=lambda each: self._lanes[each][0])
+                    if pieces := self._chosen(self._lanes[lane]):
+                        self._waiting -= len(pieces)
+                        self._decoding = len(pieces)
+                        return lane, pieces
+                elif self._closed and not self._taking_in:
+                    return None
+                else:
+                    self._changed.wait()
+
+    def _chosen(self, lane: list[tuple[float, int, _Piece]]) -> list[_Piece]:
+        considered: list[tuple[float, int, _Piece]] = []
+        while lane and len(considered) < _CONSIDERED * self._batch:
+            each = heappop(lane)
+            if each[2].text.abandoned:
+                self._waiting -= 1
+                self._forget(each[2].text)
+            else:
+                considered.append(each)
+        if not considered:
+            return []
+        self._clock, first = considered[0][0], len(considered[0][2].job.source)
+        order = sorted(range(len(considered)), key=lambda place: abs(len(considered[place][2].job.source) - first))
+        taken = {0, *order[: self._batch]} if 0 in order[: self._batch] else {0, *order[: self._batch - 1]}
+        for place, each in enumerate(considered):
+            if place not in taken:
+                heappush(lane, each)
+        return [considered[place][2] for place in sorted(taken)]
+
+    def _decoded(self, lane: Lane, pieces: list[_Piece]) -> Iterator[_Text]:
+        """Decode some segments; the texts that have all of theirs by that."""
+        try:
+            found = lane.decode([piece.job for piece in pieces])
+        except Exception as error:
+            if len(pieces) > 1:  # one of them is to blame, and the others are not
+                for piece in pieces:
+                    yield from self._decoded(lane, [piece])
+                return
+            self._fail(pieces[0].text, error)
+            return
+        for piece, parts in zip(pieces, found, strict=True):
+            text = piece.text
+            text.found[piece.place] = parts
+            text.missing -= 1
+            if not text.missing:
+                yield text
+
+    def _end(self, text: _Text) -> None:
+        try:
+            made = text.begun.end(text.found)
+        except Exception as error:
+            self._fail(text, error)
+            return
+        with self._changed:
+            if isinstance(made, BegunText):
+                text.cut_as(made)
+                if made.jobs:
+                    self._queue(text)
+                    return
+                made = text.begun.end(text.found)
+            assert isinstance(made, Translation)  # noqa: S101 - what is cut at its lines is not cut again
+            self._forget(text)
+            if text.key is not None and not text.begun.lane.evidence:  # which is large, and seldom asked for twice
+                self._cache.put(text.key, made)
+            _hand_over(text.wanted, made)
+
+    def _fail(self, text: _Text, error: Exception) -> None:
+        with self._changed:
+            self._forget(text)
+            _refuse(text.wanted, error)
+
+    def _forget(self, text: _Text) -> None:
+        """Let nobody join a text any more; called with the lock."""
+        if text.key is not None and self._in_flight.get(text.key) is text:
+            del self._in_flight[text.key]
+
+
+class _Cache:
+    """Results by what they depend on, of which those used last stay."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._held = most, OrderedDict[Hashable, Translation]()
+        self.hits = 0
+
+    def get(self, key: Hashable) -> Translation | None:
+        found = self._held.get(key)
+        if found is not None:
+            self.hits += 1
+            self._held.move_to_end(key)
+        return found
+
+    def put(self, key: Hashable, made: Translation) -> None:
+        if made.error is None and self._most:
+            self._held[key] = made
+            while len(self._held) > self._most:
+                self._held.popitem(last=False)
+
+
+def _hand_over(wanted: Sequence[Future[Translation]], made: Translation) -> None:
+    for each in wanted:
+        if each.set_running_or_notify_cancel():
+            each.set_result(made)
+
+
+def _refuse(wanted: Sequence[Future[Translation]], error: Exception) -> None:
+    for each in wanted:
+        if each.set_running_or_notify_cancel():
+            each.set_exception(error)

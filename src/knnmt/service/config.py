@@ -1,0 +1,167 @@
+"""Settings of the service, from options or a TOML file, and its limits. All are frozen, and check themselves."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from knnmt.config import check
+from knnmt.errors import SettingError
+
+BASE = "base"  # the domain that is the model alone
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_LOOPBACK = {"localhost"}
+
+
+def require_name(name: str) -> str:
+    """A name that a domain can have. It is part of addresses and of places on disk."""
+    check(
+        _NAME.fullmatch(name) is not None,
+        f"a domain is named by a-z, 0-9, _ and -, at most 64 of them, the first a letter or a digit; got {name[:80]!r}",
+    )
+    return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the service takes from requests.
+
+    body_bytes: of a request; upload_bytes: of a memory or a document
+    texts: of a request; characters: of all its texts; text_characters: of one
+    queue: sentences that wait; beyond them, requests are refused until there is room
+    wait_seconds: the longest that a request may take; more is not done for it
+    beam, neighbours: the most that a request may ask for
+    cached: results that are remembered
+    jobs: that run at the same time; waiting_jobs: that wait for their turn
+    """
+
+    body_bytes: int = 4 << 20
+    upload_bytes: int = 1 << 30
+    texts: int = 1_000
+    characters: int = 1_000_000
+    text_characters: int = 20_000
+    queue: int = 4_096
+    wait_seconds: float = 300.0
+    beam: int = 16
+    neighbours: int = 256
+    cached: int = 4_096
+    jobs: int = 1
+    waiting_jobs: int = 16
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            least = 0 if each.name == "cached" else 1
+            sound = isinstance(value, float | int) and not isinstance(value, bool) and least <= value < 1 << 53
+            check(sound, f"the limit {each.name} must be a number of at least {least}, got {value!r}")
+            whole = each.name == "wait_seconds" or isinstance(value, int)
+            check(whole, f"the limit {each.name} must be a whole number, got {value!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceConfig:
+    """What is served, where and to whom.
+
+    stores: by the names of their domains
+    default: the domain of requests that name none: by default the only store, and else `base`
+    model: as for a `Translator`; by default the one that the first store was built with
+    data: a directory for domains that requests make, and for jobs; without one, none can be made
+    keys: the file of API keys; without one everybody may do everything
+    open_to_all: listen to other machines though there are no keys
+    hosts: names under which the service is asked, beside that of `host`: behind a proxy, the proxy's
+    """
+
+    stores: Mapping[str, Path] = field(default_factory=dict)
+    default: str | None = None
+    model: str | None = None
+    source_language: str | None = None
+    target_language: str | None = None
+    device: str | None = None
+    dtype: str | None = None
+    threads: int | None = None
+    host: str = "127.0.0.1"
+    port: int = 8500
+    data: Path | None = None
+    keys: Path | None = None
+    open_to_all: bool = False
+    hosts: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        for name in self.stores:
+            require_name(name)
+            check(name != BASE, f"{BASE!r} is the model alone: give the store {self.stores[name]} another name")
+        check(0 <= self.port <= 65535, f"port must lie between 0 and 65535, got {self.port}")
+        known = [BASE, *self.stores]
+        check(
+            self.default is None or self.default in known or self.data is not None,
+            f"the default domain {self.default!r} is none of {', '.join(known)}",
+        )
+        if not self.is_loopback and self.keys is None and not self.open_to_all:
+            raise SettingError(
+                f"host {self.host}: other machines could use the service, and there are no keys. Make some "
+                "(knnmt serve-key FILE NAME) and give --keys FILE, or say --open-to-all"
+            )
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can ask."""
+        if self.host in _LOOPBACK:
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def default_domain(self) -> str:
+        """The domain of requests that name none."""
+        if self.default is not None:
+            return self.default
+        return next(iter(self.stores)) if len(self.stores) == 1 else BASE
+
+
+def read_config(path: Path, given: Mapping[str, Any]) -> ServiceConfig:
+    """The settings of a TOML file, over which those `given` count. Its paths are from its own directory on.
+
+    `[stores]` has a path for each domain, `[limits]` the limits; all else stands above them.
+    """
+    try:
+        with path.open("rb") as file:
+            told = tomllib.load(file)
+    except OSError as error:
+        raise SettingError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path}: is not TOML: {error}") from error
+    kinds = {each.name: str(each.type) for each in fields(ServiceConfig)}
+    limits, stores = told.pop("limits", {}), told.pop("stores", {})
+    for name, table in (("limits", limits), ("stores", stores)):
+        check(isinstance(table, dict), f"{path}: expected a table [{name}], found {table!r}")
+    if unknown := sorted([*(told.keys() - kinds.keys()), *(limits.keys() - {each.name for each in fields(Limits)})]):
+        raise SettingError(f"{path}: no setting is called {unknown[0]!r}; there are {', '.join(kinds)}")
+    for name, value in told.items():
+        _require_kind(path, name, value, kinds[name])
+    for name, value in stores.items():
+        check(isinstance(value, str), f"{path}: expected the path of the store {name!r}, found {value!r}")
+    paths: dict[str, Any] = {name: path.parent / told[name] for name in ("data", "keys") if name in told}
+    lists = {"hosts": tuple(told["hosts"])} if "hosts" in told else {}
+    own: dict[str, Any] = {**told, **paths, **lists, "limits": Limits(**limits)}
+    own["stores"] = {name: path.parent / value for name, value in stores.items()} | dict(given.get("stores", {}))
+    return ServiceConfig(**{**own, **{name: value for name, value in given.items() if name != "stores"}})
+
+
+def _require_kind(path: Path, name: str, value: object, kind: str) -> None:
+    if name == "hosts":
+        sound, words = isinstance(value, list) and all(isinstance(each, str) for each in value), "a list of texts"
+    elif "bool" in kind:
+        sound, words = isinstance(value, bool), "true or false"
+    elif "int" in kind:
+        sound, words = isinstance(value, int) and not isinstance(value, bool), "a whole number"
+    else:
+        sound, words = isinstance(value, str), "a text"
+    check(sound, f"{path}: {name} must be {words}, found {value!r}")

@@ -1,0 +1,81 @@
+"""What is refused before a route sees it, and the domain in a path.
+
+A page of another site can make a browser send requests to this machine: those are known by their origin. A name that
+leads here though it is another's (DNS rebinding) is known by the header Host. Bodies are counted while they come.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from knnmt.service.config import Limits
+from knnmt.service.problems import Problem
+
+_PREFIX = re.compile(r"/d/([^/]+)(/.*)")
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+DOMAIN = "knnmt.domain"  # where the domain of a path stands in the scope of a request
+
+
+class Guard:
+    """Looks at requests before the application does.
+
+    hosts: names that it may be asked by; None for all, where callers have keys to show
+    """
+
+    def __init__(self, app: ASGIApp, limits: Limits, hosts: Collection[str] | None) -> None:
+        self._app, self._limits = app, limits
+        self._hosts = None if hosts is None else {*_LOOPBACK, *(host.lower() for host in hosts)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        most = self._limits.body_bytes
+        try:
+            self._require_host(headers)
+            length = headers.get("content-length", "0")
+            if not length.isdecimal() or int(length) > most:
+                raise _too_large(most)
+        except Problem as problem:
+            await problem.answer()(scope, receive, send)
+            return
+        if prefixed := _PREFIX.fullmatch(scope["path"]):
+            scope = {**scope, "path": prefixed[2], "raw_path": prefixed[2].encode(), DOMAIN: prefixed[1]}
+        received = 0
+
+        async def counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > most:  # as an exception that FastAPI hands on from where it reads
+                raise HTTPException(413, _too_large(most).message)
+            return message
+
+        await self._app(scope, counted, send)
+
+    def _require_host(self, headers: Headers) -> None:
+        host = _name_of(f"//{headers.get('host', '')}")
+        if self._hosts is not None and host not in self._hosts:
+            raise Problem(403, "unknown_host", "the service is not asked by this name; its setting `hosts` may add it")
+        origin = headers.get("origin")
+        if origin is not None and (origin == "null" or _name_of(origin) != host):
+            raise Problem(403, "other_site", "pages of other sites may not ask the service")
+
+
+def _name_of(address: str) -> str:
+    try:
+        return (urlsplit(address).hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _too_large(most: int) -> Problem:
+    return Problem(413, "too_large", f"the body of a request may have at most {most:,} bytes")

@@ -1,0 +1,94 @@
+"""Every answer to an error: JSON with a code for programs and a message for people. None has a stack trace."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from knnmt.errors import (
+    DatastoreExistsError,
+    DatastoreLockedError,
+    InputError,
+    KnnmtError,
+    NoTranslationError,
+    SettingError,
+    StorageError,
+)
+
+_log = logging.getLogger("knnmt.service")
+_CODES = {
+    400: "bad_request",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "too_large",
+    415: "unsupported_media_type",
+}
+
+
+class Problem(Exception):  # noqa: N818 - what goes wrong is a client's as often as ours
+    """What ends a request. retry_after: seconds after which it may be tried again"""
+
+    def __init__(self, status: int, code: str, message: str, retry_after: float | None = None, **more: Any) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.retry_after, self.more = status, code, message, retry_after, more
+
+    def answer(self) -> JSONResponse:
+        """The response that says so."""
+        headers = {} if self.retry_after is None else {"Retry-After": str(max(1, round(self.retry_after)))}
+        if self.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        return JSONResponse({"code": self.code, "message": self.message, **self.more}, self.status, headers)
+
+
+def problem_of(error: KnnmtError) -> Problem:
+    """Our own errors as problems. Those of the machine tell their place to the log and not to the client."""
+    if isinstance(error, SettingError | InputError | NoTranslationError):
+        return Problem(422, "invalid_request", str(error))
+    if isinstance(error, DatastoreLockedError):
+        return Problem(503, "locked", "another process is changing the domain's store", retry_after=2)
+    if isinstance(error, DatastoreExistsError):
+        return Problem(409, "exists", "there is a domain of that name already")
+    _log.error("%s: %s", type(error).__name__, error)
+    if isinstance(error, StorageError):
+        return Problem(507, "storage", "the service cannot write to its disk; nothing was changed")
+    return Problem(500, "internal", "the service failed; its log says why")
+
+
+def install(app: FastAPI) -> None:
+    """Let the application answer every error in this way."""
+
+    @app.exception_handler(Problem)
+    async def _problem(_request: Request, problem: Problem) -> JSONResponse:
+        return problem.answer()
+
+    @app.exception_handler(KnnmtError)
+    async def _own(request: Request, error: KnnmtError) -> JSONResponse:
+        problem = problem_of(error)
+        problem.message = request.app.state.service.domains.named_in(problem.message)
+        return problem.answer()
+
+    @app.exception_handler(RequestValidationError)
+    async def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
+        details = [
+            {"where": ".".join(str(part) for part in each["loc"]), "message": each["msg"]} for each in error.errors()
+        ]
+        shown = "; ".join(f"{each['where']}: {each['message']}" for each in details[:3])
+        return Problem(
+            422, "invalid_request", f"the request is not as expected: {shown}", details=details[:20]
+        ).answer()
+
+    @app.exception_handler(HTTPException)
+    async def _http(_request: Request, error: HTTPException) -> JSONResponse:
+        answer = Problem(error.status_code, _CODES.get(error.status_code, "error"), str(error.detail)).answer()
+        answer.headers.update(error.headers or {})
+        return answer
+
+    @app.exception_handler(Exception)
+    async def _unforeseen(request: Request, error: Exception) -> JSONResponse:
+        _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return Problem(500, "internal", "the service failed; its log says why").answer()

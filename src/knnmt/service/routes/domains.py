@@ -1,0 +1,164 @@
+"""`/v1/domains`: which there are, making and deleting them; and the segments that they hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse, Response
+
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.building import BuildConfig
+from knnmt.datastore.store import matching
+from knnmt.fitting.ready_store import build
+from knnmt.service.access import Caller
+from knnmt.service.asking import TheCaller, TheService
+from knnmt.service.problems import Problem
+from knnmt.service.service import Service, awaited
+from knnmt.service.shapes import (
+    DomainAnswer,
+    DomainAsked,
+    DomainsAnswer,
+    RemovedAnswer,
+    SegmentAsked,
+    SegmentsAnswer,
+    SegmentsAsked,
+    StoredAnswer,
+)
+
+router = APIRouter(tags=["domains"])
+_SourceAsked = Annotated[str | None, Query(description="The source text whole.", min_length=1, max_length=20_000)]
+
+
+@router.get("/v1/domains", response_model=DomainsAnswer, response_model_exclude_none=True)
+async def domains(service: TheService, caller: TheCaller) -> Response:
+    """The domains that the caller may use."""
+    caller.require("translate")
+    seen = [each for each in service.domains if caller.sees(each.name)]
+    return JSONResponse({"domains": await asyncio.to_thread(lambda: [service.describe(each) for each in seen])})
+
+
+@router.get("/v1/domains/{domain}", response_model=DomainAnswer, response_model_exclude_none=True)
+async def domain(domain: str, service: TheService, caller: TheCaller) -> Response:
+    """One domain."""
+    caller.require("translate", domain)
+    return JSONResponse(await asyncio.to_thread(service.describe, service.domains.of(domain)))
+
+
+@router.post("/v1/domains", response_model=DomainAnswer, response_model_exclude_none=True, status_code=201)
+async def make(asked: DomainAsked, service: TheService, caller: TheCaller) -> Response:
+    """Make a domain of some pairs. For a whole memory, send it as a file."""
+    caller.require("admin", asked.name)
+    place = service.domains.place_of_new(asked.name)
+    pairs = _pairs(service, caller, asked.segments)
+    made = await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(_made, service, asked.name, place, pairs)))
+    return JSONResponse(made, status_code=201)
+
+
+def _made(service: Service, name: str, place: Path, pairs: Sequence[SegmentPair]) -> dict[str, object]:
+    build(pairs, place, BuildConfig(), model=service.translator.engine)
+    return service.describe(service.domains.take_in(name))
+
+
+@router.delete("/v1/domains/{domain}", status_code=204)
+async def delete(domain: str, service: TheService, caller: TheCaller) -> Response:
+    """Delete a domain that a request made, with all that it holds."""
+    caller.require("admin", domain)
+    await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(service.delete, domain)))
+    return Response(status_code=204)
+
+
+# Segments -------------------------------------------------------------------------------------------------------------
+
+
+@router.get("/v1/domains/{domain}/segments", response_model=SegmentsAnswer, tags=["segments"])
+async def held(
+    domain: str,
+    service: TheService,
+    caller: TheCaller,
+    source: Annotated[str, Query(description="The source text whole.", min_length=1, max_length=20_000)],
+) -> Response:
+    """What a domain holds for a source text."""
+    caller.require("translate", domain)
+    store = service.domains.of(domain).required_store()
+
+    def found() -> list[SegmentPair]:
+        memories = service.translator.memories
+        memories.refresh([store])
+        return memories.open(store).opened.sources.pairs_of(source)
+
+    pairs = await asyncio.to_thread(found)
+    return JSONResponse({"domain": domain, "segments": [asdict(pair) for pair in pairs]})
+
+
+@router.post("/v1/domains/{domain}/segments", response_model=StoredAnswer, status_code=201, tags=["segments"])
+async def add(domain: str, asked: SegmentsAsked, service: TheService, caller: TheCaller) -> Response:
+    """Add pairs beside what the domain holds. They last when this is answered, and the next request uses them."""
+    return await _put(domain, asked, service, caller, replacing=False)
+
+
+@router.put("/v1/domains/{domain}/segments", response_model=StoredAnswer, tags=["segments"])
+async def replace(domain: str, asked: SegmentsAsked, service: TheService, caller: TheCaller) -> Response:
+    """Correct a domain: pairs take the place of what it holds for the same sources; new ones are added."""
+    return await _put(domain, asked, service, caller, replacing=True)
+
+
+async def _put(domain: str, asked: SegmentsAsked, service: Service, caller: Caller, replacing: bool) -> Response:
+    caller.require("write", domain)
+    store = service.domains.of(domain).required_store()
+    pairs = _pairs(service, caller, asked.segments)
+    writer = service.writers.of(store)
+    done = await asyncio.to_thread(writer.put, "replace" if replacing else "add", pairs)
+    written = await awaited(done)
+    told = {"domain": domain, "generation": written.generation, "segments": written.segments}
+    return JSONResponse({**told, "stored": len(pairs)}, status_code=200 if replacing else 201)
+
+
+@router.delete("/v1/domains/{domain}/segments", response_model=RemovedAnswer, tags=["segments"])
+async def remove(
+    domain: str,
+    service: TheService,
+    caller: TheCaller,
+    source: _SourceAsked = None,
+    origin: Annotated[
+        str | None, Query(description="An origin whole, or a file: all its units.", min_length=1, max_length=1_000)
+    ] = None,
+) -> Response:
+    """Remove the pairs of a source text, of an origin, or of both."""
+    caller.require("write", domain)
+    store = service.domains.of(domain).required_store()
+    if origin is not None and "*" in origin:
+        raise Problem(422, "invalid_request", "an origin is given whole, without an asterisk")
+    done = service.writers.of(store).remove(matching(origin, source))
+    written = await awaited(done)
+    return JSONResponse(
+        {
+            "domain": domain,
+            "generation": written.generation,
+            "segments": written.segments,
+            "removed": written.removed,
+        }
+    )
+
+
+def _pairs(service: Service, caller: Caller, segments: Sequence[SegmentAsked]) -> list[SegmentPair]:
+    limits = service.config.limits
+    if len(segments) > limits.texts:
+        raise Problem(413, "too_large", f"the request has {len(segments):,} pairs; send at most {limits.texts:,}")
+    for number, each in enumerate(segments):
+        if max(len(each.source), len(each.target)) > limits.text_characters:
+            raise Problem(
+                413, "too_large", f"segment {number}: a side has at most {limits.text_characters:,} characters"
+            )
+        if not each.source.strip() or not each.target.strip():
+            raise Problem(
+                422, "invalid_request", f"segment {number}: expected a source and a target, found white space"
+            )
+    return [
+        SegmentPair(each.source, each.target, each.origin or f"corrections#{caller.name}", each.context)
+        for each in segments
+    ]

@@ -1,0 +1,97 @@
+"""`POST /v1/explain`: where each word of a translation came from. `POST /v1/match`: what the memory has alike."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from knnmt.service.asking import (
+    TheCaller,
+    TheService,
+    domain_asked,
+    require_retrieval,
+    require_texts,
+    text_requests,
+    while_connected,
+)
+from knnmt.service.service import Service
+from knnmt.service.shapes import ExplainAnswer, ExplainAsked, MatchAsked, MatchesAnswer
+from knnmt.translator.explanation import Explanation, passages_of, words_of
+from knnmt.translator.memories import Request as TextRequest
+from knnmt.translator.translation import Translation
+
+router = APIRouter(tags=["translating"])
+
+
+@router.post("/v1/explain", response_model=ExplainAnswer, response_model_exclude_none=True)
+async def explain(asked: ExplainAsked, request: Request, service: TheService, caller: TheCaller) -> Response:
+    """Translate texts with the memory and without, and say where each word came from."""
+    domain = domain_asked(request, service, asked.domain)
+    caller.require("translate", domain.name)
+    domain.required_store()
+    requests = text_requests(asked, domain, service.config.limits)
+    await require_retrieval(service, requests)
+    alone = [
+        TextRequest(each.text, None, None, each.glossary, source_lang=each.source_lang, target_lang=each.target_lang)
+        for each in requests
+    ]
+
+    async def both() -> tuple[list[Translation], list[Translation]]:
+        seconds = asked.timeout_seconds
+        with_memory = service.translate(requests, asked.settings(with_memory=True), seconds)
+        return await asyncio.gather(with_memory, service.translate(alone, asked.settings(with_memory=False), seconds))
+
+    made, bare = await while_connected(request, both())
+    explained = [_shown(service, *each) for each in zip(made, bare, strict=True)]
+    return JSONResponse({"domain": domain.name, "explanations": explained})
+
+
+def _shown(service: Service, made: Translation, alone: Translation) -> dict[str, Any]:
+    if made.error is not None:
+        told: dict[str, Any] = {"text": "", "share": 0.0, "alone": alone.text, "words": [], "passages": []}
+        return {**told, "error": service.domains.named_in(made.error)}
+    explanation = Explanation(made, tuple(words_of(made)), alone.text)
+    return {
+        "text": made.text,
+        "share": round(explanation.share, 4),
+        "alone": alone.text,
+        "words": [
+            {"text": word.text, "span": word.span, "share": round(word.share, 4)}
+            for word in explanation.words
+            if word.text
+        ],
+        "passages": [
+            {
+                "text": each.text,
+                "share": round(each.share, 4),
+                "source": each.pair.source,
+                "target": each.pair.target,
+                "origin": each.pair.origin,
+                "spans": each.spans,
+            }
+            for each in passages_of(explanation)
+        ],
+        **({"match": asdict(made.match)} if made.match else {}),
+    }
+
+
+@router.post("/v1/match", response_model=MatchesAnswer)
+async def match(asked: MatchAsked, request: Request, service: TheService, caller: TheCaller) -> Response:
+    """The segments of the memory whose sources are most like the texts, scored as translators' tools do."""
+    domain = domain_asked(request, service, asked.domain)
+    caller.require("translate", domain.name)
+    domain.required_store()
+    require_texts(asked, service.config.limits)
+
+    def found() -> list[list[dict[str, Any]]]:
+        memories, store = service.translator.memories, domain.required_store()
+        memories.refresh([store])
+        matcher = memories.open(store).matcher
+        return [[asdict(each) for each in matcher.matches(text, asked.at_least, asked.limit)] for text in asked.texts]
+
+    matches = await service.until(asyncio.ensure_future(asyncio.to_thread(found)), asked.timeout_seconds)
+    return JSONResponse({"domain": domain.name, "matches": matches})

@@ -1,0 +1,26 @@
+"""`/health` says that the process lives, `/ready` that it takes requests."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, Response
+
+from knnmt.service.asking import TheService
+from knnmt.service.problems import Problem
+from knnmt.version import __version__
+
+router = APIRouter(tags=["service"])
+
+
+@router.get("/health")
+async def health() -> dict[str, str]:
+    """That the process lives."""
+    return {"status": "ok", "version": __version__}
+
+
+@router.get("/ready")
+async def ready(service: TheService) -> Response:
+    """That requests are taken; 503 while the service ends."""
+    if not service.ready:
+        raise Problem(503, "ending", "the service is being stopped", retry_after=5)
+    return JSONResponse({"status": "ready", "waiting": service.batcher.waiting})

@@ -1,0 +1,118 @@
+"""`Service`: all that the routes use, from the loaded model to the keys. It begins and ends with the process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import TypeVar
+
+from knnmt.datastore.manifest import read_manifest
+from knnmt.service.access import Access
+from knnmt.service.batching import Batcher
+from knnmt.service.config import ServiceConfig
+from knnmt.service.domains import Domain, Domains
+from knnmt.service.problems import Problem
+from knnmt.service.writing import Writers
+from knnmt.translator.memories import Request
+from knnmt.translator.piecework import TextSettings
+from knnmt.translator.translation import Translation
+from knnmt.translator.translator import Translator
+
+_ON_A_CPU, _ON_A_GPU = 32, 128  # segments decoded together
+Result = TypeVar("Result")
+
+
+class Service:
+    """A translator and its domains, ready to be asked.
+
+    translator: made already, instead of one as the settings say
+    """
+
+    def __init__(self, config: ServiceConfig, translator: Translator | None = None) -> None:
+        self.config = config
+        self.access = Access(config.keys)
+        self.domains = Domains(config.stores, config.default_domain, config.data)
+        first = next((each.store for each in self.domains if each.store is not None), None)
+        self.translator = translator or Translator(
+            config.model,
+            device=config.device,
+            dtype=config.dtype,
+            threads=config.threads,
+            source_lang=config.source_language,
+            target_lang=config.target_language,
+            datastore=first if config.model is None else None,
+        )
+        for domain in self.domains:
+            if domain.store is not None:
+                self.translator.memories.retrieval(domain.store)  # what is wrong with it shows at once
+        limits = config.limits
+        batch = _ON_A_CPU if self.translator.engine.device.type == "cpu" else _ON_A_GPU
+        self.batcher = Batcher(self.translator, batch, limits.queue, limits.cached)
+        self.writers = Writers(self.translator)
+        self.ready = True
+
+    async def translate(
+        self, requests: Sequence[Request], settings: TextSettings, seconds: float | None = None
+    ) -> list[Translation]:
+        """Translations in order. Whoever cancels this no longer wants them.
+
+        seconds: after which nothing more is done; at most, and by default, as the limits say
+        """
+        futures = self.batcher.submit(requests, settings)
+        try:
+            return await self.until(asyncio.gather(*map(asyncio.wrap_future, futures)), seconds)
+        finally:
+            for future in futures:  # of those that are done it changes nothing
+                future.cancel()
+
+    async def until(self, wanted: asyncio.Future[Result], seconds: float | None) -> Result:
+        """What comes within so many seconds, or a problem; then it is no longer wanted."""
+        most = self.config.limits.wait_seconds
+        seconds = most if seconds is None else min(seconds, most)
+        try:
+            async with asyncio.timeout(seconds):
+                return await wanted
+        except TimeoutError:
+            raise Problem(
+                504,
+                "deadline",
+                f"it was not done within {seconds:g} seconds; nothing more is done for it",
+                retry_after=5,
+            ) from None
+
+    def describe(self, domain: Domain) -> dict[str, object]:
+        """A domain as requests see it; its place on disk is nobody's business."""
+        told: dict[str, object] = {"name": domain.name, "default": domain.name == self.domains.default}
+        if domain.store is None:
+            languages = self.translator.engine.languages
+            return {**told, "memory": False, "source_language": languages.source, "target_language": languages.target}
+        manifest = read_manifest(domain.store)
+        return {
+            **told,
+            "memory": True,
+            "source_language": manifest.source_language,
+            "target_language": manifest.target_language,
+            "segments": manifest.live_sentences,
+            "entries": manifest.live_entries,
+            "generation": manifest.generation,
+            "deletable": domain.made,
+        }
+
+    def delete(self, name: str) -> None:
+        """Forget a domain that a request made, and remove its store."""
+        gone = self.domains.delete(name)
+        if gone.store is not None:
+            self.writers.forget(gone.store)
+            self.translator.memories.close(gone.store)
+
+    def close(self) -> None:
+        """End when all that was asked for is done."""
+        self.ready = False
+        self.writers.close()
+        self.batcher.close()
+
+
+def awaited(future: Future[Result]) -> asyncio.Future[Result]:
+    """A future of a thread, to be awaited; not cancelled with whoever awaits it, for what was begun is ended."""
+    return asyncio.shield(asyncio.wrap_future(future))

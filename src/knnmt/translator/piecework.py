@@ -1,0 +1,139 @@
+"""Texts translated piece by piece, for whoever forms batches from the texts of many calls.
+
+begun = Piecework(translator, beam=5).begin(requests)    # cut into segments; matches are found already
+parts = begun[0].lane.decode(segments)                   # segments of any texts of the same lane
+made = begun[0].end(parts)                               # when all segments of a text are decoded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+from knnmt.config import BatchingConfig, DecodingConfig, ExactMatches, MatchConfig, check
+from knnmt.protection.tags import TAGS, Tags
+from knnmt.retrieval.statistics import Statistics
+from knnmt.translator.asking import Asking
+from knnmt.translator.assembly import Part
+from knnmt.translator.guarded_search import Job
+from knnmt.translator.memories import Request
+from knnmt.translator.translation import Translation
+from knnmt.translator.translator import Call, OpenText, Translator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextSettings:
+    """What a call says of its texts, memories aside, as in `Translator.stream`. The defaults are the command line's."""
+
+    beam: int = 5
+    n_best: int = 1
+    length_penalty: float | None = None
+    max_tokens: int | None = None
+    split_sentences: bool = True
+    evidence: bool = False
+    match: bool = False
+    exact_matches: ExactMatches = "use"
+    match_threshold: int = 100
+    protect: bool = True
+    tags: Tags = "auto"
+
+    def searching(self) -> dict[str, object]:
+        """Those of the search."""
+        return {name: getattr(self, name) for name in ("beam", "n_best", "length_penalty", "max_tokens")}
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Segments of one lane can be decoded together: they have the same languages and are searched for alike.
+
+    call: of one of them; what it says of other things has no part in decoding
+    """
+
+    by: Translator
+    decoding: DecodingConfig
+    evidence: bool
+    call: Call = field(compare=False)
+
+    def decode(self, jobs: Sequence[Job]) -> list[list[Part]]:
+        """What is found for each segment."""
+        return next(self.by.decoded([jobs], self.call))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BegunText:
+    """A text whose segments are to be decoded; of a match that is taken over there are none."""
+
+    text: OpenText
+    lane: Lane
+    call: Call
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        return self.text.jobs
+
+    def end(self, found: Sequence[list[Part]]) -> Translation | BegunText:
+        """The translation; or the text cut into other segments, which are to be decoded in the place of these."""
+        by = self.lane.by
+        made = by.finished(self.text, found, self.call)
+        return (
+            BegunText(by.cut([self.text.asked], self.call, whole=False)[0], self.lane, self.call)
+            if made is None
+            else made
+        )
+
+    def sameness(self) -> Hashable | None:
+        """Equal for texts of one `Piecework` that have the same translation; None if that is not known."""
+        asked = self.text.asked
+        retrieval = asked.retrieval
+        if retrieval is None:
+            return asked.text, asked.marked, asked.glossary, self.lane.by
+        if not retrieval.signed or asked.taken is not None:
+            return None
+        gate = None if retrieval.gate is None else retrieval.signature()
+        snapshot = retrieval.store.snapshot.number
+        return asked.text, asked.marked, asked.glossary, self.lane.by, snapshot, retrieval.config, gate
+
+
+class Piecework:
+    """How the texts of calls with the same settings are translated. Threads may share it."""
+
+    def __init__(self, translator: Translator, settings: TextSettings, statistics: Statistics) -> None:
+        check(settings.tags in TAGS, f"tags must be one of {', '.join(TAGS)}, got {settings.tags!r}")
+        self._translator, self._settings, self._statistics = translator, settings, statistics
+        matching = MatchConfig(settings.exact_matches, settings.match_threshold)
+        self._asking = Asking(None, translator.settings, matching, "continue")
+        self._call(translator)  # what is wrong with the settings shows at once
+
+    def begin(self, requests: Sequence[Request]) -> list[BegunText]:
+        """Texts cut into segments, with the newest state of their stores. One that cannot be translated has none."""
+        translator = self._translator
+        asked, failure = self._asking.window(
+            iter(requests), len(requests), lambda languages: translator.between(languages).memories
+        )
+        if failure is not None:
+            raise failure
+        of_texts = [translator.between(each.languages) for each in asked]
+        begun: dict[int, BegunText] = {}
+        for by in dict.fromkeys(of_texts):
+            mine = [number for number, each in enumerate(of_texts) if each is by]
+            call = self._call(by)
+            lane = Lane(by, call.decoding, call.evidence, call)
+            for number, text in zip(mine, by.cut([asked[number] for number in mine], call), strict=True):
+                begun[number] = BegunText(text, lane, call)
+        return [begun[number] for number in range(len(asked))]
+
+    def _call(self, by: Translator) -> Call:
+        told = self._settings
+        return Call(
+            by.decoding(**told.searching()),  # what a search is forced to begin with differs with the languages
+            BatchingConfig(),
+            told.split_sentences,
+            told.evidence,
+            False,
+            told.match,
+            self._statistics,
+            lambda _texts: None,
+            told.protect,
+            told.tags,
+            None,
+        )

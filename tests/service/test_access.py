@@ -1,0 +1,132 @@
+"""Keys, hosts, sites and limits: who is let in, and what is said to the others."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from conftest import StartService
+from knnmt.errors import KnnmtError, SettingError
+from knnmt.service.access import new_key, read_keys
+from knnmt.service.config import Limits, ServiceConfig, read_config
+
+PAIR = {"segments": [{"source": "a", "target": "b"}]}
+TEXT = {"texts": ["a"]}
+pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
+
+
+def bearing(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def test_keys_open_what_they_say(start_service: StartService, served_store: Path, tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    reader, writer, admin, base = (
+        new_key(file, "reader", "translate"),
+        new_key(file, "writer", "write", ["small"]),
+        new_key(file, "boss", "admin"),
+        new_key(file, "bare", "translate", ["base"]),
+    )
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert not any(key in file.read_text() for key in (reader, writer, admin))
+    client = start_service(stores={"small": served_store}, keys=file)
+
+    def status(key: str | None, method: str, path: str, **sent: object) -> int:
+        headers = {} if key is None else bearing(key)
+        answer = client.request(method, path, headers=headers, **sent)  # type: ignore[arg-type]
+        if answer.status_code >= 400:
+            assert set(answer.json()) >= {"code", "message"}
+        return answer.status_code
+
+    for key, expected in ((None, 401), ("wrong", 401), (reader, 200), (writer, 200), (admin, 200), (base, 403)):
+        assert status(key, "POST", "/v1/translate", json=TEXT) == expected
+    for key, expected in ((None, 401), (reader, 403), (writer, 201), (admin, 201), (base, 403)):
+        assert status(key, "POST", "/v1/domains/small/segments", json=PAIR) == expected
+    for key, expected in ((None, 401), (writer, 403), (admin, 201)):
+        assert status(key, "POST", "/v1/domains", json={"name": "own", **PAIR}) == expected
+    assert status(writer, "POST", "/v1/domains/own/segments", json=PAIR) == 403
+    assert status(None, "GET", "/health") == 200
+    seen = client.get("/v1/domains", headers=bearing(base)).json()["domains"]
+    assert [each["name"] for each in seen] == ["base"]
+
+    keys = json.loads(file.read_text())
+    keys["keys"] = [each for each in keys["keys"] if each["name"] != "reader"]
+    file.write_text(json.dumps(keys))
+    assert status(reader, "POST", "/v1/translate", json=TEXT) == 401
+    assert status(admin, "POST", "/v1/translate", json=TEXT) == 200
+
+
+def test_a_key_can_be_used_so_often(start_service: StartService, tmp_path: Path) -> None:
+    key = new_key(tmp_path / "keys.json", "slow", "translate", per_minute=2)
+    client = start_service(keys=tmp_path / "keys.json")
+    answers = [client.get("/v1/domains", headers=bearing(key)) for _ in range(3)]
+    assert [each.status_code for each in answers] == [200, 200, 429]
+    assert 1 <= int(answers[-1].headers["retry-after"]) <= 30
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{}", '{"keys": [{}]}', '{"keys": [{"name": "a", "sha256": "12", "role": "admin"}]}']
+    + [json.dumps({"keys": [{"name": "a", "sha256": "0" * 64, "role": role}]}) for role in ("root", None)],
+)
+def test_a_file_that_is_no_keys_lets_nobody_in(tmp_path: Path, content: str) -> None:
+    (tmp_path / "keys.json").write_text(content)
+    with pytest.raises(KnnmtError, match=r"key"):
+        read_keys(tmp_path / "keys.json")
+
+
+def test_other_machines_need_keys(tmp_path: Path) -> None:
+    for host in ("127.0.0.1", "localhost", "::1", "127.0.0.2"):
+        assert ServiceConfig(host=host).is_loopback
+    for host in ("0.0.0.0", "::", "192.168.1.5", "example.org"):
+        with pytest.raises(SettingError, match="serve-key"):
+            ServiceConfig(host=host)
+        assert ServiceConfig(host=host, open_to_all=True)
+        assert ServiceConfig(host=host, keys=tmp_path / "keys.json")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "localhost:8500"}, 200),
+        ({"host": "[::1]:8500"}, 200),
+        ({"host": "rebound.example"}, 403),
+        ({"host": ""}, 403),
+        ({"origin": "http://127.0.0.1"}, 200),
+        ({"origin": "https://other.example"}, 403),
+        ({"origin": "null"}, 403),
+    ],
+)
+def test_pages_of_other_sites_are_refused(client: TestClient, headers: dict[str, str], status: int) -> None:
+    answer = client.post("/v1/translate", json=TEXT, headers=headers)
+    assert answer.status_code == status
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_bodies_are_counted(start_service: StartService) -> None:
+    client = start_service(limits=Limits(body_bytes=100))
+    much = b'{"texts": ["' + b"a" * 200 + b'"]}'
+    kind = {"content-type": "application/json"}
+    told = client.post("/v1/translate", content=much, headers=kind)
+    untold = client.post("/v1/translate", content=iter([much[:50], much[50:]]), headers=kind)
+    assert [each.status_code for each in (told, untold)] == [413, 413]
+    assert untold.json()["code"] == "too_large"
+    plain = client.post("/v1/translate", content=b'{"texts": ["a"]}', headers={"content-type": "text/plain"})
+    assert plain.status_code == 422  # what pages may send without asking is no JSON
+
+
+def test_settings_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "service.toml"
+    file.write_text('port = 9000\nkeys = "k.json"\n[stores]\nlaw = "law.store"\n[limits]\ntexts = 5\n')
+    read = read_config(file, {"port": 1, "stores": {"own": Path("x")}})
+    assert (read.port, read.keys, read.limits.texts) == (1, tmp_path / "k.json", 5)
+    assert read.stores == {"law": tmp_path / "law.store", "own": Path("x")}
+    assert read.default_domain == "base"
+    for wrong in ("prot = 1", 'port = "x"', "open_to_all = 1", "[limits]\ntexts = 0", "[stores]\nbase = 'x'", "= 1"):
+        file.write_text(wrong)
+        with pytest.raises(SettingError):
+            read_config(file, {})

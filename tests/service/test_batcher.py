@@ -1,0 +1,163 @@
+"""Texts of many requests in common batches: turns, twins, what nobody wants, and what is refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import wait
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.store import Datastore
+from knnmt.service.batching import Batcher
+from knnmt.service.problems import Problem
+from knnmt.translator.assembly import Part
+from knnmt.translator.guarded_search import Job
+from knnmt.translator.memories import Request
+from knnmt.translator.piecework import Lane, TextSettings
+from knnmt.translator.translator import Translator
+
+SETTINGS = TextSettings(beam=1)
+pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
+
+
+class Watched:
+    """Decoding that waits to be let go, and remembers what was decoded together."""
+
+    def __init__(self, patched: pytest.MonkeyPatch) -> None:
+        self.batches: list[list[str]] = []
+        self.begun, self.go = Event(), Event()
+        decode = Lane.decode
+
+        def watched(lane: Lane, jobs: Sequence[Job]) -> list[list[Part]]:
+            self.batches.append([job.segment.text for job in jobs])
+            self.begun.set()
+            assert self.go.wait(60)
+            if any("broken" in job.segment.text for job in jobs):
+                raise ValueError("broken")
+            return decode(lane, jobs)
+
+        patched.setattr(Lane, "decode", watched)
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    return Watched(monkeypatch)
+
+
+@pytest.fixture
+def batcher(tiny_translator: Translator) -> Iterator[Batcher]:
+    made = Batcher(tiny_translator, batch=4, queue=40, cached=8)
+    yield made
+    made.close()
+
+
+def requests(*texts: str, store: Path | None = None) -> list[Request]:
+    return [Request(text, store) for text in texts]
+
+
+def queued(batcher: Batcher, count: int) -> None:
+    while batcher._waiting < count:
+        time.sleep(0.001)
+
+
+def test_a_short_request_does_not_wait_for_a_long_one(batcher: Batcher, watched: Watched) -> None:
+    long = batcher.submit(requests(*(f"lang {number}" for number in range(20))), SETTINGS)
+    queued(batcher, 16)
+    short = batcher.submit(requests("kurz 1"), SETTINGS)
+    queued(batcher, 17)
+    watched.go.set()
+    wait([*long, *short])
+    assert any("kurz 1" in batch for batch in watched.batches[1:3])
+    assert sorted(text for batch in watched.batches for text in batch) == sorted(
+        ["kurz 1", *(f"lang {number}" for number in range(20))]
+    )
+
+
+def test_a_batch_is_of_one_length(batcher: Batcher, watched: Watched) -> None:
+    first = batcher.submit(requests("a"), SETTINGS)
+    assert watched.begun.wait(60)
+    texts = [letter * length for letter, length in zip("abcdefgh", [2, 30, 3, 29, 2, 30, 3, 29], strict=True)]
+    rest = batcher.submit(requests(*texts), SETTINGS)
+    queued(batcher, 8)
+    watched.go.set()
+    wait([*first, *rest])
+    assert [sorted({len(text) > 9 for text in batch}) for batch in watched.batches] == [[False], [False], [True]]
+
+
+def test_equal_texts_are_decoded_once(batcher: Batcher, watched: Watched) -> None:
+    first = batcher.submit(requests("doppelt", "doppelt"), SETTINGS)
+    assert watched.begun.wait(60)
+    second = batcher.submit(requests("doppelt"), SETTINGS)
+    while batcher.hits < 2:
+        time.sleep(0.001)
+    watched.go.set()
+    wait([*first, *second])
+    third = batcher.submit(requests("doppelt"), SETTINGS)
+    assert len({each.result().text for each in (*first, *second, *third)}) == 1
+    assert watched.batches == [["doppelt"]]
+    other = batcher.submit(requests("doppelt"), TextSettings(beam=2))  # which is another question
+    wait(other)
+    assert len(watched.batches) == 2
+
+
+def test_what_is_remembered_is_forgotten_when_the_store_changes(
+    batcher: Batcher, tiny_translator: Translator, served_store: Path
+) -> None:
+    def ask() -> str:
+        return batcher.submit(requests("Satz neu", store=served_store), SETTINGS)[0].result().text
+
+    before = ask()
+    assert ask() == before
+    assert batcher.hits == 1
+    Datastore.open(served_store).add([SegmentPair("Satz neu", "brand new", "live#1")], tiny_translator.engine)
+    assert ask() == "brand new"
+
+
+def test_what_nobody_wants_is_not_decoded(batcher: Batcher, watched: Watched) -> None:
+    first = batcher.submit(requests("erster"), SETTINGS)
+    assert watched.begun.wait(60)
+    gone = batcher.submit(requests("weg 1", "weg 2"), SETTINGS)
+    wanted = batcher.submit(requests("weg 2"), SETTINGS)
+    queued(batcher, 2)
+    for each in gone:
+        each.cancel()
+    watched.go.set()
+    wait([*first, *wanted])
+    assert watched.batches == [["erster"], ["weg 2"]]
+
+
+def test_too_much_is_refused_until_there_is_room(batcher: Batcher, watched: Watched) -> None:
+    much = batcher.submit(
+        requests(*(f"viel {number}" for number in range(60))), SETTINGS
+    )  # where nothing waits, all fits
+    with pytest.raises(Problem) as refused:
+        batcher.submit(requests("mehr"), SETTINGS)
+    assert (refused.value.status, refused.value.code) == (429, "queue_full")
+    assert int(refused.value.answer().headers["retry-after"]) >= 1
+    watched.go.set()
+    wait(much)
+    assert batcher.submit(requests("mehr"), SETTINGS)[0].result().text
+
+
+def test_a_text_that_breaks_decoding_breaks_no_other(batcher: Batcher, watched: Watched) -> None:
+    first = batcher.submit(requests("a"), SETTINGS)
+    assert watched.begun.wait(60)
+    broken, sound = batcher.submit(requests("broken", "ganzes"), SETTINGS)
+    queued(batcher, 2)
+    watched.go.set()
+    wait([*first, broken, sound])
+    assert isinstance(broken.exception(), ValueError)
+    assert sound.result().error is None
+
+
+def test_closing_ends_what_was_asked_for(tiny_translator: Translator) -> None:
+    batcher = Batcher(tiny_translator, batch=4, queue=40, cached=0)
+    asked = batcher.submit(requests(*(f"noch {number}" for number in range(9))), SETTINGS)
+    batcher.close()
+    assert all(each.done() and each.result().error is None for each in asked)
+    with pytest.raises(Problem, match="stopped"):
+        batcher.submit(requests("a"), SETTINGS)

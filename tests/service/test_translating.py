@@ -1,0 +1,137 @@
+"""Translating over HTTP finds what the translator finds, whoever else asks at the same time."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from knnmt.retrieval.settings import described
+from knnmt.service.shapes import ExplainAnswer, MatchesAnswer, RetrievalAsked, TranslateAnswer, TranslationAnswer
+from knnmt.translator.translator import Translator
+
+TEXTS = ["abc def", "Satz", "eine Zeile. noch eine Zeile.", "  ", "Satz 3 ja ja ja", "x" * 30]
+pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
+
+
+def texts_of(client: TestClient, **asked: object) -> list[str]:
+    answer = client.post("/v1/translate", json=asked)
+    assert answer.status_code == 200, answer.text
+    return [each["text"] for each in TranslateAnswer.model_validate(answer.json()).model_dump()["translations"]]
+
+
+def expected(tiny_translator: Translator, texts: list[str], served_store: Path | None, **settings: object) -> list[str]:
+    like_the_command = {"split_sentences": True, "protect": True, "exact_matches": "use"}
+    made = tiny_translator.stream(texts, datastore=served_store, **{**like_the_command, **settings})  # type: ignore[arg-type]
+    return [each.text for each in made]
+
+
+def test_translations_are_the_translators(client: TestClient, tiny_translator: Translator, served_store: Path) -> None:
+    assert texts_of(client, texts=TEXTS) == expected(tiny_translator, TEXTS, served_store)
+    assert texts_of(client, texts=TEXTS, domain="base") == expected(tiny_translator, TEXTS, None)
+    greedy = expected(tiny_translator, TEXTS, served_store, beam=1, exact_matches="ignore", k=2)
+    assert texts_of(client, texts=TEXTS, beam=1, exact_matches="ignore", retrieval={"k": 2}) == greedy
+
+
+def test_clients_that_ask_together(client: TestClient, tiny_translator: Translator, served_store: Path) -> None:
+    stores = [served_store, None] * 4
+    asked = [([f"Satz {letter}", "Wort"], store) for letter, store in zip("abcdefgh", stores, strict=True)]
+
+    def ask(texts: list[str], memory: Path | None) -> list[str]:
+        return texts_of(client, texts=texts, domain="small" if memory else "base")
+
+    with ThreadPoolExecutor(8) as clients:
+        found = list(clients.map(lambda each: ask(*each), asked))
+    assert found == [expected(tiny_translator, *each) for each in asked]
+
+
+def test_what_a_translation_is_and_why(client: TestClient) -> None:
+    asked = {"texts": ["Satz 3 ja ja ja", "etwas"], "evidence": True, "match": True, "n_best": 2}
+    answer = client.post("/v1/translate", json=asked).json()
+    TranslateAnswer.model_validate(answer)
+    taken, made = answer["translations"]
+    assert taken["kind"] == "exact match"
+    assert taken["match"]["origin"] == "own.tsv#3"
+    assert made["kind"] == "with memory"
+    assert len(made["evidence"]) == len(made["tokens"])
+    assert len(made["alternatives"]) == 1
+    assert made["evidence"][0]["neighbours"]
+
+
+def test_results_come_as_they_are_done(client: TestClient, tiny_translator: Translator, served_store: Path) -> None:
+    with client.stream("POST", "/v1/translate", json={"texts": TEXTS, "stream": True}) as answer:
+        assert answer.headers["content-type"] == "application/x-ndjson"
+        lines = [json.loads(line) for line in answer.iter_lines()]
+    for line in lines:
+        TranslationAnswer.model_validate(line)
+    found = {line["index"]: line["text"] for line in lines}
+    assert [found[number] for number in range(len(TEXTS))] == expected(tiny_translator, TEXTS, served_store)
+
+
+def test_a_domain_by_prefix_by_name_or_by_default(client: TestClient) -> None:
+    known = {"texts": ["Satz 3 ja ja ja"]}
+    kinds = {"small": "exact match", "base": "model alone"}
+    for domain, kind in kinds.items():
+        by_prefix = client.post(f"/d/{domain}/v1/translate", json=known).json()
+        by_name = client.post("/v1/translate", json={**known, "domain": domain}).json()
+        assert by_prefix == by_name
+        assert (by_name["domain"], by_name["translations"][0]["kind"]) == (domain, kind)
+    assert client.post("/v1/translate", json=known).json()["domain"] == "small"  # the only store
+    both = client.post("/d/small/v1/translate", json={**known, "domain": "base"})
+    assert (both.status_code, both.json()["code"]) == (422, "two_domains")
+    other = client.post("/d/nothing/v1/translate", json=known)
+    assert (other.status_code, other.json()["code"]) == (404, "unknown_domain")
+
+
+def test_words_say_where_they_came_from(client: TestClient, tiny_translator: Translator) -> None:
+    answer = client.post("/v1/explain", json={"texts": ["Satz 3 ja ja ja"], "domain": "small"}).json()
+    ExplainAnswer.model_validate(answer)
+    [explained] = answer["explanations"]
+    assert explained["share"] > 0
+    assert explained["match"]["exact"]
+    assert explained["alone"] == expected(tiny_translator, ["Satz 3 ja ja ja"], None)[0]
+    assert "".join(word["text"] for word in explained["words"]) == explained["text"].replace(" ", "")
+    alone = client.post("/v1/explain", json={"texts": ["a"], "domain": "base"})
+    assert (alone.status_code, alone.json()["code"]) == (409, "no_memory")
+
+
+def test_matches_are_scored(client: TestClient) -> None:
+    answer = client.post("/v1/match", json={"texts": ["Satz 3 ja ja nein", "ganz anders"], "limit": 2}).json()
+    MatchesAnswer.model_validate(answer)
+    near, none = answer["matches"]
+    assert [each["score"] for each in near] == [80, 60]
+    assert near[0]["source"].startswith("Satz")
+    assert none == []
+
+
+def test_every_setting_of_retrieval_can_be_asked_for_but_code() -> None:
+    assert set(RetrievalAsked.model_fields) == set(described()) - {"combiner"}
+    with pytest.raises(ValueError, match="gate"):
+        RetrievalAsked.model_validate({"gate": "os:system"})
+    assert RetrievalAsked.model_validate({"cache": None, "k": 3}).settings().given() == {"cache": None, "k": 3}
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "words"),
+    [
+        ({}, 422, "texts"),
+        ({"texts": []}, 422, "texts"),
+        ({"texts": ["a"], "bream": 3}, 422, "bream"),
+        ({"texts": ["a"], "beam": 17}, 422, "16"),
+        ({"texts": ["a"], "n_best": 9}, 422, "n_best"),
+        ({"texts": ["a"], "retrieval": {"k": 1000}}, 422, "256"),
+        ({"texts": ["a"], "retrieval": {"profile": "no"}}, 422, "small: no profile 'no'"),
+        ({"texts": ["a"], "contexts": []}, 422, "contexts"),
+        ({"texts": ["a"] * 1001}, 413, "1,000"),
+        ({"texts": ["a" * 20_001]}, 413, "20,000"),
+    ],
+)
+def test_what_cannot_be_had_is_said(client: TestClient, asked: dict[str, object], status: int, words: str) -> None:
+    answer = client.post("/v1/translate", json=asked)
+    assert answer.status_code == status
+    assert words in answer.text
+    assert "/tmp" not in answer.text
+    assert set(answer.json()) >= {"code", "message"}
