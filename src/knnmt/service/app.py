@@ -18,6 +18,7 @@ from knnmt.version import __version__
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": ProblemAnswer, "description": description}
     for status, description in (
+        (400, "the body cannot be read"),
         (401, "no key, or one that is not known"),
         (403, "the key may not do this, or the request comes from another site"),
         (404, "no such domain"),
@@ -27,6 +28,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
         (429, "too much is waiting, or the key has made too many requests; Retry-After says when"),
         (503, "the service is being stopped, or another process changes the store"),
         (504, "not done in time"),
+        (507, "the service's disk is full, or refuses to be written"),
     )
 }
 
