@@ -12,6 +12,7 @@ from knnmt.service.access import Access
 from knnmt.service.batching import Batcher
 from knnmt.service.config import ServiceConfig
 from knnmt.service.domains import Domain, Domains
+from knnmt.service.jobs import Jobs
 from knnmt.service.problems import Problem
 from knnmt.service.writing import Writers
 from knnmt.translator.memories import Request
@@ -50,6 +51,7 @@ class Service:
         batch = _ON_A_CPU if self.translator.engine.device.type == "cpu" else _ON_A_GPU
         self.batcher = Batcher(self.translator, batch, limits.queue, limits.cached)
         self.writers = Writers(self.translator)
+        self.jobs = Jobs(self, config.data)
         self.ready = True
 
     async def translate(
@@ -109,6 +111,7 @@ class Service:
     def close(self) -> None:
         """End when all that was asked for is done."""
         self.ready = False
+        self.jobs.close()
         self.writers.close()
         self.batcher.close()
 

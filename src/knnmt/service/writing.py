@@ -18,7 +18,7 @@ from knnmt.corpus.sameness import plain
 from knnmt.corpus.units import for_model
 from knnmt.datastore.changing import Selection
 from knnmt.datastore.correcting import correct
-from knnmt.datastore.store import Datastore
+from knnmt.datastore.store import Change, Datastore
 from knnmt.errors import DatastoreLockedError, InputError
 from knnmt.translator.translator import Translator
 
@@ -38,12 +38,13 @@ class Written:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Change:
-    """Pairs to add beside others, or in the place of those with the same source; or what to remove."""
+    """Pairs to add beside others, or in the place of those with the same source; or what to remove, or to do else."""
 
-    kind: Literal["add", "replace", "remove"]
+    kind: Literal["add", "replace", "remove", "other"]
     pairs: Sequence[SegmentPair]
     chosen: Selection | None
     done: Future[Written]
+    other: Callable[[Datastore], Change] | None = None
 
     def sources(self) -> set[str]:
         return {plain(pair.source) for pair in self.pairs}
@@ -67,6 +68,10 @@ class StoreWriter:
     def remove(self, chosen: Selection) -> Future[Written]:
         """Remove the units that are chosen."""
         return self._submit(_Change("remove", (), chosen, Future()))
+
+    def do(self, change: Callable[[Datastore], Change]) -> Future[Written]:
+        """A change of another kind, in its turn."""
+        return self._submit(_Change("other", (), None, Future(), change))
 
     def _require_fitting(self, pairs: Sequence[SegmentPair]) -> None:
         """Refuse pairs that a store would leave out: nothing may be said to be stored that is not."""
@@ -121,7 +126,7 @@ class StoreWriter:
             sources = group[0].sources() if group else set()
             for each in self._waiting[1:]:
                 count = sum(len(change.pairs) for change in group) + len(each.pairs)
-                alike = each.kind == group[0].kind != "remove"
+                alike = each.kind == group[0].kind in ("add", "replace")
                 if not alike or count > _TOGETHER or sources & each.sources():
                     break
                 group.append(each)
@@ -133,7 +138,9 @@ class StoreWriter:
     def _write(self, group: Sequence[_Change]) -> Written:
         store, engine, first = self._opened(), self._translator.engine, group[0]
         pairs = [pair for change in group for pair in change.pairs]
-        if first.chosen is not None:
+        if first.other is not None:
+            change = first.other(store)
+        elif first.chosen is not None:
             change = store.remove(first.chosen)
         elif first.kind == "replace":
             change = correct(store, pairs, engine).change
