@@ -151,15 +151,16 @@ def test_jobs_wait_are_cancelled_and_go_on_after_a_restart(
     start_service: StartService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "start_process", idle)
-    with start_service(limits=Limits(waiting_jobs=2)) as client:
-        first = sent(client, "one", TABLE, name="a.tsv")
-        while client.get(f"/v1/jobs/{first}").json()["state"] != "running":
-            time.sleep(0.02)
-        second, third = sent(client, "two", TABLE, name="a.tsv"), sent(client, "one", "x\ty\n", name="b.tsv")
-        refused = client.post("/v1/domains/four/memories", content=TABLE)
-        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_jobs")
-        assert client.delete(f"/v1/jobs/{second}").json()["state"] == "cancelled"
-        assert client.delete(f"/v1/jobs/{second}").json()["state"] == "cancelled"
+    client: Any = start_service(limits=Limits(waiting_jobs=2))
+    first = sent(client, "one", TABLE, name="a.tsv")
+    while client.get(f"/v1/jobs/{first}").json()["state"] != "running":
+        time.sleep(0.02)
+    second, third = sent(client, "two", TABLE, name="a.tsv"), sent(client, "one", "x\ty\n", name="b.tsv")
+    refused = client.post("/v1/domains/four/memories", content=TABLE)
+    assert (refused.status_code, refused.json()["code"]) == (429, "too_many_jobs")
+    assert client.delete(f"/v1/jobs/{second}").json()["state"] == "cancelled"
+    assert client.delete(f"/v1/jobs/{second}").json()["state"] == "cancelled"
+    client.app.state.service.close()
     # The service ended while a job ran and another waited. A killed one leaves the same, and half a memory.
     (tmp_path / "data/jobs/0123456789abcdef").mkdir()
     (tmp_path / "data/jobs/0123456789abcdef/memory.tsv").write_text("half")

@@ -124,8 +124,8 @@ class Jobs:
             thread.start()
 
     def __iter__(self) -> Iterator[Job]:
-        with self._changed:
-            return iter(sorted(self._jobs.values(), key=lambda job: job.created))
+        known = list(self._jobs.values())  # in one step, whatever changes meanwhile
+        return iter(sorted(known, key=lambda job: job.created))
 
     def of(self, number: str) -> Job:
         """A job by its id."""
@@ -217,7 +217,9 @@ class Jobs:
                 _log.error("%s: this job cannot be read, and is passed over: %s", found, error)
                 continue
             self._jobs[job.id] = job
-            if job.state == "running":
+            if job.is_over:
+                self._clear(job)
+            elif job.state == "running":
                 self._update(job, state="waiting")
         self._forget_some()
 
@@ -234,11 +236,16 @@ class Jobs:
             return job
 
     def _end(self, job: Job, state: State, message: str | None = None) -> Job:
-        job = self._update(job, state=state, message=message, ended=time.time())
+        """Write that a job is over, remove what it left, and only then say so."""
         with self._changed:
-            self._unwanted.discard(job.id)
+            job = replace(self._jobs[job.id], state=state, message=message, ended=time.time())
+            self._save(job)
         self._clear(job)
-        self._forget_some()
+        with self._changed:
+            self._jobs[job.id] = job
+            self._unwanted.discard(job.id)
+            self._forget_some()
+            self._changed.notify_all()
         return job
 
     def _clear(self, job: Job) -> None:
@@ -250,11 +257,10 @@ class Jobs:
                 left.unlink(missing_ok=True)
 
     def _forget_some(self) -> None:
-        with self._changed:
-            over = sorted((job for job in self._jobs.values() if job.is_over), key=lambda job: job.ended or 0)
-            for job in over[:-_KEPT]:
-                del self._jobs[job.id]
-                shutil.rmtree(self._of(job), ignore_errors=True)
+        over = sorted((job for job in self._jobs.values() if job.is_over), key=lambda job: job.ended or 0)
+        for job in over[:-_KEPT]:
+            del self._jobs[job.id]
+            shutil.rmtree(self._of(job), ignore_errors=True)
 
     def _of(self, job: Job) -> Path:
         assert self._place is not None  # noqa: S101 - there are no jobs without one
