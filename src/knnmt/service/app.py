@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from knnmt.service import problems
 from knnmt.service.guard import Guard
+from knnmt.service.metrics import Measured
 from knnmt.service.routes import domains, explain, health, memories, translate
 from knnmt.service.service import Service
 from knnmt.service.shapes import ProblemAnswer
@@ -54,5 +55,6 @@ def make_app(service: Service) -> FastAPI:
     problems.install(app)
     config = service.config
     hosts = None if not service.access.is_open or config.open_to_all else (config.host, *config.hosts)
+    app.add_middleware(Measured, metrics=service.metrics)
     app.add_middleware(Guard, limits=config.limits, hosts=hosts)
     return app

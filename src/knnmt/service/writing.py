@@ -36,6 +36,15 @@ class Written:
     removed: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class WriteReport:
+    """What was published together, for those who measure."""
+
+    kind: Literal["add", "replace", "remove", "other"]
+    changes: int
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Change:
     """Pairs to add beside others, or in the place of those with the same source; or what to remove, or to do else."""
@@ -53,8 +62,10 @@ class _Change:
 class StoreWriter:
     """Changes one store, in the order that changes are asked for."""
 
-    def __init__(self, path: Path, translator: Translator, pool: ThreadPoolExecutor) -> None:
-        self._path, self._translator, self._pool = path, translator, pool
+    def __init__(
+        self, path: Path, translator: Translator, pool: ThreadPoolExecutor, told: Callable[[WriteReport], None]
+    ) -> None:
+        self._path, self._translator, self._pool, self._told = path, translator, pool, told
         self._lock = Lock()
         self._waiting: list[_Change] = []
         self._busy = False
@@ -105,6 +116,7 @@ class StoreWriter:
 
     def _work(self) -> None:
         while group := self._next_group():
+            began = time.perf_counter()
             try:
                 written = _while_unlocked(lambda group=group: self._write(group))  # type: ignore[misc]
             except BaseException as error:
@@ -115,6 +127,7 @@ class StoreWriter:
             else:
                 for each in group:
                     each.done.set_result(written)
+                self._told(WriteReport(group[0].kind, len(group), time.perf_counter() - began))
 
     def _next_group(self) -> list[_Change]:
         """The first of the changes that wait, with those after it that can be published with it.
@@ -151,10 +164,10 @@ class StoreWriter:
 
 
 class Writers:
-    """The writers of all stores."""
+    """The writers of all stores. told: is called with a report of every publication"""
 
-    def __init__(self, translator: Translator) -> None:
-        self._translator = translator
+    def __init__(self, translator: Translator, told: Callable[[WriteReport], None] = lambda _report: None) -> None:
+        self._translator, self._told = translator, told
         self._pool = ThreadPoolExecutor(_WRITERS, "knnmt-write")
         self._lock = Lock()
         self._writers: dict[Path, StoreWriter] = {}
@@ -163,7 +176,7 @@ class Writers:
         """The writer of a store."""
         with self._lock:
             if path not in self._writers:
-                self._writers[path] = StoreWriter(path, self._translator, self._pool)
+                self._writers[path] = StoreWriter(path, self._translator, self._pool, self._told)
             return self._writers[path]
 
     def forget(self, path: Path) -> None:
