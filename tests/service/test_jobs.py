@@ -6,7 +6,7 @@ import gzip
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +196,12 @@ def test_killed_between_any_two_steps_nothing_is_lost_or_doubled(
     """The record is put back to what each step left, as if the service was killed before it wrote the next one."""
     left: list[Job] = []
     save = jobs.Jobs._save
-    monkeypatch.setattr(jobs.Jobs, "_save", lambda self, job: (left.append(job), save(self, job))[1])
+
+    def kept(self: jobs.Jobs, job: Job) -> None:
+        left.append(job)
+        save(self, job)
+
+    monkeypatch.setattr(jobs.Jobs, "_save", kept)
     monkeypatch.setattr(jobs.Jobs, "_clear", lambda *_: None)
     stores = {"own": served_store} if adding else {}
     client = start_service(stores=stores)
@@ -207,7 +212,7 @@ def test_killed_between_any_two_steps_nothing_is_lost_or_doubled(
     steps = [job for job in left if job.state == "running" and job.stage != "building"]
     assert {job.stage for job in steps} == {"publishing", "indexing"}
     for job in steps:
-        (tmp_path / "data/jobs" / number / "job.json").write_text(json.dumps(jobs.asdict(job)))
+        (tmp_path / "data/jobs" / number / "job.json").write_text(json.dumps(asdict(job)))
         again = start_service(stores=stores)
         assert ended(again, number).state == "done"
         assert Datastore.open(store, verify=True).manifest.live_sentences == before + 6

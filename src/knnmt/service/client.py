@@ -158,9 +158,7 @@ class Client:
     # Translating ------------------------------------------------------------------------------------------------------
 
     @overload
-    def translate(  # type: ignore[overload-overlap]
-        self, texts: str, *, domain: str | None = None, **settings: Any
-    ) -> ServedTranslation: ...
+    def translate(self, texts: str, *, domain: str | None = None, **settings: Any) -> ServedTranslation: ...
 
     @overload
     def translate(

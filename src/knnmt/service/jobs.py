@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
 from threading import Condition, Thread
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, Any, Literal
 
 from knnmt.config import check
 from knnmt.corpus.languages import plain_name
@@ -36,12 +36,12 @@ from knnmt.datastore.store import Datastore
 from knnmt.errors import KnnmtError
 from knnmt.records import as_record, parse_json
 from knnmt.regular_files import read_regular
-from knnmt.service.config import require_name
+from knnmt.service.config import Limits, require_name
+from knnmt.service.domains import Domains
 from knnmt.service.memory_work import MemoryWork
 from knnmt.service.problems import Problem, problem_of
-
-if TYPE_CHECKING:
-    from knnmt.service.service import Service
+from knnmt.service.writing import Writers
+from knnmt.translator.translator import Translator
 
 _log = logging.getLogger("knnmt.service")
 _JOBS, _RECORD, _STORE = "jobs", "job.json", "store"
@@ -103,10 +103,12 @@ class _CancelledError(Exception):
 
 
 class Jobs:
-    """The jobs of a service. Threads may share it."""
+    """The jobs of a service. Threads may share it. data: its directory, without which there are none"""
 
-    def __init__(self, service: Service, data: Path | None) -> None:
-        self._service = service
+    def __init__(
+        self, data: Path | None, limits: Limits, translator: Translator, domains: Domains, writers: Writers
+    ) -> None:
+        self._limits, self._translator, self._domains, self._writers = limits, translator, domains, writers
         self._place = None if data is None else data.resolve() / _JOBS
         self._changed = Condition()
         self._jobs: dict[str, Job] = {}
@@ -118,7 +120,7 @@ class Jobs:
             with storage_errors(self._place):
                 self._place.mkdir(parents=True, exist_ok=True)
             self._read_all(self._place)
-        count = 0 if self._place is None else service.config.limits.jobs
+        count = 0 if self._place is None else limits.jobs
         self._threads = [Thread(target=self._work, name="knnmt-job", daemon=True) for _ in range(count)]
         for thread in self._threads:
             thread.start()
@@ -146,7 +148,7 @@ class Jobs:
             )
         with self._changed:
             waiting = self._coming + sum(job.state == "waiting" for job in self._jobs.values())
-            if self._closed or waiting >= self._service.config.limits.waiting_jobs:
+            if self._closed or waiting >= self._limits.waiting_jobs:
                 raise Problem(429, "too_many_jobs", f"{waiting} memories wait already; send this one later", 60)
             self._coming += 1
         number = secrets.token_hex(8)
@@ -278,7 +280,7 @@ class Jobs:
             except Problem as problem:
                 self._end(job, "failed", problem.message)
             except KnnmtError as error:
-                self._end(job, "failed", self._service.domains.named_in(problem_of(error).message))
+                self._end(job, "failed", self._domains.named_in(problem_of(error).message))
             except Exception:
                 _log.exception("the job %s failed", job.id)
                 self._end(job, "failed", "the service failed; its log says why")
@@ -298,9 +300,8 @@ class Jobs:
     def _do(self, job: Job) -> None:
         if job.attempts > _MAX_ATTEMPTS:
             raise Problem(500, "given_up", f"the service ended {_MAX_ATTEMPTS} times while it did this; it is given up")
-        service = self._service
         if job.stage == "building":
-            adding = any(each.name == job.domain for each in service.domains)
+            adding = any(each.name == job.domain for each in self._domains)
             job = self._update(job, adding=adding)
             if not self._run(job, "build"):
                 self._end(job, "done")
@@ -314,21 +315,21 @@ class Jobs:
             job = self._update(job, stage="indexing")
         if job.adding:
             self._run(job, "index")
-            service.translator.memories.refresh([service.domains.of(job.domain).required_store()])
+            self._translator.memories.refresh([self._domains.of(job.domain).required_store()])
         self._end(job, "done")
 
     def _publish(self, job: Job) -> None:
         """Move a store to its place as a domain, unless that was done before the service was killed."""
         made = self._of(job) / _STORE
-        if made.exists() or all(each.name != job.domain for each in self._service.domains):
-            self._service.domains.move_in(job.domain, made)
+        if made.exists() or all(each.name != job.domain for each in self._domains):
+            self._domains.move_in(job.domain, made)
 
     def _add_segments(self, job: Job) -> None:
         """Add the segments that the domain does not have yet: none of their pairs was there when they were made."""
         made = Datastore.open(self._of(job) / _STORE)
-        path = self._service.domains.of(job.domain).required_store()
-        held = self._service.translator.memories.open(path).opened
-        writer = self._service.writers.of(path)
+        path = self._domains.of(job.domain).required_store()
+        held = self._translator.memories.open(path).opened
+        writer = self._writers.of(path)
         for place, segment in enumerate(made.segments):
             _, pair = next(segment.units())
             held.refresh()
@@ -384,16 +385,15 @@ class Jobs:
     def _in_words(self, job: Job, message: str) -> str:
         """A message for clients: files are called as they call them."""
         message = message.replace(str(self._of(job) / job.file), job.name).replace(str(self._of(job) / _STORE), "it")
-        return self._service.domains.named_in(message)[:_MAX_LINE_CHARACTERS]
+        return self._domains.named_in(message)[:_MAX_LINE_CHARACTERS]
 
     def _work_of(self, job: Job, kind: Literal["build", "index"]) -> MemoryWork:
-        service, place = self._service, self._of(job)
-        engine, limits = service.translator.engine, service.config.limits
+        place, engine = self._of(job), self._translator.engine
         dtype = "float32" if engine.computes_in == "int8" else engine.computes_in  # keys are not computed in int8
         languages = engine.languages.source or "de", engine.languages.target or "en"
         store = None
         if job.adding:
-            store = service.domains.of(job.domain).required_store()
+            store = self._domains.of(job.domain).required_store()
             manifest = Datastore.open(store).manifest
             dtype, languages = manifest.compute_dtype, (manifest.source_language, manifest.target_language)
         return MemoryWork(
@@ -410,7 +410,7 @@ class Jobs:
             format=job.format,
             skip_malformed=job.skip_malformed,
             unfinished=job.unfinished,
-            pairs=limits.memory_pairs,
+            pairs=self._limits.memory_pairs,
         )
 
 

@@ -174,7 +174,7 @@ def main() -> None:
 
     work = as_record(MemoryWork, parse_json(given.readline()))
     Thread(target=_end_with, args=(given,), daemon=True).start()
-    warnings.showwarning = lambda message, *_: tell({"warning": str(message)})  # type: ignore[assignment]
+    warnings.showwarning = lambda message, *_: tell({"warning": str(message)})
     until = time.monotonic() + _LOCKED_SECONDS
     while True:
         try:

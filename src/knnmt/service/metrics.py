@@ -7,25 +7,23 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Count
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from knnmt.service.batching import BatchReport
+from knnmt.service.batching import Batcher, BatchReport
+from knnmt.service.domains import Domains
+from knnmt.service.jobs import Jobs, State
 from knnmt.service.writing import WriteReport
 from knnmt.translator.translation import Translation
-
-if TYPE_CHECKING:
-    from knnmt.service.service import Service
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 _PARTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
-_STATES = ("waiting", "running", "done", "failed", "cancelled")
 
 
 class Metrics:
@@ -63,9 +61,9 @@ class Metrics:
         )
         ProcessCollector(registry=self.registry)
 
-    def watch(self, service: Service) -> None:
-        """Read what a service itself counts, too."""
-        self.registry.register(_Watched(service))
+    def watch(self, batcher: Batcher, domains: Domains, jobs: Jobs, ready: Callable[[], bool]) -> None:
+        """Read what others count, too."""
+        self.registry.register(_Watched(batcher, domains, jobs, ready))
 
     def batch(self, report: BatchReport) -> None:
         """Take in a batch."""
@@ -90,32 +88,32 @@ class Metrics:
 
 
 class _Watched(Collector):
-    """What a service counts itself."""
+    """What others count."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, batcher: Batcher, domains: Domains, jobs: Jobs, ready: Callable[[], bool]) -> None:
+        self._batcher, self._domains, self._jobs, self._ready = batcher, domains, jobs, ready
 
     def collect(self) -> Iterator[Metric]:
         """What it is now."""
-        service, statistics = self._service, self._service.batcher.statistics
+        statistics = self._batcher.statistics
         for name, help_text, value in (
-            ("knnmt_ready", "1 while requests are taken.", float(service.ready)),
-            ("knnmt_waiting", "Texts and segments that are not done.", service.batcher.waiting),
-            ("knnmt_domains", "Domains, the model alone among them.", len(list(service.domains))),
+            ("knnmt_ready", "1 while requests are taken.", float(self._ready())),
+            ("knnmt_waiting", "Texts and segments that are not done.", self._batcher.waiting),
+            ("knnmt_domains", "Domains, the model alone among them.", len(list(self._domains))),
         ):
             yield GaugeMetricFamily(name, help_text, value=value)
         for name, help_text, value in (
             ("knnmt_rows", "Rows of all steps that might search.", statistics.rows),
             ("knnmt_searches", "Rows that searched.", statistics.searches),
             ("knnmt_retrieval_cache_hits", "Rows that took over an earlier retrieval.", statistics.hits),
-            ("knnmt_result_cache_hits", "Texts that were in flight or remembered.", service.batcher.hits),
+            ("knnmt_result_cache_hits", "Texts that were in flight or remembered.", self._batcher.hits),
         ):
             yield CounterMetricFamily(name, help_text, value=value)
-        count = Count(job.state for job in service.jobs)
+        count = Count(job.state for job in self._jobs)
         jobs = GaugeMetricFamily(
             "knnmt_jobs", "Jobs by their states; of those that are over, the last.", labels=["state"]
         )
-        for state in _STATES:
+        for state in get_args(State):
             jobs.add_metric([state], count[state])
         yield jobs
 

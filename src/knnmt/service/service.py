@@ -53,8 +53,8 @@ class Service:
         batch = _ON_A_CPU if self.translator.engine.device.type == "cpu" else _ON_A_GPU
         self.batcher = Batcher(self.translator, batch, limits.queue, limits.cached, self.metrics.batch)
         self.writers = Writers(self.translator, self.metrics.written)
-        self.jobs = Jobs(self, config.data)
-        self.metrics.watch(self)
+        self.jobs = Jobs(config.data, limits, self.translator, self.domains, self.writers)
+        self.metrics.watch(self.batcher, self.domains, self.jobs, lambda: self.ready)
         self.ready = True
 
     async def translate(
