@@ -11,7 +11,7 @@ demo: $(VENV)/.ready  ## adapt to real message catalogs; translate strings held 
 	$(RUN) examples/demo.py
 
 test: check  ## lint, formatting, types and all tests that take seconds, two at a time with a thread each
-	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist worksteal
 
 test-cuda: $(VENV)/.ready-dev  ## all that needs a GPU; where everything is installed already: python -m pytest -m cuda
 	$(RUN) -m pytest -m cuda

@@ -6,30 +6,23 @@ import subprocess
 import sys
 from pathlib import Path
 
-IMPORTS = """
-import importlib
-import sys
-import pretended_windows
-pretended_windows.pretend()
-for name in sys.argv[1:]:
+TESTS = Path(__file__).parent
+SOURCE = TESTS.parent / "src"
+SCRIPT = """
+import importlib, sys
+sys.path[:0] = {paths}
+import life_on_windows
+for name in {names}:
     importlib.import_module(name)
+life_on_windows.live()
 """
 
 
-def run(script: str, *arguments: Path | str) -> None:
-    tests = Path(__file__).parent
-    paths = f"import sys; sys.path[:0] = {[str(tests), str(tests / 'datastore'), str(tests.parent / 'src')]!r}\n"
-    command = [sys.executable, "-c", paths + script, *map(str, arguments)]
+def test_every_module_is_imported_and_stores_are_built_changed_and_read(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    files = [path for path in SOURCE.rglob("*.py") if path.name != "__main__.py"]
+    names = [".".join(path.relative_to(SOURCE).with_suffix("").parts) for path in files]
+    assert "knnmt.datastore.lock" in names
+    script = SCRIPT.format(paths=[str(TESTS), str(TESTS / "datastore"), str(SOURCE)], names=names)
+    command = [sys.executable, "-c", script, str(tiny_checkpoint), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     assert done.returncode == 0, done.stderr
-
-
-def test_every_module_can_be_imported_on_windows() -> None:
-    source = Path(__file__).parent.parent / "src"
-    names = [".".join(path.relative_to(source).with_suffix("").parts) for path in source.rglob("*.py")]
-    assert "knnmt.datastore.lock" in names
-    run(IMPORTS, *(name for name in names if not name.endswith("__main__")))
-
-
-def test_stores_are_built_changed_and_read_on_windows(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    run("import life_on_windows; life_on_windows.live()", tiny_checkpoint, tmp_path)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from knnmt.datastore.building import BuildConfig
     from knnmt.datastore.overlap import unseen
     from knnmt.datastore.store import matching
+    from knnmt.documents.content import Content
+    from knnmt.documents.document import Replacing, Unit
     from knnmt.documents.memories import read_memories
     from knnmt.documents.opening import open_document
     from knnmt.errors import KnnmtError, KnnmtWarning
@@ -66,6 +68,7 @@ _HOMES = {
     "Client": "knnmt.service.client",
     "Code": "knnmt.protection.marked",
     "Combiner": "knnmt.retrieval.step",
+    "Content": "knnmt.documents.content",
     "Coverage": "knnmt.index.covering",
     "Datastore": "knnmt.fitting.ready_store",
     "DecodingConfig": "knnmt.config",
@@ -86,6 +89,7 @@ _HOMES = {
     "OpenStores": "knnmt.config",
     "ReadingConfig": "knnmt.corpus.options",
     "ReadingReport": "knnmt.corpus.report",
+    "Replacing": "knnmt.documents.document",
     "Report": "knnmt.evaluation.reports",
     "Request": "knnmt.translator.memories",
     "Retrieval": "knnmt.retrieval.retriever",
@@ -104,6 +108,7 @@ _HOMES = {
     "Translator": "knnmt.translator.translator",
     "TuningConfig": "knnmt.fitting.tuning_config",
     "TuningResult": "knnmt.evaluation.tuning",
+    "Unit": "knnmt.documents.document",
     "adapt": "knnmt.evaluation.adapting",
     "build": "knnmt.fitting.ready_store",
     "divide": "knnmt.corpus.splitting",
@@ -129,6 +134,7 @@ __all__ = [
     "Client",
     "Code",
     "Combiner",
+    "Content",
     "Coverage",
     "Datastore",
     "DecodingConfig",
@@ -149,6 +155,7 @@ __all__ = [
     "OpenStores",
     "ReadingConfig",
     "ReadingReport",
+    "Replacing",
     "Report",
     "Request",
     "Retrieval",
@@ -167,6 +174,7 @@ __all__ = [
     "Translator",
     "TuningConfig",
     "TuningResult",
+    "Unit",
     "__version__",
     "adapt",
     "build",

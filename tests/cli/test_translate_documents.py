@@ -13,7 +13,7 @@ from test_translate_input import refused_at_once
 from typer.testing import CliRunner
 
 import warm
-from knnmt.cli import app
+from knnmt.cli import app, documents
 from knnmt.errors import KnnmtError
 
 CATALOG = 'msgid ""\nmsgstr "Language: {}\\n"\n\nmsgid "Guten Morgen!"\nmsgstr ""\n\nmsgid "Ja."\nmsgstr "Yep."\n'
@@ -175,3 +175,12 @@ def test_a_memory_of_any_languages_is_taken_between_those_of_the_model(tmp_path:
     memory.write_text(whole.format(""))
     assert knnmt("translate", memory, "-o", out).returncode == 0
     assert out.read_text() == whole.format('<tuv xml:lang="en" creationtool="knnmt"><seg>Yes.</seg></tuv>')
+
+
+def test_what_was_changed_in_the_meantime_is_not_written_over(tmp_path: Path) -> None:
+    catalog, other = tmp_path / "app.po", tmp_path / "other.po"
+    catalog.write_text("as it is now")
+    documents._require_unchanged(catalog, catalog, b"as it is now")
+    documents._require_unchanged(catalog, other, b"as it was read")
+    with pytest.raises(KnnmtError, match="was changed while it was translated, and nothing was written"):
+        documents._require_unchanged(catalog, catalog, b"as it was read")

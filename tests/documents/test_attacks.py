@@ -59,6 +59,16 @@ def test_archives_that_are_no_documents_are_refused(data: bytes, says: str) -> N
         Docx(data, "x.docx")
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_archive_with_two_members_of_one_name_is_refused() -> None:
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as file:
+        for text in ("Ja", "Nein"):
+            file.writestr("word/document.xml", f"<w:p {W}><w:r><w:t>{text}</w:t></w:r></w:p>")
+    with pytest.raises(MalformedDocumentError, match=r"each member once, found 'word/document.xml' again"):
+        Docx(written.getvalue(), "x.docx")
+
+
 def test_a_member_that_is_broken_is_refused() -> None:
     data = bytearray((GOLDEN / "letter.docx").read_bytes())
     data[data.index(b"word/document.xml") + 40] ^= 0xFF
@@ -114,6 +124,13 @@ def test_a_page_of_beginnings_is_read_once(text: str) -> None:
     document = HtmlPage(text.encode(), "x.html")
     assert document.with_targets({}).data == text.encode()
     shout_document(document)
+    assert time.process_time() - started < 20
+
+
+def test_cues_and_notes_that_do_not_end_are_read_once() -> None:
+    started = time.process_time()
+    assert len(Subtitles(b"00:00:01,000 --> 00:00:02,000\n" * 20_000 + b"Ja\n", "x.srt").units) == 1
+    assert len(MarkdownPage(b"[^a" * 20_000 + b"\n", "x.md").units) == 1
     assert time.process_time() - started < 20
 
 

@@ -137,6 +137,14 @@ def test_a_killed_run_goes_on_from_what_is_kept(tmp_path: Path) -> None:
     assert not left.exists()
 
 
+def test_what_is_kept_goes_through_no_link(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "a.translating").symlink_to(tmp_path / "precious")
+    with pytest.raises(InputError, match="found a link: remove it"), Kept(tmp_path / "a", "one"):
+        pass
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
 def test_what_is_kept_of_something_else_is_not_taken(tmp_path: Path) -> None:
     code = Code("<b>", shown="b")
     with suppress(RuntimeError), Kept(tmp_path / "a", "one") as kept:
@@ -181,6 +189,10 @@ def test_the_direction_is_the_file_s_and_the_model_s() -> None:
         (b'<?xml version="1.0" encoding="nothing"?><xliff/>', "'nothing'"),
         (b'<xliff version="1.2"><trans-unit/></xliff>', "expected a <source>"),
         (b'<xliff version="2.0"><unit><segment/></unit></xliff>', "expected a <source>"),
+        (
+            b'<xliff version="1.2"><file target-language="en"/><file target-language="fr"/></xliff>',
+            "expected one target language, found en, fr",
+        ),
         (b"\xff\xfe<\0x\0", "well-formed"),
         (b"<x\0y>", "well-formed"),
     ],

@@ -101,6 +101,24 @@ def test_it_is_the_choice_of_the_definition(compiled: bool, seed: int, size: int
         assert_as_defined(found, row, sources, tokens, gone)
 
 
+def test_a_source_of_many_tokens_is_covered_to_its_end(way: str) -> None:
+    """Longer than the words of 64 places that compiled code has it in; n-grams cross from one to the next."""
+    asked = made_sources(1, 5, kinds=400)[0] * 3 + list(range(400, 550))
+    sources = [asked[first : first + 9] + made_sources(1, first)[0] for first in range(0, len(asked), 4)]
+    found = SourceIndex([segment_of(sources)]).choose([asked], 12)
+    assert_as_defined(found, 0, sources, asked, set())
+    assert found.covered[0] > 0.3, way
+
+
+def test_compiled_code_and_numpy_choose_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the last one, from more sentences than the compiled code adds up at a time."""
+    sources = made_sources(20_000, 1, kinds=3000)
+    index, asked = SourceIndex([segment_of(sources[:19_000]), segment_of(sources[19_000:])]), sources[::4000]
+    compiled = index.choose(asked, 20)
+    monkeypatch.setattr(covering, "library", lambda: None)
+    assert np.array_equal(compiled.sentences, index.choose(asked, 20).sentences)
+
+
 def test_what_came_later_is_found_as_if_it_had_been_there(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(covering, "MAX_JOINED_ENTRIES", -1)  # even the smallest are put in order for long
     sources = made_sources(60, 3)

@@ -6,6 +6,7 @@ import io
 import re
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from knnmt.corpus.report import UnitError
@@ -84,6 +85,10 @@ class Docx(Document):
 
 def _check(archive: zipfile.ZipFile, name: str) -> None:
     members = archive.infolist()
+    names = Counter(each.filename for each in members)
+    again = next((each for each, count in names.items() if count > 1), None)
+    if again is not None:
+        raise MalformedDocumentError(f"{name}: expected an archive with each member once, found {again!r} again")
     size = sum(each.file_size for each in members)
     text = sum(each.file_size for each in members if _TEXTS.fullmatch(each.filename))
     if len(members) > _MAX_MEMBERS or size > _MAX_BYTES or text > _MAX_TEXT_BYTES:

@@ -8,7 +8,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from knnmt.errors import InputError
 from knnmt.protection.marked import Code, Marked, Role
+from knnmt.regular_files import open_descriptor
 
 ENDING = ".translating"
 
@@ -31,9 +33,11 @@ class Kept:
         if self._path is None:
             return self
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        if self._path.is_symlink():  # somebody else's: following it would write over what it points to
+            raise InputError(f"{self._path}: expected what an earlier run left, or nothing, found a link: remove it")
         head = json.dumps({"of": self._of}).encode() + b"\n"
         good = self._read(head)
-        self._file = self._path.open("r+b" if good else "wb")
+        self._file = open(self._path, "r+b" if good else "wb", opener=_not_through_links)
         if good:
             self._file.seek(good)
             self._file.truncate()
@@ -79,6 +83,10 @@ class Kept:
             self.targets[name] = taken
             good += len(line)
         return good
+
+
+def _not_through_links(path: str, flags: int) -> int:
+    return open_descriptor(Path(path), flags)
 
 
 def _as_json(target: Marked) -> list[str | list[object]]:

@@ -24,7 +24,7 @@ _HTML = re.compile(r"<(/?)([A-Za-z][\w-]*)(?:\s[^<>]*[^<>/])?\s*>")
 # What would begin something else: behind the group goes a backslash.
 _BEGINS_BLOCK = re.compile(r"()(?:>|#{1,6}(?:\s|$)|[-+](?:\s|$)|[-=+]+$)|(\d{1,9})[.)](?:\s|$)")
 _SPECIAL = re.compile(r"[\\`*~]|<(?=[A-Za-z/!?])|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|(?<!^)\[|^\[(?![ xX]\] )")
-_NOTE = re.compile(r"\[[\^!][^\]\s]+\]:?")  # of a footnote or an alert, which CommonMark takes for text
+_NOTE = re.compile(r"\[[\^!][^\[\]\s]+\]:?")  # of a footnote or an alert, which CommonMark takes for text
 _Located = tuple[str | Code, int, int]
 """A part with its place."""
 

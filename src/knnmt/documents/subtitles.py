@@ -14,6 +14,7 @@ from knnmt.protection.marked import Code, Marked, Role
 
 _TIME = r"(?:\d+:)?\d\d:\d\d[.,]\d{3}"
 _TIMING = re.compile(rf"^[ \t]*({_TIME})[ \t]+-->[ \t]+{_TIME}[^\r\n]*(?:\r\n|\n|\r)", re.MULTILINE)
+_EMPTY_LINE = re.compile(r"(?>\r\n|\n|\r)[ \t]*(?=[\r\n])")
 _CUE_END = re.compile(r"(?>\r\n|\n|\r)[ \t]*(?=[\r\n]|\Z)|\Z")
 _TAG = re.compile(r"<(/?)([A-Za-z]\w*)[^<>]*>|<[\d:.]+>")  # or the time of the next word
 _NUMBER = re.compile(r"(?:(?>\r\n|\n|\r)\d*)?(?>\r\n|\n|\r)\Z")  # of the cue that comes next
@@ -37,11 +38,11 @@ class Subtitles(Replacing):
         timings = list(_TIMING.finditer(content.text, content.start))
         starts = [timing.start() for timing in timings[1:]] + [len(content.text)]
         for timing, following in zip(timings, starts, strict=False):
-            end = _CUE_END.search(content.text, timing.end())
-            stop = end.start() if end else len(content.text)
-            if stop > following:  # no empty line parts them
-                before = _NUMBER.search(content.text, timing.end(), following)
-                stop = before.start() if before else timing.end()
+            is_last = following == len(content.text)
+            end = (_CUE_END if is_last else _EMPTY_LINE).search(content.text, timing.end(), following)
+            if end is None:  # no empty line parts it from the next
+                end = _NUMBER.search(content.text, timing.end(), following)
+            stop = end.start() if end else timing.end()
             place = timing.end(), stop
             if stop <= timing.end() or _LINE_END.match(content.text, place[0]):
                 continue  # a cue without text

@@ -61,7 +61,7 @@ class Xliff1(TextDocument):
         self._trans_units: list[_TransUnit] = []
         found = list(self._units(content, root))
         files = [each for each in root.walk() if each.local == "file"]
-        languages = [_one(file.attributes.get(f"{side}-language") for file in files) for side in ("source", "target")]
+        languages = [_one(content.name, side, files) for side in ("source", "target")]
         super().__init__(content, (unit for _, _, unit in found), (languages[0], languages[1]))
         for (whole, segment, _), unit in zip(found, self.units, strict=True):
             whole.units[segment] = unit.id
@@ -299,7 +299,11 @@ def _context(content: Content, unit: Element) -> str:
     return "\n".join(text.strip() for text in said if text.strip())
 
 
-def _one(found: Iterable[str | None]) -> str | None:
-    """The language that all files state; None where they state none, or several."""
-    stated = {each for each in found if each}
-    return stated.pop() if len(stated) == 1 else None
+def _one(name: str, side: str, files: Iterable[Element]) -> str | None:
+    """The language that all files of a document state; None where they state none."""
+    stated = {language for file in files if (language := file.attributes.get(f"{side}-language"))}
+    if len(stated) > 1:
+        raise MalformedDocumentError(
+            f"{name}: expected one {side} language, found {', '.join(sorted(stated))}. Put each in its own document"
+        )
+    return next(iter(stated), None)

@@ -13,7 +13,7 @@ What a sentence costs does not grow with the memory. Compiled code (`native/choo
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
@@ -38,6 +38,7 @@ ORDERS = 4  # of n-grams
 _BM25_K, _BM25_B = 1.2, 0.75
 _LENGTH_OFFSET, _LENGTH_POWER = 10.0, -0.3
 _LEFT = 0.5  # of the weight of what is covered once more
+_WHOLE = float(1 << 30)  # weights are whole numbers of parts of 1: their sums are exact, and so the same everywhere
 _TOKENS = 4096  # vocabularies are counted in: a new token seldom makes one larger
 _DAMAGED = "its postings name sentences that it does not have; `knnmt verify` says all that is wrong with it"
 _NEWER_TOKENS = 1 << 20  # that are put in order at each addition; more become part of what is there for long
@@ -309,10 +310,8 @@ class SourceIndex:
 
     def _stretches(self, sentences: Array) -> tuple[Array, Array]:
         """The first entry of each sentence, and how many it has."""
-        parts = np.searchsorted(self._first_sentence, sentences, side="right") - 1
         first, last = np.empty(len(sentences), np.int64), np.empty(len(sentences), np.int64)
-        for part in np.unique(parts):
-            mine = parts == part
+        for part, mine in self._by_part(sentences):
             owners, own = self._parts[part]["sentences"], sentences[mine] - self._first_sentence[part]
             first[mine] = np.searchsorted(owners, own) + self._first_entry[part]
             last[mine] = np.searchsorted(owners, own, side="right") + self._first_entry[part]
@@ -348,46 +347,69 @@ class SourceIndex:
 
     def _choose(self, source: list[int], count: int, candidates: int) -> tuple[list[int], tuple[float, float]]:
         """The same for one source: numbers of sentences, -1 where there are no more, and what they cover."""
-        weights = {token: self._idf(token) for token in source if 0 <= token < self._vocabulary}
-        proposed = self._propose(weights, max(MAX_PROPOSED, candidates), POSTINGS * count)[:candidates]
-        grams: dict[tuple[int, ...], float] = {}
-        for n in range(1, ORDERS + 1):
-            for first in range(len(source) - n + 1):
-                gram = tuple(source[first : first + n])
-                if all(token in weights for token in gram):
-                    grams[gram] = sum(weights[token] for token in gram) * n**0.5
-        numbers = {gram: number for number, gram in enumerate(grams)}
-        held = np.zeros((len(proposed), len(grams)), np.float32)
-        lengths = np.empty(len(proposed), np.float32)
-        for row, sentence in enumerate(proposed.tolist()):
-            tokens = self._tokens_of(sentence)
-            lengths[row] = len(tokens)
-            for first, token in enumerate(tokens):
-                if token in weights:
-                    for n in range(1, ORDERS + 1):
-                        if (number := numbers.get(tuple(tokens[first : first + n]))) is not None:
-                            held[row, number] = 1
-        whole = np.array(list(grams.values()), np.float32)
-        left, norms = whole.copy(), (_LENGTH_OFFSET + lengths) ** _LENGTH_POWER
+        idf = {token: self._idf(token) for token in source if 0 <= token < self._vocabulary}
+        proposed = self._propose(idf, max(MAX_PROPOSED, candidates), POSTINGS * count)[:candidates]
+        begins, lengths = self._sources_of(proposed)
+        weights, held = self._grams_held(source, idf, proposed, begins, lengths)
+        left, norms = weights.copy(), (_LENGTH_OFFSET + lengths) ** _LENGTH_POWER
+        gains = held @ left
+        total, by_one = max(float(weights.sum()), 1e-9), float(gains.max(initial=0))
         chosen: list[int] = []
-        gains = np.empty(0)
         while len(chosen) < min(count, len(proposed)):
-            gains = held @ left * norms
+            best = int((gains * norms).argmax())
+            chosen.append(best)
+            grams = np.flatnonzero(held[best])
+            lost = left[grams] - np.floor(left[grams] * _LEFT)
+            left[grams] -= lost
+            gains -= held[:, grams] @ lost
             gains[chosen] = -1
-            chosen.append(int(gains.argmax()))
-            left[held[chosen[-1]] > 0] *= _LEFT
-        total = max(float(whole.sum()), 1e-9)
-        by_any = float(whole[held[chosen].any(0)].sum()) / total if chosen else 0.0
-        by_one = float((held @ whole).max(initial=0)) / total
-        return [*proposed[chosen].tolist(), *[-1] * (count - len(chosen))], (by_any, by_one)
+        by_any = float(weights[left < weights].sum())
+        return [*proposed[chosen].tolist(), *[-1] * (count - len(chosen))], (by_any / total, by_one / total)
+
+    def _grams_held(
+        self, source: list[int], idf: dict[int, float], proposed: Array, begins: Array, lengths: Array
+    ) -> tuple[Array, Array]:
+        """The weights of the source's n-grams, (n,), and which sentences hold each, (sentences, n), 1 or 0; float64.
+
+        An n-gram is known by the number of the one without its last token, and that token.
+        """
+        tokens, rows = self._tokens_at(proposed, begins, lengths), np.repeat(np.arange(len(proposed)), lengths)
+        ends = np.repeat(np.cumsum(lengths), lengths)
+        kinds = self._vocabulary
+        own = np.array([token if token in idf else -1 for token in source], np.int64)
+        at, own_at = np.arange(len(tokens)), np.arange(len(own))  # where n-grams begin that go on
+        grams, own_grams = np.zeros(len(tokens), np.int64), np.zeros(len(own), np.int64)
+        sums = np.zeros(len(own))
+        idfs = np.array([idf.get(token, 0.0) for token in source])
+        weights, held = [], []
+        for n in range(ORDERS):
+            goes_on = own_at + n < len(own)
+            own_at, own_grams = own_at[goes_on], own_grams[goes_on]
+            known = own[own_at + n] >= 0
+            own_at, own_grams = own_at[known], own_grams[known]
+            sums[own_at] += idfs[own_at + n]
+            keys, first, own_grams = np.unique(
+                own_grams * kinds + own[own_at + n], return_index=True, return_inverse=True
+            )
+            inside = at + n < ends[at]
+            at, grams = at[inside], grams[inside]
+            wanted = grams * kinds + tokens[at + n]
+            grams = np.searchsorted(keys, wanted).clip(max=max(len(keys) - 1, 0))
+            same = keys[grams] == wanted if len(keys) else np.zeros(len(wanted), np.bool_)
+            at, grams = at[same], grams[same]
+            mine = np.zeros((len(proposed), len(keys)))
+            mine[rows[at], grams] = 1
+            held.append(mine)
+            weights.append(np.floor(sums[own_at[first]] * np.sqrt(n + 1.0) * _WHOLE))
+        return np.concatenate(weights), np.concatenate(held, axis=1)
 
     def _idf(self, token: int) -> float:
         held = float(self._postings[token])
-        return float(np.log(1 + (max(self.sentences - held, 0.0) + 0.5) / (held + 0.5)))
+        return float(np.log1p((max(self.sentences - held, 0.0) + 0.5) / (held + 0.5)))
 
-    def _propose(self, weights: dict[int, float], most: int, postings: int) -> Array:
+    def _propose(self, idf: dict[int, float], most: int, postings: int) -> Array:
         """About so many sentences with the most of the rare tokens, ranked with their lengths."""
-        rarest = sorted(weights, key=lambda token: (self._postings[token], token))
+        rarest = sorted(idf, key=lambda token: (self._postings[token], token))
         read, numbers, scores = 0, [np.empty(0, np.int64)], [np.empty(0, np.float32)]
         for token in rarest:
             if read and read + self._postings[token] > postings:
@@ -395,7 +417,7 @@ class SourceIndex:
             read += int(self._postings[token])
             mine = self._sentences_with(token)
             numbers.append(mine)
-            scores.append(np.full(len(mine), weights[token], np.float32))
+            scores.append(np.full(len(mine), idf[token], np.float32))
         sentences, places = np.unique(np.concatenate(numbers), return_inverse=True)
         sums = np.bincount(places, np.concatenate(scores), len(sentences)).astype(np.float32)
         if not len(sentences):
@@ -404,7 +426,7 @@ class SourceIndex:
         reached = np.cumsum(np.bincount(steps, minlength=_STEPS)[::-1]) >= most
         lowest = _STEPS - 1 - int(reached.argmax()) if reached.any() else 0
         sentences, sums = sentences[steps >= lowest], sums[steps >= lowest]
-        lengths = np.array([len(self._tokens_of(sentence)) for sentence in sentences.tolist()], np.float32)
+        lengths = self._sources_of(sentences)[1].astype(np.float32)
         ranked = sums / (1 + _BM25_K * (1 - _BM25_B + _BM25_B * lengths / np.float32(self._mean_length)))
         return sentences[np.lexsort((sentences, -ranked))]
 
@@ -420,12 +442,33 @@ class SourceIndex:
         return np.concatenate([np.empty(0, np.int64), *found])
 
     def _tokens_of(self, sentence: int) -> list[int]:
-        part = int(np.searchsorted(self._first_sentence, sentence, side="right")) - 1
-        arrays = self._parts[part]
-        place = sentence - int(self._first_sentence[part])
-        begin, end = arrays["source_offsets"][place : place + 2].tolist()
-        tokens: list[int] = arrays["source_tokens"][begin:end].tolist()
+        sentences = np.array([sentence])
+        tokens: list[int] = self._tokens_at(sentences, *self._sources_of(sentences)).tolist()
         return tokens
+
+    def _sources_of(self, sentences: Array) -> tuple[Array, Array]:
+        """Where the source of each sentence begins among the tokens of its part, and how many it has."""
+        begins, lengths = np.empty(len(sentences), np.int64), np.empty(len(sentences), np.int64)
+        for part, mine in self._by_part(sentences):
+            offsets, own = self._parts[part]["source_offsets"], sentences[mine] - self._first_sentence[part]
+            begins[mine] = offsets[own]
+            lengths[mine] = offsets[own + 1] - begins[mine]
+        return begins, lengths
+
+    def _tokens_at(self, sentences: Array, begins: Array, lengths: Array) -> Array:
+        """The source tokens of sentences, one after the other."""
+        tokens = np.empty(int(lengths.sum()), np.int64)
+        into = np.cumsum(lengths) - lengths
+        for part, mine in self._by_part(sentences):
+            sizes = lengths[mine]
+            tokens[ranges(into[mine], sizes)] = self._parts[part]["source_tokens"][ranges(begins[mine], sizes)]
+        return tokens
+
+    def _by_part(self, sentences: Array) -> Iterator[tuple[int, Array]]:
+        """Each part that has some of the sentences, and which these are."""
+        parts = np.searchsorted(self._first_sentence, sentences, side="right") - 1
+        for part in np.unique(parts).tolist():
+            yield part, np.flatnonzero(parts == part)
 
 
 def _name(segment: Segment) -> SegmentRecord:

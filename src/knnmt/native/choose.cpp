@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -79,82 +80,64 @@ struct SameSources {
 
 namespace {
 
-constexpr int AHEAD = 8;                                  // postings, and candidates, whose places are fetched early
-constexpr int ORDERS = 4;                                 // of n-grams
-constexpr float BM25_K = 1.2f, BM25_B = 0.75f;            // the usual ones
-constexpr float LENGTH_OFFSET = 10, LENGTH_POWER = -0.3f; // long segments cover more, and cost more
-constexpr float LEFT = 0.5f;                              // of the weight of what is covered once more
-constexpr float TAKEN = -1;                               // what a candidate gains that was chosen, less than any other
+constexpr int AHEAD = 8;                                   // candidates whose offsets, or tokens, are fetched early
+constexpr int LINE = 64;                                   // bytes that are fetched at a time
+constexpr int ORDERS = 4;                                  // of n-grams
+constexpr int SPAN = 64 - (ORDERS - 1);                    // places from one word of them to the next
+constexpr int STEPS = 512;                                 // of height that proposed sentences are told apart by
+constexpr int32_t WINDOW = 1 << 14;                        // sentences whose scores are added up at a time: these stay near
+constexpr float BM25_K = 1.2f, BM25_B = 0.75f;             // the usual ones
+constexpr double LENGTH_OFFSET = 10, LENGTH_POWER = -0.3;  // long segments cover more, and cost more
+constexpr int32_t MOST_USUAL = 1024;                       // length whose norm is kept
+constexpr double WHOLE = 1 << 30;                          // weights are whole numbers of parts of 1: sums of them are exact
+constexpr double TAKEN = -1;                               // what a candidate gains that was chosen, less than any other
 
-float idf(const SourceIndex& index, int32_t token) {
-    const float held = static_cast<float>(index.postings[token]), all = static_cast<float>(index.sentences);
-    return std::log(1 + (std::max(all - held, 0.0f) + 0.5f) / (held + 0.5f));
+// Never 0, however common a token is: a score that is not 0 says that a sentence was named.
+double idf(const SourceIndex& index, int32_t token) {
+    const double held = static_cast<double>(index.postings[token]), all = static_cast<double>(index.sentences);
+    return std::log1p((std::max(all - held, 0.0) + 0.5) / (held + 0.5));
 }
 
-// Scores of sentences that are named again and again, in a table no larger than what is named.
-class Scores {
-public:
-    struct Named {
-        uint32_t key;  // the number of a sentence, plus one; 0 for none
-        float score;
-    };
+// The postings of a token in some of the parts, part by part.
+struct Reading {
+    const Place* next;
+    const Place* end;
+    float weight;
+};
 
-    void begin(int64_t most) {
-        int bits = 10;
-        // The numbers of sentences have 32 bits; seldom are as many different, and a small table stays near.
-        while (bits < 31 && int64_t{1} << bits < most + most / 4) ++bits;
-        shift_ = 32 - bits;
-        mask_ = (uint32_t{1} << bits) - 1;
-        if (table_.size() <= mask_) table_.resize(size_t{mask_} + 1);
-        std::memset(table_.data(), 0, (size_t{mask_} + 1) * sizeof(Named));
-        used_.clear();
-    }
-    void expect(uint32_t sentence) const { __builtin_prefetch(&table_[((sentence + 1) * 0x9E3779B1u) >> shift_]); }
-    void add(uint32_t sentence, float score) {
-        const uint32_t key = sentence + 1;
-        uint32_t place = (key * 0x9E3779B1u) >> shift_;
-        while (table_[place].key != key) {
-            if (!table_[place].key) {
-                table_[place].key = key;
-                used_.push_back(place);
-                break;
-            }
-            place = (place + 1) & mask_;
-        }
-        table_[place].score += score;
-    }
-    // About the `most` highest, at least: all that are as high as the lowest of them, in a few hundred steps of height.
-    template <typename Take>
-    void best(int64_t most, Take take) const {
-        constexpr int STEPS = 512;
-        float highest = 0;
-        for (const uint32_t place : used_) highest = std::max(highest, table_[place].score);
-        const float scale = highest > 0 ? (STEPS - 1) / highest : 0;
-        int64_t counts[STEPS] = {};
-        for (const uint32_t place : used_) ++counts[static_cast<int>(table_[place].score * scale)];
-        int lowest = STEPS;
-        for (int64_t taken = 0; lowest > 0 && taken < most;) taken += counts[--lowest];
-        for (const uint32_t place : used_)
-            if (static_cast<int>(table_[place].score * scale) >= lowest) take(table_[place].key - 1, table_[place].score);
-    }
+// The postings of a token in one part, as far as they are not read yet.
+struct Unread {
+    const int32_t* next;
+    const int32_t* end;
+    float weight;
+};
 
-private:
-    std::vector<Named> table_;
-    std::vector<uint32_t> used_;
-    int shift_ = 22;
-    uint32_t mask_ = 0;
+struct Proposed {
+    uint32_t sentence;
+    float score;
+};
+
+// What an n-gram has lost of its weight, and which candidates hold it: -1 for each, 0 for others.
+struct Lost {
+    double weight;
+    const int8_t* has;
 };
 
 struct Candidate {
-    float score;
-    int64_t sentence;
+    uint64_t rank;  // the lower, the better: its score, and among equal ones its number
     const int32_t* tokens;
     int32_t length;
+
+    Candidate() = default;
+    Candidate(float score, uint32_t sentence, const int32_t* its_tokens, int32_t its_length) : tokens(its_tokens), length(its_length) {
+        uint32_t bits;  // of a number that is not negative: these are in its order
+        std::memcpy(&bits, &score, sizeof(bits));
+        rank = uint64_t{~bits} << 32 | sentence;
+    }
+    int64_t sentence() const { return static_cast<uint32_t>(rank); }
 };
 
-bool better(const Candidate& a, const Candidate& b) {
-    return a.score != b.score ? a.score > b.score : a.sentence < b.sentence;
-}
+bool better(const Candidate& a, const Candidate& b) { return a.rank < b.rank; }
 
 // One thread's work. It is kept from call to call: memory that is taken anew costs as much as a choice.
 class Chooser {
@@ -162,7 +145,9 @@ public:
     void begin(const SourceIndex& index, const Choosing& choosing) {
         index_ = index;
         choosing_ = choosing;
-        if (first_of_token_.size() < static_cast<size_t>(index.vocabulary)) first_of_token_.resize(static_cast<size_t>(index.vocabulary), -1);
+        sums_.resize(WINDOW, 0);
+        named_.resize(WINDOW + 1);
+        if (slot_of_token_.size() <= static_cast<size_t>(index.vocabulary)) slot_of_token_.resize(static_cast<size_t>(index.vocabulary) + 1, 0);
     }
 
     // Returns false if the index holds what cannot be.
@@ -170,206 +155,327 @@ public:
         std::fill_n(chosen, choosing_.count, int64_t{-1});
         covered[0] = covered[1] = 0;
         distinct_.clear();
-        next_same_.assign(static_cast<size_t>(length), -1);
-        for (int32_t place = length - 1; place >= 0; --place) {
+        for (int32_t place = 0; place < length; ++place) {
             const int32_t token = source[place];
-            if (token < 0 || token >= index_.vocabulary) continue;
-            if (first_of_token_[token] < 0) distinct_.push_back(token);
-            next_same_[place] = first_of_token_[token];
-            first_of_token_[token] = place;
+            if (token < 0 || token >= index_.vocabulary || slot_of_token_[token]) continue;
+            distinct_.push_back(token);
+            slot_of_token_[token] = static_cast<int32_t>(distinct_.size());
         }
-        const bool sound = propose() && (cover(source, length, chosen, covered), true);
-        for (const int32_t token : distinct_) first_of_token_[token] = -1;
+        const bool sound = propose();
+        if (sound) cover(source, length, chosen, covered);
+        else std::fill(sums_.begin(), sums_.end(), 0.0f);
+        for (const int32_t token : distinct_) slot_of_token_[token] = 0;
         return sound;
     }
 
 private:
-    // Sentences that hold rare tokens of the source, with the sums of these tokens' idf.
+    // Sentences that hold rare tokens of the source, with the sums of these tokens' idf; of the best, candidates.
     bool propose() {
-        std::sort(distinct_.begin(), distinct_.end(), [this](int32_t a, int32_t b) {
+        rarest_ = distinct_;
+        std::sort(rarest_.begin(), rarest_.end(), [this](int32_t a, int32_t b) {
             return index_.postings[a] != index_.postings[b] ? index_.postings[a] < index_.postings[b] : a < b;
         });
         int64_t read = 0;
-        size_t proposing = 0;
-        for (; proposing < distinct_.size(); ++proposing) {
-            const int64_t postings = index_.postings[distinct_[proposing]];
+        readings_.clear();
+        for (const int32_t token : rarest_) {
+            const int64_t postings = index_.postings[token];
             if (read && read + postings > choosing_.postings) break;
             read += postings;
-        }
-        scores_.begin(std::min(read, index_.sentences));
-        for (size_t i = 0; i < proposing; ++i) {
+            const float weight = static_cast<float>(idf(index_, token));
             for (const Directory& directory : index_.directories)
-                if (!read_postings(directory, distinct_[i])) return false;
+                readings_.push_back({directory.places + directory.first[token], directory.places + directory.first[token + 1], weight});
         }
-        candidates_.clear();
-        bool sound = true;
-        scores_.best(choosing_.proposed, [&](uint32_t sentence, float score) {
-            Candidate candidate{score, sentence, nullptr, 0};
-            sound = sound && locate(candidate);
-            candidate.score /= 1 + length_norm(candidate.length);
-            candidates_.push_back(candidate);
-        });
-        keep_best(choosing_.candidates);
-        return sound;
+        if (proposed_.size() <= static_cast<size_t>(read)) proposed_.resize(static_cast<size_t>(read) + 1);
+        proposed_count_ = 0;
+        highest_ = 0;
+        for (int32_t number = 0; number < index_.part_count; ++number) {
+            const SourcePart& part = index_.parts[number];
+            unread_.clear();
+            for (Reading& each : readings_)
+                if (each.next < each.end && each.next->part == number) {
+                    unread_.push_back({part.posting_sentences + each.next->begin, part.posting_sentences + each.next->end, each.weight});
+                    ++each.next;
+                }
+            if (!read_postings(part)) return false;
+        }
+        keep_highest();
+        return rank();
     }
 
-    bool read_postings(const Directory& directory, int32_t token) {
-        const float weight = idf(index_, token);
-        for (int64_t at = directory.first[token]; at < directory.first[token + 1]; ++at) {
-            const Place& place = directory.places[at];
-            const SourcePart& part = index_.parts[place.part];
-            for (int32_t posting = place.begin; posting < place.end; ++posting) {
-                if (posting + AHEAD < place.end) scores_.expect(number(part, part.posting_sentences[posting + AHEAD]));
-                const int32_t sentence = part.posting_sentences[posting];
-                if (sentence < 0 || sentence >= part.sentences) return false;
-                if (!part.passed_over || !part.passed_over[sentence]) scores_.add(number(part, sentence), weight);
+    // Adds up the scores of a part's sentences, window after window of them: postings are ascending.
+    bool read_postings(const SourcePart& part) {
+        float* const sums = sums_.data();
+        uint16_t* const names = named_.data();
+        while (true) {
+            int32_t lowest = INT32_MAX;
+            for (const Unread& each : unread_)
+                if (each.next < each.end) lowest = std::min(lowest, *each.next);
+            if (lowest == INT32_MAX) return true;
+            if (lowest < 0 || lowest >= part.sentences) return false;
+            const uint32_t width = static_cast<uint32_t>(std::min<int64_t>(WINDOW, part.sentences - lowest));
+            const uint8_t* passed_over = part.passed_over ? part.passed_over + lowest : nullptr;
+            size_t named = 0;
+            for (Unread& each : unread_) {
+                const float weight = each.weight;
+                const int32_t* next = each.next;
+                for (; next < each.end; ++next) {
+                    const uint32_t place = static_cast<uint32_t>(*next) - static_cast<uint32_t>(lowest);
+                    if (place >= width) break;
+                    if (passed_over) __builtin_prefetch(passed_over + place);
+                    const float sum = sums[place];
+                    uint32_t bits;
+                    std::memcpy(&bits, &sum, sizeof(bits));  // compared as a whole number, which is faster
+                    names[named] = static_cast<uint16_t>(place);
+                    named += bits == 0;
+                    sums[place] = sum + weight;
+                }
+                if (next < each.end && *next < lowest) return false;
+                each.next = next;
             }
+            const uint32_t first = static_cast<uint32_t>(part.first_sentence + lowest);
+            size_t count = proposed_count_;
+            float highest = highest_;
+            for (size_t i = 0; i < named; ++i) {
+                const uint32_t place = names[i];
+                const float score = sums[place];
+                const bool may_be = !passed_over || !passed_over[place];
+                proposed_[count] = {first + place, score};
+                count += may_be;
+                highest = std::max(highest, may_be ? score : 0);
+                sums[place] = 0;
+            }
+            proposed_count_ = count;
+            highest_ = highest;
         }
-        return true;
     }
 
-    static uint32_t number(const SourcePart& part, int32_t sentence) {
-        return static_cast<uint32_t>(part.first_sentence + sentence);
-    }
-
-    float length_norm(int32_t length) const {
-        return BM25_K * (1 - BM25_B + BM25_B * static_cast<float>(length) / index_.mean_length);
-    }
-
-    bool locate(Candidate& candidate) const {
-        int32_t low = 0, high = index_.part_count;
-        while (high - low > 1) {
-            const int32_t middle = (low + high) / 2;
-            (index_.parts[middle].first_sentence <= candidate.sentence ? low : high) = middle;
+    // About as many as are to be ranked, at least: all that are as high as the lowest of them, in steps of height.
+    void keep_highest() {
+        const float scale = highest_ > 0 ? (STEPS - 1) / highest_ : 0;
+        const auto step_of = [scale](const Proposed& each) { return static_cast<int32_t>(each.score * scale); };
+        int32_t counts[2][STEPS] = {};  // in turn: the same step often comes again at once
+        for (size_t i = 0; i < proposed_count_; ++i) ++counts[i % 2][step_of(proposed_[i])];
+        int32_t lowest = STEPS;
+        for (int64_t taken = 0; lowest > 0 && taken < choosing_.proposed; taken += counts[0][lowest] + counts[1][lowest]) --lowest;
+        size_t kept = 0;
+        for (size_t i = 0; i < proposed_count_; ++i) {
+            const Proposed each = proposed_[i];
+            proposed_[kept] = each;
+            kept += step_of(each) >= lowest;
         }
-        const SourcePart& part = index_.parts[low];
-        const int64_t sentence = candidate.sentence - part.first_sentence;
-        if (sentence < 0 || sentence >= part.sentences) return false;
-        const int64_t begin = part.source_offsets[sentence], end = part.source_offsets[sentence + 1];
-        if (begin < 0 || begin > end || end > part.tokens || end - begin > INT32_MAX) return false;
-        candidate.tokens = part.source_tokens + begin;
-        candidate.length = static_cast<int32_t>(end - begin);
-        return true;
+        proposed_count_ = kept;
     }
 
-    void keep_best(int32_t most) {
-        if (static_cast<int64_t>(candidates_.size()) <= most) return;
-        std::nth_element(candidates_.begin(), candidates_.begin() + most, candidates_.end(), better);
-        candidates_.resize(static_cast<size_t>(most));
+    // The best by BM25, best first.
+    bool rank() {
+        candidates_.resize(proposed_count_);
+        const SourcePart* part = index_.parts;  // those proposed are in the order of the parts
+        for (size_t i = 0; i < proposed_count_; ++i) {
+            const uint32_t sentence = proposed_[i].sentence;
+            if (i + AHEAD < proposed_count_ && proposed_[i + AHEAD].sentence < part->first_sentence + part->sentences)
+                __builtin_prefetch(part->source_offsets + (proposed_[i + AHEAD].sentence - part->first_sentence));
+            while (sentence >= part->first_sentence + part->sentences) ++part;
+            const int64_t own = sentence - part->first_sentence, begin = part->source_offsets[own], end = part->source_offsets[own + 1];
+            if (begin < 0 || begin > end || end > part->tokens || end - begin > INT32_MAX) return false;
+            const int32_t length = static_cast<int32_t>(end - begin);
+            const float norm = BM25_K * (1 - BM25_B + BM25_B * static_cast<float>(length) / index_.mean_length);
+            candidates_[i] = {proposed_[i].score / (1 + norm), sentence, part->source_tokens + begin, length};
+        }
+        const auto last = candidates_.begin() + std::min<int64_t>(choosing_.candidates, static_cast<int64_t>(candidates_.size()));
+        std::nth_element(candidates_.begin(), last, candidates_.end(), better);
+        std::sort(candidates_.begin(), last, better);
+        candidates_.resize(static_cast<size_t>(last - candidates_.begin()));
+        return true;
     }
 
     // Which of the source's n-grams each candidate holds, and a greedy choice by what is not covered yet.
     void cover(const int32_t* source, int32_t length, int64_t* chosen, float* covered) {
-        std::sort(candidates_.begin(), candidates_.end(), better);
-        weights_.resize(next_same_.size());
-        for (const int32_t token : distinct_) weights_[first_of_token_[token]] = idf(index_, token);
         number_grams(source, length);
+        const size_t candidates = candidates_.size();
+        stride_ = (candidates + WIDTH - 1) / WIDTH * WIDTH;
+        has_.assign(left_.size() * stride_, 0);
+        gains_.assign(stride_, TAKEN);
+        norms_.assign(stride_, 1);
         held_.clear();
         first_held_.assign(1, 0);
-        seen_.assign(gram_weights_.size(), -1);
-        float total = 0;
-        for (const float weight : gram_weights_) total += weight;
-        std::vector<float> left = gram_weights_;
-        const int32_t candidates = static_cast<int32_t>(candidates_.size());
-        gains_.assign((candidates_.size() + FLOATS - 1) / FLOATS * FLOATS, TAKEN);
-        norms_.clear();
-        for (int32_t number = 0; number < candidates; ++number) {
-            const Candidate& candidate = candidates_[static_cast<size_t>(number)];
-            if (number + AHEAD < candidates) __builtin_prefetch(candidates_[static_cast<size_t>(number + AHEAD)].tokens);
-            for (int32_t i = 0; i < candidate.length; ++i) {
-                const int32_t token = candidate.tokens[i];
-                if (token < 0 || token >= index_.vocabulary) continue;
-                for (int32_t place = first_of_token_[token]; place >= 0; place = next_same_[place])
-                    for (int32_t n = 0; n < ORDERS && place + n < length && i + n < candidate.length; ++n) {
-                        if (source[place + n] != candidate.tokens[i + n]) break;
-                        const int32_t gram = gram_at_[static_cast<size_t>(place) * ORDERS + n];
-                        if (gram < 0 || seen_[gram] == number) continue;
-                        seen_[gram] = number;
-                        held_.push_back(gram);
-                    }
-            }
-            first_held_.push_back(static_cast<int32_t>(held_.size()));
-            norms_.push_back(std::pow(LENGTH_OFFSET + static_cast<float>(candidate.length), LENGTH_POWER));
-            const float gain = gain_of(number, left);
-            if (total > 0) covered[1] = std::max(covered[1], gain / norms_.back() / total);
-            gains_[static_cast<size_t>(number)] = gain;
+        double total = 0, most = 0;
+        for (const double weight : left_) total += weight;
+        for (size_t number = 0; number < candidates; ++number) {
+            if (number + AHEAD < candidates) expect(candidates_[number + AHEAD]);
+            gains_[number] = find_grams(number);
+            most = std::max(most, gains_[number]);
+            norms_[number] = length_norm(candidates_[number].length);
         }
-        float uncovered = total;
-        int32_t count = 0;
-        int32_t looked = -1;
-        while (count < std::min(choosing_.count, candidates)) {
-            const int32_t number = first_of_highest();
-            if (number != looked) {  // gains only fall: whoever is still first after a new look is first
-                gains_[static_cast<size_t>(number)] = gain_of(number, left);
-                looked = number;
-                continue;
+        double uncovered = total;
+        whole_ = left_;
+        const size_t count = std::min(static_cast<size_t>(choosing_.count), candidates);
+        for (size_t place = 0; place < count; ++place) {
+            const size_t number = first_of_highest();
+            chosen[place] = candidates_[number].sentence();
+            gains_[number] = TAKEN;
+            lost_.clear();
+            for (size_t i = first_held_[number]; i < first_held_[number + 1]; ++i) {
+                const size_t gram = static_cast<size_t>(held_[i]);
+                if (left_[gram] == whole_[gram]) uncovered -= whole_[gram];
+                const double half = std::floor(left_[gram] / 2);
+                if (half < left_[gram]) lost_.push_back({left_[gram] - half, has_.data() + gram * stride_});
+                left_[gram] = half;
             }
-            gains_[static_cast<size_t>(number)] = TAKEN;
-            looked = -1;
-            chosen[count++] = candidates_[static_cast<size_t>(number)].sentence;
-            for (int32_t i = first_held_[number]; i < first_held_[number + 1]; ++i) {
-                const int32_t gram = held_[i];
-                if (left[gram] == gram_weights_[gram]) uncovered -= gram_weights_[gram];
-                left[gram] *= LEFT;
-            }
+            lower_gains();
         }
-        if (total > 0) covered[0] = std::max(0.0f, 1 - uncovered / total);
+        if (total > 0) {
+            covered[0] = static_cast<float>(1 - uncovered / total);
+            covered[1] = static_cast<float>(most / total);
+        }
     }
 
-    int32_t first_of_highest() const {
-        Floats most = Floats{} + TAKEN;
-        Ints places = {}, place = {};  // of the vectors
-        for (size_t i = 0; i < gains_.size(); i += FLOATS, place += 1) {
-            const Floats some = load<Floats>(&gains_[i]);
+    double length_norm(int32_t length) {
+        const auto norm = [](double tokens) { return std::pow(LENGTH_OFFSET + tokens, LENGTH_POWER); };
+        if (length >= MOST_USUAL) return norm(length);
+        for (int32_t next = static_cast<int32_t>(usual_norms_.size()); next <= length; ++next) usual_norms_.push_back(norm(next));
+        return usual_norms_[length];
+    }
+
+    // Takes what n-grams have lost from what the candidates gain that hold them.
+    void lower_gains() {
+        constexpr size_t VECTORS = 4;
+        for (size_t i = 0; i < stride_; i += VECTORS * DOUBLES) {
+            Doubles gains[VECTORS];
+            std::memcpy(gains, &gains_[i], sizeof(gains));
+            for (const Lost& each : lost_) {
+                const Longs by = (Longs)(Doubles{} + each.weight);
+                for (size_t vector = 0; vector < VECTORS; ++vector)
+                    gains[vector] -= (Doubles)(by & widened(each.has + i + vector * DOUBLES));
+            }
+            std::memcpy(&gains_[i], gains, sizeof(gains));
+        }
+    }
+
+    size_t first_of_highest() const {
+        Doubles most = Doubles{} + 2 * TAKEN;
+        Longs places = {}, place = {};  // of the vectors
+        for (size_t i = 0; i < stride_; i += DOUBLES, place += 1) {
+            const Doubles some = load<Doubles>(&gains_[i]) * load<Doubles>(&norms_[i]);
             places = some > most ? place : places;
             most = some > most ? some : most;
         }
-        int32_t first = INT32_MAX;
-        const float highest = largest(most);
-        for (int lane = 0; lane < FLOATS; ++lane)
-            if (most[lane] == highest) first = std::min(first, places[lane] * FLOATS + lane);
-        return first;
+        int64_t first = 0;
+        double highest = 2 * TAKEN;
+        for (int64_t lane = 0; lane < DOUBLES; ++lane) {
+            const int64_t here = places[lane] * DOUBLES + lane;
+            if (most[lane] < highest || (most[lane] == highest && here > first)) continue;
+            highest = most[lane];
+            first = here;
+        }
+        return static_cast<size_t>(first);
     }
 
-    float gain_of(int32_t number, const std::vector<float>& left) const {
-        float gain = 0;
-        for (int32_t i = first_held_[number]; i < first_held_[number + 1]; ++i) gain += left[held_[i]];
-        return gain * norms_[number];
-    }
-
-    // The distinct n-grams of the source, their weights, and which one begins at each place.
+    // The distinct n-grams of the source: their weights, and at which place each ends first.
     void number_grams(const int32_t* source, int32_t length) {
-        gram_weights_.clear();
-        gram_at_.assign(static_cast<size_t>(length) * ORDERS, -1);
+        words_ = 1 + static_cast<size_t>(std::max(0, length - ORDERS)) / SPAN;
+        places_.assign(words_ * (distinct_.size() + 1), 0);
+        slots_.resize(static_cast<size_t>(length));
+        weights_.assign(1, 0);
+        for (const int32_t token : distinct_) weights_.push_back(idf(index_, token));
         for (int32_t place = 0; place < length; ++place) {
-            float sum = 0;
-            for (int32_t n = 0; n < ORDERS && place + n < length; ++n) {
-                const int32_t token = source[place + n];
-                if (token < 0 || token >= index_.vocabulary) break;
-                sum += weights_[first_of_token_[token]];
-                int32_t same = -1;  // the number of an equal n-gram that begins later: only places of the same token can
-                for (int32_t other = first_of_token_[source[place]]; other >= 0 && other < place; other = next_same_[other])
-                    if (other + n < length && std::equal(source + place, source + place + n + 1, source + other)) {
-                        same = gram_at_[static_cast<size_t>(other) * ORDERS + n];
-                        break;
-                    }
-                if (same < 0) {
-                    same = static_cast<int32_t>(gram_weights_.size());
-                    gram_weights_.push_back(sum * std::sqrt(static_cast<float>(n + 1)));
-                }
-                gram_at_[static_cast<size_t>(place) * ORDERS + n] = same;
+            const int32_t token = source[place];
+            slots_[place] = token < 0 || token >= index_.vocabulary ? 0 : slot_of_token_[token];
+            for (size_t word = 0; slots_[place] && word < words_; ++word) {
+                const int64_t bit = place - static_cast<int64_t>(word * SPAN);
+                if (bit >= 0 && bit < 64) places_of(word)[slots_[place]] |= uint64_t{1} << bit;
             }
         }
+        left_.clear();
+        firsts_.assign(ORDERS * words_, 0);
+        gram_at_.assign(ORDERS * words_ * 64, -1);
+        for (int32_t place = 0; place < length; ++place) {
+            double sum = 0;
+            for (int32_t n = 0; n < ORDERS && n <= place && slots_[place - n]; ++n) {
+                sum += weights_[slots_[place - n]];
+                const auto [word, bit] = first_end(place, n);
+                if (word * SPAN + bit < static_cast<size_t>(place)) continue;
+                firsts_[n * words_ + word] |= uint64_t{1} << bit;
+                gram_at_[(n * words_ + word) * 64 + bit] = static_cast<int32_t>(left_.size());
+                left_.push_back(std::floor(sum * std::sqrt(n + 1.0) * WHOLE));
+            }
+        }
+    }
+
+    // A word's places of each of the source's tokens. Words have ORDERS - 1 places in common, so that every n-gram is whole in
+    // the word that has its end at another place than these.
+    uint64_t* places_of(size_t word) { return places_.data() + word * (distinct_.size() + 1); }
+
+    // The word and the bit where the n-gram of `n` tokens more than one, ending at a place of the source, ends first.
+    std::pair<size_t, size_t> first_end(int32_t place, int32_t n) {
+        for (size_t word = 0;; ++word) {
+            uint64_t ends = word ? ~uint64_t{0} << (ORDERS - 1) : ~uint64_t{0};
+            for (int32_t i = 0; i <= n; ++i) ends &= places_of(word)[slots_[place - i]] << i;
+            if (ends) return {word, static_cast<size_t>(__builtin_ctzll(ends))};
+        }
+    }
+
+    static void expect(const Candidate& candidate) {
+        const char* tokens = reinterpret_cast<const char*>(candidate.tokens);
+        for (int at = 0; at < 3 * LINE; at += LINE) __builtin_prefetch(tokens + at);
+    }
+
+    // Puts down which of the source's n-grams a candidate holds; the sum of their weights.
+    double find_grams(size_t number) {
+        const Candidate& candidate = candidates_[number];
+        const uint32_t vocabulary = static_cast<uint32_t>(index_.vocabulary);
+        const int32_t* slot_of_token = slot_of_token_.data();
+        int8_t* has = has_.data() + number;
+        const size_t before = held_.size();
+        held_.resize(before + left_.size());
+        int32_t* held = held_.data() + before;
+        double gain = 0;
+        for (size_t word = 0; word < words_; ++word) {
+            const uint64_t* places = places_of(word);
+            uint64_t ends[ORDERS] = {}, found[ORDERS] = {};  // of n-grams that end at this token, and at any
+            for (int32_t i = 0; i < candidate.length; ++i) {
+                const uint64_t here = places[slot_of_token[std::min(static_cast<uint32_t>(candidate.tokens[i]), vocabulary)]];
+                for (int n = ORDERS - 1; n > 0; --n) found[n] |= ends[n] = ends[n - 1] << 1 & here;
+                found[0] |= ends[0] = here;
+            }
+            for (size_t n = 0; n < ORDERS; ++n)
+                for (uint64_t bits = found[n] & firsts_[n * words_ + word]; bits; bits &= bits - 1) {
+                    const int32_t gram = gram_at_[(n * words_ + word) * 64 + static_cast<size_t>(__builtin_ctzll(bits))];
+                    has[static_cast<size_t>(gram) * stride_] = -1;
+                    *held++ = gram;
+                    gain += left_[gram];
+                }
+        }
+        held_.resize(static_cast<size_t>(held - held_.data()));
+        first_held_.push_back(held_.size());
+        return gain;
     }
 
     SourceIndex index_{};
     Choosing choosing_{};
-    Scores scores_;
-    std::vector<int32_t> first_of_token_;  // (vocabulary,), the first place of a token in the source, or -1, as between sources
-    std::vector<int32_t> next_same_;       // (length,), the next place of the same token, or -1
-    std::vector<int32_t> distinct_, gram_at_, seen_, held_, first_held_;
-    std::vector<float> weights_, gram_weights_, norms_, gains_;
+    std::vector<int32_t> slot_of_token_;  // (vocabulary + 1,), which of the source's tokens it is, from 1 on; 0 for others, and for all between sources
+    std::vector<int32_t> distinct_, rarest_;
+    std::vector<Reading> readings_;
+    std::vector<Unread> unread_;
+    std::vector<float> sums_;       // (WINDOW,), 0 between windows
+    std::vector<uint16_t> named_;   // places in the window
+    size_t proposed_count_ = 0;
+    std::vector<Proposed> proposed_;
+    float highest_ = 0;             // score of those proposed
     std::vector<Candidate> candidates_;
+    size_t words_ = 0;              // of 64 places of the source
+    std::vector<uint64_t> places_;  // (words, slots); slot 0 is of tokens that the source does not have
+    std::vector<uint64_t> firsts_;  // (orders, words), where an n-gram ends that does not end earlier, too
+    std::vector<int32_t> gram_at_;  // (orders, words, 64), the number of that n-gram
+    std::vector<int32_t> slots_;    // of the source's tokens
+    std::vector<double> weights_;   // of slots
+    std::vector<double> whole_, left_;  // of n-grams
+    size_t stride_ = 0;             // candidates, in whole vectors
+    std::vector<int8_t> has_;       // (n-grams, stride), -1 where a candidate holds it
+    std::vector<Lost> lost_;
+    std::vector<double> gains_, norms_;  // (stride,)
+    std::vector<double> usual_norms_;    // of lengths
+    std::vector<int32_t> held_;     // the n-grams of one candidate after the other
+    std::vector<size_t> first_held_;
 };
 
 // The first entry of a sentence, and how many it has.
@@ -394,7 +500,8 @@ bool knnmt_choose(const SourceIndex* index, const Choosing* choosing, int32_t so
     std::atomic<bool> sound{true};
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-        thread_local Chooser chooser;
+        thread_local const auto own = std::make_unique<Chooser>();
+        Chooser& chooser = *own;  // at a place of its own: one of the thread would be looked up at each access
         chooser.begin(*index, *choosing);
 #pragma omp for schedule(dynamic, 1)
         for (int32_t i = 0; i < sources; ++i) {

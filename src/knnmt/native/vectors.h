@@ -28,7 +28,10 @@ using Words = uint16_t __attribute__((vector_size(WIDTH)));
 using Eight = uint16_t __attribute__((vector_size(16)));
 using Floats = float __attribute__((vector_size(WIDTH)));
 using Ints = int32_t __attribute__((vector_size(WIDTH)));
+using Doubles = double __attribute__((vector_size(WIDTH)));
+using Longs = int64_t __attribute__((vector_size(WIDTH)));
 constexpr int FLOATS = WIDTH / 4;
+constexpr int DOUBLES = WIDTH / 8;
 
 template <typename Vector>
 Vector load(const void* from) {
@@ -71,6 +74,19 @@ Floats widened(const uint16_t* halves) {
 }
 Floats widened(const float* floats) { return load<Floats>(floats); }
 float widened(float value) { return value; }
+
+// As many as there are in a vector of 64 bits each.
+Longs widened(const int8_t* bytes) {
+    int64_t some = 0;
+    std::memcpy(&some, bytes, DOUBLES);
+#if defined(__AVX512BW__)
+    return (Longs)_mm512_cvtepi8_epi64(_mm_cvtsi64_si128(some));
+#elif defined(__AVX2__)
+    return (Longs)_mm256_cvtepi8_epi64(_mm_cvtsi64_si128(some));
+#else
+    return Longs{bytes[0], bytes[1]};
+#endif
+}
 
 // The nearest integers, even ones where two are as near.
 Ints nearest(Floats numbers) {

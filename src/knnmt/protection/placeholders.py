@@ -3,6 +3,7 @@ r"""What of a plain text is no language: placeholders, entities, escapes, addres
     printf, Python      %s %-5d %1$s %(name)s %%           Qt             %1 %L1 %n
     Python, Java, .NET  {0} {name} {0,number} {0:N2} {}    templates      {{x}} {% x %} ${x} #{x} %{x} $(x)
     shells              $HOME %PATH%                       stand-ins      [X3X]
+    quoted braces       '{' '}' ''{0}''
     entities, escapes   &amp; &#160; \n \t \u00a0 \"       addresses      https://… www.… name@example.org
     paths               /usr/lib ~/x ./x C:\x \\host\x
 
@@ -43,6 +44,7 @@ _EXACT = "|".join(
         r"(?:(?i:https?|ftps?|file|ssh|git|wss?))://[^\s<>\"'»“”]+|(?:www\.|mailto:)[^\s<>\"'»“”]+",
         r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
         r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}|[$#%]\{[^{}\n]*\}|\$\([\w.]+\)",
+        r"'[{}]+'|''(?=\{)|(?<=\})''",
         rf"\{{{_ARGUMENT}\}}",
         r"%\([^()\s]+\)[#0+ -]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]",
         r"%%",
@@ -62,6 +64,7 @@ _NUMBER = r"\d+(?:[.,'’:/\u00a0\u202f]\d+)*"
 _SIGNS = "%‰€$£¥₹₽₩¢"
 _AFTER = rf"[{_SIGNS}](?![%({{])|\s[{_SIGNS}](?![%$\w({{])"  # "5 €" and "50%ige", not "5 %s"
 _PATTERN = re.compile(rf"(?P<exact>{_EXACT})|(?P<number>(?P<before>[{_SIGNS}]\s?)?{_NUMBER}(?P<after>{_AFTER})?)")
+_ANY = re.compile(r"[\d{}%$&\\/@\[]|www\.|mailto:")  # one of which is in all that is found: most texts have none
 _TRAILING = ".,;:!?…"
 _GROUPED = re.compile(r"(?<!\d)\d{1,3}(?:([.,'’\u00a0\u202f])\d{3})(?:\1\d{3})*(?!\d)")
 _RUN = re.compile(r"\d+")
@@ -70,7 +73,7 @@ _RUN = re.compile(r"\d+")
 def find(text: str, also: Collection[str] = ()) -> list[Found]:
     """All of it in a text, in order and apart from each other. also: other texts that are to come out as they are"""
     if not also:
-        return list(_found(text, 0, len(text)))
+        return list(_found(text, 0, len(text))) if _ANY.search(text) else []
     literal = re.compile("|".join(re.escape(each) for each in sorted(also, key=len, reverse=True)))
     found: list[Found] = []
     start = 0

@@ -134,7 +134,7 @@ def ask_gate(gate: Gate, step: Step) -> tuple[Tensor, Tensor | None]:
     sound = sound and (found[1] is None or _shaped(found[1], rows))
     check(sound, f"a gate gives (rows,) bool, and (rows,) log λ or None, here of {rows} rows; {_named(gate, found)}")
     if found[1] is not None:
-        _require_numbers(gate, found[1][step.states.isfinite().all(1)])
+        _require_numbers(gate, step.states, found[1])
     return found[0], found[1]
 
 
@@ -148,14 +148,18 @@ def ask_combiner(combiner: Combiner, step: Step, neighbours: Neighbours) -> tupl
         f"a combiner gives log-weights (rows, k) and log λ (rows,), here ({rows}, {k}) and ({rows},); "
         f"{_named(combiner, found)}",
     )
-    _require_numbers(combiner, *(each[neighbours.distances_sq[:, 0].isfinite()] for each in found))
+    _require_numbers(combiner, neighbours.distances_sq[:, :1], *found)
     return found[0], found[1]
 
 
-def _require_numbers(part: object, *found: Tensor) -> None:
-    """Refuse what is no number, of rows that are sound: it would look like a damaged memory. Ours make none."""
+def _require_numbers(part: object, given: Tensor, *found: Tensor) -> None:
+    """Refuse what is no number where all that was given for a row is one: it would look like a damaged memory.
+
+    Ours make none, and are not asked: a GPU would have to be waited for.
+    """
     if not type(part).__module__.startswith("knnmt."):
-        nan = any(bool(each.isnan().any()) for each in found)
+        sound = given.isfinite().all(1)
+        nan = any(bool(each[sound].isnan().any()) for each in found)
         check(not nan, f"{_name(part)} gave NaN for states and distances that are numbers: it should give none")
 
 

@@ -19,6 +19,7 @@ from knnmt.version import __version__
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": ProblemAnswer, "description": description}
     for status, description in (
+        (400, "the body cannot be read"),
         (401, "no key, or one that is not known"),
         (403, "the key may not do this, or the request comes from another site"),
         (404, "no such domain"),

@@ -281,7 +281,10 @@ class GuardedSearch:
             for number, each in enumerate(jobs)
         ]
         marked = joined_strings([piece for part in parts for piece in part.marked or ()])
-        if guarded.needs.unmet_in(read(marked), guarded.shown):
+        text = read(marked)
+        for each in guarded.codes:  # line ends written with a backslash look like placeholders
+            text = text.replace(each.code.raw, " ", 1) if each.blank else text
+        if guarded.needs.unmet_in(text, guarded.shown):
             return _source_kept(segment, guarded, whole)
         told = [done[number][0] for number in words if done[number]]
         caution = _caution(InPiecesWarning, "translated in the pieces between what must be kept", segment)
