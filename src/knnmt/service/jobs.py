@@ -23,11 +23,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path, PurePath
 from threading import Condition, Thread
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from knnmt.config import check
 from knnmt.corpus.languages import plain_name
@@ -98,6 +98,43 @@ class Job:
         return self.state in _ENDED
 
 
+class Incoming:
+    """A memory that is being received. Until it is a job, nothing of it stays."""
+
+    def __init__(self, jobs: Jobs, place: Path, file: str, make: Callable[..., Job]) -> None:
+        self._jobs, self._place, self._make, self._made = jobs, place, make, False
+        self.bytes = 0
+        try:
+            with storage_errors(place):
+                place.mkdir()
+                self._out = (place / file).open("xb")
+        except BaseException:
+            jobs._has_come()
+            raise
+
+    def write(self, content: bytes) -> None:
+        """Take in some of it."""
+        with storage_errors(self._place):
+            self._out.write(content)
+            self.bytes += len(content)
+
+    def begin(self, **asked: Any) -> Job:
+        """Make a job of it, now that it is whole."""
+        with storage_errors(self._place):
+            self._out.flush()
+            os.fsync(self._out.fileno())
+        job = self._make(**asked)
+        self._made = True
+        return job
+
+    def close(self) -> None:
+        """Forget it, unless it is a job."""
+        self._out.close()
+        if not self._made:
+            shutil.rmtree(self._place, ignore_errors=True)
+        self._jobs._has_come()
+
+
 class _CancelledError(Exception):
     """Somebody wants a job no more."""
 
@@ -136,9 +173,8 @@ class Jobs:
             raise Problem(404, "unknown_job", f"there is no job {number[:40]!r}; GET /v1/jobs lists them")
         return found
 
-    @contextmanager
-    def receiving(self, name: str) -> Iterator[tuple[IO[bytes], Callable[..., Job]]]:
-        """A file to write a memory into, and what makes a job of it once it is whole; else nothing is left.
+    def receive(self, name: str) -> Incoming:
+        """Take in a memory that somebody sends; it must be closed.
 
         name: what whoever sends it calls it; of that, only a plain ending becomes part of a file's name here
         """
@@ -151,31 +187,22 @@ class Jobs:
             if self._closed or waiting >= self._limits.waiting_jobs:
                 raise Problem(429, "too_many_jobs", f"{waiting} memories wait already; send this one later", 60)
             self._coming += 1
-        number = secrets.token_hex(8)
-        place = self._place / number
         ending = plain_name(PurePath(name)).suffix.lower()
         file = f"memory{ending if _ENDING.fullmatch(ending) else ''}"
-        try:
-            with storage_errors(place):
-                place.mkdir()
-                with (place / file).open("xb") as out:
-                    yield out, lambda **asked: self._begin(out, id=number, name=name, file=file, **asked)
-        finally:
-            with self._changed:
-                self._coming -= 1
-                made = number in self._jobs
-            if not made:
-                shutil.rmtree(place, ignore_errors=True)
+        number = secrets.token_hex(8)
+        return Incoming(self, self._place / number, file, partial(self._begin, id=number, name=name, file=file))
 
-    def _begin(self, out: IO[bytes], **asked: Any) -> Job:
+    def _begin(self, **asked: Any) -> Job:
         job = Job(created=time.time(), **asked)
-        out.flush()
-        os.fsync(out.fileno())
         with self._changed:
             self._save(job)
             self._jobs[job.id] = job
             self._changed.notify_all()
         return job
+
+    def _has_come(self) -> None:
+        with self._changed:
+            self._coming -= 1
 
     def cancel(self, number: str) -> Job:
         """Do no more for a job. What it put into a domain already stays."""
@@ -338,16 +365,16 @@ class Jobs:
 
     def _run(self, job: Job, kind: Literal["build", "index"]) -> bool:
         """Have a process do some work of a job; whether it made a store."""
+        process = start_process(
+            [sys.executable, "-P", "-m", "knnmt.service.memory_work"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the service
+        )
         with self._changed:
-            if self._closed or job.id in self._unwanted:
-                raise _CancelledError
-            process = start_process(
-                [sys.executable, "-P", "-m", "knnmt.service.memory_work"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C is for the service
-            )
             self._processes[job.id] = process
+            if self._closed or job.id in self._unwanted:
+                process.kill()
         made = ended = False
         try:
             with process:

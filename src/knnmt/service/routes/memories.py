@@ -66,19 +66,22 @@ async def send(
         service.domains.of(domain).required_store()
     if not _PLAIN.fullmatch(name):
         raise Problem(422, "invalid_request", "name: expected the name of a file, found slashes or control characters")
-    with service.jobs.receiving(name) as (out, begin):
+    incoming = await asyncio.to_thread(service.jobs.receive, name)
+    try:
         pieces, size = [], 0
         async for piece in request.stream():
             pieces.append(piece)
             size += len(piece)
             if size >= _TOGETHER:
-                await asyncio.to_thread(out.write, b"".join(pieces))
+                await asyncio.to_thread(incoming.write, b"".join(pieces))
                 pieces, size = [], 0
-        await asyncio.to_thread(out.write, b"".join(pieces))
-        if not out.tell():
+        await asyncio.to_thread(incoming.write, b"".join(pieces))
+        if not incoming.bytes:
             raise Problem(422, "invalid_request", "expected a memory as the body of the request, found nothing")
         asked = {"format": file_format, "skip_malformed": skip_malformed, "unfinished": unfinished}
-        job = await asyncio.to_thread(begin, domain=domain, by=caller.name, **asked)
+        job = await asyncio.to_thread(incoming.begin, domain=domain, by=caller.name, **asked)
+    finally:
+        await asyncio.to_thread(incoming.close)
     return JSONResponse(_shown(job), status_code=202, headers={"Location": f"/v1/jobs/{job.id}"})
 
 
