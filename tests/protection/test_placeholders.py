@@ -110,3 +110,10 @@ def test_what_a_translation_lacks(source: str, target: str, unmet: list[str]) ->
 @given(st.text(alphabet="ab w.:~'\"#-,;()<>!?…€£_*+|^`ä\n\t", max_size=30))
 def test_what_has_none_of_the_characters_of_placeholders_has_no_placeholder(text: str) -> None:
     assert list(_found(text, 0, len(text))) == find(text)
+
+
+def test_placeholders_that_touch_each_other_stay_together() -> None:
+    needs = Needs.of(find("%d%% von %s"))
+    assert needs.unmet_in("%s: %d%%") == []
+    assert needs.unmet_in("%d of %s%%") == ["%d%%"]
+    assert Needs.of(find("%d und %s")).unmet_in("%d%s") == []

@@ -11,7 +11,6 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
-from schemathesis.checks import not_a_server_error
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -23,7 +22,14 @@ import warm
 from conftest import StartService
 from knnmt.service import jobs
 
-CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance]
+
+def no_failure(_context: Any, response: Any, case: Any) -> None:
+    """No answer is a failure of the service; but what must be done within a moment may not be."""
+    hurried = isinstance(case.body, dict) and case.body.get("timeout_seconds") is not None
+    assert response.status_code < 500 or (hurried and response.status_code == 504), response.text
+
+
+CHECKS = [no_failure, content_type_conformance, response_schema_conformance, status_code_conformance]
 pytestmark = pytest.mark.filterwarnings("ignore")  # of libraries that make requests by chance
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -84,6 +84,18 @@ def find(text: str, also: Collection[str] = ()) -> list[Found]:
     return [*found, *_found(text, start, len(text))]
 
 
+def joined_exact(found: Iterable[Found]) -> list[Found]:
+    """Placeholders that touch each other as one, and numbers; signs may stand elsewhere."""
+    joined: list[Found] = []
+    for each in found:
+        last = joined[-1] if joined else None
+        if last is not None and each.kind is last.kind is Kind.EXACT and last.end == each.start:
+            joined[-1] = Found(last.start, each.end, last.text + each.text, Kind.EXACT)
+        elif each.kind is not Kind.SIGN:
+            joined.append(each)
+    return joined
+
+
 def _found(text: str, start: int, end: int) -> Iterator[Found]:
     for match in _PATTERN.finditer(text, start, end):
         if match["exact"]:
@@ -126,11 +138,15 @@ def writings(number: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a translation must have: placeholders, runs of digits, and signs, each so many times."""
+    """What a translation must have: placeholders, runs of digits, and signs, each so many times.
+
+    together: placeholders that touch each other, such as %d%%, which stay together
+    """
 
     exact: Counter[str]
     digits: Counter[str]
     signs: Counter[str]
+    together: Counter[str]
 
     @classmethod
     def of(cls, found: Collection[Found]) -> Needs:
@@ -139,6 +155,7 @@ class Needs:
             Counter(each.text for each in found if each.kind is Kind.EXACT),
             Counter(run for each in found if each.kind is Kind.NUMBER for run in runs(each.text)),
             Counter(each.text for each in found if each.kind is Kind.SIGN),
+            Counter(each.text for each in joined_exact(found) if each not in found),
         )
 
     def __bool__(self) -> bool:
@@ -151,5 +168,6 @@ class Needs:
         """
         has = Needs.of(find(text, also))
         wrong = [each for each in self.exact | has.exact if self.exact[each] != has.exact[each]]
+        wrong += [each for each, times in self.together.items() if text.count(each) < times]
         wrong += [run for run in self.digits if self.digits[run] != has.digits[run]]
         return wrong + [sign for sign in self.signs if self.signs[sign] != has.signs[sign]]

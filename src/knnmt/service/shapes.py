@@ -79,7 +79,10 @@ class OfTexts(Asked):
     texts: list[str] = Field(min_length=1, description="Each is translated for itself.", examples=[[_SENTENCE]])
     domain: DomainName
     timeout_seconds: float | None = Field(
-        default=None, gt=0, le=86_400, description="Within how many seconds it must be done; else the answer is 504."
+        default=None,
+        ge=0.001,
+        le=86_400,
+        description="Within how many seconds it must be done; else the answer is 504.",
     )
 
 
