@@ -10,7 +10,8 @@ from fastapi import FastAPI
 
 from knnmt.service import problems
 from knnmt.service.guard import Guard
-from knnmt.service.routes import domains, explain, health, translate
+from knnmt.service.metrics import Measured
+from knnmt.service.routes import domains, explain, health, memories, translate
 from knnmt.service.service import Service
 from knnmt.service.shapes import ProblemAnswer
 from knnmt.version import __version__
@@ -51,10 +52,11 @@ def make_app(service: Service) -> FastAPI:
         responses=_PROBLEMS,
     )
     app.state.service = service
-    for routes in (translate, explain, domains, health):
+    for routes in (translate, explain, domains, memories, health):
         app.include_router(routes.router)
     problems.install(app)
     config = service.config
     hosts = None if not service.access.is_open or config.open_to_all else (config.host, *config.hosts)
+    app.add_middleware(Measured, metrics=service.metrics)
     app.add_middleware(Guard, limits=config.limits, hosts=hosts)
     return app

@@ -328,6 +328,30 @@ class SegmentAnswer(BaseModel):
     context: str = ""
 
 
+class JobAnswer(BaseModel):
+    """A memory that becomes a domain, or is added to one."""
+
+    id: str
+    domain: str
+    name: str = Field(description="What the memory is called.", examples=["projekt.tmx"])
+    state: Literal["waiting", "running", "done", "failed", "cancelled"]
+    stage: Literal["building", "publishing", "indexing"] | None = Field(default=None, description="While it runs.")
+    adding: bool = Field(description="To a domain that was there already.")
+    done: int = Field(description="Pairs that are built.")
+    of: int | None = Field(default=None, description="How many there will be, where that is known.")
+    by: str = Field(description="Whose key sent it.")
+    created: float = Field(description="Seconds since 1970.")
+    ended: float | None = None
+    message: str | None = Field(default=None, description="Why it failed.")
+    summary: list[str] = Field(default=[], description="What became of the memory's units.")
+
+
+class JobsAnswer(BaseModel):
+    """Jobs, the oldest first."""
+
+    jobs: list[JobAnswer]
+
+
 class SegmentsAnswer(BaseModel):
     """Pairs of the memory, the newest first."""
 
