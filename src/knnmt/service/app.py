@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from knnmt.service import problems
 from knnmt.service.guard import Guard
-from knnmt.service.routes import domains, explain, health, translate
+from knnmt.service.routes import domains, explain, health, page, sentences, translate
 from knnmt.service.service import Service
 from knnmt.service.shapes import ProblemAnswer
 from knnmt.version import __version__
@@ -49,7 +49,7 @@ def make_app(service: Service) -> FastAPI:
         responses=_PROBLEMS,
     )
     app.state.service = service
-    for routes in (translate, explain, domains, health):
+    for routes in (translate, sentences, explain, domains, health, page):
         app.include_router(routes.router)
     problems.install(app)
     config = service.config
