@@ -10,7 +10,8 @@ from fastapi import FastAPI
 
 from knnmt.service import problems
 from knnmt.service.guard import Guard
-from knnmt.service.routes import domains, explain, health, page, sentences, translate
+from knnmt.service.metrics import Measured
+from knnmt.service.routes import domains, explain, health, memories, page, sentences, translate
 from knnmt.service.service import Service
 from knnmt.service.shapes import ProblemAnswer
 from knnmt.version import __version__
@@ -18,6 +19,7 @@ from knnmt.version import __version__
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": ProblemAnswer, "description": description}
     for status, description in (
+        (400, "the body cannot be read"),
         (401, "no key, or one that is not known"),
         (403, "the key may not do this, or the request comes from another site"),
         (404, "no such domain"),
@@ -49,10 +51,11 @@ def make_app(service: Service) -> FastAPI:
         responses=_PROBLEMS,
     )
     app.state.service = service
-    for routes in (translate, sentences, explain, domains, health, page):
+    for routes in (translate, sentences, explain, domains, memories, health, page):
         app.include_router(routes.router)
     problems.install(app)
     config = service.config
     hosts = None if not service.access.is_open or config.open_to_all else (config.host, *config.hosts)
+    app.add_middleware(Measured, metrics=service.metrics)
     app.add_middleware(Guard, limits=config.limits, hosts=hosts)
     return app
