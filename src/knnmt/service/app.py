@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from knnmt.service import problems
+from knnmt.service.dialects import deepl, deepl_documents, deepl_glossaries, deepl_memories
 from knnmt.service.guard import Guard
 from knnmt.service.routes import domains, explain, health, translate
 from knnmt.service.service import Service
@@ -29,6 +30,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
         (504, "not done in time"),
     )
 }
+_DIALECTS = (deepl, deepl_glossaries, deepl_documents, deepl_memories)
 
 
 def make_app(service: Service) -> FastAPI:
@@ -51,6 +53,8 @@ def make_app(service: Service) -> FastAPI:
     app.state.service = service
     for routes in (translate, explain, domains, health):
         app.include_router(routes.router)
+    for dialect in _DIALECTS:
+        app.include_router(dialect.router)
     problems.install(app)
     config = service.config
     hosts = None if not service.access.is_open or config.open_to_all else (config.host, *config.hosts)

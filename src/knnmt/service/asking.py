@@ -17,7 +17,7 @@ from knnmt.service.domains import Domain
 from knnmt.service.guard import DOMAIN
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
-from knnmt.service.shapes import Decoded, OfTexts
+from knnmt.service.shapes import Decoded
 from knnmt.translator.memories import Request as TextRequest
 
 Result = TypeVar("Result")
@@ -47,12 +47,12 @@ def domain_asked(request: Request, service: Service, named: str | None) -> Domai
     return service.domains.of(named if prefix is None else prefix)
 
 
-def require_texts(asked: OfTexts, limits: Limits) -> None:
+def require_texts(texts: Sequence[str], limits: Limits) -> None:
     """Refuse more text than the limits allow."""
-    _require(len(asked.texts) <= limits.texts, f"{len(asked.texts):,} texts", f"{limits.texts:,}")
-    longest = max(map(len, asked.texts))
+    _require(len(texts) <= limits.texts, f"{len(texts):,} texts", f"{limits.texts:,}")
+    longest = max(map(len, texts))
     _require(longest <= limits.text_characters, f"a text of {longest:,} characters", f"{limits.text_characters:,}")
-    count = sum(map(len, asked.texts))
+    count = sum(map(len, texts))
     _require(count <= limits.characters, f"{count:,} characters", f"{limits.characters:,}")
 
 
@@ -63,7 +63,7 @@ def _require(sound: bool, found: str, most: str) -> None:
 
 def text_requests(asked: Decoded, domain: Domain, limits: Limits) -> list[TextRequest]:
     """The texts of a request as the batcher takes them."""
-    require_texts(asked, limits)
+    require_texts(asked.texts, limits)
     if asked.contexts is not None and len(asked.contexts) != len(asked.texts):
         raise Problem(
             422,

@@ -11,8 +11,12 @@ from knnmt.datastore.manifest import read_manifest
 from knnmt.service.access import Access
 from knnmt.service.batching import Batcher
 from knnmt.service.config import ServiceConfig
+from knnmt.service.documents import Documents
 from knnmt.service.domains import Domain, Domains
+from knnmt.service.exchanges import Exchanges
+from knnmt.service.glossaries import Glossaries
 from knnmt.service.problems import Problem
+from knnmt.service.usage import Usage
 from knnmt.service.writing import Writers
 from knnmt.translator.memories import Request
 from knnmt.translator.piecework import TextSettings
@@ -50,6 +54,10 @@ class Service:
         batch = _ON_A_CPU if self.translator.engine.device.type == "cpu" else _ON_A_GPU
         self.batcher = Batcher(self.translator, batch, limits.queue, limits.cached)
         self.writers = Writers(self.translator)
+        self.glossaries = Glossaries(config.data)
+        self.documents = Documents(self)
+        self.exchanges = Exchanges()
+        self.usage = Usage()
         self.ready = True
 
     async def translate(
@@ -109,6 +117,7 @@ class Service:
     def close(self) -> None:
         """End when all that was asked for is done."""
         self.ready = False
+        self.documents.close()
         self.writers.close()
         self.batcher.close()
 
