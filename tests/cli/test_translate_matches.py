@@ -45,16 +45,16 @@ def translated(*arguments: object) -> list[str]:
 def test_exact_matches_are_used_unless_told_otherwise(store: Path) -> None:
     asked = ["-d", store, "--review", "--text", "Schließen", "--text", " ", "--text", "Guten Morgen!"]
     taken, empty, decoded = [line.split("\t") for line in translated(*asked)]
-    assert taken == ["exact match", "100", "-", "Seal"]
-    assert empty == ["-", "-", "-", " "]
-    assert decoded[:3] == ["with memory", "-", "-"]
-    _, _, (_, _, covered, _) = [line.split("\t") for line in translated(*asked, "--segments", "1")]
+    assert taken == ["exact match", "100", "-", "50", "Seal"]
+    assert empty == ["-", "-", "-", "-", " "]
+    assert decoded[:4] == ["with memory", "-", "-", "-"]  # nobody measured how sure it is
+    _, _, (_, _, covered, _, _) = [line.split("\t") for line in translated(*asked, "--segments", "1")]
     assert 0 <= int(covered) < 100
     kinds = [line.split("\t")[0] for line in translated(*asked, "--exact-matches", "ignore")]
     assert kinds == ["with memory", "-", "with memory"]
     kinds = [line.split("\t")[0] for line in translated(*asked, "--exact-matches", "prefer")]
     assert kinds == ["with memory", "-", "with memory"]
-    assert translated("--review", "--text", "Guten Morgen!") == ["model alone\t-\t-\tGood morning!"]
+    assert translated("--review", "--text", "Guten Morgen!") == ["model alone\t-\t-\t-\tGood morning!"]
 
 
 def test_other_targets_are_alternatives_and_take_no_lines_of_their_own(store: Path) -> None:
@@ -64,6 +64,7 @@ def test_other_targets_are_alternatives_and_take_no_lines_of_their_own(store: Pa
     (line,) = translated(*asked, "--jsonl")
     found = json.loads(line)
     assert (found["kind"], found["text"], found["tokens"]) == ("exact match", "Seal", [])
+    assert found["certainty"] == 50  # of two targets that have nothing in common
     assert [each["text"] for each in found["alternatives"]] == ["Shut"]
     assert found["match"]["score"] == 100
     assert "1.po#" in found["match"]["origin"]
@@ -72,7 +73,7 @@ def test_other_targets_are_alternatives_and_take_no_lines_of_their_own(store: Pa
 def test_fuzzy_matches_are_repaired(store: Path) -> None:
     asked = ["-d", store, "--review", "--text", "Seite 7 von %d ist leer", "--text", "Seite 7 von %d ist voll"]
     repaired, decoded = translated(*asked, "--match-threshold", "60")
-    assert repaired == "repaired match\t66\t-\tSheet 7 of %d is bare"
+    assert repaired == "repaired match\t66\t-\t98\tSheet 7 of %d is bare"
     assert decoded.startswith("with memory\t")
 
 
@@ -85,7 +86,9 @@ def test_documents_go_the_same_way_with_their_contexts(store: Path, tmp_path: Pa
     ]
     (tmp_path / "app.po").write_text(catalog(given), encoding="utf-8")
     command = ["-d", store, tmp_path / "app.po", "-o", tmp_path / "out.po", "--match-threshold", "60"]
-    assert translated(*command) == []
+    done = knnmt("translate", *map(str, command))
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert "app.po: the least sure: line 4 (50 %), line 15 (98 %)\n" in done.stderr.decode()
     written = (tmp_path / "out.po").read_text(encoding="utf-8")
     targets = [line for line in written.splitlines() if line.startswith("msgstr")][1:]
     assert targets == [f'msgstr "{each}"' for each in ("Seal", "Unlatch", "Unveiling", "Sheet 8 of %s is bare")]

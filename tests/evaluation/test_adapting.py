@@ -28,6 +28,7 @@ from knnmt.evaluation import adapting, tuning
 from knnmt.evaluation.adapting import adapt
 from knnmt.evaluation.gain import measure_gain
 from knnmt.evaluation.holding_out import plan
+from knnmt.fitting.certainty import Certainty
 from knnmt.fitting.development import develop
 from knnmt.fitting.likelihood import Positions
 from knnmt.fitting.tuning import Tuned, tune
@@ -62,7 +63,10 @@ def stop_at(line: int) -> tuple[list[str], Callable[[str], None]]:
     return heard, tell
 
 
-def test_every_step_gives_what_it_gives_by_itself(translator: Translator, tmp_path: Path) -> None:
+def test_every_step_gives_what_it_gives_by_itself(
+    translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("knnmt.fitting.certainty.LEAST_PAIRS", 3)
     planned = plan(lambda: PAIRS)
     copied = planned.reported[0].target  # one that the memory also has under another source
     pairs = [*PAIRS, SegmentPair("etwas anderes", copied, "own.tsv#copied")]
@@ -101,8 +105,12 @@ def test_every_step_gives_what_it_gives_by_itself(translator: Translator, tmp_pa
     words = [line.split("  ")[0].strip() for line in heard]
     starts = ["held out", "built", "index", "tuned", "compared"]
     assert words[:5] == starts
-    assert [line.split()[0] for line in heard[5:]] == ["perplexity", "BLEU", "put"]
-    translator.translate("Satz 3", datastore=made.store.path)
+    assert [line.split()[0] for line in heard[5:]] == ["perplexity", "BLEU", "certainty", "put"]
+    certainty = Certainty.of_store(made.store.path)
+    assert certainty is not None
+    assert (certainty.pairs, certainty.config) == (3, tuned.fading.fading)
+    found = translator.translate("Satz 3", datastore=made.store.path)
+    assert found.certainty == certainty.of(found.log_probability)
 
 
 def counting(step: Callable[..., Any], done: Counter[str]) -> Callable[..., Any]:

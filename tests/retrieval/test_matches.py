@@ -22,7 +22,7 @@ from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import MissingDependencyError, SettingError
 from knnmt.retrieval import matches
-from knnmt.retrieval.matches import Match, SourceMatcher
+from knnmt.retrieval.matches import Match, SourceMatcher, likeness
 
 MANIFEST = Manifest("model", "", "", "de", "en", 4, 10, "float16", "float32")
 
@@ -315,3 +315,10 @@ def assert_agreement(data: st.DataObject, rounds: list[list[str]], at_least: int
         assert matcher.closest(text, at_least) == brute_force(store, text, at_least)
         most = data.draw(st.integers(1, 4))
         assert matcher.matches(text, at_least, most) == all_matches(store, text, at_least)[:most]
+
+
+def test_likeness_is_the_score_of_a_match_not_rounded() -> None:
+    assert likeness("Die Datei fehlt.", "die datei fehlt.") == 100
+    assert likeness("Eine rote Datei", "Eine Datei") == pytest.approx(100 * 2 / 3)
+    assert likeness("", "") == 100
+    assert likeness("", "Datei") == 0

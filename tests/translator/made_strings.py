@@ -81,7 +81,8 @@ class StringMaker:
         ]
         raw = self._chance.choice(forms)
         self._exact[raw] += 1
-        return self._chance.choice(["{}", "{}", "({})", "„{}“", "{},"]).replace("{}", raw)
+        around = ["{}", "{}", "({})", "„{}“", "{},"] if raw != "\\n" else ["{}", "{}bitte warten", "gefunden{}"]
+        return self._chance.choice(around).replace("{}", raw)
 
     def _numeral(self) -> str:
         number = self._chance.choice([self._chance.randint(0, 99), self._chance.randint(1900, 2100)])

@@ -126,6 +126,30 @@ def test_accelerators_get_one_mark(translator: Translator) -> None:
     assert "&" in translator.translate("R&D ist wichtig.", protect=True).text
 
 
+def test_an_underscore_before_a_word_of_a_short_label_is_an_accelerator(translator: Translator) -> None:
+    found = translator.translate("Alles _auswählen", protect=True).text
+    assert found.count("_") == 1
+    assert found.replace("_", "") == translator.translate("Alles auswählen", protect=True).text
+    for text in ("Spalte _id", "Die Spalte _auswahl der Tabelle wurde heute nicht gefunden."):
+        assert translator.translate(text, protect=True).text == translator.translate(text).text
+
+
+def test_line_ends_written_with_a_backslash_part_words(translator: Translator) -> None:
+    def translated(text: str) -> str:
+        return translator.translate(text, protect=True).text
+
+    assert translated(r"Die Datei\nwurde gelöscht.") == r"The file\nwas deleted."
+    assert translated(r"\n\tGuten Morgen!\n") == r"\n\tGood morning!\n"
+    assert translated(r"\n") == r"\n"
+    assert r"C:\neu\test" in translated(r"Die Datei C:\neu\test wurde gelöscht.")
+
+
+def test_quoted_braces_of_messages_stay_quoted(translator: Translator) -> None:
+    found = translator.translate("Das ist ''{0}'' und '{'Datei'}'.", protect=True).text
+    assert "''{0}''" in found
+    assert found.count("'{'") == found.count("'}'") == 1
+
+
 def test_numbers_keep_their_digits(translator: Translator) -> None:
     found = translator.translate("Der Termin um 14 Uhr am 31.12.2024 kostet 1.234,56 €.", protect=True).text
     assert "14" in found

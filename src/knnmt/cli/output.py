@@ -114,7 +114,7 @@ def _as_lines(translation: Translation, number: int, columns: Columns, jsonl: bo
     lines = []
     for each in (translation, *translation.alternatives)[: columns.n_best]:
         fields = [str(number)] if columns.n_best > 1 else []
-        fields += [translation.kind or "-", _match_score(each), _covered(translation)] if columns.review else []
+        fields += [translation.kind or "-", _match_score(each), *_known(each)] if columns.review else []
         fields += [f"{each.score:.4f}"] if columns.scores else []
         lines.append("\t".join([*fields, each.text.replace("\n", " ")]) + "\n")
     return "".join(lines)
@@ -124,5 +124,7 @@ def _match_score(translation: Translation) -> str:
     return "-" if translation.match is None else str(translation.match.score)
 
 
-def _covered(translation: Translation) -> str:
-    return "-" if translation.coverage is None else f"{100 * translation.coverage.covered:.0f}"
+def _known(translation: Translation) -> tuple[str, str]:
+    """How much of the source is covered, and how sure the translation is."""
+    covered = "-" if translation.coverage is None else f"{100 * translation.coverage.covered:.0f}"
+    return covered, "-" if translation.certainty is None else str(translation.certainty)

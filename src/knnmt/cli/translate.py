@@ -117,8 +117,9 @@ def translate(
         typer.Option(
             "--review",
             help="Print before each translation, and tabs between: what it is (exact match, repaired match, with "
-            "memory, model alone), the match's score, and how many per cent of the source the memory's segments "
-            "cover (where search is by segment).",
+            "memory, model alone), the match's score, how many per cent of the source the memory's segments cover "
+            "(where search is by segment), and how many per cent of the translation are likely to stay (where the "
+            "store was tuned).",
         ),
     ] = False,
     jsonl: Annotated[

@@ -27,14 +27,15 @@ _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 def read_glossary(path: str | Path, source_language: str = "de", target_language: str = "en") -> Glossary:
     """The terms of a file in the order they stand there."""
     path = Path(path)
+    report = ReadingReport(remedy="Repair it: a glossary is read whole or not at all")
     config = ReadingConfig(source_language=source_language, target_language=target_language)
     with open_stream(path) as stream:
         head = stream.peek()
     root = read_prolog(head).root if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") else None
     if root in _ENTRIES:
-        terms = list(_tbx_terms(path, root, config))
+        terms = list(_tbx_terms(path, root, config, report))
     else:
-        terms = [Term(pair.source.strip(), pair.target.strip()) for pair in read_memories(path, config)]
+        terms = [Term(pair.source.strip(), pair.target.strip()) for pair in read_memories(path, config, report)]
     if not terms:
         raise InputError(
             f"{path}: expected terms in {source_language} and {target_language}, found none. A glossary is a table "
@@ -43,9 +44,9 @@ def read_glossary(path: str | Path, source_language: str = "de", target_language
     return Glossary(terms, source_language, target_language)
 
 
-def _tbx_terms(path: Path, root: str, config: ReadingConfig) -> Iterator[Term]:
+def _tbx_terms(path: Path, root: str, config: ReadingConfig, report: ReadingReport) -> Iterator[Term]:
     with open_stream(path) as stream:
-        for entry in read_units(stream, origin_name(path), root, (_ENTRIES[root],), (), config, ReadingReport()):
+        for entry in read_units(stream, origin_name(path), root, (_ENTRIES[root],), (), config, report):
             sides = [_terms_in(entry, language) for language in config.languages]
             # Every name of a concept in one language is translated by the first that it has in the other.
             for source, target in product(sides[0], sides[1][:1]):

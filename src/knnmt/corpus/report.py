@@ -26,6 +26,7 @@ class ReadingReport:
 
     `pairs` were handed on; `skipped` units were sound and left out, by reason; `noted` counts things a reader should
     know of pairs that were taken; `malformed` counts what was broken, and `problems` describes the first of those.
+    `remedy` is what to do about something malformed, where reading stops at it.
     """
 
     pairs: int = 0
@@ -33,6 +34,7 @@ class ReadingReport:
     noted: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     malformed: int = 0
+    remedy: str = "Repair it, or leave out malformed units (on_error='skip'; --skip-malformed)"
 
     def skip(self, reason: str, count: int = 1) -> None:
         """Count sound units that are left out."""
@@ -46,9 +48,7 @@ class ReadingReport:
         """Stop at something malformed, or count it, as the settings ask."""
         full = f"{place[:_MAX_REASON_CHARACTERS]}: {message}"
         if config.on_error == "stop":
-            raise MalformedMemoryError(
-                f"{full}. Repair it, or leave out malformed units (on_error='skip'; --skip-malformed)"
-            )
+            raise MalformedMemoryError(f"{full}. {self.remedy}")
         self.malformed += 1
         if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(full)

@@ -30,6 +30,8 @@ class Translated(Protocol):
     @property
     def error(self) -> str | None: ...
     @property
+    def certainty(self) -> int | None: ...
+    @property
     def warnings(self) -> Sequence[Any]: ...
 
 
@@ -43,6 +45,7 @@ class Outcome:
 
     kept: units that were not to be translated; fuzzy: how many of them somebody has to look at
     failures: why units stayed as they were, by id; notes: what to know of others
+    certainty: how sure those are that were translated now, where the store knows that (`Translation.certainty`)
     """
 
     data: bytes
@@ -51,6 +54,7 @@ class Outcome:
     fuzzy: int = 0
     failures: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    certainty: dict[str, int] = field(default_factory=dict)
 
 
 def to_translate(document: Document, retranslate: bool = False) -> list[Unit]:
@@ -87,6 +91,8 @@ def translate_document(
             else:
                 target = translation.marked if translation.marked is not None else (translation.text,)
                 done[unit.id] = _without_tags(target, {*source} - {*unit.source})
+                if translation.certainty is not None:
+                    outcome.certainty[unit.id] = translation.certainty
                 if translation.warnings:
                     outcome.notes[unit.id] = "; ".join(each.message for each in translation.warnings)
         kept.add(done)

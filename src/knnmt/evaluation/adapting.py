@@ -31,6 +31,7 @@ from knnmt.evaluation.holding_out import MIN_HELD_OUT, Plan, plan
 from knnmt.evaluation.loading import Model, text_languages, translator_of
 from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.tuning import StoreTuning
+from knnmt.fitting.certainty import Certainty
 from knnmt.fitting.development_text import DevelopmentText
 from knnmt.fitting.index_preparation import prepare
 from knnmt.fitting.likelihood import Positions
@@ -280,13 +281,17 @@ class _Making:
                 sample = 0
             with self._bars("measuring", "pairs passed") as progress:
                 reported = self._plan.reported
-                gain = measure_gain(self._translator, self.path, reported, sample, progress, self._reported)
-        if gain is None:
-            self._tell("gain       not measured: the store holds all of the text to report, by source or target")
-            return None
-        write_settings(self.path, **{_GAIN: asdict(gain)})
+                found = measure_gain(self._translator, self.path, reported, sample, progress, self._reported)
+            if found is None:
+                self._tell("gain       not measured: the store holds all of the text to report, by source or target")
+                return None
+            gain, certainty = found
+            sections = {} if certainty is None else certainty.section()
+            write_settings(self.path, **{_GAIN: asdict(gain)}, **sections)
         for line in gain.in_words():
             self._tell(line)
+        if (certainty := Certainty.of_store(self.path)) is not None:
+            self._tell(f"certainty  measured on {certainty.pairs:,} of these pairs: translations say how sure they are")
         return gain
 
     def put_in(self) -> None:

@@ -12,9 +12,12 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import spread
 from knnmt.datastore.overlap import unseen
 from knnmt.errors import KnnmtWarning
+from knnmt.evaluation.certainty import certainty_of
 from knnmt.evaluation.scoring import Scores, score
+from knnmt.fitting.certainty import Certainty
 from knnmt.fitting.development import develop
 from knnmt.fitting.likelihood import Positions
+from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
 
 
@@ -59,8 +62,10 @@ def measure_gain(
     sample: int,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
     positions: Positions | None = None,
-) -> Gain | None:
-    """Perplexity of pairs and scores of at most `sample` translations; None where the store holds all of the pairs.
+) -> tuple[Gain, Certainty | None] | None:
+    """Perplexity of pairs and scores of at most `sample` translations, and how sure such translations are.
+
+    None where the store holds all of the pairs.
 
     `progress` is called with how much is done, of how much.
     positions: what was found for those of the pairs that are new to the store, where that is known already
@@ -79,17 +84,19 @@ def measure_gain(
     losses = positions.loss(None), positions.loss(config)
     known = len(pairs) - len(new)
     if not some:
-        return Gain(len(new), known, *losses)
+        return Gain(len(new), known, *losses), None
     scores: list[Scores] = []
+    translations: list[Translation] = []
     for datastore in (None, store):
-        texts = []
+        translations = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", KnnmtWarning)  # of single lines, that the score counts anyway
             for each in translator.stream([pair.source for pair in some], datastore=datastore):
-                texts.append(each.text)
-                progress(2 * len(new) + len(scores) * len(some) + len(texts), total)
+                translations.append(each)
+                progress(2 * len(new) + len(scores) * len(some) + len(translations), total)
         language = memory.opened.datastore.manifest.target_language
-        scores.append(score(texts, [pair.target for pair in some], language))
+        scores.append(score([each.text for each in translations], [pair.target for pair in some], language))
     base, own = scores
     values = (base.bleu.value, own.bleu.value, base.chrf.value, own.chrf.value)
-    return Gain(len(new), known, *losses, len(some), *values)
+    gain = Gain(len(new), known, *losses, len(some), *values)
+    return gain, certainty_of(translations, [pair.target for pair in some], config)

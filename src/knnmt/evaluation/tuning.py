@@ -16,10 +16,12 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import spread
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError, KnnmtWarning, SettingError
+from knnmt.evaluation.certainty import measure_certainty
 from knnmt.evaluation.loading import Model, translator_of_store
 from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.tuning_by_search import Scored, beam_states, confirmed_cache, score
 from knnmt.fitting.cache_tuning import CacheTradeOff, cache_trade_offs, largest_threshold
+from knnmt.fitting.certainty import LEAST_PAIRS
 from knnmt.fitting.development import Development, pass_over, searched
 from knnmt.fitting.development_text import MAX_PAIRS, DevelopmentText, read_development
 from knnmt.fitting.likelihood import Positions
@@ -117,6 +119,8 @@ def tune(
     found = replace(found, losses=tuning.report(found))
     if save:
         tuning.save(found)
+        if config.may_become_default:
+            tuning.measure_certainty()
     return found
 
 
@@ -410,3 +414,18 @@ class StoreTuning:
         write_profiles(self._store, profiles, found.default)
         saved = [name for name in found.profiles if name in profiles]
         self._tell(f"saved       profiles {', '.join(saved)} with {self._store}; {fate}")
+
+    def measure_certainty(self) -> None:
+        """Translate some of the reported pairs with what is the store's default now, and keep how sure such
+        translations are.
+        """
+        pairs = spread(self._text.reported or self._text.tuning, self._config.scored_pairs)
+        with self._bars("certainty", "pairs translated") as progress:
+            found = measure_certainty(self._translator, self._store, pairs, lambda done: progress(done, len(pairs)))
+        if found is None:
+            self._tell(
+                f"certainty   not measured: it needs {LEAST_PAIRS} pairs that the store does not hold, and rapidfuzz"
+            )
+            return
+        found.save(self._store)
+        self._tell(f"certainty   measured on {found.pairs:,} pairs: translations say how sure they are")

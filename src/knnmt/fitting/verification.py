@@ -11,6 +11,7 @@ from knnmt.datastore.settings import SETTINGS, read_settings, settings_signed
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreError, SettingError
 from knnmt.fitting.calibration import Calibration
+from knnmt.fitting.certainty import Certainty
 from knnmt.index.saved import check_saved
 from knnmt.retrieval.gate import FILE, TrainedGate, gate_signed
 from knnmt.retrieval.profiles import Profiles
@@ -28,7 +29,7 @@ def problems_beside(store: Datastore, files: list[StoredFile]) -> Iterator[str]:
         checks.append(lambda: TrainedGate.read(store))
     if _whole_settings(store):
         checks += [partial(Calibration.of, store.path, by_segment) for by_segment in (False, True)]
-        checks += _checks_of_profiles(store)
+        checks += [partial(Certainty.of_store, store.path), *_checks_of_profiles(store)]
     for check in checks:
         try:
             check()

@@ -3,6 +3,7 @@ r"""What of a plain text is no language: placeholders, entities, escapes, addres
     printf, Python      %s %-5d %1$s %(name)s %%           Qt             %1 %L1 %n
     Python, Java, .NET  {0} {name} {0,number} {0:N2} {}    templates      {{x}} {% x %} ${x} #{x} %{x} $(x)
     shells              $HOME %PATH%                       stand-ins      [X3X]
+    quoted braces       '{' '}' ''{0}''
     entities, escapes   &amp; &#160; \n \t \u00a0 \"       addresses      https://… www.… name@example.org
     paths               /usr/lib ~/x ./x C:\x \\host\x
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -43,6 +44,7 @@ _EXACT = "|".join(
         r"(?:(?i:https?|ftps?|file|ssh|git|wss?))://[^\s<>\"'»“”]+|(?:www\.|mailto:)[^\s<>\"'»“”]+",
         r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
         r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}|[$#%]\{[^{}\n]*\}|\$\([\w.]+\)",
+        r"'[{}]+'|''(?=\{)|(?<=\})''",
         rf"\{{{_ARGUMENT}\}}",
         r"%\([^()\s]+\)[#0+ -]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]",
         r"%%",
@@ -62,6 +64,7 @@ _NUMBER = r"\d+(?:[.,'’:/\u00a0\u202f]\d+)*"
 _SIGNS = "%‰€$£¥₹₽₩¢"
 _AFTER = rf"[{_SIGNS}](?![%({{])|\s[{_SIGNS}](?![%$\w({{])"  # "5 €" and "50%ige", not "5 %s"
 _PATTERN = re.compile(rf"(?P<exact>{_EXACT})|(?P<number>(?P<before>[{_SIGNS}]\s?)?{_NUMBER}(?P<after>{_AFTER})?)")
+_ANY = re.compile(r"[\d{}%$&\\/@\[]|www\.|mailto:")  # one of which is in all that is found: most texts have none
 _TRAILING = ".,;:!?…"
 _GROUPED = re.compile(r"(?<!\d)\d{1,3}(?:([.,'’\u00a0\u202f])\d{3})(?:\1\d{3})*(?!\d)")
 _RUN = re.compile(r"\d+")
@@ -70,7 +73,7 @@ _RUN = re.compile(r"\d+")
 def find(text: str, also: Collection[str] = ()) -> list[Found]:
     """All of it in a text, in order and apart from each other. also: other texts that are to come out as they are"""
     if not also:
-        return list(_found(text, 0, len(text)))
+        return list(_found(text, 0, len(text))) if _ANY.search(text) else []
     literal = re.compile("|".join(re.escape(each) for each in sorted(also, key=len, reverse=True)))
     found: list[Found] = []
     start = 0
@@ -79,6 +82,18 @@ def find(text: str, also: Collection[str] = ()) -> list[Found]:
         found.append(Found(match.start(), match.end(), match.group(), Kind.EXACT))
         start = match.end()
     return [*found, *_found(text, start, len(text))]
+
+
+def joined_exact(found: Iterable[Found]) -> list[Found]:
+    """Placeholders that touch each other as one, and numbers; signs may stand elsewhere."""
+    joined: list[Found] = []
+    for each in found:
+        last = joined[-1] if joined else None
+        if last is not None and each.kind is last.kind is Kind.EXACT and last.end == each.start:
+            joined[-1] = Found(last.start, each.end, last.text + each.text, Kind.EXACT)
+        elif each.kind is not Kind.SIGN:
+            joined.append(each)
+    return joined
 
 
 def _found(text: str, start: int, end: int) -> Iterator[Found]:
@@ -123,11 +138,15 @@ def writings(number: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a translation must have: placeholders, runs of digits, and signs, each so many times."""
+    """What a translation must have: placeholders, runs of digits, and signs, each so many times.
+
+    together: placeholders that touch each other, such as %d%%, which stay together
+    """
 
     exact: Counter[str]
     digits: Counter[str]
     signs: Counter[str]
+    together: Counter[str]
 
     @classmethod
     def of(cls, found: Collection[Found]) -> Needs:
@@ -136,6 +155,7 @@ class Needs:
             Counter(each.text for each in found if each.kind is Kind.EXACT),
             Counter(run for each in found if each.kind is Kind.NUMBER for run in runs(each.text)),
             Counter(each.text for each in found if each.kind is Kind.SIGN),
+            Counter(each.text for each in joined_exact(found) if each not in found),
         )
 
     def __bool__(self) -> bool:
@@ -148,5 +168,6 @@ class Needs:
         """
         has = Needs.of(find(text, also))
         wrong = [each for each in self.exact | has.exact if self.exact[each] != has.exact[each]]
+        wrong += [each for each, times in self.together.items() if text.count(each) < times]
         wrong += [run for run in self.digits if self.digits[run] != has.digits[run]]
         return wrong + [sign for sign in self.signs if self.signs[sign] != has.signs[sign]]

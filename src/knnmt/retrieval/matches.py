@@ -55,6 +55,13 @@ class Match:
     exact: bool
 
 
+def likeness(one: str, other: str) -> float:
+    """How alike two texts are, 0 to 100: the score of a match, not rounded."""
+    words, others = tokens_of(one), tokens_of(other)
+    longer = max(len(words), len(others))
+    return 100.0 * (1 - _edit_distance()(words, others) / longer) if longer else 100.0
+
+
 class SourceMatcher:
     """Finds the closest source segment of a store, as the store stands when asked.
 

@@ -33,6 +33,7 @@ def as_json(translation: Translation) -> dict[str, object]:
         **({"match": asdict(translation.match)} if translation.match else {}),
         **({"warnings": cautions} if cautions else {}),
         **({"coverage": _rounded(translation.coverage)} if translation.coverage else {}),
+        **({"certainty": translation.certainty} if translation.certainty is not None else {}),
         **({"error": translation.error} if translation.error is not None else {}),
     }
 

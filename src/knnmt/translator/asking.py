@@ -10,6 +10,7 @@ from typing import Literal
 from knnmt.config import MatchConfig
 from knnmt.corpus.glossary import Glossary
 from knnmt.errors import InputError, KnnmtError, SettingError
+from knnmt.fitting.certainty import Certainty
 from knnmt.protection.marked import Code, Marked, written
 from knnmt.retrieval.matches import SourceMatcher
 from knnmt.retrieval.retriever import Retrieval
@@ -23,10 +24,11 @@ OnError = Literal["raise", "continue"]
 
 @dataclass(frozen=True, slots=True)
 class TextMemory:
-    """How a text retrieves, and what finds its match."""
+    """How a text retrieves, what finds its match, and how sure its translation is, where that is known."""
 
     retrieval: Retrieval
     matcher: SourceMatcher
+    certainty: Certainty | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +156,16 @@ class Asking:
             return memory
         try:
             retrieval = memories.retrieval(memory, request.settings.over(self.settings))
-            return TextMemory(retrieval, memories.open(memory).matcher)
+            opened = memories.open(memory)
+            return TextMemory(retrieval, opened.matcher, _certainty(opened.certainty, retrieval))
         except KnnmtError as error:
             return error
+
+
+def _certainty(known: Certainty | None, retrieval: Retrieval) -> Certainty | None:
+    """What is known of translations that retrieve like that."""
+    own_parts = retrieval.gate is not None or retrieval.combiner is not None
+    return known if known is not None and not own_parts and known.holds_for(retrieval.config) else None
 
 
 def _found(memories: Callable[[AskedLanguages], Memories], languages: AskedLanguages) -> Memories | KnnmtError:

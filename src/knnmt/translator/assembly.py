@@ -10,7 +10,8 @@ from itertools import zip_longest
 from knnmt.config import DecodingConfig
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.tokenizer import Tokenizer
-from knnmt.errors import CutTranslationWarning, NoTranslationWarning
+from knnmt.errors import CutTranslationWarning, NoTranslationWarning, SourceKeptWarning
+from knnmt.fitting.certainty import Certainty
 from knnmt.index.covering import Coverage
 from knnmt.protection.layout import Layout
 from knnmt.protection.marked import Code, Marked, written
@@ -45,8 +46,12 @@ def assemble(
     tokenizer: Tokenizer,
     config: DecodingConfig,
     layout: Layout | None = None,
+    certainty: Certainty | None = None,
 ) -> Translation:
-    """The translation of a text. parts: of each segment, best first; layout: of a text that is guarded"""
+    """The translation of a text.
+
+    parts: of each segment, best first; layout: of a text that is guarded; certainty: what says how sure it is
+    """
     if not segments:
         marked = None if layout is None else layout.filled([])
         return Translation(source=text, text=text, tokens=(), score=0.0, marked=marked)
@@ -54,7 +59,7 @@ def assemble(
         if not found:
             return untranslated(text, _without_translation(segment))
     ranked = [
-        _joined_parts(text, segments, [found[rank] for found in parts], tokenizer, config)
+        _joined_parts(text, segments, [found[rank] for found in parts], tokenizer, config, certainty)
         for rank in range(min(map(len, parts)))
     ]
     if layout is not None:
@@ -65,6 +70,8 @@ def assemble(
         words = f"a translation reached the limit of {config.max_tokens} tokens and may be cut: {text[:60]!r}"
         cautions.append(Caution(CutTranslationWarning, words))
         warnings.warn(words, CutTranslationWarning, stacklevel=2)
+    if certainty is not None and any(each.kind is SourceKeptWarning for each in cautions):
+        best = replace(best, certainty=0)  # what was not translated has to be
     return replace(best, alternatives=tuple(others), warnings=tuple(cautions))
 
 
@@ -103,6 +110,7 @@ def _joined_parts(
     parts: Sequence[Part],
     tokenizer: Tokenizer,
     config: DecodingConfig,
+    certainty: Certainty | None,
 ) -> Translation:
     hypotheses = [part.hypothesis for part in parts]
     decoded = [tokenizer.decode(each.tokens) for each in hypotheses]
@@ -120,14 +128,18 @@ def _joined_parts(
         for token, why, span in zip_longest(part.hypothesis.tokens, part.evidence, spans):
             tokens.append(Token(token, tokenizer.piece(token), why, span))
     steps = [part.steps for part in parts if part.steps is not None]
+    summed = sum(each.score * len(each.tokens) ** config.length_penalty for each in hypotheses)
+    log_probability = summed / len(tokens)
     return Translation(
         source=text,
         text=join(segments, texts),
         tokens=tuple(tokens),
+        log_probability=log_probability,
         score=sum(each.score * len(each.tokens) for each in hypotheses) / len(tokens),
         complete=all(len(each.tokens) < config.max_tokens for each in hypotheses),
         stored_source=segments[0].text if len(segments) == 1 and segments[0].form else None,
         coverage=_mean_coverage(segments, [part.coverage for part in parts]),
+        certainty=None if certainty is None else certainty.of(log_probability),
         steps=joined(steps) if steps else None,
     )
 

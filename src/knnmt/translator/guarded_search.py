@@ -29,7 +29,7 @@ from knnmt.engine.forced import force
 from knnmt.engine.vocabulary import CLOSING, WrittenVocabulary
 from knnmt.errors import InPiecesWarning, KnnmtWarning, SourceKeptWarning, TermWarning
 from knnmt.protection.marked import Code, Marked, joined_strings, read, written
-from knnmt.protection.placeholders import Found, Kind, find, writings
+from knnmt.protection.placeholders import Found, Kind, find, joined_exact, writings
 from knnmt.protection.placing import Alignment, Placed, arrange
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.translator.assembly import Part
@@ -205,7 +205,7 @@ class GuardedSearch:
         leading, trailing = self._frame()
         decoded = engine.tokenizer.decode(part.hypothesis.tokens)
         spans = moved_spans(spans_of(engine.tokenizer, part.hypothesis.tokens), decoded, text)
-        items = _together(find(text, guarded.shown))
+        items = joined_exact(find(text, guarded.shown))
         units = units_of(text, items)
         tokens = slice(leading, len(job.source) - trailing)
         alignment = np.full((len(units), len(job.source[tokens])), 1e-6, dtype=np.float32)
@@ -214,7 +214,7 @@ class GuardedSearch:
                 if start < last and first < end:
                     alignment[number] += row[tokens]
         offsets = self._token_offsets(job)
-        for number, origin in _origins(units, items, _together(guarded.found)).items():
+        for number, origin in _origins(units, items, joined_exact(guarded.found)).items():
             alignment[number] = 1e-6
             alignment[number, offsets(origin.start) : max(offsets(origin.end), offsets(origin.start) + 1)] = 1.0
         placed = [
@@ -281,7 +281,10 @@ class GuardedSearch:
             for number, each in enumerate(jobs)
         ]
         marked = joined_strings([piece for part in parts for piece in part.marked or ()])
-        if guarded.needs.unmet_in(read(marked), guarded.shown):
+        text = read(marked)
+        for each in guarded.codes:  # line ends written with a backslash look like placeholders
+            text = text.replace(each.code.raw, " ", 1) if each.blank else text
+        if guarded.needs.unmet_in(text, guarded.shown):
             return _source_kept(segment, guarded, whole)
         told = [done[number][0] for number in words if done[number]]
         caution = _caution(InPiecesWarning, "translated in the pieces between what must be kept", segment)
@@ -341,20 +344,8 @@ def _wanted(found: Sequence[Found]) -> list[tuple[int, int, tuple[str, ...]]]:
     signs = [each for each in found if each.kind is Kind.SIGN]
     return [
         (each.start, each.end, tuple(writings(each.text)) if each.kind is Kind.NUMBER else (each.text,))
-        for each in sorted([*_together(found), *signs], key=lambda each: each.start)
+        for each in sorted([*joined_exact(found), *signs], key=lambda each: each.start)
     ]
-
-
-def _together(found: Sequence[Found]) -> list[Found]:
-    """Placeholders that touch each other as one, and numbers; signs may stand elsewhere."""
-    joined: list[Found] = []
-    for each in found:
-        last = joined[-1] if joined else None
-        if last is not None and each.kind is last.kind is Kind.EXACT and last.end == each.start:
-            joined[-1] = Found(last.start, each.end, last.text + each.text, Kind.EXACT)
-        elif each.kind is not Kind.SIGN:
-            joined.append(each)
-    return joined
 
 
 def _between(text: str, found: Sequence[Found]) -> list[tuple[int, int]]:

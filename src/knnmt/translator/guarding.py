@@ -10,16 +10,20 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from knnmt.corpus.accelerators import accelerators_in
+from knnmt.corpus.accelerators import Accelerator, accelerators_in
 from knnmt.corpus.glossary import Glossary
 from knnmt.datastore.sources import HeldSources
 from knnmt.protection.layout import Layout
 from knnmt.protection.marked import Code, Marked, Role
+from knnmt.protection.placeholders import find
 from knnmt.protection.tags import is_formatting
 from knnmt.translator.guarded import Coded, Guarded, found_in, margins, shared_out
 from knnmt.translator.segments import TextSegment, pieces_of, understood
 
 _BLANK = re.compile(r"[^\S ]\s*| \s+")
+_BLANK_OR_ESCAPE = re.compile(r"(?:\s|\\[nrt])*(?:[^\S ]|\\[nrt]| (?=\s))(?:\s|\\[nrt])*")
+_LABEL_WORDS = 6  # that a label may have in which _ before a word is an accelerator
+_LABEL_WORD_LETTERS = 4  # of such a word, the mark counted: _id is a name
 _BEFORE_WORD, _AFTER_WORD = "([{\"'„“‚‘«»‹›/-", ")]}\"'”“’‘»«›‹.,:;!?…/-"
 
 
@@ -56,7 +60,8 @@ def _guarded(
     if guarding.protect:
         segment, inside = _without_accelerator(segment, plain, inside, held)
         if not (segment.held and "\n" in segment.text):
-            segment, inside = _without_blanks(segment, inside)
+            is_held = held is not None and segment.text in held
+            segment, inside = _without_blanks(*((segment, inside) if is_held else _stripped(segment, inside)), is_held)
     before, after, kept = margins(segment.before, segment.text, segment.after, inside)
     guarded = Guarded(
         before=before,
@@ -100,12 +105,12 @@ def _stand_ins() -> Iterator[str]:
 def _without_accelerator(
     segment: TextSegment, plain: str, codes: list[Coded], held: HeldSources | None
 ) -> tuple[TextSegment, list[Coded]]:
-    """Without its accelerator, if it has one: where a memory does not say, & before a letter is one, too."""
+    """Without its accelerator, if it has one."""
     candidates = list(accelerators_in(plain))
     if segment.mark:
         here = next((each for each in candidates if each.mark == segment.mark), None)
     elif held is None or held.without_accelerators:
-        here = next((each for each in candidates if each.sure or each.mark == "&"), None)
+        here = next((each for each in candidates if _is_likely(each, plain, held)), None)
         if here is not None and (segment.form or segment.text != plain):
             here = None
         if here is not None:
@@ -120,15 +125,48 @@ def _without_accelerator(
     return replace(segment, key=key), moved
 
 
-def _without_blanks(segment: TextSegment, codes: list[Coded]) -> tuple[TextSegment, list[Coded]]:
-    """With one space for all other white space, which becomes codes."""
+def _is_likely(found: Accelerator, text: str, held: HeldSources | None) -> bool:
+    """Whether a mark is an accelerator where no memory says so: & before a letter, _ before a word of a short label."""
+    if found.sure or found.mark == "&":
+        return True
+    is_label = len(text.split()) <= _LABEL_WORDS and (not text.endswith(".") or text.endswith(".."))
+    in_front = found.word.startswith("_") and len(found.word) >= _LABEL_WORD_LETTERS
+    return in_front and is_label and (held is None or text not in held)
+
+
+def _stripped(segment: TextSegment, codes: list[Coded]) -> tuple[TextSegment, list[Coded]]:
+    """With line ends and tabs that are written with a backslash around the text, not at the ends of it."""
+    places = _escapes(segment.text)
+    length = len(segment.text)
+    start = places[0][1] if places and not places[0][0] else 0
+    end = places[-1][0] if places and places[-1][1] == length and places[-1][0] >= start else length
+    if start == end:  # there are no words
+        return segment, codes
+    before, after = segment.before + segment.text[:start], segment.text[end:] + segment.after
+    moved = [replace(each, offset=each.offset - start) for each in codes]
+    return replace(segment, text=segment.text[start:end], before=before, after=after), moved
+
+
+def _escapes(text: str) -> list[tuple[int, int]]:
+    """White space that is more than one space or is written with a backslash, but for what looks so in a path."""
+    paths = [each for each in find(text) if "\\" in each.text and len(each.text) > len("\\n")] if "\\" in text else []
+    spans = [found.span() for found in _BLANK_OR_ESCAPE.finditer(text)]
+    return [(start, end) for start, end in spans if not any(start < each.end and each.start < end for each in paths)]
+
+
+def _without_blanks(segment: TextSegment, codes: list[Coded], is_held: bool) -> tuple[TextSegment, list[Coded]]:
+    """With one space for all other white space, which becomes codes.
+
+    is_held: the memory has the text, and what it writes with a backslash is no white space there
+    """
     text, found = segment.text, list(codes)
-    for match in reversed(list(_BLANK.finditer(text))):
-        start, end = match.span()
+    spans = [match.span() for match in _BLANK.finditer(text)] if is_held else _escapes(text)
+    for start, end in reversed(spans):
+        blank = text[start:end]
         text = f"{text[:start]} {text[end:]}"
         found = [
             replace(each, offset=max(start, each.offset - (end - start - 1))) if each.offset > start else each
             for each in found
         ]
-        found.append(Coded(start, Code(match.group()), blank=True))
+        found.append(Coded(start, Code(blank), blank=True))
     return replace(segment, text=text), sorted(found, key=lambda each: each.offset)

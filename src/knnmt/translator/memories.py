@@ -19,6 +19,7 @@ from knnmt.engine.checkpoint import NamedByStore, find_checkpoint, fingerprint
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import ModelNotFoundError, SlowSearchWarning
 from knnmt.fitting.calibration import Calibration, Estimates
+from knnmt.fitting.certainty import Certainty
 from knnmt.fitting.index_choice import memory_of_machine
 from knnmt.fitting.probes import choose_probes
 from knnmt.protection.marked import Marked
@@ -117,7 +118,8 @@ class Request:
 class Memory:
     """An open store with what is known of it.
 
-    settings_changed: when the settings that `estimates` and `profiles` come from were written, 0 where there are none
+    certainty: how sure translations at the settings that it was measured with are; None where nobody measured it
+    settings_changed: when the settings that all of these come from were written, 0 where there are none
     gate: read when a call first asks for it; gate_changed: when it was written
     judged: whether somebody was warned where its search is slow
     """
@@ -125,6 +127,7 @@ class Memory:
     opened: OpenStore
     estimates: Estimates
     profiles: Profiles
+    certainty: Certainty | None
     matcher: SourceMatcher
     settings_changed: int
     gate: TrainedGate | None = None
@@ -173,7 +176,8 @@ class Memories:
                 opened = OpenStore(store, self._engine.device, self._exact, choose_probes, self._engine.tokenizer)
                 changed = settings_changed(path)
                 estimates = Estimates(opened, self._engine)
-                memory = Memory(opened, estimates, Profiles.of(path), SourceMatcher(store), changed)
+                known = Profiles.of(path), Certainty.of_store(path)
+                memory = Memory(opened, estimates, *known, SourceMatcher(store), changed)
             self._open[path] = memory
             self._read_settings(memory)  # a call may name a profile that was made since
             return memory
@@ -225,6 +229,7 @@ class Memories:
         changed = settings_changed(path)
         if changed != memory.settings_changed:
             memory.estimates, memory.profiles = Estimates(memory.opened, self._engine), Profiles.of(path)
+            memory.certainty = Certainty.of_store(path)
             memory.settings_changed = changed
 
     def retrieval(self, datastore: Store, settings: RetrievalSettings | None = None) -> Retrieval:

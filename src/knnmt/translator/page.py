@@ -17,11 +17,10 @@ from importlib.resources import files
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.visible import visible
-from knnmt.index.covering import Coverage
 from knnmt.retrieval.matches import Match
 from knnmt.translator.evidence import Evidence, EvidenceNeighbour, in_per_cent, percent
 from knnmt.translator.explanation import Explanation, Word, differences, marked
-from knnmt.translator.translation import Token
+from knnmt.translator.translation import Token, Translation
 from knnmt.translator.wording import piece_name, token_name
 from knnmt.version import __version__
 
@@ -122,7 +121,7 @@ def _segment(explanation: Explanation, key: str, pairs: _Pairs) -> str:
 <dl class="about">
 <dt>From memory</dt><dd>{percent(explanation.share)}</dd>
 <dt>Model alone</dt><dd{target}>{_alone(explanation)}</dd>
-{_match(explanation.translation.match, explanation, source, target)}{_coverage(explanation.translation.coverage)}</dl>
+{_match(explanation.translation.match, explanation, source, target)}{_known(explanation.translation)}</dl>
 </article>"""
 
 
@@ -231,8 +230,11 @@ def _match(match: Match | None, explanation: Explanation, source: str, target: s
     )
 
 
-def _coverage(coverage: Coverage | None) -> str:
-    return "" if coverage is None else f"<dt>Source covered</dt><dd>{in_per_cent(coverage)}</dd>\n"
+def _known(translation: Translation) -> str:
+    """What is known of the whole translation."""
+    covered, certainty = translation.coverage, translation.certainty
+    lines = "" if covered is None else f"<dt>Source covered</dt><dd>{in_per_cent(covered)}</dd>\n"
+    return lines + ("" if certainty is None else f"<dt>Certainty</dt><dd>{certainty}% of it is likely to stay</dd>\n")
 
 
 def _changes(text: str, other: str) -> str:

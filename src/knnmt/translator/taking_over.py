@@ -10,20 +10,22 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from knnmt.config import MatchConfig
 from knnmt.corpus.accelerators import accelerators_in, accelerators_of, with_accelerator
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.sameness import plain
 from knnmt.datastore.sources import HeldSources
-from knnmt.errors import MatchWarning
+from knnmt.errors import MatchWarning, MissingDependencyError
 from knnmt.protection.placeholders import Kind, find
-from knnmt.retrieval.matches import Match, SourceMatcher
+from knnmt.retrieval.matches import Match, SourceMatcher, likeness
 from knnmt.translator.repairing import repaired
 from knnmt.translator.translation import Caution, Translation, TranslationKind
 
+_STAYS_REPAIRED = 0.98  # of repaired matches, as benchmarks/certainty.py finds it in software text
 _LINES = re.compile(r"\s*\n\s*")
 
 
@@ -55,7 +57,8 @@ def _taken(text: str, context: str, found: list[tuple[SegmentPair, str]], only_s
         warnings.warn(words, MatchWarning, stacklevel=2)
         cautions = (Caution(MatchWarning, words),)
     made = [_translation(text, each, pairs[each], 100, "exact match") for each in pairs]
-    return replace(_with_alternatives(made), warnings=cautions)
+    certainty = _agreement(target, [written for _, written in found])
+    return replace(_with_alternatives(made), warnings=cautions, certainty=certainty)
 
 
 def _exact(text: str, context: str, held: HeldSources) -> list[tuple[SegmentPair, str]]:
@@ -75,7 +78,11 @@ def _repaired(text: str, context: str, match: Match, held: HeldSources, language
                 if target is not None:
                     target = _within_margins(text, target)
                     made.setdefault(target, _translation(text, target, pair, match.score, "repaired match"))
-    return _with_alternatives(list(made.values())) if made else None
+    if not made:
+        return None
+    agreed = _agreement(next(iter(made)), list(made))
+    certainty = None if agreed is None else round(_STAYS_REPAIRED * agreed)
+    return replace(_with_alternatives(list(made.values())), certainty=certainty)
 
 
 def _sources_of(match: Match, held: HeldSources) -> Iterator[str]:
@@ -128,6 +135,17 @@ def _other_placeholders(text: str, target: str) -> list[str]:
     """Those that one of two texts has more often than the other."""
     here, there = (Counter(each.text for each in find(side) if each.kind is Kind.EXACT) for side in (text, target))
     return sorted((here - there) + (there - here))
+
+
+def _agreement(target: str, targets: Sequence[str]) -> int | None:
+    """How alike a target is to those that the memory has for the text, itself among them, 0 to 100.
+
+    None where nothing can tell.
+    """
+    try:
+        return round(fmean(100 if each == target else likeness(target, each) for each in targets))
+    except MissingDependencyError:
+        return None
 
 
 def _translation(text: str, target: str, pair: SegmentPair, score: int, kind: TranslationKind) -> Translation:

@@ -43,6 +43,7 @@ class Translation:
 
     score: sum of log-probabilities over length ** length_penalty; over several parts, the mean by tokens; 0 for a match
         that was taken over
+    log_probability: the mean of its tokens'; 0 for a match
     complete: False where the longest allowed translation was reached, so that its end may be missing
     alternatives: the next best translations, best first, where more than one was asked for; of several sentences, the
         second best of each, the third best of each, and so on; of a match, the memory's other targets
@@ -50,6 +51,8 @@ class Translation:
         memory or without. None where there was nothing to translate, or nothing was found
     match: the memory's segment that was taken over; of others on request, the source segment that is most like the text
     coverage: where the memory was searched by segment, how much of the text its segments hold; known before decoding
+    certainty: how much of it is likely to stay when a person has looked at it, 0 to 100, where the store knows that; of
+        a match that was taken over, how alike it is to all targets that the memory has for the text
     stored_source: the memory's source that the text is a form of, if it was translated in the text's place
     error: where no translation was found, why; the text is empty then, and the score -inf
     warnings: what was warned of on its account: that it was cut, or translated in parts, or not at all; that codes were
@@ -62,11 +65,13 @@ class Translation:
     text: str
     tokens: tuple[Token, ...]
     score: float
+    log_probability: float = 0.0
     complete: bool = True
     alternatives: tuple[Translation, ...] = ()
     kind: TranslationKind | None = None
     match: Match | None = None
     coverage: Coverage | None = None
+    certainty: int | None = None
     stored_source: str | None = None
     error: str | None = None
     warnings: tuple[Caution, ...] = ()

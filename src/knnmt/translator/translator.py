@@ -582,7 +582,8 @@ class Translator:
         if text.taken is not None:
             return text.taken
         with timing.stage("text"):
-            made = assemble(text.text, segments, parts, self.engine.tokenizer, call.decoding, layout)
+            certainty = None if text.memory is None else text.memory.certainty
+            made = assemble(text.text, segments, parts, self.engine.tokenizer, call.decoding, layout, certainty)
             match = text.memory.matcher.closest(text.text) if text.memory is not None and call.match else None
             kind: TranslationKind | None = "model alone" if text.memory is None else "with memory"
             kind = kind if segments and made.error is None else None

@@ -1,0 +1,108 @@
+"""How well translations know how sure they are: what they say beside how much of them stays.
+
+    python benchmarks/certainty.py DIRECTORY [--pairs 5000] [--lines 500] [--domains it koran law medical]
+    python benchmarks/certainty.py DIRECTORY --repaired [--lines 50000]
+
+For each domain DIRECTORY gets a store that `knnmt adapt` makes of `--pairs` training pairs; one that is there is taken
+as it is. The first `--lines` development lines, which had no part in anything, are translated with it. What stays of a
+translation is its likeness to the reference, scored as matches are. Printed are the mean of what stays and of what was
+said, the error of calibration (lines sorted by what was said, in ten parts of the same size: the mean difference of
+both means), the rank correlation, and what stays of the least sure and of the surest fifth.
+
+--repaired: texts with numbers or placeholders among the other training pairs, of which a fuzzy match from 50 % on is
+repaired, and what stays of those. Text comes from KNNMT_DATA (default ../shared).
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import warnings
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from harm import DOMAINS, read, spread
+from knnmt import Translator, adapt
+from knnmt.config import MatchConfig
+from knnmt.errors import KnnmtWarning
+from knnmt.fitting.certainty import Certainty
+from knnmt.retrieval.matches import likeness
+from knnmt.translator.taking_over import taken_over
+
+_PARTS = 10
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """(n,), from 1, the mean of the places where values are the same."""
+    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    found: np.ndarray = (last - (counts - 1) / 2)[which]
+    return found
+
+
+def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
+    return float(np.corrcoef(ranks(one), ranks(other))[0, 1])
+
+
+def calibration_error(said: np.ndarray, stays: np.ndarray) -> float:
+    parts = np.array_split(np.argsort(said, kind="stable"), _PARTS)
+    return float(sum(abs(said[part].mean() - stays[part].mean()) * len(part) for part in parts)) / len(said)
+
+
+def measure(domain: str, place: Path, translator: Translator, pairs: int, lines: int) -> None:
+    if not place.exists():
+        adapt(spread(read(domain, "train"), pairs), place, model=translator)
+    known = Certainty.of_store(place)
+    assert known is not None
+    dev = read(domain, "dev")[:lines]
+    translations = list(translator.stream([pair.source for pair in dev], datastore=place))
+    said = np.array([each.certainty for each in translations], float)
+    stays = np.array([likeness(each.text, pair.target) for each, pair in zip(translations, dev, strict=True)])
+    fifths = np.array_split(np.argsort(said, kind="stable"), 5)
+    print(
+        f"{domain:<8} fitted to {known.pairs}, {len(dev)} lines: stays {stays.mean():.1f}, said {said.mean():.1f}; "
+        f"error {calibration_error(said, stays):.1f}, rank correlation {rank_correlation(said, stays):.2f}; "
+        f"least sure fifth {stays[fifths[0]].mean():.1f}, surest {stays[fifths[-1]].mean():.1f}",
+        flush=True,
+    )
+
+
+def measure_repaired(domain: str, place: Path, translator: Translator, lines: int) -> None:
+    memory = translator.memories.open(place)
+    held = {pair.source for pair in memory.opened.datastore.pairs()}
+    asked = [pair for pair in read(domain, "train") if pair.source not in held and re.search(r"[\d%{]", pair.source)]
+    asked, stays = spread(asked, lines), []
+    for pair in asked:
+        found = taken_over(MatchConfig("use", 50), pair.source, "", memory.opened.sources, memory.matcher, "en")
+        if found is not None and found.kind == "repaired match":
+            stays.append(likeness(found.text, pair.target))
+    same = sum(each == 100 for each in stays)
+    print(
+        f"{domain:<8} {len(stays)} of {len(asked)} texts repaired: stays {fmean(stays):.1f}, {same} as the reference",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--pairs", type=int, default=5000)
+    parser.add_argument("--lines", type=int)
+    parser.add_argument("--domains", nargs="+", choices=DOMAINS, default=DOMAINS)
+    parser.add_argument("--repaired", action="store_true")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore", KnnmtWarning)
+    translator = Translator("de-en", device="cpu")
+    given.directory.mkdir(parents=True, exist_ok=True)
+    for domain in given.domains:
+        place = given.directory / f"{domain}.store"
+        if given.repaired:
+            measure_repaired(domain, place, translator, given.lines or 50000)
+        else:
+            measure(domain, place, translator, given.pairs, given.lines or 500)
+
+
+if __name__ == "__main__":
+    main()

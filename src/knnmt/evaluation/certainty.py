@@ -1,0 +1,58 @@
+"""Measuring how sure translations are: those of pairs that the store does not hold, beside the pairs' own targets."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from knnmt.config import RetrievalConfig
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.overlap import unseen
+from knnmt.errors import DatastoreDamagedError, KnnmtWarning, MissingDependencyError, SettingError
+from knnmt.fitting.certainty import LEAST_PAIRS, Certainty, fit_certainty
+from knnmt.retrieval.matches import likeness
+from knnmt.translator.translation import Translation
+from knnmt.translator.translator import Translator
+
+
+def certainty_of(
+    translations: Sequence[Translation], targets: Sequence[str], config: RetrievalConfig
+) -> Certainty | None:
+    """What the log-probabilities of translations say of their likeness to people's; None where too few can tell."""
+    if config.gate is not None:
+        return None
+    try:
+        alike = [likeness(each.text, target) for each, target in zip(translations, targets, strict=True)]
+    except MissingDependencyError:
+        return None
+    usable = [each.error is None and bool(each.tokens) for each in translations]
+    scores = [each.log_probability for each, used in zip(translations, usable, strict=True) if used]
+    return fit_certainty(
+        scores, [part for part, used in zip(alike, usable, strict=True) if used], replace(config, cache=None)
+    )
+
+
+def measure_certainty(
+    translator: Translator,
+    store: Path,
+    pairs: Sequence[SegmentPair],
+    progress: Callable[[int], None] = lambda _done: None,
+) -> Certainty | None:
+    """Translate pairs with the store's own settings, those aside that it holds, and say how sure that is."""
+    memory = translator.memories.open(store)
+    try:
+        config = memory.resolve()
+    except (SettingError, DatastoreDamagedError):  # a reduced store that nothing is known of, a damaged profile
+        return None
+    new = unseen(memory.opened.datastore, pairs)
+    if len(new) < LEAST_PAIRS:
+        return None
+    translations = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", KnnmtWarning)  # of single lines
+        for each in translator.stream([pair.source for pair in new], datastore=store):
+            translations.append(each)
+            progress(len(translations))
+    return certainty_of(translations, [pair.target for pair in new], config)

@@ -1,0 +1,110 @@
+"""How sure a translation is: how much of it is likely to stay, in percent, by the log-probability of its tokens.
+
+Pairs that the store does not hold are translated. How alike each translation is to the pair's own target (`likeness`)
+is fitted to the mean log-probability of its tokens, by a line in log-odds with two parameters: it never falls, and a
+hundred pairs determine it. The settings are kept with it, for other ones make other probabilities.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from knnmt.config import RetrievalConfig, check
+from knnmt.datastore.settings import read_settings, write_settings
+from knnmt.errors import DatastoreDamagedError, SettingError, quoted
+from knnmt.records import as_record
+
+SECTION = "certainty"  # of a store's settings
+VERSION = 1
+LEAST_PAIRS = 20  # that a fit says anything from
+_STEPS = 50  # of Newton's method, which needs about six
+_TOWARDS_FLAT = 1e-3  # keeps the slope finite where few pairs are parted without an overlap
+
+
+@dataclass(frozen=True, slots=True)
+class Certainty:
+    """What a mean log-probability says of a translation.
+
+    offset, slope: expected likeness = 100 / (1 + exp(-(offset + slope * mean log-probability)))
+    pairs: that it was fitted to
+    config: the settings that they were translated with
+    """
+
+    offset: float
+    slope: float
+    pairs: int
+    config: RetrievalConfig
+    version: int = VERSION
+
+    def __post_init__(self) -> None:
+        check(math.isfinite(self.offset), f"offset must be finite, got {self.offset}")
+        check(0 <= self.slope < math.inf, f"slope must be finite and not negative, got {self.slope}")
+        check(self.pairs >= LEAST_PAIRS, f"pairs must be at least {LEAST_PAIRS}, got {self.pairs}")
+
+    def of(self, mean_log_probability: float) -> int:
+        """The expected likeness of a translation, 0 to 100."""
+        odds = self.offset + self.slope * max(mean_log_probability, -1e6)
+        return round(100 * (0.5 + 0.5 * math.tanh(odds / 2)))
+
+    def holds_for(self, config: RetrievalConfig) -> bool:
+        """Whether it was measured with these settings. A cache changes little, and does not count."""
+        return replace(config, cache=None) == self.config
+
+    def save(self, store: Path) -> None:
+        """Keep it with a store."""
+        write_settings(store, **self.section())
+
+    def section(self) -> dict[str, Any]:
+        """What is written into a store's settings."""
+        return {SECTION: asdict(self)}
+
+    @classmethod
+    def of_store(cls, store: Path) -> Certainty | None:
+        """What is kept with a store; None where nothing is, or another version of knnmt has written it."""
+        section = read_settings(store).get(SECTION)
+        if section is None or (isinstance(section, dict) and section.get("version") != VERSION):
+            return None
+        try:
+            return as_record(cls, section)
+        except (ValueError, SettingError) as error:
+            raise DatastoreDamagedError(
+                f"{store}: its estimate of how sure translations are lacks a field, has an unknown one or a wrong "
+                f"value ({error}); `knnmt tune {quoted(store)} --dev DEV` makes it anew."
+            ) from error
+
+
+def fit_certainty(
+    mean_log_probabilities: Sequence[float], likenesses: Sequence[float], config: RetrievalConfig
+) -> Certainty | None:
+    """The line that makes the observed likenesses, 0 to 100, most likely; None where there are too few.
+
+    It is the logistic regression whose targets are parts of a whole instead of yes and no.
+    """
+    scores, parts = np.asarray(mean_log_probabilities, np.float64), np.asarray(likenesses, np.float64) / 100
+    usable = np.isfinite(scores)
+    scores, parts = scores[usable], parts[usable]
+    if len(scores) < LEAST_PAIRS:
+        return None
+    middle, spread = scores.mean(), scores.std() or 1.0
+    columns = np.stack([np.ones_like(scores), (scores - middle) / spread], 1)  # (pairs, 2)
+    flat = _TOWARDS_FLAT * np.eye(2)
+    weights = np.zeros(2)
+    for _ in range(_STEPS):
+        expected = 1 / (1 + np.exp(-columns @ weights))
+        gradient = columns.T @ (expected - parts) / len(parts) + flat @ weights
+        curvature = (columns * (expected * (1 - expected))[:, None]).T @ columns / len(parts) + flat
+        step = np.linalg.solve(curvature, gradient)
+        weights -= step
+        if np.abs(step).max() < 1e-9:
+            break
+    if weights[1] < 0:  # the model is no judge of these: what is expected is the mean
+        mean = min(max(parts.mean(), 1e-3), 1 - 1e-3)
+        weights = np.array([math.log(mean / (1 - mean)), 0.0])
+    slope = float(weights[1] / spread)
+    return Certainty(float(weights[0]) - slope * float(middle), slope, len(scores), config)
