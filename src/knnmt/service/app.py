@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from knnmt.service import problems
-from knnmt.service.dialects import deepl, deepl_documents, deepl_glossaries, deepl_memories
+from knnmt.service.dialects import deepl, deepl_documents, deepl_glossaries, deepl_memories, libretranslate
 from knnmt.service.guard import Guard
 from knnmt.service.routes import domains, explain, health, translate
 from knnmt.service.service import Service
@@ -30,7 +30,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
         (504, "not done in time"),
     )
 }
-_DIALECTS = (deepl, deepl_glossaries, deepl_documents, deepl_memories)
+_DIALECTS = (deepl, deepl_glossaries, deepl_documents, deepl_memories, libretranslate)
 
 
 def make_app(service: Service) -> FastAPI:
