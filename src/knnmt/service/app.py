@@ -9,7 +9,16 @@ from typing import Any
 from fastapi import FastAPI
 
 from knnmt.service import problems
-from knnmt.service.dialects import deepl, deepl_documents, deepl_glossaries, deepl_memories, libretranslate
+from knnmt.service.dialects import (
+    apertium,
+    deepl,
+    deepl_documents,
+    deepl_glossaries,
+    deepl_memories,
+    libretranslate,
+    opuscat,
+    tmserver,
+)
 from knnmt.service.guard import Guard
 from knnmt.service.routes import domains, explain, health, translate
 from knnmt.service.service import Service
@@ -30,7 +39,16 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
         (504, "not done in time"),
     )
 }
-_DIALECTS = (deepl, deepl_glossaries, deepl_documents, deepl_memories, libretranslate)
+_DIALECTS = (
+    deepl,
+    deepl_glossaries,
+    deepl_documents,
+    deepl_memories,
+    libretranslate,
+    opuscat,
+    apertium,
+    tmserver,
+)
 
 
 def make_app(service: Service) -> FastAPI:

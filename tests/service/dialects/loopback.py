@@ -14,7 +14,7 @@ import uvicorn
 @contextmanager
 def listening(app: Any) -> Iterator[str]:
     """The address of an application that is served until the block ends."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, lifespan="off", log_config=None, access_log=False))
     thread = Thread(target=server.run)
     thread.start()
     while not server.started:

@@ -136,10 +136,13 @@ class EntriesListAnswer(BaseModel):
 
 @router.get("/v2/glossary-language-pairs", response_model=PairsAnswer)
 async def language_pairs(service: TheService, caller: TheDeepLCaller) -> Response:
-    """The pairs of languages that a glossary may have: those of the domains. None where none can be kept."""
+    """The pairs of languages that a glossary may have: those of the domains. None where the key can keep none.
+
+    Weblate sends its terms wherever a pair is listed, and leaves a service alone for a while that refuses them.
+    """
     caller.require("translate")
     found: set[tuple[str, str]] = set()
-    if service.glossaries.can_keep:
+    if service.glossaries.can_keep and caller.may("write"):
         for domain in service.domains:
             if caller.sees(domain.name):
                 found.update(directions.pairs(service, domain))

@@ -54,11 +54,10 @@ def direction(service: Service, domain: Domain, source: str | None, target: str 
     if model.codes:
         told = source or model.source, target or model.target
         has_all = all(tag is None or best_code(tag, model.codes) for tag in (source, target))
-        return Direction(*(None if tag is None else short(tag) for tag in told), told) if has_all else None
+        return Direction(_short(told[0]), _short(told[1]), told) if has_all else None
     if not (_fits(source, model.source) and _fits(target, model.target)):
         return None
-    found = [own or asked for own, asked in ((model.source, source), (model.target, target))]
-    return Direction(*(None if tag is None else short(tag) for tag in found))
+    return Direction(_short(model.source or source), _short(model.target or target))
 
 
 def required_direction(service: Service, domain: Domain, source: str | None, target: str | None) -> Direction:
@@ -96,6 +95,10 @@ def short(tag: str) -> str:
 def name_of(tag: str) -> str:
     """What a language is called in English; its tag where that is not known."""
     return _NAME_OF.get(short(tag), tag)
+
+
+def _short(tag: str | None) -> str | None:
+    return None if tag is None else short(tag)
 
 
 def _fits(asked: str | None, own: str | None) -> bool:

@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from knnmt.corpus.language_guess import guess_of
 from knnmt.corpus.languages import normalise
 from knnmt.documents.opening import usual_endings
-from knnmt.service.access import ROLES, Caller
 from knnmt.service.asking import TheService, domain_asked
 from knnmt.service.dialects import directions
 from knnmt.service.dialects.deepl_documents import copy_of
@@ -164,7 +163,9 @@ async def _translate(request: Request, service: Service) -> Response:
     caller = caller_with(service, request, asked.api_key)
     domain = domain_asked(request, service, None)
     caller.require("translate", domain.name)
-    in_its_shape: Callable[[list[Any]], Any] = (lambda each: each) if isinstance(asked.q, list) else lambda each: each[0]
+    in_its_shape: Callable[[list[Any]], Any] = (
+        (lambda each: each) if isinstance(asked.q, list) else lambda each: each[0]
+    )
     if _is_probe(asked) and directions.direction(service, domain, asked.stated, asked.target) is None:
         return JSONResponse({"translatedText": asked.q})
     most = service.config.limits.beam - 1
@@ -259,7 +260,7 @@ async def suggest(request: Request, service: TheService) -> Response:
     asked = await read(request, SuggestAsked)
     caller = caller_with(service, request, asked.api_key)
     domain = domain_asked(request, service, None)
-    if not _may_write(caller):
+    if not caller.may("write"):
         raise Problem(403, "forbidden", "Suggestions are disabled on this server.")
     required_direction(service, domain, asked.stated, asked.target)
     await learn(service, caller, domain, [(asked.q, asked.s)])
@@ -303,7 +304,3 @@ async def download_file(name: str, service: TheService) -> Response:
 
 def _is_probe(asked: TranslateAsked) -> bool:
     return (*asked.texts, normalise(asked.source), normalise(asked.target)) == _PROBE
-
-
-def _may_write(caller: Caller) -> bool:
-    return caller.key is None or caller.key.role in ROLES[1:]

@@ -141,9 +141,9 @@ def route_telling(answer: Answer) -> type[APIRoute]:
                 except Problem as problem:
                     return answer(problem)
                 except KnnmtError as error:
-                    problem = problem_of(error)
-                    problem.message = request.app.state.service.domains.named_in(problem.message)
-                    return answer(problem)
+                    own = problem_of(error)
+                    own.message = request.app.state.service.domains.named_in(own.message)
+                    return answer(own)
                 except RequestValidationError as error:
                     return answer(_invalid(error.errors()))
                 except HTTPException as error:
