@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Coroutine, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -21,6 +22,7 @@ from knnmt.service.shapes import Decoded
 from knnmt.translator.memories import Request as TextRequest
 
 Result = TypeVar("Result")
+_VERSION = re.compile(r"v\d")  # what is left of an address whose last part a client has dropped
 _bearer = HTTPBearer(auto_error=False, description="An API key, where the service has keys.")
 
 
@@ -44,6 +46,9 @@ def domain_asked(request: Request, service: Service, named: str | None) -> Domai
     prefix: str | None = request.scope.get(DOMAIN)
     if prefix is not None and named not in (None, prefix):
         raise Problem(422, "two_domains", "the path names one domain and the body another: name one of them")
+    if prefix is not None and _VERSION.fullmatch(prefix) and not service.domains.has(prefix):
+        message = f"there is no domain {prefix!r}: clients need an address that ends with a slash, such as /d/NAME/"
+        raise Problem(404, "unknown_domain", message)
     return service.domains.of(named if prefix is None else prefix)
 
 

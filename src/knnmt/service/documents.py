@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from threading import Lock
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from knnmt.corpus.glossary import Glossary
 from knnmt.documents.direction import direction_of
@@ -29,14 +29,13 @@ from knnmt.documents.translating import to_translate, translate_document
 from knnmt.engine.language_codes import Languages
 from knnmt.errors import KnnmtError
 from knnmt.protection.marked import Marked
-from knnmt.service.domains import Domain
+from knnmt.service.batching import Batcher
+from knnmt.service.domains import Domain, Domains
 from knnmt.service.problems import Problem, problem_of
 from knnmt.translator.memories import AskedLanguages, Request
 from knnmt.translator.piecework import TextSettings
 from knnmt.translator.translation import Translation
-
-if TYPE_CHECKING:
-    from knnmt.service.service import Service
+from knnmt.translator.translator import Translator
 
 _log = logging.getLogger("knnmt.service")
 _TOGETHER = 2  # documents whose units are decoded at the same time
@@ -87,8 +86,8 @@ class SentDocument:
 class Documents:
     """The documents of a service. Threads may share it."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, translator: Translator, batcher: Batcher, domains: Domains) -> None:
+        self._translator, self._batcher, self._domains = translator, batcher, domains
         self._lock = Lock()
         self._sent: dict[str, SentDocument] = {}
         self._place: Path | None = None
@@ -170,7 +169,7 @@ class Documents:
         except Problem as problem:
             sent.message, sent.state = problem.message, "error"
         except KnnmtError as error:
-            message = self._service.domains.named_in(problem_of(error).message)
+            message = self._domains.named_in(problem_of(error).message)
             sent.message = message.replace(str(sent.source), sent.name)
             sent.state = "error"
         except Exception:
@@ -180,7 +179,7 @@ class Documents:
     def _do(self, sent: SentDocument) -> None:
         work = sent.work
         document = open_document(sent.source, work.languages)
-        model = self._service.translator.engine
+        model = self._translator.engine
         direction_of(document, sent.name, Languages(*work.languages, model.languages.codes), Path(model.name).name)
         sent.characters = sum(len(plain(unit.source)) for unit in to_translate(document))
         with Kept(None, "") as kept:
@@ -202,7 +201,7 @@ class Documents:
         ]
         while True:
             try:
-                futures = self._service.batcher.submit(requests, work.settings)
+                futures = self._batcher.submit(requests, work.settings)
             except Problem as problem:
                 if problem.status != 429 or self._closed:
                     raise

@@ -55,7 +55,7 @@ class Service:
         self.batcher = Batcher(self.translator, batch, limits.queue, limits.cached)
         self.writers = Writers(self.translator)
         self.glossaries = Glossaries(config.data)
-        self.documents = Documents(self)
+        self.documents = Documents(self.translator, self.batcher, self.domains)
         self.exchanges = Exchanges()
         self.usage = Usage()
         self.ready = True

@@ -74,7 +74,7 @@ def test_texts_with_the_published_client(
     assert alone.translate_text("Wort", target_lang="EN-GB").text == expected
     alone.close()
     without: Any = deepl.DeepLClient("any", server_url=f"{server}/d/base")
-    with pytest.raises(deepl.DeepLException, match="Not found"):
+    with pytest.raises(deepl.DeepLException, match="ends with a slash"):
         without.translate_text("Wort", target_lang="EN-GB")
     without.close()
     assert api.get_usage().character.count == len(KNOWN + "Wort" + "zwei Worte" + "Wort")

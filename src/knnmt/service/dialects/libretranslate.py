@@ -159,9 +159,9 @@ async def translate(request: Request, service: TheService) -> Response:
 
 
 async def _translate(request: Request, service: Service) -> Response:
+    domain = domain_asked(request, service, None)  # first: other dialects' clients get here by a wrong address
     asked = await read(request, TranslateAsked)
     caller = caller_with(service, request, asked.api_key)
-    domain = domain_asked(request, service, None)
     caller.require("translate", domain.name)
     in_its_shape: Callable[[list[Any]], Any] = (
         (lambda each: each) if isinstance(asked.q, list) else lambda each: each[0]
