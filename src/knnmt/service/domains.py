@@ -100,6 +100,17 @@ class Domains:
             self._known[name] = made
             return made
 
+    def move_in(self, name: str, made: Path) -> Domain:
+        """Put a store that was made elsewhere in the data directory in its place, in one step, and serve it."""
+        with self._changing:
+            place = self.place_of_new(name)
+            read_manifest(made)
+            with storage_errors(place):
+                made.rename(place)
+                sync_directory(place.parent)
+            self._known[name] = Domain(name, place, made=True)
+            return self._known[name]
+
     def delete(self, name: str) -> Domain:
         """Forget a domain that a request made, and remove its store: first from its place, in one step."""
         with self._changing:

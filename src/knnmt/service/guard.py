@@ -18,7 +18,9 @@ from knnmt.service.config import Limits
 from knnmt.service.problems import Problem
 
 _PREFIX = re.compile(r"/d/([^/]+)(/.*)")
-_UPLOADS = re.compile(r"/v2/document|/translate_file|/v3/translation_memories/files/[^/]+")
+_UPLOADS = re.compile(
+    r"/v1/domains/[^/]+/memories|/v2/document|/translate_file|/v3/translation_memories/files/[^/]+"
+)
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 DOMAIN = "knnmt.domain"  # where the domain of a path stands in the scope of a request
 
@@ -41,7 +43,8 @@ class Guard:
         headers = Headers(scope=scope)
         if prefixed := _PREFIX.fullmatch(scope["path"]):
             scope = {**scope, "path": prefixed[2], "raw_path": prefixed[2].encode(), DOMAIN: prefixed[1]}
-        most = self._limits.upload_bytes if _UPLOADS.fullmatch(scope["path"]) else self._limits.body_bytes
+        is_upload = _UPLOADS.fullmatch(scope["path"]) is not None
+        most = self._limits.upload_bytes if is_upload else self._limits.body_bytes
         try:
             self._require_host(headers)
             length = headers.get("content-length", "0")

@@ -79,7 +79,10 @@ class OfTexts(Asked):
     texts: list[str] = Field(min_length=1, description="Each is translated for itself.", examples=[[_SENTENCE]])
     domain: DomainName
     timeout_seconds: float | None = Field(
-        default=None, gt=0, le=86_400, description="Within how many seconds it must be done; else the answer is 504."
+        default=None,
+        ge=0.001,
+        le=86_400,
+        description="Within how many seconds it must be done; else the answer is 504.",
     )
 
 
@@ -323,6 +326,30 @@ class SegmentAnswer(BaseModel):
     target: str
     origin: str
     context: str = ""
+
+
+class JobAnswer(BaseModel):
+    """A memory that becomes a domain, or is added to one."""
+
+    id: str
+    domain: str
+    name: str = Field(description="What the memory is called.", examples=["projekt.tmx"])
+    state: Literal["waiting", "running", "done", "failed", "cancelled"]
+    stage: Literal["building", "publishing", "indexing"] | None = Field(default=None, description="While it runs.")
+    adding: bool = Field(description="To a domain that was there already.")
+    done: int = Field(description="Pairs that are built.")
+    of: int | None = Field(default=None, description="How many there will be, where that is known.")
+    by: str = Field(description="Whose key sent it.")
+    created: float = Field(description="Seconds since 1970.")
+    ended: float | None = None
+    message: str | None = Field(default=None, description="Why it failed.")
+    summary: list[str] = Field(default=[], description="What became of the memory's units.")
+
+
+class JobsAnswer(BaseModel):
+    """Jobs, the oldest first."""
+
+    jobs: list[JobAnswer]
 
 
 class SegmentsAnswer(BaseModel):

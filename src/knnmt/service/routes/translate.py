@@ -65,6 +65,7 @@ async def _lines(service: Service, requests: Sequence[TextRequest], asked: Trans
         async with asyncio.timeout(min(asked.timeout_seconds or float("inf"), service.config.limits.wait_seconds)):
             while waiting:
                 done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                service.metrics.translated(each.result() for each in done)
                 for each in sorted(done, key=numbered.__getitem__):
                     yield _line({"index": numbered[each], **shown(service, each.result(), asked.evidence)})
     except TimeoutError:
