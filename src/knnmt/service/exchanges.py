@@ -25,7 +25,6 @@ class Exchange:
     by: str
     domain: str
     file_name: str = ""
-    size: int = 0
     job: str | None = None
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     created: float = field(default_factory=time.monotonic)
@@ -38,9 +37,9 @@ class Exchanges:
         self._lock = Lock()
         self._known: dict[str, Exchange] = {}
 
-    def begin(self, operation: Operation, by: str, domain: str, file_name: str = "", size: int = 0) -> Exchange:
+    def begin(self, operation: Operation, by: str, domain: str, file_name: str = "") -> Exchange:
         """A new one; the oldest are forgotten."""
-        begun = Exchange(str(uuid.uuid4()), operation, by, domain, file_name, size)
+        begun = Exchange(str(uuid.uuid4()), operation, by, domain, file_name)
         with self._lock:
             long_ago = time.monotonic() - _SECONDS
             kept = [each for each in self._known.values() if each.created > long_ago][-_MOST + 1 :]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import deepl
@@ -14,7 +16,9 @@ from deepl.api_data import MultilingualGlossaryDictionaryEntries
 from fastapi.testclient import TestClient
 from loopback import listening
 
+import warm
 from conftest import StartService
+from knnmt.service import jobs
 from knnmt.service.access import new_key
 from knnmt.service.config import Limits
 from knnmt.service.dialects.deepl import TranslateAnswer
@@ -22,6 +26,7 @@ from knnmt.translator.translator import Translator
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
 KNOWN = "Satz 3 ja ja ja"
+IMPATIENT = SimpleNamespace(time=time.time, sleep=lambda _seconds: time.sleep(0.02))
 
 
 @pytest.fixture
@@ -147,7 +152,7 @@ def test_glossaries_of_many_languages_with_the_published_client(api: Any, server
 def test_documents_with_the_published_client(
     api: Any, client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deepl.translator.time.sleep", lambda _seconds: None)
+    monkeypatch.setattr("deepl.translator.time", IMPATIENT)
     page = f"<html><body><p>{KNOWN}</p></body></html>"
     (tmp_path / "page.html").write_text(page)
     api.translate_document_from_filepath(tmp_path / "page.html", tmp_path / "out.html", target_lang="EN-GB")
@@ -241,12 +246,26 @@ def test_forms_keys_and_errors(start_service: StartService, served_store: Path, 
         assert client.post("/v2/translate", content=broken, headers={**mine, **kind}).status_code == 400
 
 
-def test_a_memory_is_taken_with_the_published_client(
-    api: Any, server: str, tmp_path: Path, start_service: StartService
+def test_memories_are_taken_and_sent_with_the_published_client(
+    api: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(jobs, "start_process", warm.Popen)
+    monkeypatch.setattr("deepl.deepl_client.time", IMPATIENT)
     [memory] = api.list_translation_memories()
-    job = api.export_translation_memory_to_filepath(memory, tmp_path / "out.tmx")
-    assert job.ok
+    assert api.export_translation_memory_to_filepath(memory, tmp_path / "out.tmx").ok
     assert (tmp_path / "out.tmx").read_text().count("<tu>") == 20
+    made = api.import_translation_memory_from_filepath(tmp_path / "out.tmx", display_name="Mein Bestand: 1")
+    [own] = [each for each in api.list_translation_memories() if each.name == "mein-bestand-1"]
+    assert (made.result.translation_memory_id, own.segment_count) == (own.translation_memory_id, 20)
+    known = api.translate_text(KNOWN, target_lang="EN-GB", translation_memory=own)
+    assert known.text == api.translate_text(KNOWN, target_lang="EN-GB", translation_memory=memory).text
+    announced = api.create_translation_memory_import("broken.tmx", 3)
+    assert api.get_translation_memory_job(announced.job_id).result.status == "awaiting_input"
+    api.upload_translation_memory_file(announced, b"<tm")
+    failed = api.wait_until_translation_memory_job_done(announced.job_id)
+    assert not failed.ok
+    assert "broken.tmx" in failed.result.error_message
+    with pytest.raises(deepl.DeepLException, match="sent already"):
+        api.upload_translation_memory_file(announced, b"<tm")
     with pytest.raises(deepl.DeepLException, match="no such job"):
         api.get_translation_memory_job("00000000-0000-0000-0000-000000000000")

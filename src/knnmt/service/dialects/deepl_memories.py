@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import tempfile
-from itertools import islice
-from pathlib import Path
+from itertools import count, islice
+from pathlib import Path, PurePath
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.background import BackgroundTask
 
 from knnmt.corpus.pairs import SegmentPair
@@ -24,6 +25,7 @@ from knnmt.service.dialects.speaking import BAD_REQUEST, route_telling
 from knnmt.service.domains import Domain
 from knnmt.service.exchanges import Exchange
 from knnmt.service.problems import Problem
+from knnmt.service.routes import memories as memories_route
 from knnmt.service.service import Service
 
 router = APIRouter(tags=["DeepL"], route_class=route_telling(TELLING), responses=BAD_REQUEST)
@@ -158,6 +160,83 @@ class JobAnswer(BaseModel):
     job_id: str
 
 
+class FileAsked(BaseModel):
+    """A memory that will be sent."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    file_name: str = Field(min_length=1, max_length=200, examples=["projekt.tmx"])
+    content_length: int = Field(gt=0)
+
+
+class ImportParameters(BaseModel):
+    """How a memory is to be called."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    display_name: str | None = Field(default=None, max_length=200)
+
+
+class ImportAsked(BaseModel):
+    """A memory that will be sent, and how it is to be called."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    source_file: FileAsked
+    parameters: ImportParameters = Field(default_factory=ImportParameters)
+
+
+class ImportAnswer(JobAnswer):
+    """Where a memory is to be put."""
+
+    upload_url: str
+
+
+@router.post("/v3/translation_memories/import", response_model=ImportAnswer, status_code=201)
+async def announce(asked: ImportAsked, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
+    """Announce a memory that becomes a domain, named after it. It needs a key with the role admin."""
+    caller.require("admin")
+    most = service.config.limits.upload_bytes
+    if asked.source_file.content_length > most:
+        raise Problem(413, "too_large", f"a memory may have at most {most:,} bytes")
+    name = _free_name(service, asked.parameters.display_name or PurePath(asked.source_file.file_name).stem)
+    caller.require("admin", name)
+    service.domains.place_of_new(name)  # where none can be made, that is said before anything is sent
+    begun = service.exchanges.begin("import", caller.name, name, asked.source_file.file_name)
+    place = request.url_for("upload", token=begun.token)
+    return JSONResponse({"job_id": begun.id, "upload_url": str(place)}, status_code=201)
+
+
+@router.put(
+    "/v3/translation_memories/files/{token}",
+    response_model=None,
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/xml": {"schema": {"type": "string", "format": "binary"}}},
+        }
+    },
+)
+async def upload(token: str, request: Request, service: TheService) -> Response:
+    """Send a memory that was announced, for whoever has the address: clients send no key there."""
+    announced = service.exchanges.with_token(token, "import")
+    if announced.job is not None:
+        raise Problem(409, "sent_already", "the memory was sent already")
+    asked = {"format": None, "skip_malformed": False, "unfinished": False}
+    made = await memories_route.begun(
+        request, service, announced.file_name, domain=announced.domain, by=announced.by, **asked
+    )
+    announced.job = made.id
+    return JSONResponse(None)
+
+
+def _free_name(service: Service, wanted: str) -> str:
+    """A name for a domain, made of what a person calls it, that no other has."""
+    plain = re.sub(r"[^a-z0-9]+", "-", wanted.lower()).strip("-")[:50] or "memory"
+    names = (plain if number == 1 else f"{plain}-{number}" for number in count(1))
+    return next(name for name in names if not service.domains.has(name))
+
+
 @router.post(
     "/v3/translation_memories/{memory}/export", response_model=JobAnswer, status_code=202, response_class=JSONResponse
 )
@@ -173,7 +252,6 @@ async def job(job_id: str, request: Request, service: TheService, caller: TheDee
     """How far a memory is that was sent, or is to be taken."""
     caller.require("translate")
     found = service.exchanges.of(job_id)
-    caller.require("translate", found.domain)
     if found.by != caller.name:
         raise Problem(404, "unknown_job", "there is no such job")
     return JSONResponse(
@@ -187,6 +265,15 @@ async def job(job_id: str, request: Request, service: TheService, caller: TheDee
 
 
 def _result(request: Request, service: Service, job: Exchange) -> dict[str, Any]:
+    if job.operation == "import":
+        if job.job is None:
+            return {"status": "awaiting_input"}
+        made = service.jobs.of(job.job)
+        if made.state in ("failed", "cancelled"):
+            return {"status": "failed", "error": {"message": made.message or "it was cancelled"}}
+        if made.state != "done":
+            return {"status": "processing"}
+        return {"status": "completed", "translation_memory_id": memory_id(service.domains.of(job.domain))}
     number = memory_id(service.domains.of(job.domain))
     place = request.url_for("download", token=job.token)
     return {"status": "completed", "translation_memory_id": number, "download_url": str(place)}
