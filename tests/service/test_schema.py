@@ -18,7 +18,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+import warm
 from conftest import StartService
+from knnmt.service import jobs
 
 
 def no_failure(_context: Any, response: Any, case: Any) -> None:
@@ -56,6 +58,11 @@ def try_everything(start_service: StartService, store: Path, examples: int) -> N
                 call()
         tried += 1
     assert tried >= 12
+
+
+@pytest.fixture(autouse=True)
+def _quick_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "start_process", warm.Popen)
 
 
 def test_no_request_makes_the_service_fail(start_service: StartService, served_store: Path) -> None:

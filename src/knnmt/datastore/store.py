@@ -25,7 +25,7 @@ from knnmt.datastore.building import BuildConfig, EntryProgress, build, clear_le
 from knnmt.datastore.changing import AmongSources, Selection, removed_by, write_change
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import MANIFEST, SEGMENTS, Manifest, SegmentRecord, read_manifest
-from knnmt.datastore.merging import merge_segments
+from knnmt.datastore.merging import merge_segments, without_removed
 from knnmt.datastore.origins import origin_test
 from knnmt.datastore.projection import StoredProjection
 from knnmt.datastore.publication import require_directory
@@ -37,6 +37,22 @@ from knnmt.datastore.upgrading import lacking, supplement, write_supplement
 from knnmt.datastore.verification import problems_of
 from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, SettingError
+
+# What two stores must have in common for segments of one to be segments of the other.
+_ALIKE = (
+    "model",
+    "tokenizer",
+    "source_language",
+    "target_language",
+    "dim",
+    "vocabulary",
+    "key_dtype",
+    "compute_dtype",
+    "for_fast",
+    "accelerators",
+    "transforms",
+    "projection",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +295,24 @@ class Datastore:
     ) -> Change:
         """Remove and add in one publication: a corrected unit takes its own place."""
         return self._change(chosen, pairs, engine, progress)
+
+    def take_over(self, other: Datastore, place: int) -> Change:
+        """Add a segment of another store, in one publication. Nothing is computed, so that the lock is held shortly."""
+        segment, made = other.segments[place], other.manifest
+        with self._writing():
+            before = self.manifest
+            for name in _ALIKE:
+                expected, found = getattr(before, name), getattr(made, name)
+                if expected != found:
+                    raise DatastoreMismatchError(
+                        f"{other.path}: cannot be added to {self.path}: expected {name} {expected!r}, found {found!r}. "
+                        "Build it with the model and the settings of the other."
+                    )
+            name = segment.record.stored.file.partition("-")[2].removesuffix(".safetensors")
+            added = iter([(name, without_removed(segment))])
+            after = write_change(self.path, before, self.segments, {}, added, no_progress)
+            self._publish(after)
+        return Change(after.sentences - before.sentences, after.entries - before.entries)
 
     def compact(self) -> Change:
         """Write the store anew without removed sentences, in segments of full size. Entry ids change."""

@@ -87,7 +87,7 @@ async def match(asked: MatchAsked, request: Request, service: TheService, caller
     domain = domain_asked(request, service, asked.domain)
     caller.require("translate", domain.name)
     domain.required_store()
-    require_texts(asked, service.config.limits)
+    require_texts(asked.texts, service.config.limits)
 
     def found() -> list[list[dict[str, Any]]]:
         memories, store = service.translator.memories, domain.required_store()
