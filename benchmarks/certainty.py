@@ -4,7 +4,7 @@
     python benchmarks/certainty.py DIRECTORY --repaired [--lines 50000]
 
 For each domain DIRECTORY gets a store that `knnmt adapt` makes of `--pairs` training pairs; one that is there is taken
-as it is. The first `--lines` development lines, which had no part in anything, are translated with it. What stays of a
+as it is. The first `--lines` development lines, which no store holds, are translated with it. What stays of a
 translation is its likeness to the reference, scored as matches are. Printed are the mean of what stays and of what was
 said, the error of calibration (lines sorted by what was said, in ten parts of the same size: the mean difference of
 both means), the rank correlation, and what stays of the least sure and of the surest fifth.

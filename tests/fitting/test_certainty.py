@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.errors import DatastoreDamagedError, SettingError
-from knnmt.fitting.certainty import LEAST_PAIRS, SECTION, Certainty, fit_certainty
+from knnmt.fitting.certainty import LEAST_PAIRS, SECTION, Certainty, fit_certainty, forget_certainty
 
 CONFIG = RetrievalConfig(8, 0.5, 10.0)
 KNOWN = Certainty(2.0, 1.5, 100, CONFIG)
@@ -97,6 +97,8 @@ def test_what_something_else_has_written_is_refused(tmp_path: Path, change: dict
     write_settings(tmp_path, **{SECTION: {**read_settings(tmp_path)[SECTION], **change}})
     with pytest.raises((DatastoreDamagedError, SettingError), match=r"how sure translations are.*knnmt tune"):
         Certainty.of_store(tmp_path)
+    forget_certainty(tmp_path)
+    assert Certainty.of_store(tmp_path) is None
 
 
 def test_what_another_version_has_written_is_passed_over(tmp_path: Path) -> None:

@@ -126,6 +126,19 @@ def test_what_int8_cannot_tell_apart_is_measured(build: str, dim: int, spread: f
         assert len(set(found[row, :count].tolist())) == count
 
 
+@pytest.mark.parametrize("build", builds_that_run())
+def test_what_is_surely_far_is_not_measured(build: str) -> None:
+    """Far keys become the query itself once all are in int8: whoever measured one would find it."""
+    chance = torch.Generator().manual_seed(0)
+    keys = torch.randn(900, 320, generator=chance).half()
+    queries = keys[:2].float() + 0.1 * torch.randn(2, 320, generator=chance)
+    keys[2:10] = (queries[:1] + 0.1 * torch.randn(8, 320, generator=chance)).half()
+    own = CompiledOwnEntries(load(build), Keys(keys), [np.arange(900)])  # type: ignore[arg-type]
+    keys[10:] = queries[0].half()
+    found = own.search(queries[:1], 4)[1]
+    assert int(found.max()) < 10
+
+
 def test_sentences_with_the_same_entries_share_their_keys(store: Datastore) -> None:
     entries, every = Entries(store), np.arange(90)
     own = in_compiled_code(entries, [every, np.arange(5), every])

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from knnmt import Datastore, Request, SegmentPair, Translation, Translator
+from knnmt.datastore.settings import write_settings
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.errors import MissingDependencyError, SourceKeptWarning
-from knnmt.fitting.certainty import Certainty
+from knnmt.errors import DatastoreDamagedError, MissingDependencyError, SourceKeptWarning
+from knnmt.fitting.certainty import SECTION, Certainty, forget_certainty
 from knnmt.translator.assembly import Part, assemble
 from knnmt.translator.segments import TextSegment
 from knnmt.translator.translation import Caution
@@ -56,6 +57,11 @@ def test_a_translation_says_how_sure_it_is_at_the_settings_that_were_measured(
     assert translator.translate("Guten Tag", cache=4.0, beam=2, max_tokens=5).certainty is not None
     assert translator.translate("Guten Tag", k=1, beam=2, max_tokens=5).certainty is None
     assert translator.translate("Guten Tag", datastore=None, beam=2, max_tokens=5).certainty is None
+    write_settings(store.path, **{SECTION: {**known.section()[SECTION], "slope": -1.0}})
+    with pytest.raises(DatastoreDamagedError, match="makes it anew"):
+        translator.translate("Guten Tag", beam=2, max_tokens=5)
+    assert translator.memories.open(store).resolve() == known.config  # so that it can be tuned
+    forget_certainty(store.path)
     assert translator.translate(Request(" "), beam=2, max_tokens=5).certainty is None
 
 

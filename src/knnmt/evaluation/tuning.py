@@ -21,7 +21,7 @@ from knnmt.evaluation.loading import Model, translator_of_store
 from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.tuning_by_search import Scored, beam_states, confirmed_cache, score
 from knnmt.fitting.cache_tuning import CacheTradeOff, cache_trade_offs, largest_threshold
-from knnmt.fitting.certainty import LEAST_PAIRS
+from knnmt.fitting.certainty import LEAST_PAIRS, forget_certainty
 from knnmt.fitting.development import Development, pass_over, searched
 from knnmt.fitting.development_text import MAX_PAIRS, DevelopmentText, read_development
 from knnmt.fitting.likelihood import Positions
@@ -420,6 +420,7 @@ class StoreTuning:
         translations are.
         """
         pairs = spread(self._text.reported or self._text.tuning, self._config.scored_pairs)
+        forget_certainty(self._store)  # which may be damaged
         with self._bars("certainty", "pairs translated") as progress:
             found = measure_certainty(self._translator, self._store, pairs, lambda done: progress(done, len(pairs)))
         if found is None:

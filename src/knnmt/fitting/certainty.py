@@ -79,6 +79,12 @@ class Certainty:
             ) from error
 
 
+def forget_certainty(store: Path) -> None:
+    """Take away what is kept with a store, whatever it is."""
+    if read_settings(store).get(SECTION) is not None:
+        write_settings(store, **{SECTION: None})
+
+
 def fit_certainty(
     mean_log_probabilities: Sequence[float], likenesses: Sequence[float], config: RetrievalConfig
 ) -> Certainty | None:

@@ -47,6 +47,8 @@ struct OwnMixing {
 namespace {
 
 constexpr float INFINITE = std::numeric_limits<float>::infinity();
+constexpr size_t AHEAD = 4;      // keys that are fetched before they are measured
+constexpr int64_t LINE = 64;     // bytes that are fetched at a time
 constexpr int64_t TOGETHER = 8;  // panels that a thread prepares
 
 int64_t panels_of(const OwnEntries& own) { return (own.count + FLOATS - 1) / FLOATS; }
@@ -114,6 +116,11 @@ void put_into_panel(const OwnEntries& own, int64_t number, float* scratch) {
     own.lost[number] = std::sqrt(sum(lost));
 }
 
+void expect(const OwnEntries& own, int32_t place) {
+    const char* key = reinterpret_cast<const char*>(own.keys[place]);
+    for (int64_t at = 0; at < own.dimensions * 2; at += LINE) __builtin_prefetch(key + at);
+}
+
 // The k nearest of a row. scores: (count,), in int8, which are changed; length: of the query; error: what they are wrong by
 void find_nearest(const OwnEntries& own, const float* query, float length, float error, float* scores, int32_t k,
                   std::vector<Scored>& near, float* distances_sq, int64_t* ids) {
@@ -128,16 +135,27 @@ void find_nearest(const OwnEntries& own, const float* query, float length, float
     look_above(scores, first, own.count, [&] { return near.front().score; }, [&](int32_t place) {
         replace_lowest(near, {scores[place], place});
     });
+    // Keys are measured where the store has them, seldom near: all that will be needed are fetched before.
+    for (const Scored& each : near) expect(own, each.place);
     for (Scored& each : near) {
         scores[each.place] = -INFINITE;  // is not looked at again
         each = measured(each.place);
     }
     std::make_heap(near.begin(), near.end(), higher);
     const auto reachable = [&] { return (near.front().score + length * length) / 2 - error; };
-    look_above(scores, 0, own.count, reachable, [&](int32_t place) {
-        const Scored other = measured(place);
-        if (higher(other, near.front())) replace_lowest(near, other);
+    thread_local std::vector<int32_t> places;
+    places.clear();
+    const float least = reachable();
+    look_above(scores, 0, own.count, [least] { return least; }, [](int32_t place) {
+        places.push_back(place);
     });
+    for (size_t i = 0; i < std::min(AHEAD, places.size()); ++i) expect(own, places[i]);
+    for (size_t i = 0; i < places.size(); ++i) {
+        if (i + AHEAD < places.size()) expect(own, places[i + AHEAD]);
+        if (!(scores[places[i]] > reachable())) continue;
+        const Scored other = measured(places[i]);
+        if (higher(other, near.front())) replace_lowest(near, other);
+    }
     std::sort_heap(near.begin(), near.end(), higher);
     for (size_t i = 0; i < near.size(); ++i) {
         distances_sq[i] = -near[i].score;
@@ -164,13 +182,15 @@ void search_rows(const OwnEntries& own, int64_t rows, int32_t k, const float* qu
     products::multiply_share(matrix, rows, nullptr, coded, scores.data(), 0, 1);
     for (int64_t row = 0; row < rows; ++row) {
         using Narrow = uint8_t __attribute__((vector_size(FLOATS)));
+        using Signed = int8_t __attribute__((vector_size(FLOATS)));
         const float* query = queries + row * dimensions;
         std::copy_n(query, dimensions, rest.data());
         Floats squares = {}, lost_squares = {};
         for (int64_t i = 0; i < stride; i += FLOATS) {
             Narrow narrow;
             std::memcpy(&narrow, codes.data() + row * stride + i, sizeof(narrow));
-            const Floats code = __builtin_convertvector(__builtin_convertvector(narrow, Ints) - products::offset(), Floats);
+            const Signed number = (Signed)(narrow - static_cast<uint8_t>(products::offset()));  // whatever was added to it
+            const Floats code = __builtin_convertvector(__builtin_convertvector(number, Ints), Floats);
             const Floats some = load<Floats>(rest.data() + i), lost = some - code * steps[static_cast<size_t>(row)];
             squares += some * some;
             lost_squares += lost * lost;

@@ -17,7 +17,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
 from knnmt.engine.checkpoint import NamedByStore, find_checkpoint, fingerprint
 from knnmt.engine.shipped import DEFAULT_MODEL
-from knnmt.errors import ModelNotFoundError, SlowSearchWarning
+from knnmt.errors import DatastoreDamagedError, ModelNotFoundError, SlowSearchWarning
 from knnmt.fitting.calibration import Calibration, Estimates
 from knnmt.fitting.certainty import Certainty
 from knnmt.fitting.index_choice import memory_of_machine
@@ -118,7 +118,7 @@ class Request:
 class Memory:
     """An open store with what is known of it.
 
-    certainty: how sure translations at the settings that it was measured with are; None where nobody measured it
+    known_certainty: `certainty`, or what is wrong with it
     settings_changed: when the settings that all of these come from were written, 0 where there are none
     gate: read when a call first asks for it; gate_changed: when it was written
     judged: whether somebody was warned where its search is slow
@@ -127,7 +127,7 @@ class Memory:
     opened: OpenStore
     estimates: Estimates
     profiles: Profiles
-    certainty: Certainty | None
+    known_certainty: Certainty | DatastoreDamagedError | None
     matcher: SourceMatcher
     settings_changed: int
     gate: TrainedGate | None = None
@@ -138,6 +138,13 @@ class Memory:
     def calibration(self) -> Calibration:
         """What is estimated for search of the whole store."""
         return self.estimates.whole
+
+    @property
+    def certainty(self) -> Certainty | None:
+        """How sure translations at the settings that it was measured with are; None where nobody measured it."""
+        if isinstance(self.known_certainty, DatastoreDamagedError):
+            raise self.known_certainty
+        return self.known_certainty
 
     @property
     def size(self) -> int:
@@ -176,7 +183,7 @@ class Memories:
                 opened = OpenStore(store, self._engine.device, self._exact, choose_probes, self._engine.tokenizer)
                 changed = settings_changed(path)
                 estimates = Estimates(opened, self._engine)
-                known = Profiles.of(path), Certainty.of_store(path)
+                known = Profiles.of(path), _certainty_of(path)
                 memory = Memory(opened, estimates, *known, SourceMatcher(store), changed)
             self._open[path] = memory
             self._read_settings(memory)  # a call may name a profile that was made since
@@ -229,7 +236,7 @@ class Memories:
         changed = settings_changed(path)
         if changed != memory.settings_changed:
             memory.estimates, memory.profiles = Estimates(memory.opened, self._engine), Profiles.of(path)
-            memory.certainty = Certainty.of_store(path)
+            memory.known_certainty = _certainty_of(path)
             memory.settings_changed = changed
 
     def retrieval(self, datastore: Store, settings: RetrievalSettings | None = None) -> Retrieval:
@@ -285,6 +292,14 @@ def warn_if_slow(opened: OpenStore, place: Path | None = None) -> None:
     if about not in _said and (hint := index.hint_for(place)):
         _said.add(about)
         warnings.warn(f"{place}: {hint}", SlowSearchWarning, stacklevel=3)
+
+
+def _certainty_of(store: Path) -> Certainty | DatastoreDamagedError | None:
+    """What a store knows of it. A damaged one is an error where it is asked for: tuning makes it anew."""
+    try:
+        return Certainty.of_store(store)
+    except DatastoreDamagedError as error:
+        return error
 
 
 def _place(datastore: Store) -> Path:
