@@ -1,16 +1,17 @@
 """Greedy search in strides: tokens drafted from the memory, and all of them verified by one pass of the decoder.
 
-Where a memory helps, the translation follows one of its segments for several tokens. So after each token, the entry
-that it was taken from is looked up in its segment, and what follows there is the draft of the next tokens. One pass
-gives the distributions after all of them; those up to the first that greedy search would not have chosen are accepted,
-with the one that it chooses instead. The tokens are those of `greedy.greedy_search`.
+Where a memory helps, the translation follows one of its segments for several tokens. So what follows the entry that
+the last token was taken from is the draft of the next ones. One pass of the decoder gives the distributions after all
+of them; those up to the first that greedy search would not have chosen are accepted, with the one that it chooses
+instead. The tokens are those of `greedy.greedy_search`. How many are drafted depends on λ, which says how much the
+memory knows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from math import exp, isfinite
 
 import numpy as np
 import torch
@@ -26,54 +27,46 @@ from knnmt.engine.batching import with_gaps_filled
 from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.retriever import BatchRetrieval
 
-MAX_DRAFTED = 4  # sentences of a batch: the rows of more fill the decoder without drafts
-_FIRST_REACH, _MAX_REACH = 4, 12  # tokens that a sentence's drafts may have at first, and where all are accepted
+MAX_DRAFTED = 4  # sentences of a batch: the rows of more keep a CPU busy without drafts
+_MAX_ROWS = 8  # of a pass, all sentences together: few more cost as much time as twice as many
+_TURN_COST, _ROW_COST = 0.08, 0.05  # of another turn, and of each row of it, in terms of a pass of one turn
 _MAX_UNSEEN = 48  # slots that were cut back, before they are given back
-_MIN_SUFFIX = 2  # tokens by which a place in a segment is found again
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Drafting:
     """Drafts for one sentence.
 
     ids: (n,) ascending, the entries of its own segments; tokens (n,), theirs, each segment's ending in `end`
-    reach: how many tokens the next draft may have, by how the last ones fared
     """
 
     ids: Array
     tokens: Array
     end: int
-    reach: int = _FIRST_REACH
 
-    def draft(self, generated: Sequence[int], nearest: Array, most: int) -> list[int]:
-        """What may come after the tokens so far, at most `most`. nearest: ids that the last of them was chosen by"""
-        place = self._place(generated, nearest)
-        if place is None:
-            return []
-        coming = self.tokens[place + 1 : place + 1 + min(self.reach, most)]
-        ends = np.flatnonzero(coming == self.end)
-        return [int(token) for token in (coming[: ends[0]] if len(ends) else coming)]
+    def draft(self, last: int, nearest: Array, length: int) -> list[int]:
+        """What follows the last token in its segment, at most so many tokens: at the nearest entry that has it.
 
-    def _place(self, generated: Sequence[int], nearest: Array) -> int | None:
-        """Where in the segments the last token stands: at the nearest entry that has it, or after the same tokens."""
-        last = generated[-1]
+        nearest: ids of the entries that the token was chosen by, nearest first
+        """
         places = np.searchsorted(self.ids, nearest[nearest >= 0])
-        for place in places[places < len(self.ids)].tolist():
-            if self.tokens[place] == last:
-                return int(place)
-        found = np.flatnonzero(self.tokens == last)
-        for length in range(2, len(generated) + 1):
-            longer = found[found >= length - 1]
-            longer = longer[self.tokens[longer - length + 1] == generated[-length]]
-            if not len(longer):
-                return int(found[0]) if length > _MIN_SUFFIX and len(found) else None
-            found = longer
-        return int(found[0]) if len(generated) >= _MIN_SUFFIX and len(found) else None
+        follows = places[self.tokens[places] == last]
+        if not length or not len(follows):
+            return []
+        coming: list[int] = self.tokens[follows[0] + 1 : follows[0] + 1 + length].tolist()
+        return coming[: coming.index(self.end)] if self.end in coming else coming
 
-    def fared(self, drafted: int, accepted: int) -> None:
-        """Draft more where all was accepted, and little more than was accepted elsewhere."""
-        if drafted:
-            self.reach = min(2 * self.reach, _MAX_REACH) if accepted == drafted else max(accepted + 1, 1)
+
+def draft_length(chance: float, sentences: int) -> int:
+    """How many tokens make a pass of so many sentences worth most, if each is accepted by this chance."""
+    best, speed, tokens = 0, 1.0, 1.0
+    for length in range(1, _MAX_ROWS // sentences):
+        tokens += chance**length
+        worth = tokens / (1 + length * (_TURN_COST + _ROW_COST * sentences))
+        if worth <= speed:
+            break
+        best, speed = length, worth
+    return best
 
 
 @dataclass(slots=True, eq=False)
@@ -146,15 +139,16 @@ def drafted_search(
                 taken = [each.take(gains, tokens, config.max_tokens) for each, gains, tokens in chosen]
                 _count(retrieval, running, taken)
                 if not told:
-                    steps.accept(taken)
+                    last = constraints.forces(config.max_tokens - 1)
+                    steps.accept(taken, sum(last and len(each.generated) == config.max_tokens for each in running))
+                length = _length(running, [of[count - 1] for of, count in zip(offsets.tolist(), taken, strict=True)])
                 for each, count, nearest in zip(running, taken, ids.numpy(), strict=True):
                     if each.ended:
                         score = each.score / len(each.generated) ** config.length_penalty
                         found[each.source] = [Hypothesis(tuple(each.generated), score)]
                     elif not each.lost:
-                        each.drafting.fared(len(each.draft), count - 1)
-                        most = config.max_tokens - len(each.generated) - 1
-                        each.draft = each.drafting.draft(each.generated, nearest[count - 1], most)
+                        most = min(length, config.max_tokens - len(each.generated) - 1)
+                        each.draft = each.drafting.draft(each.last, nearest[count - 1], most)
                 if min(taken) < turns:
                     state.cut_back(torch.tensor([[len(each.generated)] for each in running]))
                     unseen += turns - min(taken)
@@ -176,6 +170,13 @@ def _draftings(retrieval: BatchRetrieval, sources: Sequence[Sequence[int]], end:
     assert chosen is not None  # noqa: S101 - they have segments of their own
     values = retrieval.groups[0].store.values.numpy()
     return [Drafting(ids, values[ids], end) for ids in chosen.entries]
+
+
+def _length(running: Sequence[_Sentence], offsets: Sequence[float]) -> int:
+    """How many tokens to draft for each of those that go on. offsets: log(1 - λ) of each sentence's last token"""
+    # A token that the memory gave is followed by the memory's next one about as often as λ says.
+    chances = [1 - exp(offset) for each, offset in zip(running, offsets, strict=True) if not (each.ended or each.lost)]
+    return draft_length(sum(chances) / len(chances), len(chances)) if chances else 0
 
 
 def _constrain(

@@ -12,6 +12,7 @@ import hashlib
 import os
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -62,7 +63,7 @@ def load(build: str) -> ctypes.CDLL | None:
     found.knnmt_own_entries.restype = found.knnmt_own_prepare.restype = found.knnmt_own_search.restype = None
     found.knnmt_mix.restype = found.knnmt_decode.restype = found.knnmt_choose.restype = ctypes.c_bool
     found.knnmt_own_mix.restype = found.knnmt_own_mix_in_turn.restype = ctypes.c_bool
-    of_own = [*[ctypes.c_void_p] * 2, *[ctypes.c_int32] * 3, ctypes.c_int64]
+    of_own: list[Any] = [*[ctypes.c_void_p] * 2, *[ctypes.c_int32] * 3, ctypes.c_int64]
     found.knnmt_own_mix.argtypes = [*of_own, *[ctypes.c_void_p] * 5]
     found.knnmt_own_mix_in_turn.argtypes = [*of_own, *[ctypes.c_void_p] * 8]
     found.knnmt_log_probabilities.restype = found.knnmt_best.restype = None

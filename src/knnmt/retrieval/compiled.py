@@ -167,11 +167,14 @@ class CompiledSteps:
             self._sound(sound, scores[0], offsets)
         return offsets.view(sentences, turns), ids.view(sentences, turns, -1)
 
-    def accept(self, turns: Sequence[int]) -> None:
-        """So many of the steps of each sentence, at least one, were taken; the others were not."""
+    def accept(self, turns: Sequence[int], forced: int) -> None:
+        """So many of the steps of each sentence, at least one, were taken; the others were not.
+
+        forced: how many of these steps had a token that was forced, and are not counted as searches
+        """
         last = torch.tensor(turns)[:, None] - 1
         self._sums, self._steps = (each.gather(1, last)[:, 0] for each in self._after)
-        accepted = sum(turns)
+        accepted = sum(turns) - forced
         if self._first:
             self._statistics.count(len(turns), len(turns), 0, first=True)
             accepted -= len(turns)
