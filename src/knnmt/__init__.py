@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from knnmt.retrieval.settings import RetrievalSettings
     from knnmt.retrieval.statistics import Statistics
     from knnmt.retrieval.step import Combiner, Gate, Signed, Step
+    from knnmt.service.client import Client
     from knnmt.translator.evidence import Evidence
     from knnmt.translator.explanation import Explanation, explain
     from knnmt.translator.memories import Request
@@ -64,6 +65,7 @@ _HOMES = {
     "Built": "knnmt.fitting.ready_store",
     "CacheConfig": "knnmt.config",
     "Caution": "knnmt.translator.translation",
+    "Client": "knnmt.service.client",
     "Code": "knnmt.protection.marked",
     "Combiner": "knnmt.retrieval.step",
     "Content": "knnmt.documents.content",
@@ -129,6 +131,7 @@ __all__ = [
     "Built",
     "CacheConfig",
     "Caution",
+    "Client",
     "Code",
     "Combiner",
     "Content",

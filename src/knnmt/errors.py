@@ -20,7 +20,8 @@
     ├── NoTranslationError      no hypothesis of a text was possible
     ├── SystemStoppedError      the process of a system that was being measured ended
     ├── MissingDependencyError  an optional package is needed and not installed
-    └── CometError              COMET, in its own environment, could not be asked
+    ├── CometError              COMET, in its own environment, could not be asked
+    └── ServiceError            a service refused or failed, or could not be asked
 
     KnnmtWarning (a UserWarning)
     ├── LongSegmentWarning      a segment was too long for the model and was translated in parts
@@ -141,6 +142,19 @@ class MissingDependencyError(KnnmtError):
 
 class CometError(KnnmtError):
     """COMET, in its own environment, could not be asked."""
+
+
+class ServiceError(KnnmtError):
+    """A service refused or failed, or could not be asked.
+
+    code: for programs; status: of HTTP, None where there was no answer; retry_after: seconds, where it said so
+    """
+
+    def __init__(
+        self, message: str, code: str = "error", status: int | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code, self.status, self.retry_after = code, status, retry_after
 
 
 class KnnmtWarning(UserWarning):

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.sources import HeldSources
-from knnmt.datastore.store import Datastore
+from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 
 
@@ -48,3 +49,21 @@ def test_it_follows_the_store(tiny: TransformerEngine, tmp_path: Path) -> None:
     store.compact()
     assert forms.form_of("ef.") == "EF"
     assert forms.form_of("cd,") == "cd"
+
+
+def test_choices_by_source_are_those_of_reading_everything(tiny: TransformerEngine, tmp_path: Path) -> None:
+    made = ["&Datei", "Datei", "datei.", "D&atei", "Andere Datei", "Da  tei", "R&D", "Datei_name", "A\nB", "A"]
+    for accelerators in ("drop", "keep"):
+        for text in [*made, "A B", "Dat&ei"]:
+            store = Datastore.build(
+                tmp_path / f"{accelerators}{len(list(tmp_path.iterdir()))}",
+                pairs(*made),
+                tiny,
+                BuildConfig(accelerators=accelerators),
+            )
+            chosen = matching(source_text=text)
+            expected = [pair for pair in store.units() if not chosen(pair)]
+            same = [pair for pair in store.pairs() if pair.source.split() == text.split()]
+            assert [pair for pair in store.pairs_among([text]) if pair.source.split() == text.split()] == same
+            store.remove(chosen)
+            assert list(store.units()) == expected

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,6 +69,12 @@ def commands(block: Block) -> list[Command]:
             assert found, f"line {number}: a console block begins with a command, not with {line!r}"
             found[-1] = Command(found[-1].line, found[-1].text, (*found[-1].output, line))
     return found
+
+
+def compare(shown: Sequence[str], said: str, place: str) -> None:
+    """What is shown must come in this order: white space as it may be, "..." for anything."""
+    lines = [".*".join(r"\s+".join(map(re.escape, part.split())) for part in line.split("...")) for line in shown]
+    assert re.search(".*".join(lines), said, re.DOTALL), f"{place}: shown is {shown}, and what came is\n{said}"
 
 
 def prose(page: Path) -> str:

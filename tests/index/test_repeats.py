@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
 
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.datastore.store import Datastore
+from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.entries import Entries
 from knnmt.index.store_index import StoreIndex
@@ -53,6 +54,30 @@ PAIRS = [
     pair("abc", "fed", 3),
     pair("cde", "ffe", 4),
 ]
+
+
+def test_what_repeats_is_followed_as_it_is_found(tiny: TransformerEngine, tmp_path: Path) -> None:
+    chance = Random(7)
+    store = Datastore.build(tmp_path / "s", PAIRS[2:3], tiny)
+    followed = Entries(store)
+    repeated = 0
+    for number in range(40):
+        act = chance.choice(["add", "add", "add", "remove", "replace", "several", "compact"])
+        new = [pair(chance.choice(PAIRS).source, chance.choice(["fed", "fee", "f"]), 100 + number)]
+        if act == "remove":
+            store.remove(matching(origin=f"made.tsv#{chance.randrange(100, 101 + number)}"))
+        elif act == "replace":
+            store.replace(matching(source_text=new[0].source), new, tiny)
+        elif act == "compact":
+            store.compact()
+        else:
+            store.add(new * (3 if act == "several" else 1), tiny)
+        followed, found = Entries(store, followed), Entries(store)
+        for mine, theirs in ((followed.first_of, found.first_of), (followed.repeats, found.repeats)):
+            assert (mine is None) == (theirs is None)
+            assert mine is None or theirs is None or mine.tolist() == theirs.tolist()
+        repeated += found.repeats is not None
+    assert 5 < repeated < 40
 
 
 def test_nothing_repeats_in_most_stores(tiny: TransformerEngine, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from knnmt.retrieval.settings import described
+from knnmt.service.asking import while_connected
+from knnmt.service.problems import Problem
 from knnmt.service.shapes import ExplainAnswer, MatchesAnswer, RetrievalAsked, TranslateAnswer, TranslationAnswer
 from knnmt.translator.translator import Translator
 
@@ -112,6 +115,39 @@ def test_every_setting_of_retrieval_can_be_asked_for_but_code() -> None:
     with pytest.raises(ValueError, match="gate"):
         RetrievalAsked.model_validate({"gate": "os:system"})
     assert RetrievalAsked.model_validate({"cache": None, "k": 3}).settings().given() == {"cache": None, "k": 3}
+
+
+class HungUp:
+    """A request whose client is gone."""
+
+    async def receive(self) -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+
+def test_work_for_a_client_that_hung_up_ends() -> None:
+    ended = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(True)
+
+    async def ask() -> None:
+        with pytest.raises(Problem, match="hung up"):
+            await while_connected(HungUp(), work())  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+
+    asyncio.run(ask())
+    assert ended
+
+
+def test_what_is_not_done_in_time_is_refused(client: TestClient) -> None:
+    asked = {"texts": ["noch nie gefragt", "und das"], "timeout_seconds": 0.001}
+    late = client.post("/v1/translate", json=asked)
+    assert (late.status_code, late.json()["code"]) == (504, "deadline")
+    streamed = client.post("/v1/translate", json={**asked, "stream": True})
+    assert json.loads(streamed.text.splitlines()[-1])["code"] == "deadline"
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,7 @@ def serve(
     given["stores"] = dict(_named(each) for each in stores or [])
     try:
         import fastapi  # noqa: F401 - only whether it is there
+        import prometheus_client  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise MissingDependencyError(error.name or "fastapi", "knnmt serve", "serve") from error

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from knnmt.corpus.accelerators import Accelerators
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array, write_stored
 from knnmt.datastore.joining import free_to_join, joined_with, removed_of
@@ -15,19 +16,41 @@ from knnmt.datastore.manifest import SEGMENTS, Manifest, RemovedSentences, Segme
 from knnmt.datastore.merging import join, sound_arrays
 from knnmt.datastore.segment import Segment
 from knnmt.datastore.slices import write_segment
+from knnmt.datastore.source_hashes import possible_hashes, sentences_with
 
 Selection = Callable[[SegmentPair], bool]
 
 
-def removed_by(segments: Sequence[Segment], chosen: Selection) -> dict[int, Array]:
+@dataclass(frozen=True, slots=True)
+class AmongSources:
+    """A choice among units that have one of these sources, with their accelerators or without: no others are read."""
+
+    sources: Collection[str]
+    chosen: Selection
+
+    def __call__(self, pair: SegmentPair) -> bool:
+        """Whether a unit is chosen."""
+        return self.chosen(pair)
+
+
+def removed_by(segments: Sequence[Segment], chosen: Selection, accelerators: Accelerators) -> dict[int, Array]:
     """All removed sentences of each segment that loses some to a choice, by the segment's place."""
     removed = {}
+    # Where accelerators were kept, the hashes of sources have them, and a choice may be of those without.
+    hashes = possible_hashes(chosen.sources) if isinstance(chosen, AmongSources) and accelerators == "drop" else None
     for place, segment in enumerate(segments):
-        if units := [sentence for sentence, pair in segment.units() if chosen(pair)]:
+        read = segment.units() if hashes is None else _units(segment, sentences_with(segment, hashes, accelerators))
+        if units := [sentence for sentence, pair in read if chosen(pair)]:
             live = segment.live_sentences()
             found = live[np.isin(segment.units_of(live), units)]
             removed[place] = np.union1d(segment.removed, found).astype(np.int32)
     return removed
+
+
+def _units(segment: Segment, sentences: Array) -> Iterator[tuple[int, SegmentPair]]:
+    """Those of some sentences that are units, no lines of others."""
+    lines = segment.arrays.get("lines")
+    return ((each, segment.pair(each)) for each in sentences.tolist() if lines is None or not lines[each])
 
 
 def write_change(

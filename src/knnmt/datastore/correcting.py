@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.sameness import plain
 from knnmt.datastore.building import EntryProgress, no_progress
+from knnmt.datastore.changing import AmongSources
 from knnmt.datastore.store import Change, Datastore
 from knnmt.engine.base import Engine, State
 from knnmt.errors import InputError
@@ -48,7 +49,7 @@ def correct(
     for pair in corrections:
         targets[plain(pair.source)].add(pair.target)
     held: defaultdict[str, set[str]] = defaultdict(set)
-    for pair in store.pairs():
+    for pair in store.pairs_among(targets):
         if (source := plain(pair.source)) in targets:
             held[source].add(pair.target)
 
@@ -59,5 +60,6 @@ def correct(
     new = [pair for pair in corrections if plain(pair.source) not in held]
     known = [pair for pair in corrections if plain(pair.source) in held]
     better = [pair for pair in known if pair.target not in held[plain(pair.source)]]
-    change = store.replace(is_wrong, [*better, *(new if add_new else [])], engine, progress)
+    wrong = AmongSources(targets, is_wrong)
+    change = store.replace(wrong, [*better, *(new if add_new else [])], engine, progress)
     return Correction(change, len(known) - len(better), new)

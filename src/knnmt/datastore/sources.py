@@ -7,68 +7,48 @@ stored form instead, the model arrives at the stored states.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from knnmt.corpus.accelerators import Accelerators
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.sameness import final_mark, loose, plain, sameness_hash, without_final_mark
-from knnmt.corpus.units import for_model
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.manifest import StoredFile
 from knnmt.datastore.segment import Segment
+from knnmt.datastore.source_hashes import hashes_of_sources, seen_source
 from knnmt.datastore.store import Datastore
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
-    """The sentences of some segments by the hashes of their sources.
+class _Ordered:
+    """The sentences of a segment by the hashes of their sources. hashes: (sentences,), ascending; sentences: of each"""
 
-    hashes: (sentences,), in order; sentences: (sentences,), the number of each, counted through the segments
-    """
-
-    segments: list[Segment]
     hashes: Array
     sentences: Array
 
-    def of(self, number: int) -> list[tuple[Segment, int]]:
-        """The segment and the sentence in it of each that has this hash and was not removed, the newest first."""
-        same = slice(*(int(np.searchsorted(self.hashes, number, side)) for side in ("left", "right")))
-        first = np.cumsum([0, *(segment.record.sentences for segment in self.segments)])
-        found = []
-        for place in sorted(self.sentences[same].tolist(), reverse=True):
-            which = int(np.searchsorted(first, place, side="right")) - 1
-            segment, sentence = self.segments[which], place - int(first[which])
-            if sentence not in segment.removed:
-                found.append((segment, sentence))
-        return found
+    @classmethod
+    def of(cls, hashes: Array) -> _Ordered:
+        order = np.argsort(hashes, kind="stable")
+        return cls(hashes[order], order.astype(np.int32))
 
-
-def seen_source(pair: SegmentPair, accelerators: Accelerators) -> str:
-    """The source of a stored pair as the model saw it."""
-    return for_model(pair, accelerators).source
-
-
-def hashes_of_sources(segment: Segment, accelerators: Accelerators) -> Array:
-    """(sentences,) int64, equal for sources that are forms of one another. Segments of earlier versions are read."""
-    hashes = segment.arrays.get("source_hashes")
-    if hashes is None:
-        pairs = map(segment.pair, range(segment.record.sentences))
-        hashes = np.array([sameness_hash(seen_source(pair, accelerators)) for pair in pairs], np.int64)
-    return hashes
+    def having(self, number: int) -> Array:
+        """Those that have this hash, ascending."""
+        begin, end = (int(np.searchsorted(self.hashes, number, side)) for side in ("left", "right"))
+        same: Array = self.sentences[begin:end]
+        return same
 
 
 class HeldSources:
     """Finds sentences by their source, in a store as it stands when asked.
 
-    It takes 24 bytes a sentence, once something is asked.
+    It takes 12 bytes a sentence, once something is asked. What changes in the store is taken in, and nothing else.
     """
 
     def __init__(self, store: Datastore) -> None:
         self._store = store
-        self._hashes: dict[StoredFile, Array] = {}
-        self._places = _Places([], np.empty(0, np.int64), np.empty(0, np.int64))
+        self._shown: tuple[list[Segment], dict[StoredFile, _Ordered]] = [], {}
 
     @property
     def without_accelerators(self) -> bool:
@@ -102,21 +82,27 @@ class HeldSources:
         wanted = loose(text)
         if not wanted:
             return []
-        pairs = [segment.pair(sentence) for segment, sentence in self._placed().of(sameness_hash(text))]
+        pairs = [segment.pair(sentence) for segment, sentence in self._with_hash(sameness_hash(text))]
         accelerators = self._store.manifest.accelerators
         return [(pair, seen) for pair in pairs if loose(seen := seen_source(pair, accelerators)) == wanted]
 
-    def _placed(self) -> _Places:
+    def _with_hash(self, number: int) -> Iterator[tuple[Segment, int]]:
+        """The segment and the sentence in it of each that has this hash and was not removed, the newest first."""
+        segments, ordered = self._followed()
+        for segment in reversed(segments):
+            for sentence in reversed(ordered[segment.record.stored].having(number).tolist()):
+                if sentence not in segment.removed:
+                    yield segment, sentence
+
+    def _followed(self) -> tuple[list[Segment], dict[StoredFile, _Ordered]]:
+        """The store's segments as it shows them now; those that it showed before are not read again."""
+        shown, known = self._shown
         segments = self._store.segments
-        if segments is not self._places.segments:  # every change and every refresh makes a new list
-            known = self._hashes
-            accelerators = self._store.manifest.accelerators
-            every = [
-                hashes_of_sources(each, accelerators) if (found := known.get(each.record.stored)) is None else found
-                for each in segments
-            ]
-            self._hashes = {each.record.stored: mine for each, mine in zip(segments, every, strict=True)}
-            hashes = np.concatenate([np.empty(0, np.int64), *every])
-            order = np.argsort(hashes, kind="stable")
-            self._places = _Places(segments, hashes[order], order)
-        return self._places
+        if segments is not shown:  # every change makes a new list
+            accelerators, ordered = self._store.manifest.accelerators, {}
+            for each in segments:
+                stored = each.record.stored
+                ordered[stored] = known.get(stored) or _Ordered.of(hashes_of_sources(each, accelerators))
+            self._shown = segments, ordered  # both in one step, for threads that share it
+            return segments, ordered
+        return segments, known

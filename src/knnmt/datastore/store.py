@@ -22,20 +22,37 @@ from knnmt.corpus.units import for_model
 from knnmt.corpus.writing import write_tmx, write_tsv
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import BuildConfig, EntryProgress, build, clear_leftovers, no_progress
-from knnmt.datastore.changing import Selection, removed_by, write_change
+from knnmt.datastore.changing import AmongSources, Selection, removed_by, write_change
 from knnmt.datastore.lock import writer_lock
-from knnmt.datastore.manifest import SEGMENTS, Manifest, SegmentRecord, read_manifest
-from knnmt.datastore.merging import merge_segments
+from knnmt.datastore.manifest import MANIFEST, SEGMENTS, Manifest, SegmentRecord, read_manifest
+from knnmt.datastore.merging import merge_segments, without_removed
 from knnmt.datastore.origins import origin_test
 from knnmt.datastore.projection import StoredProjection
 from knnmt.datastore.publication import require_directory
 from knnmt.datastore.segment import Segment
 from knnmt.datastore.settings import read_settings
 from knnmt.datastore.slices import SLICE_ENTRIES, cut_slices, encode_slice
+from knnmt.datastore.source_hashes import possible_hashes, sentences_with
 from knnmt.datastore.upgrading import lacking, supplement, write_supplement
 from knnmt.datastore.verification import problems_of
 from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, SettingError
+
+# What two stores must have in common for segments of one to be segments of the other.
+_ALIKE = (
+    "model",
+    "tokenizer",
+    "source_language",
+    "target_language",
+    "dim",
+    "vocabulary",
+    "key_dtype",
+    "compute_dtype",
+    "for_fast",
+    "accelerators",
+    "transforms",
+    "projection",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +103,7 @@ class Datastore:
         self, path: Path, manifest: Manifest, segments: list[Segment], projection: StoredProjection | None = None
     ) -> None:
         self.path = path
+        self._read: tuple[int, ...] | None = None  # which file the manifest was read from, where that is known
         self._show(manifest, segments, projection)
 
     def _show(self, manifest: Manifest, segments: list[Segment], projection: StoredProjection | None) -> None:
@@ -151,6 +169,9 @@ class Datastore:
 
     def refresh(self) -> bool:
         """Move to the newest generation; True if there was a newer one. Segments that stay are not opened again."""
+        found = _identity(self.path / MANIFEST)  # before it is read: what comes later is seen the next time
+        if found is not None and found == self._read:
+            return False
         known = {segment.record: segment for segment in self.segments}
         manifest, segments, projection = _open_newest(self.path, known)
         newer = manifest.generation != self.manifest.generation
@@ -159,7 +180,9 @@ class Datastore:
             raise DatastoreMismatchError(
                 f"{self.path}: a store of another model was put in the place of the one that is open. Open it anew."
             )
-        self._show(manifest, segments, projection)
+        if manifest != self.manifest:
+            self._show(manifest, segments, projection)
+        self._read = found
         return newer
 
     def require_engine(self, engine: Engine[State]) -> None:
@@ -226,6 +249,13 @@ class Datastore:
             for _, pair in segment.pairs():
                 yield pair
 
+    def pairs_among(self, sources: Iterable[str]) -> Iterator[SegmentPair]:
+        """Those of them that have one of these sources, and perhaps some that are forms of one; no others are read."""
+        hashes, accelerators = possible_hashes(sources), self.manifest.accelerators
+        for segment in self.segments:
+            for sentence in sentences_with(segment, hashes, accelerators).tolist():
+                yield segment.pair(sentence)
+
     def units(self) -> Iterator[SegmentPair]:
         """Every unit that was not removed, as it was read: those of the sentences that are no lines of another."""
         for segment in self.segments:
@@ -265,6 +295,24 @@ class Datastore:
     ) -> Change:
         """Remove and add in one publication: a corrected unit takes its own place."""
         return self._change(chosen, pairs, engine, progress)
+
+    def take_over(self, other: Datastore, place: int) -> Change:
+        """Add a segment of another store, in one publication. Nothing is computed, so that the lock is held shortly."""
+        segment, made = other.segments[place], other.manifest
+        with self._writing():
+            before = self.manifest
+            for name in _ALIKE:
+                expected, found = getattr(before, name), getattr(made, name)
+                if expected != found:
+                    raise DatastoreMismatchError(
+                        f"{other.path}: cannot be added to {self.path}: expected {name} {expected!r}, found {found!r}. "
+                        "Build it with the model and the settings of the other."
+                    )
+            name = segment.record.stored.file.partition("-")[2].removesuffix(".safetensors")
+            added = iter([(name, without_removed(segment))])
+            after = write_change(self.path, before, self.segments, {}, added, no_progress)
+            self._publish(after)
+        return Change(after.sentences - before.sentences, after.entries - before.entries)
 
     def compact(self) -> Change:
         """Write the store anew without removed sentences, in segments of full size. Entry ids change."""
@@ -332,7 +380,7 @@ class Datastore:
         dropped: Counter[str] = Counter()
         with self._writing():
             before = self.manifest
-            removed = {} if chosen is None else removed_by(self.segments, chosen)
+            removed = {} if chosen is None else removed_by(self.segments, chosen, self.manifest.accelerators)
             added = iter(()) if engine is None else self._encoded(pairs, engine, dropped)
             after = write_change(self.path, before, self.segments, removed, added, progress)
             if after != before:
@@ -367,6 +415,15 @@ class Datastore:
     def _publish(self, manifest: Manifest) -> None:
         manifest.write(self.path)
         self.refresh()
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    """What tells a file from the one that was in its place before; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _gone(manifest: Manifest) -> tuple[int, int]:
@@ -422,7 +479,7 @@ def matching(origin: str | None = None, source_text: str | None = None, match: s
             and (pattern is None or bool(pattern.search(pair.source) or pattern.search(pair.target)))
         )
 
-    return accepts
+    return accepts if source_text is None else AmongSources([source_text], accepts)
 
 
 def _is_source(text: str, pair: SegmentPair) -> bool:

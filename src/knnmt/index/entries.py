@@ -14,10 +14,10 @@ from torch import Tensor
 
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.joining import same_beginning
-from knnmt.datastore.sources import hashes_of_sources, seen_source
+from knnmt.datastore.source_hashes import hashes_of_sources, seen_source
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError
-from knnmt.index.repeats import find_repeats
+from knnmt.index.repeats import find_repeats, follow_repeats
 
 
 class Entries:
@@ -46,7 +46,11 @@ class Entries:
         shared: list[Array] = [] if earlier is None else earlier._hashes[: earlier.segments_shared_with(self)]
         new = [hashes_of_sources(segment, accelerators) for segment in self.segments[len(shared) :]]
         self._hashes: list[Array] = [*shared, *new]
-        self._repeats = find_repeats(self.segments, self._hashes, partial(seen_source, accelerators=accelerators))
+        seen = partial(seen_source, accelerators=accelerators)
+        if earlier is None:
+            self._repeats = find_repeats(self.segments, self._hashes, seen)
+        else:
+            self._repeats = follow_repeats(earlier._repeats, earlier.segments, self.segments, self._hashes, seen)
         self.repeats = None if self._repeats is None else torch.from_numpy(self._repeats.counts.astype(np.float32))
         self.counts = self._counts()
         gone = [segment for segment in self.segments if len(segment.removed)]

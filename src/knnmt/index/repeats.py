@@ -14,8 +14,10 @@ import numpy as np
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.sameness import plain
 from knnmt.datastore.arrays import Array
+from knnmt.datastore.joining import removed_of, same_beginning
 from knnmt.datastore.segment import Segment
 
+_MANY = 10_000  # sentences that came: from so many on, all are looked at
 _GOLDEN, _FIRST, _SECOND = (np.uint64(each) for each in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
@@ -59,6 +61,61 @@ def find_repeats(
     repeats.first_of[ids] = ids[first][groups]
     repeats.counts[ids[first]] = counts
     return repeats
+
+
+def follow_repeats(
+    earlier: Repeats | None,
+    before: Sequence[Segment],
+    segments: Sequence[Segment],
+    hashes: Sequence[Array],
+    seen: Callable[[SegmentPair], str],
+) -> Repeats | None:
+    """What repeats in some segments, from what an earlier state of them repeated: the same as `find_repeats` finds.
+
+    Only sentences that have the source of one that came or went are looked at. before: the segments of that state
+    """
+    shared = same_beginning(before, segments)
+    came = sum(segment.record.sentences for segment in segments) - shared.sentences
+    if shared.segments < len(before) or came > _MANY:
+        return find_repeats(segments, hashes, seen)
+    first = np.cumsum([0, *(segment.record.sentences for segment in segments)])
+    gone = np.setdiff1d(_removed(segments), _removed(before), assume_unique=True)
+    changed = np.concatenate([gone, np.arange(shared.sentences, first[-1])])
+    touched = np.unique(_hashes_at(changed, hashes, first))
+    first_entry = np.cumsum([0, *(segment.record.entries for segment in segments)])
+    first_of = np.arange(first_entry[-1])
+    counts = np.ones(first_entry[-1], np.int64)
+    if earlier is not None:
+        first_of[: len(earlier.first_of)], counts[: len(earlier.counts)] = earlier.first_of, earlier.counts
+    all_ids, live_ids, so_far = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
+    for segment, mine, begin in zip(segments, hashes, first_entry.tolist(), strict=False):
+        sentences = np.flatnonzero(np.isin(mine, touched))
+        if len(sentences):
+            numbers, texts = _texts_so_far(segment, sentences, seen)
+            live = ~np.isin(segment.arrays["sentences"][numbers], segment.removed)
+            all_ids.append(numbers + begin)
+            live_ids.append(numbers[live] + begin)
+            so_far.append(texts[live])
+    every, ids = np.concatenate(all_ids), np.concatenate(live_ids)
+    first_of[every], counts[every] = every, 1
+    _, firsts, groups, often = np.unique(
+        np.concatenate(so_far), return_index=True, return_inverse=True, return_counts=True
+    )
+    first_of[ids] = ids[firsts][groups]
+    counts[ids[firsts]] = often
+    return Repeats(first_of, counts) if (counts > 1).any() else None
+
+
+def _removed(segments: Sequence[Segment]) -> Array:
+    """The removed sentences, counted through the segments, ascending."""
+    return np.sort(removed_of(segments, [segment.removed for segment in segments]).astype(np.int64))
+
+
+def _hashes_at(sentences: Array, hashes: Sequence[Array], first: Array) -> Array:
+    """The hashes of sentences that are counted through the segments."""
+    of_segment = np.searchsorted(first, sentences, side="right") - 1
+    parts = [hashes[each][sentences[of_segment == each] - first[each]] for each in np.unique(of_segment).tolist()]
+    return np.concatenate([np.empty(0, np.int64), *parts])
 
 
 def _again(segments: Sequence[Segment], hashes: Sequence[Array]) -> list[Array]:

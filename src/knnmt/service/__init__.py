@@ -6,9 +6,18 @@ config.py     settings of the service and its limits, from options or a TOML fil
 domains.py    names and the stores behind them
 batching.py   texts of all requests, decoded together
 writing.py    changes of stores, one at a time each, many in one publication
+jobs.py       memories that become domains, or are added to one, while the service goes on
+memory_work.py  what a job does, in a process of its own
+metrics.py    what Prometheus reads
+client.py     the service from Python, which needs none of the others
 access.py     API keys: who may do what, and how often
 guard.py      what is refused before a route sees it: hosts, sites, bodies; the domain in a path
 problems.py   every answer to an error
 shapes.py     what requests and answers look like
-routes/       one file a resource; dialects of tools are more of these
+documents.py  files that are translated while their senders wait
+glossaries.py terms that tools send, for later requests
+exchanges.py  memories that tools send or take in several steps
+usage.py      characters by key
+routes/       one file a resource
+dialects/     what translators' tools already speak, one file each
 """

@@ -38,6 +38,7 @@ class Limits:
     beam, neighbours: the most that a request may ask for
     cached: results that are remembered
     jobs: that run at the same time; waiting_jobs: that wait for their turn
+    memory_pairs: of a memory that is sent
     """
 
     body_bytes: int = 4 << 20
@@ -52,6 +53,7 @@ class Limits:
     cached: int = 4_096
     jobs: int = 1
     waiting_jobs: int = 16
+    memory_pairs: int = 10_000_000
 
     def __post_init__(self) -> None:
         for each in fields(self):

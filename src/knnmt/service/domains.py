@@ -64,6 +64,10 @@ class Domains:
         """The domain of requests that name none."""
         return self._default
 
+    def has(self, name: str) -> bool:
+        """Whether there is a domain of this name."""
+        return name in self._known
+
     def of(self, name: str | None) -> Domain:
         """A domain by its name, or the default one."""
         found = self._known.get(self._default if name is None else name)
@@ -95,6 +99,17 @@ class Domains:
             read_manifest(made.required_store())
             self._known[name] = made
             return made
+
+    def move_in(self, name: str, made: Path) -> Domain:
+        """Put a store that was made elsewhere in the data directory in its place, in one step, and serve it."""
+        with self._changing:
+            place = self.place_of_new(name)
+            read_manifest(made)
+            with storage_errors(place):
+                made.rename(place)
+                sync_directory(place.parent)
+            self._known[name] = Domain(name, place, made=True)
+            return self._known[name]
 
     def delete(self, name: str) -> Domain:
         """Forget a domain that a request made, and remove its store: first from its place, in one step."""

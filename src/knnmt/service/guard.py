@@ -18,6 +18,7 @@ from knnmt.service.config import Limits
 from knnmt.service.problems import Problem
 
 _PREFIX = re.compile(r"/d/([^/]+)(/.*)")
+_UPLOADS = re.compile(r"/v1/domains/[^/]+/memories|/v2/document|/translate_file|/v3/translation_memories/files/[^/]+")
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 DOMAIN = "knnmt.domain"  # where the domain of a path stands in the scope of a request
 
@@ -38,7 +39,10 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        most = self._limits.body_bytes
+        if prefixed := _PREFIX.fullmatch(scope["path"]):
+            scope = {**scope, "path": prefixed[2], "raw_path": prefixed[2].encode(), DOMAIN: prefixed[1]}
+        is_upload = _UPLOADS.fullmatch(scope["path"]) is not None
+        most = self._limits.upload_bytes if is_upload else self._limits.body_bytes
         try:
             self._require_host(headers)
             length = headers.get("content-length", "0")
@@ -47,8 +51,6 @@ class Guard:
         except Problem as problem:
             await problem.answer()(scope, receive, send)
             return
-        if prefixed := _PREFIX.fullmatch(scope["path"]):
-            scope = {**scope, "path": prefixed[2], "raw_path": prefixed[2].encode(), DOMAIN: prefixed[1]}
         received = 0
 
         async def counted() -> Message:

@@ -11,8 +11,14 @@ from knnmt.datastore.manifest import read_manifest
 from knnmt.service.access import Access
 from knnmt.service.batching import Batcher
 from knnmt.service.config import ServiceConfig
+from knnmt.service.documents import Documents
 from knnmt.service.domains import Domain, Domains
+from knnmt.service.exchanges import Exchanges
+from knnmt.service.glossaries import Glossaries
+from knnmt.service.jobs import Jobs
+from knnmt.service.metrics import Metrics
 from knnmt.service.problems import Problem
+from knnmt.service.usage import Usage
 from knnmt.service.writing import Writers
 from knnmt.translator.memories import Request
 from knnmt.translator.piecework import TextSettings
@@ -32,6 +38,7 @@ class Service:
     def __init__(self, config: ServiceConfig, translator: Translator | None = None) -> None:
         self.config = config
         self.access = Access(config.keys)
+        self.metrics = Metrics()
         self.domains = Domains(config.stores, config.default_domain, config.data)
         first = next((each.store for each in self.domains if each.store is not None), None)
         self.translator = translator or Translator(
@@ -48,8 +55,14 @@ class Service:
                 self.translator.memories.retrieval(domain.store)  # what is wrong with it shows at once
         limits = config.limits
         batch = _ON_A_CPU if self.translator.engine.device.type == "cpu" else _ON_A_GPU
-        self.batcher = Batcher(self.translator, batch, limits.queue, limits.cached)
-        self.writers = Writers(self.translator)
+        self.batcher = Batcher(self.translator, batch, limits.queue, limits.cached, self.metrics.batch)
+        self.writers = Writers(self.translator, self.metrics.written)
+        self.jobs = Jobs(config.data, limits, self.translator, self.domains, self.writers)
+        self.metrics.watch(self.batcher, self.domains, self.jobs, lambda: self.ready)
+        self.glossaries = Glossaries(config.data)
+        self.documents = Documents(self.translator, self.batcher, self.domains)
+        self.exchanges = Exchanges()
+        self.usage = Usage()
         self.ready = True
 
     async def translate(
@@ -61,7 +74,9 @@ class Service:
         """
         futures = self.batcher.submit(requests, settings)
         try:
-            return await self.until(asyncio.gather(*map(asyncio.wrap_future, futures)), seconds)
+            made = await self.until(asyncio.gather(*map(asyncio.wrap_future, futures)), seconds)
+            self.metrics.translated(made)
+            return made
         finally:
             for future in futures:  # of those that are done it changes nothing
                 future.cancel()
@@ -109,6 +124,8 @@ class Service:
     def close(self) -> None:
         """End when all that was asked for is done."""
         self.ready = False
+        self.documents.close()
+        self.jobs.close()
         self.writers.close()
         self.batcher.close()
 

@@ -79,7 +79,10 @@ class OfTexts(Asked):
     texts: list[str] = Field(min_length=1, description="Each is translated for itself.", examples=[[_SENTENCE]])
     domain: DomainName
     timeout_seconds: float | None = Field(
-        default=None, gt=0, le=86_400, description="Within how many seconds it must be done; else the answer is 504."
+        default=None,
+        ge=0.001,
+        le=86_400,
+        description="Within how many seconds it must be done; else the answer is 504.",
     )
 
 
@@ -138,6 +141,12 @@ class MatchAsked(OfTexts):
 
     at_least: int = Field(default=50, ge=1, le=100, description="The lowest score, in percent.")
     limit: int = Field(default=5, ge=1, le=100, description="Matches of each text.")
+
+
+class SentencesAsked(Asked):
+    """A text to cut into sentences."""
+
+    text: str = Field(description="Any number of lines.", examples=[f"{_SENTENCE} Öffnen Sie sie nicht."])
 
 
 class SegmentAsked(Asked):
@@ -204,6 +213,20 @@ class CautionAnswer(BaseModel):
     message: str
 
 
+class WordAnswer(BaseModel):
+    """A word of a translation. share: how much of it came from the memory, 0 to 1"""
+
+    text: str
+    span: tuple[int, int]
+    share: float
+
+
+class EvidenceWordAnswer(WordAnswer):
+    """A word of a translation whose tokens have evidence."""
+
+    tokens: list[int] = Field(description="Which of the translation's tokens it is made of.")
+
+
 class TranslationAnswer(BaseModel):
     """A translation. What there is not is left out."""
 
@@ -220,6 +243,7 @@ class TranslationAnswer(BaseModel):
     tokens: list[str] | None = Field(default=None, description="With evidence.")
     evidence: list[dict[str, Any] | None] | None = Field(default=None, description="Of each token, on request.")
     segments: list[dict[str, str]] | None = Field(default=None, description="That the evidence speaks of.")
+    words: list[EvidenceWordAnswer] | None = Field(default=None, description="With evidence; none of a match.")
     match: MatchAnswer | None = None
     coverage: dict[str, float] | None = Field(default=None, description="How much of the text the memory covers.")
     warnings: list[CautionAnswer] | None = None
@@ -231,14 +255,6 @@ class TranslateAnswer(BaseModel):
 
     domain: str
     translations: list[TranslationAnswer]
-
-
-class WordAnswer(BaseModel):
-    """A word of a translation. share: how much of it came from the memory, 0 to 1"""
-
-    text: str
-    span: tuple[int, int]
-    share: float
 
 
 class PassageAnswer(BaseModel):
@@ -269,6 +285,12 @@ class ExplainAnswer(BaseModel):
 
     domain: str
     explanations: list[ExplanationAnswer]
+
+
+class SentencesAnswer(BaseModel):
+    """The sentences of a text in order, each with the white space that follows it; joined, they are the text again."""
+
+    sentences: list[str]
 
 
 class MatchesAnswer(BaseModel):
@@ -323,6 +345,30 @@ class SegmentAnswer(BaseModel):
     target: str
     origin: str
     context: str = ""
+
+
+class JobAnswer(BaseModel):
+    """A memory that becomes a domain, or is added to one."""
+
+    id: str
+    domain: str
+    name: str = Field(description="What the memory is called.", examples=["projekt.tmx"])
+    state: Literal["waiting", "running", "done", "failed", "cancelled"]
+    stage: Literal["building", "publishing", "indexing"] | None = Field(default=None, description="While it runs.")
+    adding: bool = Field(description="To a domain that was there already.")
+    done: int = Field(description="Pairs that are built.")
+    of: int | None = Field(default=None, description="How many there will be, where that is known.")
+    by: str = Field(description="Whose key sent it.")
+    created: float = Field(description="Seconds since 1970.")
+    ended: float | None = None
+    message: str | None = Field(default=None, description="Why it failed.")
+    summary: list[str] = Field(default=[], description="What became of the memory's units.")
+
+
+class JobsAnswer(BaseModel):
+    """Jobs, the oldest first."""
+
+    jobs: list[JobAnswer]
 
 
 class SegmentsAnswer(BaseModel):

@@ -18,7 +18,7 @@ from knnmt.corpus.sameness import plain
 from knnmt.corpus.units import for_model
 from knnmt.datastore.changing import Selection
 from knnmt.datastore.correcting import correct
-from knnmt.datastore.store import Datastore
+from knnmt.datastore.store import Change, Datastore
 from knnmt.errors import DatastoreLockedError, InputError
 from knnmt.translator.translator import Translator
 
@@ -36,14 +36,24 @@ class Written:
     removed: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class WriteReport:
+    """What was published together, for those who measure."""
+
+    kind: Literal["add", "replace", "remove", "other"]
+    changes: int
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Change:
-    """Pairs to add beside others, or in the place of those with the same source; or what to remove."""
+    """Pairs to add beside others, or in the place of those with the same source; or what to remove, or to do else."""
 
-    kind: Literal["add", "replace", "remove"]
+    kind: Literal["add", "replace", "remove", "other"]
     pairs: Sequence[SegmentPair]
     chosen: Selection | None
     done: Future[Written]
+    other: Callable[[Datastore], Change] | None = None
 
     def sources(self) -> set[str]:
         return {plain(pair.source) for pair in self.pairs}
@@ -52,8 +62,10 @@ class _Change:
 class StoreWriter:
     """Changes one store, in the order that changes are asked for."""
 
-    def __init__(self, path: Path, translator: Translator, pool: ThreadPoolExecutor) -> None:
-        self._path, self._translator, self._pool = path, translator, pool
+    def __init__(
+        self, path: Path, translator: Translator, pool: ThreadPoolExecutor, told: Callable[[WriteReport], None]
+    ) -> None:
+        self._path, self._translator, self._pool, self._told = path, translator, pool, told
         self._lock = Lock()
         self._waiting: list[_Change] = []
         self._busy = False
@@ -67,6 +79,10 @@ class StoreWriter:
     def remove(self, chosen: Selection) -> Future[Written]:
         """Remove the units that are chosen."""
         return self._submit(_Change("remove", (), chosen, Future()))
+
+    def do(self, change: Callable[[Datastore], Change]) -> Future[Written]:
+        """A change of another kind, in its turn."""
+        return self._submit(_Change("other", (), None, Future(), change))
 
     def _require_fitting(self, pairs: Sequence[SegmentPair]) -> None:
         """Refuse pairs that a store would leave out: nothing may be said to be stored that is not."""
@@ -100,6 +116,7 @@ class StoreWriter:
 
     def _work(self) -> None:
         while group := self._next_group():
+            began = time.perf_counter()
             try:
                 written = _while_unlocked(lambda group=group: self._write(group))  # type: ignore[misc]
             except BaseException as error:
@@ -110,6 +127,7 @@ class StoreWriter:
             else:
                 for each in group:
                     each.done.set_result(written)
+                self._told(WriteReport(group[0].kind, len(group), time.perf_counter() - began))
 
     def _next_group(self) -> list[_Change]:
         """The first of the changes that wait, with those after it that can be published with it.
@@ -121,7 +139,7 @@ class StoreWriter:
             sources = group[0].sources() if group else set()
             for each in self._waiting[1:]:
                 count = sum(len(change.pairs) for change in group) + len(each.pairs)
-                alike = each.kind == group[0].kind != "remove"
+                alike = each.kind == group[0].kind in ("add", "replace")
                 if not alike or count > _TOGETHER or sources & each.sources():
                     break
                 group.append(each)
@@ -133,7 +151,9 @@ class StoreWriter:
     def _write(self, group: Sequence[_Change]) -> Written:
         store, engine, first = self._opened(), self._translator.engine, group[0]
         pairs = [pair for change in group for pair in change.pairs]
-        if first.chosen is not None:
+        if first.other is not None:
+            change = first.other(store)
+        elif first.chosen is not None:
             change = store.remove(first.chosen)
         elif first.kind == "replace":
             change = correct(store, pairs, engine).change
@@ -144,10 +164,10 @@ class StoreWriter:
 
 
 class Writers:
-    """The writers of all stores."""
+    """The writers of all stores. told: is called with a report of every publication"""
 
-    def __init__(self, translator: Translator) -> None:
-        self._translator = translator
+    def __init__(self, translator: Translator, told: Callable[[WriteReport], None] = lambda _report: None) -> None:
+        self._translator, self._told = translator, told
         self._pool = ThreadPoolExecutor(_WRITERS, "knnmt-write")
         self._lock = Lock()
         self._writers: dict[Path, StoreWriter] = {}
@@ -156,7 +176,7 @@ class Writers:
         """The writer of a store."""
         with self._lock:
             if path not in self._writers:
-                self._writers[path] = StoreWriter(path, self._translator, self._pool)
+                self._writers[path] = StoreWriter(path, self._translator, self._pool, self._told)
             return self._writers[path]
 
     def forget(self, path: Path) -> None:

@@ -1,11 +1,12 @@
-"""`/health` says that the process lives, `/ready` that it takes requests."""
+"""`/health` says that the process lives, `/ready` that it takes requests, `/metrics` what it does."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
 
-from knnmt.service.asking import TheService
+from knnmt.service.asking import TheCaller, TheService
 from knnmt.service.problems import Problem
 from knnmt.version import __version__
 
@@ -24,3 +25,10 @@ async def ready(service: TheService) -> Response:
     if not service.ready:
         raise Problem(503, "ending", "the service is being stopped", retry_after=5)
     return JSONResponse({"status": "ready", "waiting": service.batcher.waiting})
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+async def metrics(service: TheService, caller: TheCaller) -> Response:
+    """What the service does, for Prometheus."""
+    caller.require("translate")
+    return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)

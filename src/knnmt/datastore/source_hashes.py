@@ -1,0 +1,49 @@
+"""Sentences by hashes of their sources: found among millions without reading a text.
+
+A hash is that of the source as the model sees it, equal for texts that are forms of one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from knnmt.corpus.accelerators import Accelerators, accelerators_in
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.sameness import sameness_hash
+from knnmt.corpus.units import for_model
+from knnmt.datastore.arrays import Array
+from knnmt.datastore.segment import Segment
+
+
+def seen_source(pair: SegmentPair, accelerators: Accelerators) -> str:
+    """The source of a stored pair as the model saw it."""
+    return for_model(pair, accelerators).source
+
+
+def hashes_of_sources(segment: Segment, accelerators: Accelerators) -> Array:
+    """(sentences,) int64, equal for sources that are forms of one another. Segments of earlier versions are read."""
+    hashes = segment.arrays.get("source_hashes")
+    if hashes is None:
+        pairs = map(segment.pair, range(segment.record.sentences))
+        hashes = np.array([sameness_hash(seen_source(pair, accelerators)) for pair in pairs], np.int64)
+    return hashes
+
+
+def possible_hashes(sources: Iterable[str]) -> Array:
+    """The hashes that sentences of these sources may have: the model sees a source with its accelerator or without."""
+    found = set()
+    for source in sources:
+        found |= {
+            sameness_hash(source),
+            *(sameness_hash(each.dropped_from(source)) for each in accelerators_in(source)),
+        }
+    return np.array(sorted(found), np.int64)
+
+
+def sentences_with(segment: Segment, hashes: Array, accelerators: Accelerators) -> Array:
+    """The sentences of a segment, removed ones left out, whose sources have one of these hashes; ascending."""
+    found = np.flatnonzero(np.isin(hashes_of_sources(segment, accelerators), hashes))
+    left: Array = found[~np.isin(found, segment.removed)] if len(found) else found
+    return left

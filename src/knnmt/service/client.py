@@ -1,0 +1,353 @@
+"""`Client`: a service from Python. It needs nothing but the standard library.
+
+client = knnmt.Client("http://127.0.0.1:8500")
+print(client.translate("Die Datei wurde gelöscht.").text)
+
+Every call has a connection of its own, so that threads may share a client.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from pathlib import Path
+from typing import IO, Any, TypeVar, overload
+from urllib.parse import quote, urlencode, urlsplit
+
+from knnmt.config import check
+from knnmt.errors import InputError, ServiceError
+from knnmt.records import as_record, parse_json
+
+_MAX_LINE_BYTES = 64 << 20
+_POLL_SECONDS = (0.1, 2.0)  # at first, and at most, between two questions how far a job is
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class ServedMatch:
+    """A segment of the memory that is like a text. score: in percent"""
+
+    source: str
+    target: str
+    origin: str
+    score: int
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A translation that is not the best."""
+
+    text: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServedCaution:
+    """What whoever uses a translation should know of it."""
+
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTranslation:
+    """A translation as a service answers it.
+
+    kind: "exact match", "repaired match", "with memory" or "model alone"; None where nothing was found
+    index: of its text, where results are streamed
+    evidence: of each of the tokens, with the segments that it speaks of; where that was asked for
+    error: why there is none
+    """
+
+    text: str
+    kind: str | None
+    score: float | None
+    complete: bool
+    index: int | None = None
+    alternatives: tuple[Alternative, ...] = ()
+    match: ServedMatch | None = None
+    coverage: dict[str, float] | None = None
+    warnings: tuple[ServedCaution, ...] = ()
+    tokens: tuple[str, ...] | None = None
+    evidence: tuple[dict[str, Any] | None, ...] | None = None
+    segments: tuple[dict[str, str], ...] | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServedDomain:
+    """A domain of a service. memory: False for the model alone"""
+
+    name: str
+    default: bool
+    memory: bool
+    source_language: str | None = None
+    target_language: str | None = None
+    segments: int | None = None
+    entries: int | None = None
+    generation: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a change of a domain did. segments: that it holds now"""
+
+    domain: str
+    generation: int
+    segments: int
+    stored: int = 0
+    removed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SentMemory:
+    """A memory that becomes a domain, or is added to one.
+
+    state: "waiting", "running", "done", "failed" or "cancelled"
+    done, of: pairs
+    """
+
+    id: str
+    domain: str
+    name: str
+    state: str
+    adding: bool
+    done: int
+    stage: str | None = None
+    of: int | None = None
+    message: str | None = None
+    summary: tuple[str, ...] = field(default=())
+
+    @property
+    def is_over(self) -> bool:
+        return self.state not in ("waiting", "running")
+
+
+class Client:
+    """A service that is asked.
+
+    address: as `knnmt serve` says it; a path in it stands before those of the service, as `/d/NAME` for a domain
+    key: where the service has keys
+    domain: of all calls that name none; by default the service's
+    timeout_seconds: that an answer may take
+    """
+
+    def __init__(
+        self,
+        address: str = "http://127.0.0.1:8500",
+        key: str | None = None,
+        *,
+        domain: str | None = None,
+        timeout_seconds: float = 300.0,
+    ) -> None:
+        parts = urlsplit(address)
+        check(
+            parts.scheme in ("http", "https") and bool(parts.hostname),
+            f"expected the address of a service, as http://127.0.0.1:8500, got {address!r}",
+        )
+        self._parts, self._key, self._domain, self._timeout = parts, key, domain, timeout_seconds
+
+    def __repr__(self) -> str:  # without the key
+        return f"Client({self._parts.geturl()!r})"
+
+    # Translating ------------------------------------------------------------------------------------------------------
+
+    @overload
+    def translate(self, texts: str, *, domain: str | None = None, **settings: Any) -> ServedTranslation: ...
+
+    @overload
+    def translate(
+        self, texts: Sequence[str], *, domain: str | None = None, **settings: Any
+    ) -> list[ServedTranslation]: ...
+
+    def translate(
+        self, texts: str | Sequence[str], *, domain: str | None = None, **settings: Any
+    ) -> ServedTranslation | list[ServedTranslation]:
+        """Translate one text, or several in order.
+
+        settings: as `POST /v1/translate` takes them: beam, n_best, glossary, retrieval, evidence, match and so on
+        """
+        several = [texts] if isinstance(texts, str) else list(texts)
+        answer = self._ask("POST", "/v1/translate", self._about(several, domain, settings))
+        found = [_read(ServedTranslation, each) for each in _listed(answer, "translations")]
+        if len(found) != len(several):
+            raise ServiceError(f"expected {len(several)} translations, found {len(found)}", "not_understood")
+        return found[0] if isinstance(texts, str) else found
+
+    def stream(
+        self, texts: Sequence[str], *, domain: str | None = None, **settings: Any
+    ) -> Iterator[ServedTranslation]:
+        """Translations as they are done, each with the `index` of its text."""
+        body = self._about(list(texts), domain, {**settings, "stream": True})
+        with self._answer("POST", "/v1/translate", body) as response:
+            while line := response.readline(_MAX_LINE_BYTES):
+                content = _parsed(line)
+                if isinstance(content, dict) and "code" in content:
+                    raise ServiceError(str(content.get("message")), str(content["code"]))
+                yield _read(ServedTranslation, content)
+
+    def match(
+        self, texts: Sequence[str], *, domain: str | None = None, at_least: int = 50, limit: int = 5
+    ) -> list[list[ServedMatch]]:
+        """What the memory has that is like each text, the best first."""
+        body = self._about(list(texts), domain, {"at_least": at_least, "limit": limit})
+        matches = _listed(self._ask("POST", "/v1/match", body), "matches")
+        return [[_read(ServedMatch, each) for each in of_text] for of_text in matches]
+
+    def explain(self, texts: Sequence[str], *, domain: str | None = None, **settings: Any) -> list[dict[str, Any]]:
+        """Where each word came from, as `POST /v1/explain` answers it."""
+        return _listed(self._ask("POST", "/v1/explain", self._about(list(texts), domain, settings)), "explanations")
+
+    # Domains ----------------------------------------------------------------------------------------------------------
+
+    def domains(self) -> list[ServedDomain]:
+        """The domains that may be used."""
+        return [_read(ServedDomain, each) for each in _listed(self._ask("GET", "/v1/domains"), "domains")]
+
+    def delete(self, domain: str) -> None:
+        """Delete a domain that a request made."""
+        self._ask("DELETE", f"/v1/domains/{quote(domain, safe='')}")
+
+    def add(self, pairs: Iterable[tuple[str, str]], *, domain: str | None = None) -> Stored:
+        """Add pairs of a source and a target. They last when this returns, and the next request uses them."""
+        return _read(Stored, self._ask("POST", self._segments(domain), _segments(pairs)))
+
+    def correct(self, pairs: Iterable[tuple[str, str]], *, domain: str | None = None) -> Stored:
+        """Let pairs take the place of what the domain holds for the same sources; new ones are added."""
+        return _read(Stored, self._ask("PUT", self._segments(domain), _segments(pairs)))
+
+    def remove(self, *, source: str | None = None, origin: str | None = None, domain: str | None = None) -> Stored:
+        """Remove the pairs of a source text, of an origin, or of both."""
+        chosen = {name: value for name, value in (("source", source), ("origin", origin)) if value is not None}
+        return _read(Stored, self._ask("DELETE", f"{self._segments(domain)}?{urlencode(chosen)}"))
+
+    # Memories ---------------------------------------------------------------------------------------------------------
+
+    def send_memory(
+        self, path: str | Path, domain: str, *, skip_malformed: bool = False, unfinished: bool = False
+    ) -> SentMemory:
+        """Send a memory, which becomes a domain or is added to it. This returns when it is sent; see `wait`."""
+        path = Path(path)
+        asked = urlencode({"name": path.name, "skip_malformed": _told(skip_malformed), "unfinished": _told(unfinished)})
+        try:
+            file = path.open("rb")
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        with file:
+            where = f"/v1/domains/{quote(domain, safe='')}/memories?{asked}"
+            return _read(SentMemory, self._ask("POST", where, file))
+
+    def memory(self, number: str) -> SentMemory:
+        """How far the job of a memory is."""
+        return _read(SentMemory, self._ask("GET", f"/v1/jobs/{quote(number, safe='')}"))
+
+    def memories(self) -> list[SentMemory]:
+        """The jobs that there are, the oldest first."""
+        return [_read(SentMemory, each) for each in _listed(self._ask("GET", "/v1/jobs"), "jobs")]
+
+    def cancel(self, number: str) -> SentMemory:
+        """Have no more done with a memory."""
+        return _read(SentMemory, self._ask("DELETE", f"/v1/jobs/{quote(number, safe='')}"))
+
+    def wait(self, number: str, tell: Callable[[SentMemory], object] = lambda _: None) -> SentMemory:
+        """Wait until a job is over. One that failed or was cancelled raises a `ServiceError`. tell: how far it is"""
+        pause, most = _POLL_SECONDS
+        while not (job := self.memory(number)).is_over:
+            tell(job)
+            time.sleep(pause)
+            pause = min(2 * pause, most)
+        if job.state != "done":
+            raise ServiceError(job.message or f"the job was {job.state}", job.state)
+        return job
+
+    # Asking -----------------------------------------------------------------------------------------------------------
+
+    def _about(self, texts: list[str], domain: str | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+        named = domain if domain is not None else self._domain
+        return {"texts": texts, **({} if named is None else {"domain": named}), **settings}
+
+    def _segments(self, domain: str | None) -> str:
+        named = domain if domain is not None else self._domain
+        check(named is not None, "say which domain: domain=NAME, here or for the client")
+        return f"/v1/domains/{quote(str(named), safe='')}/segments"
+
+    def _ask(self, method: str, where: str, body: object = None) -> Any:
+        with self._answer(method, where, body) as response:
+            content = response.read()
+            return _parsed(content) if content else None
+
+    @contextmanager
+    def _answer(self, method: str, where: str, body: object = None) -> Iterator[HTTPResponse]:
+        """What a service answers, unless that is an error."""
+        parts = self._parts
+        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        connection = kind(str(parts.hostname), parts.port, timeout=self._timeout)
+        headers = {"Accept": "application/json", "User-Agent": "knnmt", "Connection": "close"}
+        if self._key is not None:
+            headers["Authorization"] = f"Bearer {self._key}"
+        sent: bytes | IO[bytes] | None
+        if body is None or hasattr(body, "read"):
+            sent = body  # type: ignore[assignment]
+            if sent is not None:
+                headers["Content-Type"] = "application/octet-stream"
+        else:
+            sent, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
+        try:
+            connection.request(method, parts.path.rstrip("/") + where, sent, headers)
+            response = connection.getresponse()
+            if response.status >= 400:
+                raise _error_of(response)
+            yield response
+        except TimeoutError as error:
+            raise ServiceError(f"{self}: no answer within {self._timeout:g} seconds", "timeout") from error
+        except (OSError, HTTPException) as error:
+            raise ServiceError(f"{self}: cannot be asked: {error or type(error).__name__}", "unreachable") from error
+        finally:
+            connection.close()
+
+
+def _told(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _segments(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    return {"segments": [{"source": source, "target": target} for source, target in pairs]}
+
+
+def _error_of(response: HTTPResponse) -> ServiceError:
+    content = response.read(1 << 20)
+    try:
+        told = parse_json(content)
+        message, code = str(told["message"]), str(told["code"])
+    except (ValueError, LookupError, TypeError):  # of something else than the service, as a proxy
+        message, code = f"{response.status} {response.reason}", "error"
+    after = response.headers.get("Retry-After", "")
+    return ServiceError(message, code, response.status, float(after) if after.isdecimal() else None)
+
+
+def _parsed(content: bytes) -> Any:
+    try:
+        return parse_json(content)
+    except ValueError as error:
+        raise ServiceError(
+            f"expected JSON as the answer of a service, found something else: {error}", "error"
+        ) from None
+
+
+def _listed(answer: Any, name: str) -> list[Any]:
+    found = answer.get(name) if isinstance(answer, dict) else None
+    if not isinstance(found, list):
+        raise ServiceError(f"expected {name!r} in the answer, found none: is it a service of knnmt?", "not_understood")
+    return found
+
+
+def _read(kind: type[Answer], content: Any) -> Answer:
+    try:
+        return as_record(kind, content, others=True)
+    except ValueError as error:
+        raise ServiceError(f"the answer is not as expected: {error}", "not_understood") from error

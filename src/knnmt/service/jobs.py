@@ -1,0 +1,447 @@
+"""`Jobs`: memories that become domains, or are added to one, while the service goes on.
+
+DATA/jobs/ID/
+  job.json         what is asked, and how far it is; written when the memory is whole
+  memory.*         the memory as it was sent: its name is ours, and only the process of the job reads it
+  store            what is made of it
+
+A job builds its store in a process of its own (`memory_work.py`). Then the store is moved to its place as a new domain,
+in one step, or its segments are added to the domain that is there, one at a time, so that corrections wait for none of
+the computing. A service that is killed goes on after its restart: the build from its finished parts, the rest from
+where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path, PurePath
+from threading import Condition, Thread
+from typing import Any, Literal
+
+from knnmt.config import check
+from knnmt.corpus.languages import plain_name
+from knnmt.datastore.publication import publish_file, storage_errors
+from knnmt.datastore.store import Datastore
+from knnmt.errors import KnnmtError
+from knnmt.records import as_record, parse_json
+from knnmt.regular_files import read_regular
+from knnmt.service.config import Limits, require_name
+from knnmt.service.domains import Domains
+from knnmt.service.memory_work import MemoryWork
+from knnmt.service.problems import Problem, problem_of
+from knnmt.service.writing import Writers
+from knnmt.translator.translator import Translator
+
+_log = logging.getLogger("knnmt.service")
+_JOBS, _RECORD, _STORE = "jobs", "job.json", "store"
+_ID = re.compile(r"[0-9a-f]{16}")
+_ENDING = re.compile(r"\.[a-z0-9]{1,10}")
+_KEPT = 100  # jobs that are done
+_MAX_ATTEMPTS = 10  # of a job in whose time the service was killed
+_MAX_RECORD_BYTES = 1 << 20
+_MAX_LINES = 50  # of what a job tells
+_MAX_LINE_CHARACTERS = 2_000
+State = Literal["waiting", "running", "done", "failed", "cancelled"]
+Stage = Literal["building", "publishing", "indexing"]
+_ENDED = ("done", "failed", "cancelled")
+start_process = subprocess.Popen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job, as its record has it.
+
+    name: what whoever sent the memory calls it; file: what it is called here
+    adding: to a domain that was there when the job began
+    done, of: pairs that are built, and how many there are once they are counted
+    summary: what became of the memory's units, in lines; message: why it failed
+    by: whose key it is; times are seconds since 1970
+    """
+
+    id: str
+    domain: str
+    name: str
+    file: str
+    format: str | None
+    skip_malformed: bool
+    unfinished: bool
+    by: str
+    created: float
+    state: State = "waiting"
+    stage: Stage = "building"
+    adding: bool = False
+    done: int = 0
+    of: int | None = None
+    attempts: int = 0
+    ended: float | None = None
+    message: str | None = None
+    summary: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        require_name(self.domain)
+        check(_ID.fullmatch(self.id) is not None, "an id has 16 hexadecimal digits")
+        check(re.fullmatch(r"memory(\.[a-z0-9]{1,10})?", self.file) is not None, "a file is called memory")
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in _ENDED
+
+
+class Incoming:
+    """A memory that is being received. Until it is a job, nothing of it stays."""
+
+    def __init__(self, jobs: Jobs, place: Path, file: str, make: Callable[..., Job]) -> None:
+        self._jobs, self._place, self._make, self._made = jobs, place, make, False
+        self.bytes = 0
+        try:
+            with storage_errors(place):
+                place.mkdir()
+                self._out = (place / file).open("xb")
+        except BaseException:
+            jobs._has_come()
+            raise
+
+    def write(self, content: bytes) -> None:
+        """Take in some of it."""
+        with storage_errors(self._place):
+            self._out.write(content)
+            self.bytes += len(content)
+
+    def begin(self, **asked: Any) -> Job:
+        """Make a job of it, now that it is whole."""
+        with storage_errors(self._place):
+            self._out.flush()
+            os.fsync(self._out.fileno())
+        job = self._make(**asked)
+        self._made = True
+        return job
+
+    def close(self) -> None:
+        """Forget it, unless it is a job."""
+        self._out.close()
+        if not self._made:
+            shutil.rmtree(self._place, ignore_errors=True)
+        self._jobs._has_come()
+
+
+class _CancelledError(Exception):
+    """Somebody wants a job no more."""
+
+
+class Jobs:
+    """The jobs of a service. Threads may share it. data: its directory, without which there are none"""
+
+    def __init__(
+        self, data: Path | None, limits: Limits, translator: Translator, domains: Domains, writers: Writers
+    ) -> None:
+        self._limits, self._translator, self._domains, self._writers = limits, translator, domains, writers
+        self._place = None if data is None else data.resolve() / _JOBS
+        self._changed = Condition()
+        self._jobs: dict[str, Job] = {}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._unwanted: set[str] = set()
+        self._coming = 0  # memories that are being received
+        self._closed = False
+        if self._place is not None:
+            with storage_errors(self._place):
+                self._place.mkdir(parents=True, exist_ok=True)
+            self._read_all(self._place)
+        count = 0 if self._place is None else limits.jobs
+        self._threads = [Thread(target=self._work, name="knnmt-job", daemon=True) for _ in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def __iter__(self) -> Iterator[Job]:
+        known = list(self._jobs.values())  # in one step, whatever changes meanwhile
+        return iter(sorted(known, key=lambda job: job.created))
+
+    def of(self, number: str) -> Job:
+        """A job by its id."""
+        found = self._jobs.get(number)
+        if found is None:
+            raise Problem(404, "unknown_job", f"there is no job {number[:40]!r}; GET /v1/jobs lists them")
+        return found
+
+    def receive(self, name: str) -> Incoming:
+        """Take in a memory that somebody sends; it must be closed.
+
+        name: what whoever sends it calls it; of that, only a plain ending becomes part of a file's name here
+        """
+        if self._place is None:
+            raise Problem(
+                409, "no_data_directory", "the service was started without a data directory, and takes no memories"
+            )
+        with self._changed:
+            waiting = self._coming + sum(job.state == "waiting" for job in self._jobs.values())
+            if self._closed or waiting >= self._limits.waiting_jobs:
+                raise Problem(429, "too_many_jobs", f"{waiting} memories wait already; send this one later", 60)
+            self._coming += 1
+        ending = plain_name(PurePath(name)).suffix.lower()
+        file = f"memory{ending if _ENDING.fullmatch(ending) else ''}"
+        number = secrets.token_hex(8)
+        return Incoming(self, self._place / number, file, partial(self._begin, id=number, name=name, file=file))
+
+    def _begin(self, **asked: Any) -> Job:
+        job = Job(created=time.time(), **asked)
+        with self._changed:
+            self._save(job)
+            self._jobs[job.id] = job
+            self._changed.notify_all()
+        return job
+
+    def _has_come(self) -> None:
+        with self._changed:
+            self._coming -= 1
+
+    def cancel(self, number: str) -> Job:
+        """Do no more for a job. What it put into a domain already stays."""
+        with self._changed:
+            job = self.of(number)
+            if job.is_over:
+                return job
+            if job.stage != "building":
+                raise Problem(409, "too_late", "the job is putting its memory into the domain; that is not undone")
+            self._unwanted.add(number)
+            if job.state == "waiting":
+                return self._end(job, "cancelled")
+            if process := self._processes.get(number):
+                process.kill()
+        return job
+
+    def close(self) -> None:
+        """End. What is not done goes on when the service is started again."""
+        with self._changed:
+            self._closed = True
+            for process in self._processes.values():
+                process.kill()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    # Records ----------------------------------------------------------------------------------------------------------
+
+    def _read_all(self, place: Path) -> None:
+        """The jobs of the service's earlier life; those that were not done wait again. Others' leftovers go."""
+        for found in place.iterdir():
+            if not _ID.fullmatch(found.name) or found.is_symlink():
+                continue
+            if not (found / _RECORD).exists():  # it was being received
+                shutil.rmtree(found, ignore_errors=True)
+                continue
+            try:
+                job = as_record(Job, parse_json(read_regular(found / _RECORD, _MAX_RECORD_BYTES)))
+                check(job.id == found.name, "it is another job's")
+            except (OSError, ValueError, KnnmtError) as error:
+                _log.error("%s: this job cannot be read, and is passed over: %s", found, error)
+                continue
+            self._jobs[job.id] = job
+            if job.is_over:
+                self._clear(job)
+            elif job.state == "running":
+                self._update(job, state="waiting")
+        self._forget_some()
+
+    def _save(self, job: Job) -> None:
+        assert self._place is not None  # noqa: S101 - there are no jobs without one
+        content = json.dumps(asdict(job), indent=1).encode()
+        publish_file(self._place / job.id / _RECORD, lambda out: out.write(content))
+
+    def _update(self, job: Job, **changes: Any) -> Job:
+        with self._changed:
+            job = replace(self._jobs[job.id], **changes)
+            self._jobs[job.id] = job
+            self._save(job)
+            return job
+
+    def _end(self, job: Job, state: State, message: str | None = None) -> Job:
+        """Write that a job is over, remove what it left, and only then say so."""
+        with self._changed:
+            job = replace(self._jobs[job.id], state=state, message=message, ended=time.time())
+            self._save(job)
+        self._clear(job)
+        with self._changed:
+            self._jobs[job.id] = job
+            self._unwanted.discard(job.id)
+            self._forget_some()
+            self._changed.notify_all()
+        return job
+
+    def _clear(self, job: Job) -> None:
+        """Remove all that a job left but its record."""
+        for left in self._of(job).iterdir():
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            elif left.name != _RECORD:
+                left.unlink(missing_ok=True)
+
+    def _forget_some(self) -> None:
+        over = sorted((job for job in self._jobs.values() if job.is_over), key=lambda job: job.ended or 0)
+        for job in over[:-_KEPT]:
+            del self._jobs[job.id]
+            shutil.rmtree(self._of(job), ignore_errors=True)
+
+    def _of(self, job: Job) -> Path:
+        assert self._place is not None  # noqa: S101 - there are no jobs without one
+        return self._place / job.id
+
+    # Working ----------------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            try:
+                self._do(job)
+            except _CancelledError:
+                if not self._closed:
+                    self._end(job, "cancelled")
+            except Problem as problem:
+                self._end(job, "failed", problem.message)
+            except KnnmtError as error:
+                self._end(job, "failed", self._domains.named_in(problem_of(error).message))
+            except Exception:
+                _log.exception("the job %s failed", job.id)
+                self._end(job, "failed", "the service failed; its log says why")
+
+    def _next(self) -> Job | None:
+        """The job that waited longest and whose domain no other job is about."""
+        with self._changed:
+            while not self._closed:
+                busy = {job.domain for job in self._jobs.values() if job.state == "running"}
+                waiting = [job for job in self._jobs.values() if job.state == "waiting" and job.domain not in busy]
+                if waiting:
+                    job = min(waiting, key=lambda each: each.created)
+                    return self._update(job, state="running", attempts=job.attempts + 1)
+                self._changed.wait()
+            return None
+
+    def _do(self, job: Job) -> None:
+        if job.attempts > _MAX_ATTEMPTS:
+            raise Problem(500, "given_up", f"the service ended {_MAX_ATTEMPTS} times while it did this; it is given up")
+        if job.stage == "building":
+            adding = any(each.name == job.domain for each in self._domains)
+            job = self._update(job, adding=adding)
+            if not self._run(job, "build"):
+                self._end(job, "done")
+                return
+            job = self._update(job, stage="publishing")
+        if job.stage == "publishing":
+            if job.adding:
+                self._add_segments(job)
+            else:
+                self._publish(job)
+            job = self._update(job, stage="indexing")
+        if job.adding:
+            self._run(job, "index")
+            self._translator.memories.refresh([self._domains.of(job.domain).required_store()])
+        self._end(job, "done")
+
+    def _publish(self, job: Job) -> None:
+        """Move a store to its place as a domain, unless that was done before the service was killed."""
+        made = self._of(job) / _STORE
+        if made.exists() or all(each.name != job.domain for each in self._domains):
+            self._domains.move_in(job.domain, made)
+
+    def _add_segments(self, job: Job) -> None:
+        """Add the segments that the domain does not have yet: none of their pairs was there when they were made."""
+        made = Datastore.open(self._of(job) / _STORE)
+        path = self._domains.of(job.domain).required_store()
+        held = self._translator.memories.open(path).opened
+        writer = self._writers.of(path)
+        for place, segment in enumerate(made.segments):
+            _, pair = next(segment.units())
+            held.refresh()
+            if pair not in held.sources.pairs_of(pair.source):
+                writer.do(lambda store, place=place: store.take_over(made, place)).result()  # type: ignore[misc]
+
+    def _run(self, job: Job, kind: Literal["build", "index"]) -> bool:
+        """Have a process do some work of a job; whether it made a store."""
+        process = start_process(
+            [sys.executable, "-P", "-m", "knnmt.service.memory_work"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the service
+        )
+        with self._changed:
+            self._processes[job.id] = process
+            if self._closed or job.id in self._unwanted:
+                process.kill()
+        made = ended = False
+        try:
+            with process:
+                assert process.stdin is not None  # noqa: S101 - asked for
+                assert process.stdout is not None  # noqa: S101
+                process.stdin.write(self._work_of(job, kind).line())
+                process.stdin.flush()
+                for line in process.stdout:
+                    told = parse_json(line)
+                    if "error" in told:
+                        raise Problem(422, "failed", self._in_words(job, told["error"]))
+                    ended = ended or "ended" in told
+                    made = made or told.get("made", False)
+                    self._hear(job, told)
+                process.stdin.close()
+        except BrokenPipeError:  # it ended at once
+            pass
+        finally:
+            process.kill()
+            with self._changed:
+                del self._processes[job.id]
+        if self._closed or job.id in self._unwanted:
+            raise _CancelledError
+        if not ended:
+            raise Problem(500, "ended", _how_it_ended(process.returncode))
+        return made
+
+    def _hear(self, job: Job, told: dict[str, Any]) -> None:
+        lines = [*told.get("read", ()), *([told["warning"]] if "warning" in told else [])]
+        lines = [self._in_words(job, line) for line in lines]
+        summary = (*self._jobs[job.id].summary, *lines)[:_MAX_LINES]
+        known = self._jobs[job.id]
+        self._update(job, done=told.get("done", known.done), of=told.get("of", known.of), summary=summary)
+
+    def _in_words(self, job: Job, message: str) -> str:
+        """A message for clients: files are called as they call them."""
+        message = message.replace(str(self._of(job) / job.file), job.name).replace(str(self._of(job) / _STORE), "it")
+        return self._domains.named_in(message)[:_MAX_LINE_CHARACTERS]
+
+    def _work_of(self, job: Job, kind: Literal["build", "index"]) -> MemoryWork:
+        place, engine = self._of(job), self._translator.engine
+        dtype = "float32" if engine.computes_in == "int8" else engine.computes_in  # keys are not computed in int8
+        languages = engine.languages.source or "de", engine.languages.target or "en"
+        store = None
+        if job.adding:
+            store = self._domains.of(job.domain).required_store()
+            manifest = Datastore.open(store).manifest
+            dtype, languages = manifest.compute_dtype, (manifest.source_language, manifest.target_language)
+        return MemoryWork(
+            kind=kind,
+            file=str(place / job.file),
+            name=job.name,
+            store=str(place / _STORE),
+            domain=None if store is None else str(store),
+            model=engine.name,
+            device=str(engine.device),
+            dtype=dtype,
+            source_language=languages[0],
+            target_language=languages[1],
+            format=job.format,
+            skip_malformed=job.skip_malformed,
+            unfinished=job.unfinished,
+            pairs=self._limits.memory_pairs,
+        )
+
+
+def _how_it_ended(status: int) -> str:
+    if status < 0:
+        return f"the process of the job was ended by signal {-status}: perhaps memory was short"
+    return f"the process of the job ended with status {status}; the service's log says why"

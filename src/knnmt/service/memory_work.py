@@ -1,0 +1,203 @@
+"""What a job does with a memory, in a process of its own: `python -m knnmt.service.memory_work`.
+
+A file that somebody sent is read here and not in the service: what it may do to a reader it does to this process. It
+runs at a lower priority, so that translating goes on, and it can be ended at any moment.
+
+The first line of its input is a `MemoryWork` as JSON; the end of the input means that the service is gone, and ends
+it. Its output has lines of JSON: how far it is, and at last what came of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from pathlib import Path
+from threading import Thread
+from typing import Any, Literal
+
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.building import BuildConfig
+from knnmt.datastore.store import Datastore
+from knnmt.documents.memory_reading import MemoryReading
+from knnmt.errors import DatastoreLockedError, InputError, KnnmtError, SettingError
+from knnmt.index.saved import lags, update_index
+from knnmt.records import as_record, parse_json
+
+_NICENESS = 10
+_LOCKED_SECONDS = 30.0  # that the process of a service that was killed may still live
+_HELD = "in the domain already"
+Tell = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryWork:
+    """What is to be done.
+
+    kind: "build" makes a store of the file; "index" brings the index of the domain's store up to date
+    file: the memory; name: as whoever sent it calls it
+    store: the store to make
+    domain: the store that the pairs are for, where there is one already: what it holds is left out
+    pairs: the most that are taken
+    """
+
+    kind: Literal["build", "index"]
+    file: str
+    name: str
+    store: str
+    domain: str | None
+    model: str
+    device: str
+    dtype: str
+    source_language: str
+    target_language: str
+    format: str | None
+    skip_malformed: bool
+    unfinished: bool
+    pairs: int
+
+    def line(self) -> bytes:
+        """As the process reads it."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+
+def do(work: MemoryWork, tell: Tell) -> None:
+    """Do the work and tell what came of it."""
+    if work.kind == "build":
+        _build(work, tell)
+    elif work.domain is not None:
+        store = Datastore.open(work.domain)
+        if lags(store):
+            update_index(store)
+        tell({"ended": True})
+
+
+def _build(work: MemoryWork, tell: Tell) -> None:
+    held = None if work.domain is None else Datastore.open(work.domain)
+    if held is not None and held.manifest.transforms:
+        raise SettingError(
+            f"the keys of the domain's store were changed after building ({', '.join(held.manifest.transforms)}): "
+            "nothing can be added to it"
+        )
+    config = BuildConfig(work.source_language, work.target_language)
+    if held is not None:
+        manifest = held.manifest
+        config = replace(
+            config,
+            key_dtype=manifest.key_dtype,
+            for_fast=manifest.for_fast,
+            accelerators=manifest.accelerators,
+        )
+    reading = MemoryReading(
+        [Path(work.file)],
+        ReadingConfig(
+            work.source_language,
+            work.target_language,
+            format=work.format,
+            on_error="skip" if work.skip_malformed else "stop",
+            unfinished=work.unfinished,
+        ),
+    )
+    total = reading.count() or 0
+    if total > work.pairs:
+        raise InputError(f"{work.name}: has {total:,} pairs; the service takes at most {work.pairs:,}: divide it")
+    tell({"done": 0, "of": total})
+    pairs = _named(reading, work)
+    pairs = pairs if held is None else _new(pairs, held, reading)
+    first = next(pairs, None)
+    if first is None and reading.report.skipped[_HELD]:
+        tell({"ended": True, "made": False, "read": reading.summary()})
+        return
+    first_ones = [] if first is None else [first]
+    _make_store(work, config, chain(first_ones, pairs), reading, total, tell)
+
+
+def _make_store(
+    work: MemoryWork,
+    config: BuildConfig,
+    pairs: Iterator[SegmentPair],
+    reading: MemoryReading,
+    total: int,
+    tell: Tell,
+) -> None:
+    from knnmt.engine.loading import load_engine
+    from knnmt.fitting.ready_store import build
+
+    engine = load_engine(work.model, work.device, work.dtype, work.source_language, work.target_language)
+
+    def progress(done: int, _entries: int) -> None:
+        left_out = sum(reading.report.skipped.values())
+        tell({"done": min(done + left_out, total), "of": total})
+
+    alone = work.domain is None  # its settings and index are made here; else they are those of the domain
+    made = build(pairs, work.store, config, make_index=alone, model=engine, progress=progress)
+    tell({"ended": True, "made": True, "read": reading.summary(made.dropped)})
+
+
+def _named(reading: MemoryReading, work: MemoryWork) -> Iterator[SegmentPair]:
+    """The pairs with origins by the name that whoever sent the file knows."""
+    name = work.name.replace("#", "%23")
+    for pair in reading.pairs():
+        file, number, unit = pair.origin.partition("#")
+        yield replace(pair, origin=f"{name}{number}{unit}") if file.endswith(Path(work.file).name) else pair
+
+
+def _new(pairs: Iterator[SegmentPair], store: Datastore, reading: MemoryReading) -> Iterator[SegmentPair]:
+    """The pairs that a store does not hold: who sends a memory again, or after a restart, adds nothing twice."""
+    held = {hash(pair) for pair in store.units()}
+    for pair in pairs:
+        if hash(pair) in held:
+            reading.report.skip(_HELD)
+        else:
+            yield pair
+
+
+def main() -> None:
+    """One process, one work."""
+    with contextlib.suppress(AttributeError, OSError):
+        os.nice(_NICENESS)
+    given = sys.stdin.buffer
+    told = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what a library prints goes to the log
+
+    def tell(content: dict[str, Any]) -> None:
+        told.write(json.dumps(content) + "\n")
+        told.flush()
+
+    work = as_record(MemoryWork, parse_json(given.readline()))
+    Thread(target=_end_with, args=(given,), daemon=True).start()
+    warnings.showwarning = lambda message, *_: tell({"warning": str(message)})
+    until = time.monotonic() + _LOCKED_SECONDS
+    while True:
+        try:
+            do(work, tell)
+            return
+        except DatastoreLockedError as error:
+            if time.monotonic() > until:
+                tell({"error": str(error)})
+                return
+            time.sleep(0.5)
+        except KnnmtError as error:
+            tell({"error": str(error)})
+            return
+        except Exception as error:
+            traceback.print_exc()
+            tell({"error": f"the process of the job failed ({type(error).__name__}); the service's log says where"})
+            return
+
+
+def _end_with(given: Any) -> None:
+    given.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""What Prometheus reads at `/metrics`: latencies, the queue, batches, searches, coverage, writes and jobs.
+
+Each service has a registry of its own. What others count already is read from them when somebody asks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter as Count
+from collections.abc import Callable, Iterable, Iterator
+from typing import get_args
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from knnmt.service.batching import Batcher, BatchReport
+from knnmt.service.domains import Domains
+from knnmt.service.jobs import Jobs, State
+from knnmt.service.writing import WriteReport
+from knnmt.translator.translation import Translation
+
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+_PARTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
+
+
+class Metrics:
+    """What is counted of one service. Threads may share it."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Histogram(
+            "knnmt_request_seconds",
+            "From a request to the end of its answer.",
+            ["method", "route", "status"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._texts = Counter(
+            "knnmt_texts", "Texts that were translated, by what came of them.", ["kind"], registry=self.registry
+        )
+        self._coverage = Histogram(
+            "knnmt_coverage",
+            "How much of a text the memory holds, where it is searched by segment.",
+            buckets=_PARTS,
+            registry=self.registry,
+        )
+        self._batch_segments = Histogram(
+            "knnmt_batch_segments", "Segments that were decoded together.", buckets=_BATCHES, registry=self.registry
+        )
+        self._batch_seconds = Histogram(
+            "knnmt_batch_seconds", "Decoding of a batch.", buckets=_SECONDS, registry=self.registry
+        )
+        self._written = Counter(
+            "knnmt_written_changes", "Changes of stores that last.", ["kind"], registry=self.registry
+        )
+        self._write_seconds = Histogram(
+            "knnmt_write_seconds", "Publication of changes.", buckets=_SECONDS, registry=self.registry
+        )
+        ProcessCollector(registry=self.registry)
+
+    def watch(self, batcher: Batcher, domains: Domains, jobs: Jobs, ready: Callable[[], bool]) -> None:
+        """Read what others count, too."""
+        self.registry.register(_Watched(batcher, domains, jobs, ready))
+
+    def batch(self, report: BatchReport) -> None:
+        """Take in a batch."""
+        self._batch_segments.observe(report.segments)
+        self._batch_seconds.observe(report.seconds)
+
+    def written(self, report: WriteReport) -> None:
+        """Take in a publication."""
+        self._written.labels(report.kind).inc(report.changes)
+        self._write_seconds.observe(report.seconds)
+
+    def translated(self, made: Iterable[Translation]) -> None:
+        """Take in translations."""
+        for each in made:
+            self._texts.labels(each.kind or "none").inc()
+            if each.coverage is not None:
+                self._coverage.observe(each.coverage.covered)
+
+    def text(self) -> bytes:
+        """All of it, as Prometheus reads it."""
+        return generate_latest(self.registry)
+
+
+class _Watched(Collector):
+    """What others count."""
+
+    def __init__(self, batcher: Batcher, domains: Domains, jobs: Jobs, ready: Callable[[], bool]) -> None:
+        self._batcher, self._domains, self._jobs, self._ready = batcher, domains, jobs, ready
+
+    def collect(self) -> Iterator[Metric]:
+        """What it is now."""
+        statistics = self._batcher.statistics
+        for name, help_text, value in (
+            ("knnmt_ready", "1 while requests are taken.", float(self._ready())),
+            ("knnmt_waiting", "Texts and segments that are not done.", self._batcher.waiting),
+            ("knnmt_domains", "Domains, the model alone among them.", len(list(self._domains))),
+        ):
+            yield GaugeMetricFamily(name, help_text, value=value)
+        for name, help_text, value in (
+            ("knnmt_rows", "Rows of all steps that might search.", statistics.rows),
+            ("knnmt_searches", "Rows that searched.", statistics.searches),
+            ("knnmt_retrieval_cache_hits", "Rows that took over an earlier retrieval.", statistics.hits),
+            ("knnmt_result_cache_hits", "Texts that were in flight or remembered.", self._batcher.hits),
+        ):
+            yield CounterMetricFamily(name, help_text, value=value)
+        count = Count(job.state for job in self._jobs)
+        jobs = GaugeMetricFamily(
+            "knnmt_jobs", "Jobs by their states; of those that are over, the last.", labels=["state"]
+        )
+        for state in get_args(State):
+            jobs.add_metric([state], count[state])
+        yield jobs
+
+
+class Measured:
+    """Takes the time of every request, from its beginning to the end of its answer."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._requests = app, metrics.requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 500
+
+        async def heard(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, heard)
+        finally:
+            # The template of the path, not the path: there are few of them, and they hold no text of anybody.
+            route = getattr(scope.get("route"), "path", "none")
+            method = scope["method"] if route != "none" else "none"
+            self._requests.labels(method, route, str(status)).observe(time.perf_counter() - began)

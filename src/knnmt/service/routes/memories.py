@@ -1,0 +1,125 @@
+"""`POST /v1/domains/{domain}/memories`: a memory becomes a domain or is added to one. `/v1/jobs`: how far that is."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from knnmt.service.access import Caller
+from knnmt.service.asking import TheCaller, TheService
+from knnmt.service.config import require_name
+from knnmt.service.jobs import Job
+from knnmt.service.problems import Problem
+from knnmt.service.service import Service
+from knnmt.service.shapes import JobAnswer, JobsAnswer
+
+router = APIRouter(tags=["memories"])
+_TOGETHER = 1 << 20  # bytes that are written at once
+_PLAIN = re.compile(r"[^/\\\x00-\x1f\x7f]+")
+_MEMORY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "The memory: TMX, XLIFF, PO, TSV, CSV or a Qt catalog, also compressed.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@router.post(
+    "/v1/domains/{domain}/memories",
+    response_model=JobAnswer,
+    response_model_exclude_none=True,
+    status_code=202,
+    openapi_extra=_MEMORY,
+)
+async def send(
+    domain: str,
+    request: Request,
+    service: TheService,
+    caller: TheCaller,
+    name: Annotated[
+        str,
+        Query(description="What the memory is called: origins say it.", max_length=200, examples=["projekt.tmx"]),
+    ] = "memory",
+    file_format: Annotated[
+        Literal["tsv", "csv", "tmx", "xliff", "po"] | None,
+        Query(alias="format", description="By default by content and name."),
+    ] = None,
+    skip_malformed: Annotated[bool, Query(description="Leave malformed units out instead of failing.")] = False,
+    unfinished: Annotated[
+        bool, Query(description="Take XLIFF units not marked as translated, and fuzzy PO entries, too.")
+    ] = False,
+) -> Response:
+    """Make a domain of a memory, or add the memory to the domain that is there. The answer is a job, not yet done.
+
+    Pairs that the domain holds already, of the same name and unit, are not added again.
+    """
+    caller.require("write" if service.domains.has(domain) else "admin", domain)
+    require_name(domain)
+    if service.domains.has(domain):
+        service.domains.of(domain).required_store()
+    asked = {"format": file_format, "skip_malformed": skip_malformed, "unfinished": unfinished}
+    job = await begun(request, service, name, domain=domain, by=caller.name, **asked)
+    return JSONResponse(_shown(job), status_code=202, headers={"Location": f"/v1/jobs/{job.id}"})
+
+
+async def begun(request: Request, service: Service, name: str, **asked: Any) -> Job:
+    """The job that is made of a memory, which is the body of a request."""
+    if not _PLAIN.fullmatch(name):
+        raise Problem(422, "invalid_request", "name: expected the name of a file, found slashes or control characters")
+    incoming = await asyncio.to_thread(service.jobs.receive, name)
+    try:
+        pieces, size = [], 0
+        async for piece in request.stream():
+            pieces.append(piece)
+            size += len(piece)
+            if size >= _TOGETHER:
+                await asyncio.to_thread(incoming.write, b"".join(pieces))
+                pieces, size = [], 0
+        await asyncio.to_thread(incoming.write, b"".join(pieces))
+        if not incoming.bytes:
+            raise Problem(422, "invalid_request", "expected a memory as the body of the request, found nothing")
+        return await asyncio.to_thread(incoming.begin, **asked)
+    finally:
+        await asyncio.to_thread(incoming.close)
+
+
+@router.get("/v1/jobs", response_model=JobsAnswer, response_model_exclude_none=True)
+async def jobs(service: TheService, caller: TheCaller) -> Response:
+    """The jobs of domains that the caller may use, the oldest first; of those that are done, the last 100."""
+    caller.require("translate")
+    return JSONResponse({"jobs": [_shown(job) for job in service.jobs if caller.sees(job.domain)]})
+
+
+@router.get("/v1/jobs/{job}", response_model=JobAnswer, response_model_exclude_none=True)
+async def job(job: str, service: TheService, caller: TheCaller) -> Response:
+    """How far a job is."""
+    return JSONResponse(_shown(_seen(service, caller, job)))
+
+
+@router.delete("/v1/jobs/{job}", response_model=JobAnswer, response_model_exclude_none=True)
+async def cancel(job: str, service: TheService, caller: TheCaller) -> Response:
+    """Do no more for a job; one that is over stays as it is."""
+    caller.require("write", _seen(service, caller, job).domain)
+    return JSONResponse(_shown(await asyncio.to_thread(service.jobs.cancel, job)))
+
+
+def _seen(service: Service, caller: Caller, number: str) -> Job:
+    caller.require("translate")
+    found = service.jobs.of(number)
+    caller.require("translate", found.domain)
+    return found
+
+
+def _shown(job: Job) -> dict[str, Any]:
+    """A job as the answer has it."""
+    hidden = ("file", "attempts", "format", "skip_malformed", "unfinished")
+    told = {name: value for name, value in asdict(job).items() if name not in hidden and value is not None}
+    if job.state != "running":
+        del told["stage"]
+    return told

@@ -1,0 +1,131 @@
+"""The Python client, over a socket."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import uvicorn
+
+import knnmt
+import warm
+from conftest import ROOT
+from knnmt.errors import InputError, ServiceError, SettingError
+from knnmt.service import jobs
+from knnmt.service.access import new_key
+from knnmt.service.app import make_app
+from knnmt.service.client import Client, SentMemory
+from knnmt.service.config import Limits, ServiceConfig
+from knnmt.service.service import Service
+from knnmt.translator.translator import Translator
+
+pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
+
+
+@pytest.fixture
+def client(
+    tmp_path: Path, tiny_translator: Translator, served_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Client]:
+    """Of a service with the domain `small` and keys."""
+    monkeypatch.setattr(jobs, "start_process", warm.Popen)
+    key = new_key(tmp_path / "keys.json", "tests", "admin")
+    config = ServiceConfig(
+        stores={"small": served_store}, data=tmp_path / "data", keys=tmp_path / "keys.json", limits=Limits(texts=10)
+    )
+    listening = socket.create_server(("127.0.0.1", 0))
+    app = make_app(Service(config, tiny_translator))
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on"))
+    thread = Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield Client(f"http://127.0.0.1:{listening.getsockname()[1]}", key, domain="small")
+    server.should_exit = True
+    thread.join()
+    listening.close()
+
+
+def test_translating(client: Client) -> None:
+    one = client.translate("Satz 1 ja", match=True)
+    assert (one.text, one.kind, one.complete) == ("line 1 yes", "exact match", True)
+    texts = ["Satz 2 ja ja", "etwas ganz anderes", ""]
+    several = client.translate(texts, beam=2, n_best=2, evidence=True)
+    assert [each.text for each in several][::2] == ["line 2 yes yes", ""]
+    assert several[1].tokens
+    assert several[1].evidence is not None
+    assert len(several[1].alternatives) == 1
+    streamed = {each.index: each.text for each in client.stream(texts, beam=2)}
+    assert streamed == {number: each.text for number, each in enumerate(several)}
+    assert client.translate("etwas", domain="base").kind == "model alone"
+    assert "alone" in client.explain(["etwas anderes"])[0]
+    matches = client.match(["Satz 1 ja"], limit=2)
+    assert (matches[0][0].target, len(matches[0])) == ("line 1 yes", 2)
+
+
+def test_correcting(client: Client) -> None:
+    assert [each.name for each in client.domains()] == ["base", "small"]
+    assert client.add([("neu", "one"), ("neuer", "two")]).stored == 2
+    assert client.translate("neu").text == "one"
+    client.correct([("neu", "three")])
+    assert client.translate("neu").text == "three"
+    assert client.remove(source="neu").removed == 1
+
+
+def test_a_memory_is_sent_and_waited_for(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "Größe.tsv").write_text("a b\tc d\n", encoding="utf-8")
+    heard: list[SentMemory] = []
+    made = client.wait(client.send_memory(tmp_path / "Größe.tsv", "own").id, heard.append)
+    assert (made.state, made.done, made.name) == ("done", 1, "Größe.tsv")
+    assert heard
+    assert [each.id for each in client.memories()] == [made.id]
+    assert client.cancel(made.id).state == "done"
+    assert client.translate("a b", domain="own").text == "c d"
+    client.delete("own")
+    (tmp_path / "bad.tmx").write_bytes(b"<tmx><body><tu")
+    with pytest.raises(ServiceError, match=r"bad\.tmx") as raised:
+        client.wait(client.send_memory(tmp_path / "bad.tmx", "own").id)
+    assert raised.value.code == "failed"
+    with pytest.raises(InputError, match="cannot be read"):
+        client.send_memory(tmp_path / "none.tmx", "own")
+
+
+def test_errors_have_code_message_and_status(client: Client) -> None:
+    with pytest.raises(ServiceError, match="there is no domain 'none'") as raised:
+        client.translate("a", domain="none")
+    assert (raised.value.code, raised.value.status) == ("unknown_domain", 404)
+    with pytest.raises(ServiceError, match="at most 10") as raised:
+        list(client.stream(["a"] * 11))
+    assert raised.value.status == 413
+    with pytest.raises(ServiceError) as raised:
+        Client(client._parts.geturl(), "wrong").domains()
+    assert raised.value.code == "unknown_key"
+    assert "wrong" not in repr(Client(client._parts.geturl(), "wrong"))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(ServiceError, match=r"within 0\.1 seconds"):
+            Client(address, timeout_seconds=0.1).domains()
+    with pytest.raises(ServiceError, match="cannot be asked") as raised:
+        Client(address).domains()
+    assert (raised.value.code, raised.value.status) == ("unreachable", None)
+    with pytest.raises(SettingError, match="expected the address of a service"):
+        Client("localhost:8500")
+    with pytest.raises(SettingError, match="say which domain"):
+        Client(address).add([("a", "b")])
+
+
+def test_the_client_needs_the_standard_library_alone() -> None:
+    assert knnmt.Client is Client
+    code = (
+        "import sys, knnmt; knnmt.Client(); "
+        "print({'torch', 'numpy', 'fastapi', 'starlette', 'pydantic', 'prometheus_client'} & set(sys.modules))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": str(ROOT / "src")}
+    )
+    assert found.stdout == "set()\n"

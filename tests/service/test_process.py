@@ -1,0 +1,147 @@
+"""`knnmt serve` as a process: it drains when told to end, and loses nothing that it answered when it is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from random import Random
+from threading import Thread
+from typing import Any
+
+import pytest
+from datastore_pairs import some_pairs
+from typer.testing import CliRunner
+
+import warm
+from knnmt.cli import app
+from knnmt.datastore.store import Datastore
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.service.access import read_keys
+
+KILLS = int(os.environ.get("KNNMT_KILLS", "200"))
+
+
+@pytest.fixture
+def store(tiny: TransformerEngine, tmp_path: Path) -> Path:
+    return Datastore.build(tmp_path / "s", some_pairs(20), tiny).path
+
+
+@contextmanager
+def served(checkpoint: Path, store: Path) -> Iterator[tuple[subprocess.Popen[Any], int]]:
+    """A service in a process of its own, and its port."""
+    command = [sys.executable, "-m", "knnmt", "serve", "-m", str(checkpoint), "--store", f"small={store}"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with warm.Popen([*command, "--port", "0"], stderr=subprocess.PIPE, env=environment) as process:
+        try:
+            assert process.stderr is not None
+            said = process.stderr.readline().decode()
+            assert said.startswith("knnmt: serving on http://127.0.0.1:"), said + process.stderr.read().decode()
+            yield process, int(said.partition("127.0.0.1:")[2].partition(";")[0])
+        finally:
+            process.kill()
+
+
+def ask(port: int, method: str, path: str, content: object = None) -> tuple[int, Any]:
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        body = None if content is None else json.dumps(content)
+        connection.request(method, path, body, {"content-type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+def when_it_listens(port: int) -> None:
+    while True:
+        with suppress(ConnectionError):
+            assert ask(port, "GET", "/ready")[0] == 200
+            return
+
+
+def test_told_to_end_it_answers_what_it_was_asked(tiny_checkpoint: Path, store: Path) -> None:
+    with served(tiny_checkpoint, store) as (process, port), ThreadPoolExecutor(4) as clients:
+        when_it_listens(port)
+        texts = [[f"Satz {letter} {number}" for number in range(8)] for letter in "abcd"]
+        asked = [clients.submit(ask, port, "POST", "/v1/translate", {"texts": each}) for each in texts]
+        while ask(port, "GET", "/ready")[1]["waiting"] < 20:
+            assert not all(each.done() for each in asked)
+        process.send_signal(signal.SIGTERM)
+        answers = [each.result() for each in asked]
+        assert process.wait(60) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert [status for status, _ in answers] == [200] * 4
+    assert all(len(content["translations"]) == 8 for _, content in answers)
+
+
+def kill_under_load(checkpoint: Path, store: Path, chance: Random, run: int) -> set[str]:
+    """Serve, write and translate from several sides, kill the process; the targets that were answered for."""
+    answered: list[str] = []
+
+    def write(port: int, writer: int) -> None:
+        with suppress(OSError, HTTPException, ValueError):
+            for number in range(1000):
+                target = f"t{run} {writer} {number}"
+                method = "PUT" if number % 2 else "POST"
+                pairs = {"segments": [{"source": f"q{run} {writer} {number}", "target": target}]}
+                if ask(port, method, "/v1/domains/small/segments", pairs)[0] in (200, 201):
+                    answered.append(target)
+
+    def read(port: int) -> None:
+        with suppress(OSError, HTTPException, ValueError):
+            for number in range(1000):
+                ask(port, "POST", "/v1/translate", {"texts": [f"Satz {number}", "Wort"], "beam": 1})
+
+    with served(checkpoint, store) as (process, port):
+        when_it_listens(port)
+        sides = [Thread(target=write, args=(port, writer)) for writer in range(3)] + [Thread(target=read, args=(port,))]
+        for side in sides:
+            side.start()
+        while len(answered) < 2:
+            time.sleep(0.001)
+        time.sleep(chance.random() * 0.2)
+        process.kill()
+        for side in sides:
+            side.join()
+    return set(answered)
+
+
+def assert_nothing_is_lost(checkpoint: Path, store: Path, kills: int) -> None:
+    chance, answered = Random(kills), set[str]()
+    for run in range(kills):
+        answered |= kill_under_load(checkpoint, store, chance, run)
+        opened = Datastore.open(store, verify=True)
+        lost = answered - {pair.target for pair in opened.pairs()}
+        assert not lost, f"after kill {run}: {len(lost)} of {len(answered)} are lost"
+
+
+def test_killed_it_has_lost_nothing_that_it_answered(tiny_checkpoint: Path, store: Path) -> None:
+    assert_nothing_is_lost(tiny_checkpoint, store, 5)
+
+
+@pytest.mark.soak
+def test_killed_often_it_has_lost_nothing_that_it_answered(tiny_checkpoint: Path, store: Path) -> None:
+    assert_nothing_is_lost(tiny_checkpoint, store, KILLS)
+
+
+def test_keys_are_made_on_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    made = CliRunner().invoke(app, ["serve-key", str(file), "me", "--role", "write", "--domain", "law"])
+    assert made.exit_code == 0
+    [key] = read_keys(file)
+    assert (key.name, key.role, key.domains) == ("me", "write", ("law",))
+    assert made.output.startswith("knnmt_")
+    again = CliRunner().invoke(app, ["serve-key", str(file), "me"])
+    assert again.exit_code != 0
+    open_to_all = CliRunner().invoke(app, ["serve", "--host", "0.0.0.0"])
+    assert "serve-key" in str(open_to_all.exception)
