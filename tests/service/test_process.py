@@ -220,7 +220,8 @@ def sent(port: int, numbers: range) -> int:
     connection = HTTPConnection("127.0.0.1", port, timeout=60)
     answered = 0
     for number in numbers:
-        body = json.dumps({"texts": [f"Satz {number % 7919}"], "beam": 1})
+        text = f"Satz {number % (97 if number % 4 else 19_937)}"  # most are remembered; the others are more than can be
+        body = json.dumps({"texts": [text], "beam": 1, "max_tokens": 2})
         connection.request("POST", "/v1/translate", body, {"content-type": "application/json"})
         answer = connection.getresponse()
         answered += len(json.loads(answer.read())["translations"]) if answer.status == 200 else 0
