@@ -155,6 +155,25 @@ class LanguageGuess:
         return found if most else None
 
 
+def guess_of(text: str) -> tuple[str, float] | None:
+    """The tag of the language that one text looks like, and how much speaks for it, above 0 and at most 1.
+
+    One text is little to go by. Of a script that several languages have, it is the one with most speakers.
+    """
+    text = text[:_MAX_CHARACTERS]
+    letters = {script: len(found.findall(text)) for script, found in _LETTERS.items()}
+    script = max(letters, key=letters.__getitem__)
+    if script != "Latin":
+        codes, _ = _SCRIPTS[script]
+        return (codes.partition(" ")[0], letters[script] / sum(letters.values())) if letters[script] else None
+    hits = Counter(language for word in _WORD.findall(text.lower()) for language in _LANGUAGES_OF.get(word, ()))
+    ranked = [*hits.most_common(2), ("", 0), ("", 0)]
+    if ranked[0][1] == ranked[1][1]:
+        return None
+    codes, _ = _LANGUAGES[ranked[0][0]]
+    return codes.partition(" ")[0], ranked[0][1] / hits.total()
+
+
 def _language_of(words: list[str]) -> str | None:
     """The one language that most of the small words among these belong to."""
     hits = Counter(language for word in words for language in _LANGUAGES_OF.get(word, ()))

@@ -92,6 +92,11 @@ def open_document(path: str | Path, languages: tuple[str | None, str | None] = (
     return opened(data, str(path), languages) if name in _TOLD_LANGUAGES else opened(data, str(path))
 
 
+def usual_endings() -> list[str]:
+    """The endings that names of documents have."""
+    return sorted([*_BY_ENDING, *_ENDINGS_OF_MORE])
+
+
 def documents_in(directory: Path) -> Iterator[Path]:
     """The documents in a directory and those in it that have a usual name, in the order of these."""
     for path in sorted(directory.rglob("*")):

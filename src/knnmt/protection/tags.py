@@ -8,7 +8,7 @@ command is text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -67,11 +67,14 @@ class _Tag:
     shown: str = ""
 
 
-def with_tags(text: str, mode: Tags = "auto") -> Marked:
-    """A text whose tags are codes. Written out, it is the text again."""
+def with_tags(text: str, mode: Tags = "auto", whole: Collection[str] = ()) -> Marked:
+    """A text whose tags are codes. Written out, it is the text again.
+
+    whole: elements that are one code with all that they hold
+    """
     if mode == "none" or not ("<" in text or "&lt;" in text):
         return (text,) if text else ()
-    tags = list(_tags(text, mode))
+    tags = list(_tags(text, mode, _WHOLE.union(whole)))
     pairs = _paired(tags)
     parts: list[str | Code] = []
     place = 0
@@ -98,8 +101,9 @@ def is_formatting(code: Code) -> bool:
     return code.raw.startswith("<!") or (named is not None and named[1].lower() in _HTML | {"mrk", "bpt", "ept"})
 
 
-def _tags(text: str, mode: Tags) -> Iterator[_Tag]:
+def _tags(text: str, mode: Tags, whole_elements: Collection[str]) -> Iterator[_Tag]:
     place = 0
+    unclosed: set[str] = set()  # looked for once: where none follows, none does later
     while match := _TAG.search(text, place):
         start, end = match.span()
         place = end
@@ -113,13 +117,17 @@ def _tags(text: str, mode: Tags) -> Iterator[_Tag]:
         sure = mode == "xml" or alone or name in (_HTML if mode == "html" else _HTML | _EXCHANGE)
         if not closes and not alone:
             # What an element of these holds is code; of any element that holds nothing, both tags are one code.
-            inner = "(.*?)" if name in _WHOLE else "()"
+            inner = "(.*?)" if name in whole_elements else "()"
             slash = "</" if way == "1" else "&lt;/"
             closing = re.compile(rf"{inner}{slash}{re.escape(name)}\s*(?:>|&gt;)", re.IGNORECASE | re.DOTALL)
-            if whole := closing.match(text, end):
+            if f"{slash}{name}" in unclosed:
+                pass
+            elif whole := closing.match(text, end):
                 place = end = whole.end()
                 shown = whole[1] if [whole[1]] == [each.text for each in find(whole[1])] else ""
                 alone = sure = True
+            elif name in whole_elements:
+                unclosed.add(f"{slash}{name}")
         role = Role.CLOSING if closes else Role.ALONE if alone or name in _VOID else Role.OPENING
         key = name, ""
         if role is Role.ALONE and name in _HALVES:

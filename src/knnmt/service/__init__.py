@@ -14,5 +14,10 @@ access.py     API keys: who may do what, and how often
 guard.py      what is refused before a route sees it: hosts, sites, bodies; the domain in a path
 problems.py   every answer to an error
 shapes.py     what requests and answers look like
-routes/       one file a resource; dialects of tools are more of these
+documents.py  files that are translated while their senders wait
+glossaries.py terms that tools send, for later requests
+exchanges.py  memories that tools send or take in several steps
+usage.py      characters by key
+routes/       one file a resource
+dialects/     what translators' tools already speak, one file each
 """

@@ -73,10 +73,14 @@ class Caller:
         """Refuse who may not do something, with a domain or at all."""
         if self.key is None:
             return
-        if ROLES.index(self.key.role) < ROLES.index(role):
+        if not self.may(role):
             raise Problem(403, "forbidden", f"this needs a key with the role {role}; this one has {self.key.role}")
         if domain is not None and not self.sees(domain):
             raise Problem(403, "forbidden", f"this key may not be used for the domain {domain!r}")
+
+    def may(self, role: Role) -> bool:
+        """Whether it has a role, or one that may do more."""
+        return self.key is None or ROLES.index(self.key.role) >= ROLES.index(role)
 
     def sees(self, domain: str) -> bool:
         """Whether it may be used for a domain."""

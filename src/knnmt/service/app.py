@@ -9,9 +9,19 @@ from typing import Any
 from fastapi import FastAPI
 
 from knnmt.service import problems
+from knnmt.service.dialects import (
+    apertium,
+    deepl,
+    deepl_documents,
+    deepl_glossaries,
+    deepl_memories,
+    libretranslate,
+    opuscat,
+    tmserver,
+)
 from knnmt.service.guard import Guard
 from knnmt.service.metrics import Measured
-from knnmt.service.routes import domains, explain, health, memories, translate
+from knnmt.service.routes import domains, explain, health, memories, page, sentences, translate
 from knnmt.service.service import Service
 from knnmt.service.shapes import ProblemAnswer
 from knnmt.version import __version__
@@ -29,8 +39,19 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
         (429, "too much is waiting, or the key has made too many requests; Retry-After says when"),
         (503, "the service is being stopped, or another process changes the store"),
         (504, "not done in time"),
+        (507, "the service's disk is full, or refuses to be written"),
     )
 }
+_DIALECTS = (
+    deepl,
+    deepl_glossaries,
+    deepl_documents,
+    deepl_memories,
+    libretranslate,
+    opuscat,
+    apertium,
+    tmserver,
+)
 
 
 def make_app(service: Service) -> FastAPI:
@@ -51,8 +72,10 @@ def make_app(service: Service) -> FastAPI:
         responses=_PROBLEMS,
     )
     app.state.service = service
-    for routes in (translate, explain, domains, memories, health):
+    for routes in (translate, sentences, explain, domains, memories, health, page):
         app.include_router(routes.router)
+    for dialect in _DIALECTS:
+        app.include_router(dialect.router)
     problems.install(app)
     config = service.config
     hosts = None if not service.access.is_open or config.open_to_all else (config.host, *config.hosts)

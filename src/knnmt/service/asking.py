@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Coroutine, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -17,10 +18,11 @@ from knnmt.service.domains import Domain
 from knnmt.service.guard import DOMAIN
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
-from knnmt.service.shapes import Decoded, OfTexts
+from knnmt.service.shapes import Decoded
 from knnmt.translator.memories import Request as TextRequest
 
 Result = TypeVar("Result")
+_VERSION = re.compile(r"v\d")  # what is left of an address whose last part a client has dropped
 _bearer = HTTPBearer(auto_error=False, description="An API key, where the service has keys.")
 
 
@@ -44,15 +46,18 @@ def domain_asked(request: Request, service: Service, named: str | None) -> Domai
     prefix: str | None = request.scope.get(DOMAIN)
     if prefix is not None and named not in (None, prefix):
         raise Problem(422, "two_domains", "the path names one domain and the body another: name one of them")
+    if prefix is not None and _VERSION.fullmatch(prefix) and not service.domains.has(prefix):
+        message = f"there is no domain {prefix!r}: clients need an address that ends with a slash, such as /d/NAME/"
+        raise Problem(404, "unknown_domain", message)
     return service.domains.of(named if prefix is None else prefix)
 
 
-def require_texts(asked: OfTexts, limits: Limits) -> None:
+def require_texts(texts: Sequence[str], limits: Limits) -> None:
     """Refuse more text than the limits allow."""
-    _require(len(asked.texts) <= limits.texts, f"{len(asked.texts):,} texts", f"{limits.texts:,}")
-    longest = max(map(len, asked.texts))
+    _require(len(texts) <= limits.texts, f"{len(texts):,} texts", f"{limits.texts:,}")
+    longest = max(map(len, texts))
     _require(longest <= limits.text_characters, f"a text of {longest:,} characters", f"{limits.text_characters:,}")
-    count = sum(map(len, asked.texts))
+    count = sum(map(len, texts))
     _require(count <= limits.characters, f"{count:,} characters", f"{limits.characters:,}")
 
 
@@ -63,7 +68,7 @@ def _require(sound: bool, found: str, most: str) -> None:
 
 def text_requests(asked: Decoded, domain: Domain, limits: Limits) -> list[TextRequest]:
     """The texts of a request as the batcher takes them."""
-    require_texts(asked, limits)
+    require_texts(asked.texts, limits)
     if asked.contexts is not None and len(asked.contexts) != len(asked.texts):
         raise Problem(
             422,

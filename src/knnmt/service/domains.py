@@ -64,6 +64,10 @@ class Domains:
         """The domain of requests that name none."""
         return self._default
 
+    def has(self, name: str) -> bool:
+        """Whether there is a domain of this name."""
+        return name in self._known
+
     def of(self, name: str | None) -> Domain:
         """A domain by its name, or the default one."""
         found = self._known.get(self._default if name is None else name)

@@ -11,10 +11,14 @@ from knnmt.datastore.manifest import read_manifest
 from knnmt.service.access import Access
 from knnmt.service.batching import Batcher
 from knnmt.service.config import ServiceConfig
+from knnmt.service.documents import Documents
 from knnmt.service.domains import Domain, Domains
+from knnmt.service.exchanges import Exchanges
+from knnmt.service.glossaries import Glossaries
 from knnmt.service.jobs import Jobs
 from knnmt.service.metrics import Metrics
 from knnmt.service.problems import Problem
+from knnmt.service.usage import Usage
 from knnmt.service.writing import Writers
 from knnmt.translator.memories import Request
 from knnmt.translator.piecework import TextSettings
@@ -55,6 +59,10 @@ class Service:
         self.writers = Writers(self.translator, self.metrics.written)
         self.jobs = Jobs(config.data, limits, self.translator, self.domains, self.writers)
         self.metrics.watch(self.batcher, self.domains, self.jobs, lambda: self.ready)
+        self.glossaries = Glossaries(config.data)
+        self.documents = Documents(self.translator, self.batcher, self.domains)
+        self.exchanges = Exchanges()
+        self.usage = Usage()
         self.ready = True
 
     async def translate(
@@ -116,6 +124,7 @@ class Service:
     def close(self) -> None:
         """End when all that was asked for is done."""
         self.ready = False
+        self.documents.close()
         self.jobs.close()
         self.writers.close()
         self.batcher.close()

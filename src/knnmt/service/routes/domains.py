@@ -54,7 +54,7 @@ async def make(asked: DomainAsked, service: TheService, caller: TheCaller) -> Re
     """Make a domain of some pairs. For a whole memory, send it as a file."""
     caller.require("admin", asked.name)
     place = service.domains.place_of_new(asked.name)
-    pairs = _pairs(service, caller, asked.segments)
+    pairs = segment_pairs(service, caller, asked.segments)
     made = await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(_made, service, asked.name, place, pairs)))
     return JSONResponse(made, status_code=201)
 
@@ -110,7 +110,7 @@ async def replace(domain: str, asked: SegmentsAsked, service: TheService, caller
 async def _put(domain: str, asked: SegmentsAsked, service: Service, caller: Caller, replacing: bool) -> Response:
     caller.require("write", domain)
     store = service.domains.of(domain).required_store()
-    pairs = _pairs(service, caller, asked.segments)
+    pairs = segment_pairs(service, caller, asked.segments)
     writer = service.writers.of(store)
     done = await asyncio.to_thread(writer.put, "replace" if replacing else "add", pairs)
     written = await awaited(done)
@@ -145,7 +145,8 @@ async def remove(
     )
 
 
-def _pairs(service: Service, caller: Caller, segments: Sequence[SegmentAsked]) -> list[SegmentPair]:
+def segment_pairs(service: Service, caller: Caller, segments: Sequence[SegmentAsked]) -> list[SegmentPair]:
+    """Pairs of a request as stores take them, within the limits."""
     limits = service.config.limits
     if len(segments) > limits.texts:
         raise Problem(413, "too_large", f"the request has {len(segments):,} pairs; send at most {limits.texts:,}")

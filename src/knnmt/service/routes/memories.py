@@ -13,7 +13,6 @@ from fastapi.responses import JSONResponse, Response
 from knnmt.service.access import Caller
 from knnmt.service.asking import TheCaller, TheService
 from knnmt.service.config import require_name
-from knnmt.service.domains import Domains
 from knnmt.service.jobs import Job
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
@@ -60,10 +59,17 @@ async def send(
 
     Pairs that the domain holds already, of the same name and unit, are not added again.
     """
-    caller.require("write" if _is_known(service.domains, domain) else "admin", domain)
+    caller.require("write" if service.domains.has(domain) else "admin", domain)
     require_name(domain)
-    if _is_known(service.domains, domain):
+    if service.domains.has(domain):
         service.domains.of(domain).required_store()
+    asked = {"format": file_format, "skip_malformed": skip_malformed, "unfinished": unfinished}
+    job = await begun(request, service, name, domain=domain, by=caller.name, **asked)
+    return JSONResponse(_shown(job), status_code=202, headers={"Location": f"/v1/jobs/{job.id}"})
+
+
+async def begun(request: Request, service: Service, name: str, **asked: Any) -> Job:
+    """The job that is made of a memory, which is the body of a request."""
     if not _PLAIN.fullmatch(name):
         raise Problem(422, "invalid_request", "name: expected the name of a file, found slashes or control characters")
     incoming = await asyncio.to_thread(service.jobs.receive, name)
@@ -78,11 +84,9 @@ async def send(
         await asyncio.to_thread(incoming.write, b"".join(pieces))
         if not incoming.bytes:
             raise Problem(422, "invalid_request", "expected a memory as the body of the request, found nothing")
-        asked = {"format": file_format, "skip_malformed": skip_malformed, "unfinished": unfinished}
-        job = await asyncio.to_thread(incoming.begin, domain=domain, by=caller.name, **asked)
+        return await asyncio.to_thread(incoming.begin, **asked)
     finally:
         await asyncio.to_thread(incoming.close)
-    return JSONResponse(_shown(job), status_code=202, headers={"Location": f"/v1/jobs/{job.id}"})
 
 
 @router.get("/v1/jobs", response_model=JobsAnswer, response_model_exclude_none=True)
@@ -103,10 +107,6 @@ async def cancel(job: str, service: TheService, caller: TheCaller) -> Response:
     """Do no more for a job; one that is over stays as it is."""
     caller.require("write", _seen(service, caller, job).domain)
     return JSONResponse(_shown(await asyncio.to_thread(service.jobs.cancel, job)))
-
-
-def _is_known(domains: Domains, name: str) -> bool:
-    return any(each.name == name for each in domains)
 
 
 def _seen(service: Service, caller: Caller, number: str) -> Job:

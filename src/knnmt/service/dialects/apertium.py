@@ -1,0 +1,118 @@
+"""Apertium APy's dialect, below `/apy`: OmegaT has it built in, and Weblate speaks it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, Field
+
+from knnmt.service.asking import TheService, domain_asked
+from knnmt.service.dialects import directions
+from knnmt.service.dialects.directions import required_direction
+from knnmt.service.dialects.speaking import (
+    BAD_REQUEST,
+    FORM,
+    Parameters,
+    caller_with,
+    read,
+    route_telling,
+    told_as,
+    with_body,
+    with_query,
+)
+from knnmt.service.dialects.texts import NEVER_TRANSLATED, TextWork, translated
+from knnmt.service.problems import Problem
+from knnmt.service.service import Service
+
+_TELLING = told_as({401: 403, 422: 400, 409: 400}, explanation="message", responseDetails="message")
+router = APIRouter(prefix="/apy", tags=["Apertium"], route_class=route_telling(_TELLING), responses=BAD_REQUEST)
+
+
+class KeyAsked(Parameters):
+    """What every request may have."""
+
+    key: str | None = Field(default=None, max_length=200)
+
+
+class TranslateAsked(KeyAsked):
+    """A text. What is not named here is taken, and has no effect."""
+
+    q: str = Field(examples=["Die Datei wurde gelöscht."])
+    langpair: str = Field(max_length=80, examples=["deu|eng"])
+    format: Literal["txt", "html"] = "txt"
+
+
+class PairAnswer(BaseModel):
+    """A pair of languages."""
+
+    sourceLanguage: str  # noqa: N815
+    targetLanguage: str  # noqa: N815
+
+
+class PairsAnswer(BaseModel):
+    """Pairs of languages."""
+
+    responseData: list[PairAnswer]  # noqa: N815
+    responseDetails: None = None  # noqa: N815
+    responseStatus: int  # noqa: N815
+
+
+class TextAnswer(BaseModel):
+    """A translated text."""
+
+    translatedText: str  # noqa: N815
+
+
+class TranslateAnswer(BaseModel):
+    """A translation."""
+
+    responseData: TextAnswer  # noqa: N815
+    responseDetails: None = None  # noqa: N815
+    responseStatus: int  # noqa: N815
+
+
+@router.get("/listPairs", response_model=PairsAnswer, openapi_extra=with_query(KeyAsked))
+async def pairs(request: Request, service: TheService) -> Response:
+    """The pairs of languages of the domain."""
+    caller = caller_with(service, request, (await read(request, KeyAsked)).key)
+    domain = domain_asked(request, service, None)
+    caller.require("translate", domain.name)
+    found = directions.pairs(service, domain)
+    return _answer([{"sourceLanguage": source, "targetLanguage": target} for source, target in found])
+
+
+@router.get("/translate", response_model=TranslateAnswer, openapi_extra=with_query(TranslateAsked))
+async def translate_by_address(request: Request, service: TheService) -> Response:
+    """Translate a text."""
+    return await _translate(request, service)
+
+
+@router.post("/translate", response_model=TranslateAnswer, openapi_extra=with_body(TranslateAsked, FORM))
+async def translate(request: Request, service: TheService) -> Response:
+    """Translate a text."""
+    return await _translate(request, service)
+
+
+async def _translate(request: Request, service: Service) -> Response:
+    asked = await read(request, TranslateAsked)
+    caller = caller_with(service, request, asked.key)
+    domain = domain_asked(request, service, None)
+    caller.require("translate", domain.name)
+    languages = asked.langpair.split("|")
+    if len(languages) != 2:
+        raise Problem(422, "invalid_request", "langpair: expected two languages with | between them, such as deu|eng")
+    is_page = asked.format == "html"
+    work = TextWork(
+        direction=required_direction(service, domain, *languages),
+        markup=is_page,
+        ignored=NEVER_TRANSLATED if is_page else (),
+        one_line=is_page,
+    )
+    [made] = await translated(request, service, caller, domain, [asked.q], work)
+    return _answer({"translatedText": made.text})
+
+
+def _answer(data: Any) -> Response:
+    return JSONResponse({"responseData": data, "responseDetails": None, "responseStatus": 200})

@@ -1,0 +1,275 @@
+"""DeepL's dialect: texts, languages, usage. Its own client takes the address of another server (`server_url`)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, Field
+
+from knnmt.corpus.glossary import Glossary
+from knnmt.corpus.languages import normalise
+from knnmt.service.access import Caller
+from knnmt.service.asking import TheService, domain_asked
+from knnmt.service.dialects import directions
+from knnmt.service.dialects.directions import Direction, name_of, short
+from knnmt.service.dialects.speaking import (
+    BAD_REQUEST,
+    FORM,
+    JSON,
+    Names,
+    Parameters,
+    Texts,
+    bearer,
+    read,
+    route_telling,
+    told_as,
+    with_body,
+    with_query,
+)
+from knnmt.service.dialects.texts import NEVER_TRANSLATED, TextWork, translated
+from knnmt.service.domains import Domain
+from knnmt.service.glossaries import terms_of
+from knnmt.service.problems import Problem
+from knnmt.service.service import Service
+from knnmt.translator.piecework import TextSettings
+
+# Weblate leaves a service alone for half an hour after 401, 403, 429 and 503: nothing else may be told by those.
+TELLING = told_as({401: 403, 422: 400, 409: 400, 507: 500})
+UNLIMITED = 1_000_000_000_000  # characters: what DeepL's own plans without a limit say
+_MEMORY_IDS = uuid.UUID("5a5b0b4e-3c55-4f0e-9c7b-5d7a3b0f2d11")  # names of domains become UUIDs in this space
+_PROBE = (["test"], "en", "de")  # what Weblate sends before it saves its settings, whatever languages it needs
+Formality = Literal["default", "more", "less", "prefer_more", "prefer_less"]
+
+
+def _caller(request: Request, service: TheService) -> Caller:
+    return service.access.caller(bearer(request, "DeepL-Auth-Key"))
+
+
+TheDeepLCaller = Annotated[Caller, Depends(_caller)]
+router = APIRouter(tags=["DeepL"], route_class=route_telling(TELLING), responses=BAD_REQUEST)
+
+
+class LanguagesOfTexts(Parameters):
+    """What requests for texts and for documents have in common."""
+
+    source_lang: str | None = Field(default=None, max_length=35)
+    target_lang: str = Field(max_length=35, examples=["EN-GB"])
+    formality: str = Field(default="default", max_length=20, description="Models have none: more and less are refused.")
+    glossary_id: str | None = Field(default=None, max_length=80)
+    glossary_ids: Names = Field(default=[], max_length=5)
+    translation_memory_id: str | None = Field(default=None, max_length=80, description="The domain.")
+    translation_memory_threshold: int | None = Field(
+        default=None, ge=0, le=100, description="From which score matches are repaired."
+    )
+    style_id: str | None = Field(default=None, max_length=80, description="There are none: refused.")
+
+
+class TranslateAsked(LanguagesOfTexts):
+    """Texts to translate. What is not named here is taken, and has no effect."""
+
+    text: Texts = Field(min_length=1, examples=[["Die Datei wurde gelöscht."]])
+    split_sentences: Literal["0", "1", "nonewlines"] | int | bool | None = None
+    tag_handling: Literal["xml", "html"] | None = None
+    ignore_tags: Names = Field(default=[], max_length=100)
+    model_type: Literal["quality_optimized", "prefer_quality_optimized", "latency_optimized"] | None = None
+    show_billed_characters: bool = False
+
+
+class TranslationAnswer(BaseModel):
+    """A translation."""
+
+    detected_source_language: str
+    text: str
+    billed_characters: int | None = None
+    model_type_used: str | None = None
+
+
+class TranslateAnswer(BaseModel):
+    """Translations in the order of the texts."""
+
+    translations: list[TranslationAnswer]
+
+
+@router.post(
+    "/v2/translate",
+    response_model=TranslateAnswer,
+    response_model_exclude_none=True,
+    openapi_extra=with_body(TranslateAsked, JSON, FORM),
+)
+async def translate(request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
+    """Translate texts."""
+    asked = await read(request, TranslateAsked)
+    domain = domain_of(request, service, asked.translation_memory_id)
+    caller.require("translate", domain.name)
+    split = _split(asked)
+    if _is_probe(asked) and directions.direction(service, domain, asked.source_lang, asked.target_lang) is None:
+        return JSONResponse({"translations": [{"detected_source_language": "EN", "text": "test"}]})
+    way = required_way(service, domain, asked)
+    work = TextWork(
+        direction=way,
+        settings=TextSettings(split_sentences=split != "0", match_threshold=match_threshold(asked)),
+        glossary=glossary_of(service, caller, asked, way),
+        markup=asked.tag_handling is not None,
+        ignored=(*asked.ignore_tags, *(NEVER_TRANSLATED if asked.tag_handling == "html" else ())),
+        one_line=split == "nonewlines",
+    )
+    made = await translated(request, service, caller, domain, asked.text, work)
+    detected = (way.source or "de").upper()
+    answers: list[dict[str, Any]] = []
+    for text, done in zip(asked.text, made, strict=True):
+        service.usage.count(caller.name, len(text))
+        told: dict[str, Any] = {"detected_source_language": detected, "text": done.text}
+        if asked.show_billed_characters:
+            told["billed_characters"] = len(text)
+        if asked.model_type is not None:
+            told["model_type_used"] = asked.model_type.removeprefix("prefer_")
+        answers.append(told)
+    return JSONResponse({"translations": answers})
+
+
+class LanguagesAsked(Parameters):
+    """Which languages are asked for."""
+
+    type: Literal["source", "target"] = "source"
+
+
+class LanguageAnswer(BaseModel):
+    """A language."""
+
+    language: str
+    name: str
+    supports_formality: bool | None = None
+
+
+@router.get(
+    "/v2/languages",
+    response_model=list[LanguageAnswer],
+    response_model_exclude_none=True,
+    openapi_extra=with_query(LanguagesAsked),
+)
+async def languages(request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
+    """The languages of the domain."""
+    asked = await read(request, LanguagesAsked)
+    domain = domain_asked(request, service, None)
+    caller.require("translate", domain.name)
+    pairs = list(directions.pairs(service, domain))
+    if asked.type == "source":
+        return JSONResponse([{"language": tag.upper(), "name": name_of(tag)} for tag in _each(one for one, _ in pairs)])
+    return JSONResponse(
+        [
+            {"language": tag, "name": name, "supports_formality": False}
+            for each in _each(other for _, other in pairs)
+            for tag, name in _variants(each)
+        ]
+    )
+
+
+class UsageAnswer(BaseModel):
+    """What was translated for the key since the service was started."""
+
+    character_count: int
+    character_limit: int
+
+
+@router.get("/v2/usage", response_model=UsageAnswer)
+async def usage(service: TheService, caller: TheDeepLCaller) -> Response:
+    """Characters that were translated for the key since the service was started. There is no limit."""
+    caller.require("translate")
+    return JSONResponse({"character_count": service.usage.of(caller.name), "character_limit": UNLIMITED})
+
+
+# What documents ask for, too ------------------------------------------------------------------------------------------
+
+
+def domain_of(request: Request, service: Service, memory: str | None) -> Domain:
+    """The domain by the number of a memory, by the path, or the default one."""
+    return domain_asked(request, service, None if memory is None else domain_numbered(service, memory).name)
+
+
+def memory_id(domain: Domain) -> str:
+    """The number of a domain: the same wherever its name is."""
+    return str(uuid.uuid5(_MEMORY_IDS, domain.name))
+
+
+def domain_numbered(service: Service, number: str) -> Domain:
+    """The domain whose memory has this number."""
+    for each in service.domains:
+        if each.store is not None and memory_id(each) == number.lower():
+            return each
+    raise Problem(404, "unknown_memory", f"there is no translation memory {number[:80]!r}")
+
+
+def required_way(service: Service, domain: Domain, asked: LanguagesOfTexts) -> Direction:
+    """Between which languages to translate, or a problem in DeepL's words."""
+    target, source = asked.target_lang, asked.source_lang or None
+    if directions.direction(service, domain, None, target) is None:
+        raise Problem(422, "unsupported_languages", f"Value for 'target_lang' not supported: {_known(service, domain)}")
+    way = directions.direction(service, domain, source, target)
+    if way is None:
+        raise Problem(422, "unsupported_languages", f"Value for 'source_lang' not supported: {_known(service, domain)}")
+    formality = asked.formality.lower()
+    if formality not in ("default", "more", "less", "prefer_more", "prefer_less"):
+        raise Problem(422, "invalid_request", "Value for 'formality' not supported")
+    if formality in ("more", "less"):
+        raise Problem(422, "invalid_request", f"Target language {target.upper()!r} does not support formality")
+    if asked.style_id is not None:
+        raise Problem(404, "unknown_style", "there are no style rules")
+    return way
+
+
+def match_threshold(asked: LanguagesOfTexts) -> int:
+    """From which score matches are repaired."""
+    return 100 if asked.translation_memory_threshold is None else max(1, asked.translation_memory_threshold)
+
+
+def glossary_of(service: Service, caller: Caller, asked: LanguagesOfTexts, way: Direction) -> Glossary | None:
+    """The terms of the glossaries that a request names; each must have some for its languages."""
+    numbers = [*([asked.glossary_id] if asked.glossary_id else []), *asked.glossary_ids]
+    if not numbers:
+        return None
+    if asked.source_lang is None:
+        raise Problem(422, "invalid_request", "source_lang is needed where a glossary is named")
+    pair = way.source or short(asked.source_lang), way.target or short(asked.target_lang)
+    found = [service.glossaries.of(number, caller).of(*pair) for number in numbers]
+    known = [each for each in found if each is not None]
+    if len(known) < len(found):
+        raise Problem(422, "invalid_request", f"the glossary has no dictionary from {pair[0]} to {pair[1]}")
+    return terms_of(known, *pair)
+
+
+def _known(service: Service, domain: Domain) -> str:
+    known = [f"{one.upper()} to {other.upper()}" for one, other in directions.pairs(service, domain)]
+    return f"the domain {domain.name!r} translates {', '.join(known[:20]) or 'no languages that are named'}"
+
+
+def _split(asked: TranslateAsked) -> str:
+    """How texts are cut: 0, 1 or nonewlines. Lines of HTML are no sentences."""
+    if asked.split_sentences is None:
+        return "nonewlines" if asked.tag_handling == "html" else "1"
+    told = str(asked.split_sentences)
+    split = {"False": "0", "True": "1"}.get(told, told)
+    if split not in ("0", "1", "nonewlines"):
+        raise Problem(422, "invalid_request", "Value for 'split_sentences' not supported")
+    return split
+
+
+def _is_probe(asked: TranslateAsked) -> bool:
+    source = None if asked.source_lang is None else normalise(asked.source_lang)
+    return (asked.text, source, normalise(asked.target_lang)) == _PROBE
+
+
+def _variants(tag: str) -> list[tuple[str, str]]:
+    """A language to translate into. DeepL's clients refuse EN and PT alone."""
+    if tag == "en":
+        return [("EN-GB", "English (British)"), ("EN-US", "English (American)")]
+    if tag == "pt":
+        return [("PT-PT", "Portuguese (European)"), ("PT-BR", "Portuguese (Brazilian)")]
+    return [(tag.upper(), name_of(tag))]
+
+
+def _each(tags: Iterable[str]) -> list[str]:
+    return sorted(set(tags))

@@ -1,0 +1,132 @@
+"""DeepL's documents: sent, asked for, and taken once. The formats are those that `knnmt translate` writes back."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, Field
+from starlette.datastructures import UploadFile
+
+from knnmt.service.asking import TheService
+from knnmt.service.dialects.deepl import (
+    TELLING,
+    LanguagesOfTexts,
+    TheDeepLCaller,
+    domain_of,
+    glossary_of,
+    match_threshold,
+    required_way,
+)
+from knnmt.service.dialects.speaking import (
+    BAD_REQUEST,
+    FORM,
+    JSON,
+    MULTIPART,
+    Parameters,
+    file_of,
+    read,
+    route_telling,
+    with_body,
+)
+from knnmt.service.documents import DocumentWork
+from knnmt.service.problems import Problem
+from knnmt.translator.piecework import TextSettings
+
+router = APIRouter(tags=["DeepL"], route_class=route_telling(TELLING), responses=BAD_REQUEST)
+
+
+class DocumentAsked(LanguagesOfTexts):
+    """A document to translate, as the part `file` of a form."""
+
+    file: Any = Field(json_schema_extra={"type": "string", "format": "binary"})
+    filename: str | None = Field(default=None, max_length=1_000)
+    output_format: str | None = Field(default=None, max_length=20, description="As the document's; others are refused.")
+
+
+class KeyAsked(Parameters):
+    """The key of a document."""
+
+    document_key: str = Field(max_length=100)
+
+
+class HandleAnswer(BaseModel):
+    """What is needed to ask for a document."""
+
+    document_id: str
+    document_key: str
+
+
+class StatusAnswer(BaseModel):
+    """How far a document is."""
+
+    document_id: str
+    status: str
+    billed_characters: int | None = None
+    error_message: str | None = None
+
+
+@router.post("/v2/document", response_model=HandleAnswer, openapi_extra=with_body(DocumentAsked, MULTIPART))
+async def send(request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
+    """Send a document. Which format it has is found by its content and the ending of its name."""
+    caller.require("translate")
+    asked = await read(request, DocumentAsked)
+    file = file_of(asked.file, "file")
+    domain = domain_of(request, service, asked.translation_memory_id)
+    caller.require("translate", domain.name)
+    way = required_way(service, domain, asked)
+    name = asked.filename or file.filename or "document"
+    if asked.output_format and not name.lower().endswith(f".{asked.output_format.lower()}"):
+        raise Problem(422, "invalid_request", "a document comes back in its own format: leave output_format out")
+    work = DocumentWork(
+        domain=domain,
+        languages=(way.source, way.target),
+        told=way.told,
+        glossary=glossary_of(service, caller, asked, way),
+        settings=TextSettings(match_threshold=match_threshold(asked)),
+    )
+    sent = await asyncio.to_thread(service.documents.send, name, lambda place: copy_of(file, place), caller.name, work)
+    return JSONResponse({"document_id": sent.id, "document_key": sent.key})
+
+
+def copy_of(file: UploadFile, place: Path) -> None:
+    """Write what was sent into a file."""
+    with place.open("xb") as out:
+        shutil.copyfileobj(file.file, out)
+
+
+@router.post(
+    "/v2/document/{document_id}",
+    response_model=StatusAnswer,
+    response_model_exclude_none=True,
+    openapi_extra=with_body(KeyAsked, JSON, FORM),
+)
+async def status(document_id: str, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
+    """How far a document is."""
+    caller.require("translate")
+    sent = service.documents.of(document_id, (await read(request, KeyAsked)).document_key)
+    told: dict[str, Any] = {"document_id": sent.id, "status": sent.state}
+    if sent.state == "done":
+        told["billed_characters"] = sent.characters
+    if sent.state == "error":
+        told["error_message"] = sent.message
+    return JSONResponse(told)
+
+
+@router.post(
+    "/v2/document/{document_id}/result",
+    response_class=Response,
+    responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
+    openapi_extra=with_body(KeyAsked, JSON, FORM),
+)
+async def result(document_id: str, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
+    """The translation of a document, once: then it is forgotten."""
+    caller.require("translate")
+    sent = service.documents.of(document_id, (await read(request, KeyAsked)).document_key)
+    content = await asyncio.to_thread(service.documents.take, sent)
+    service.usage.count(caller.name, sent.characters)
+    return Response(content, media_type="application/octet-stream")

@@ -1,0 +1,107 @@
+"""Between which languages a domain translates, and what they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from knnmt.corpus.languages import is_tag, normalise
+from knnmt.engine.language_codes import best_code, same_language
+from knnmt.service.domains import Domain
+from knnmt.service.problems import Problem
+from knnmt.service.service import Service
+from knnmt.translator.memories import languages_of
+
+_NAMES = """
+af Afrikaans|sq Albanian|am Amharic|ar Arabic|hy Armenian|az Azerbaijani|eu Basque|be Belarusian|bn Bengali|bs Bosnian
+bg Bulgarian|my Burmese|ca Catalan|zh Chinese|hr Croatian|cs Czech|da Danish|nl Dutch|en English|eo Esperanto
+et Estonian|fi Finnish|fr French|gl Galician|ka Georgian|de German|el Greek|gu Gujarati|ha Hausa|he Hebrew|hi Hindi
+hu Hungarian|is Icelandic|ig Igbo|id Indonesian|ga Irish|it Italian|ja Japanese|jv Javanese|kn Kannada|kk Kazakh
+km Khmer|ko Korean|ku Kurdish|ky Kyrgyz|lo Lao|la Latin|lv Latvian|lt Lithuanian|lb Luxembourgish|mk Macedonian
+ms Malay|ml Malayalam|mt Maltese|mi Maori|mr Marathi|mn Mongolian|ne Nepali|nb Norwegian|nn Norwegian Nynorsk
+oc Occitan|ps Pashto|fa Persian|pl Polish|pt Portuguese|pa Punjabi|ro Romanian|ru Russian|sr Serbian|si Sinhala
+sk Slovak|sl Slovenian|so Somali|es Spanish|su Sundanese|sw Swahili|sv Swedish|tl Tagalog|tg Tajik|ta Tamil|te Telugu
+th Thai|tr Turkish|uk Ukrainian|ur Urdu|uz Uzbek|vi Vietnamese|cy Welsh|xh Xhosa|yi Yiddish|yo Yoruba|zu Zulu
+"""
+_NAME_OF = dict(each.split(" ", 1) for line in _NAMES.split("\n") for each in line.split("|") if each)
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """Languages to translate between, by tags of two letters where there are such. None: nobody says
+
+    told: what requests for it tell the model; nothing, unless it has many languages
+    """
+
+    source: str | None
+    target: str | None
+    told: tuple[str | None, str | None] = (None, None)
+
+
+def direction(service: Service, domain: Domain, source: str | None, target: str | None) -> Direction | None:
+    """How a domain translates between languages that a tool names; None where it does not.
+
+    source: None where the tool leaves it to us
+    """
+    for tag in (source, target):
+        if tag is not None and not is_tag(tag):
+            raise Problem(422, "invalid_request", f"expected the tag of a language, such as de, found {tag[:40]!r}")
+    model = service.translator.engine.languages
+    if domain.store is not None:
+        own = languages_of(domain.store)
+        fits = _fits(source, own[0]) and _fits(target, own[1])
+        return Direction(short(own[0]), short(own[1]), own if model.codes else (None, None)) if fits else None
+    if model.codes:
+        told = source or model.source, target or model.target
+        has_all = all(tag is None or best_code(tag, model.codes) for tag in (source, target))
+        return Direction(_short(told[0]), _short(told[1]), told) if has_all else None
+    if not (_fits(source, model.source) and _fits(target, model.target)):
+        return None
+    return Direction(_short(model.source or source), _short(model.target or target))
+
+
+def required_direction(service: Service, domain: Domain, source: str | None, target: str | None) -> Direction:
+    """The same, or a problem that says which languages there are."""
+    found = direction(service, domain, source, target)
+    if found is None:
+        way = f"{short(source) if source else 'any language'} to {short(target) if target else 'any language'}"
+        known = ", ".join(f"{one} to {other}" for one, other in pairs(service, domain)) or "none that are named"
+        message = f"the domain {domain.name!r} does not translate from {way}; it translates {known}"
+        raise Problem(422, "unsupported_languages", message)
+    return found
+
+
+def pairs(service: Service, domain: Domain) -> Iterator[tuple[str, str]]:
+    """The pairs of languages of a domain, each once."""
+    model = service.translator.engine.languages
+    if domain.store is not None:
+        source, target = languages_of(domain.store)
+        yield short(source), short(target)
+    elif model.codes:
+        names = sorted({short(code) for code in model.codes})
+        # Models that are told the target alone have one language to translate from.
+        sources = names if model.source in model.codes else [short(model.source)] if model.source else []
+        yield from ((one, other) for one in sources for other in names if one != other)
+    elif model.source and model.target:
+        yield short(model.source), short(model.target)
+
+
+def short(tag: str) -> str:
+    """A tag without what stands behind the language; of two letters, where the language has such a tag."""
+    first = normalise(tag).partition("-")[0]
+    return first if len(first) == 2 else next((two for two in _NAME_OF if same_language(two, first)), first)
+
+
+def name_of(tag: str) -> str:
+    """What a language is called in English; its tag where that is not known."""
+    return _NAME_OF.get(short(tag), tag)
+
+
+def _short(tag: str | None) -> str | None:
+    return None if tag is None else short(tag)
+
+
+def _fits(asked: str | None, own: str | None) -> bool:
+    """Whether a language answers to the one asked for; one that nobody knows anything of may."""
+    is_known = own is not None and same_language(own, own) is not None
+    return asked is None or not is_known or same_language(asked, own or "") is True

@@ -1,0 +1,24 @@
+"""Corrections that a tool sends: they take the place of what the domain holds for the same sources."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from knnmt.service.access import Caller
+from knnmt.service.domains import Domain
+from knnmt.service.problems import Problem
+from knnmt.service.routes.domains import segment_pairs
+from knnmt.service.service import Service, awaited
+from knnmt.service.shapes import SegmentAsked
+
+
+async def learn(service: Service, caller: Caller, domain: Domain, pairs: Sequence[tuple[str, str]]) -> None:
+    """Store pairs. They last when this returns, and the next request uses them."""
+    caller.require("write", domain.name)
+    store = domain.required_store()
+    if not all(source and target for source, target in pairs):
+        raise Problem(422, "invalid_request", "expected a source and its translation, found an empty text")
+    asked = [SegmentAsked(source=source, target=target) for source, target in pairs]
+    checked = segment_pairs(service, caller, asked)
+    await awaited(await asyncio.to_thread(service.writers.of(store).put, "replace", checked))

@@ -1,0 +1,306 @@
+"""LibreTranslate's dialect: texts, pages, files, languages, and suggestions, which are learned."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from knnmt.corpus.language_guess import guess_of
+from knnmt.corpus.languages import normalise
+from knnmt.documents.opening import usual_endings
+from knnmt.service.asking import TheService, domain_asked
+from knnmt.service.dialects import directions
+from knnmt.service.dialects.deepl_documents import copy_of
+from knnmt.service.dialects.directions import name_of, required_direction
+from knnmt.service.dialects.learning import learn
+from knnmt.service.dialects.speaking import (
+    BAD_REQUEST,
+    FORM,
+    JSON,
+    MULTIPART,
+    Parameters,
+    caller_with,
+    file_of,
+    read,
+    route_telling,
+    told_as,
+    with_body,
+    with_query,
+)
+from knnmt.service.dialects.texts import NEVER_TRANSLATED, TextWork, translated
+from knnmt.service.documents import DocumentWork
+from knnmt.service.problems import Problem
+from knnmt.service.service import Service
+from knnmt.translator.piecework import TextSettings
+
+_TELLING = told_as({401: 403, 422: 400, 409: 400, 507: 500}, error="message")
+router = APIRouter(tags=["LibreTranslate"], route_class=route_telling(_TELLING), responses=BAD_REQUEST)
+_PLACEHOLDER = re.compile(r"\[X\d+X\]")  # Weblate's
+_PROBE = ("test", "en", "de")  # what Weblate sends before it saves its settings, whatever languages it needs
+_SURE = 100.0
+_BEAM = 5
+
+
+class KeyAsked(Parameters):
+    """What every request may have."""
+
+    api_key: str | None = Field(default=None, max_length=200)
+
+
+class LanguagesAsked(KeyAsked):
+    """Between which languages."""
+
+    source: str = Field(max_length=35, examples=["de", "auto"])
+    target: str = Field(max_length=35, examples=["en"])
+
+    @property
+    def stated(self) -> str | None:
+        """The source language; None where it is left to us."""
+        return None if normalise(self.source) == "auto" else self.source
+
+
+class TranslateAsked(LanguagesAsked):
+    """A text or several."""
+
+    q: str | list[str] = Field(examples=["Die Datei wurde gelöscht."])
+    format: Literal["text", "html"] = "text"
+    alternatives: int = Field(default=0, ge=0, description="Other translations of each text.")
+
+    @property
+    def texts(self) -> list[str]:
+        """All of them."""
+        return self.q if isinstance(self.q, list) else [self.q]
+
+
+class DetectAsked(KeyAsked):
+    """A text whose language is asked for."""
+
+    q: str
+
+
+class SuggestAsked(LanguagesAsked):
+    """A text and a better translation of it."""
+
+    q: str = Field(min_length=1)
+    s: str = Field(min_length=1)
+
+
+class FileAsked(LanguagesAsked):
+    """A document."""
+
+    file: Any = Field(json_schema_extra={"type": "string", "format": "binary"})
+
+
+class DetectedAnswer(BaseModel):
+    """A language that a text may have. confidence: in percent"""
+
+    confidence: float
+    language: str
+
+
+class TranslateAnswer(BaseModel):
+    """Translations; lists where a list was sent."""
+
+    translatedText: str | list[str]  # noqa: N815 - the dialect's
+    detectedLanguage: DetectedAnswer | list[DetectedAnswer] | None = None  # noqa: N815
+    alternatives: list[str] | list[list[str]] | None = None
+
+
+class LanguageAnswer(BaseModel):
+    """A language, and those that it can be translated into."""
+
+    code: str
+    name: str
+    targets: list[str]
+
+
+class SettingsAnswer(BaseModel):
+    """What the service offers."""
+
+    model_config = ConfigDict(extra="allow")
+
+    charLimit: int  # noqa: N815
+    keyRequired: bool  # noqa: N815
+    suggestions: bool
+
+
+class FileAnswer(BaseModel):
+    """Where a translated document can be taken."""
+
+    translatedFileUrl: str  # noqa: N815
+
+
+class SuccessAnswer(BaseModel):
+    """That it was done."""
+
+    success: bool
+
+
+_ANSWERING: dict[str, Any] = {"response_model": TranslateAnswer, "response_model_exclude_none": True}
+
+
+@router.get("/translate", openapi_extra=with_query(TranslateAsked), **_ANSWERING)
+async def translate_by_address(request: Request, service: TheService) -> Response:
+    """Translate texts. LibreTranslate itself takes no GET, and yet there are tools that send it."""
+    return await _translate(request, service)
+
+
+@router.post("/translate", openapi_extra=with_body(TranslateAsked, JSON, FORM), **_ANSWERING)
+async def translate(request: Request, service: TheService) -> Response:
+    """Translate texts."""
+    return await _translate(request, service)
+
+
+async def _translate(request: Request, service: Service) -> Response:
+    domain = domain_asked(request, service, None)  # first: other dialects' clients get here by a wrong address
+    asked = await read(request, TranslateAsked)
+    caller = caller_with(service, request, asked.api_key)
+    caller.require("translate", domain.name)
+    in_its_shape: Callable[[list[Any]], Any] = (
+        (lambda each: each) if isinstance(asked.q, list) else lambda each: each[0]
+    )
+    if _is_probe(asked) and directions.direction(service, domain, asked.stated, asked.target) is None:
+        return JSONResponse({"translatedText": asked.q})
+    most = service.config.limits.beam - 1
+    if asked.alternatives > most:
+        raise Problem(422, "invalid_request", f"Invalid request: alternatives parameter must be <= {most}")
+    way = required_direction(service, domain, asked.stated, asked.target)
+    is_page = asked.format == "html"
+    n_best = asked.alternatives + 1
+    work = TextWork(
+        direction=way,
+        settings=TextSettings(beam=max(_BEAM, n_best), n_best=n_best),
+        markup=is_page,
+        ignored=NEVER_TRANSLATED if is_page else (),
+        kept=_PLACEHOLDER,
+        one_line=is_page,
+    )
+    made = await translated(request, service, caller, domain, asked.texts, work)
+    told: dict[str, Any] = {"translatedText": in_its_shape([each.text for each in made])}
+    if asked.stated is None:
+        told["detectedLanguage"] = in_its_shape([_detected(text, way.source) for text in asked.texts])
+    if asked.alternatives:
+        told["alternatives"] = in_its_shape(
+            [[other.text for other in each.translation.alternatives] for each in made]
+            if not is_page
+            else [[] for _ in made]
+        )
+    return JSONResponse(told)
+
+
+def _detected(text: str, taken: str | None) -> dict[str, Any]:
+    """The language that a text was taken for, and how much it looks like it."""
+    guessed = guess_of(text)
+    sure = guessed is not None and (taken is None or guessed[0] == taken)
+    share = guessed[1] if guessed is not None and sure else 0.0
+    return {"confidence": round(share * _SURE, 1), "language": taken or (guessed[0] if guessed else "en")}
+
+
+@router.post("/detect", response_model=list[DetectedAnswer], openapi_extra=with_body(DetectAsked, JSON, FORM))
+async def detect(request: Request, service: TheService) -> Response:
+    """The language that a text looks like; a weak guess where it is short."""
+    asked = await read(request, DetectAsked)
+    caller = caller_with(service, request, asked.api_key)
+    domain = domain_asked(request, service, None)
+    caller.require("translate", domain.name)
+    guessed = guess_of(asked.q)
+    own = next((source for source, _ in directions.pairs(service, domain)), "en")
+    language, share = (own, 0.0) if guessed is None else guessed
+    return JSONResponse([{"confidence": round(share * _SURE, 1), "language": language}])
+
+
+@router.get("/languages", response_model=list[LanguageAnswer], openapi_extra=with_query(KeyAsked))
+async def languages(request: Request, service: TheService) -> Response:
+    """The languages of the domain."""
+    asked = await read(request, KeyAsked)
+    caller = caller_with(service, request, asked.api_key)
+    domain = domain_asked(request, service, None)
+    caller.require("translate", domain.name)
+    targets: dict[str, list[str]] = {}
+    for source, target in directions.pairs(service, domain):
+        targets.setdefault(source, []).append(target)
+        targets.setdefault(target, [])
+    return JSONResponse([{"code": tag, "name": name_of(tag), "targets": into} for tag, into in sorted(targets.items())])
+
+
+@router.get("/frontend/settings", response_model=SettingsAnswer)
+async def settings(request: Request, service: TheService) -> Response:
+    """What the service offers. It is told to everybody."""
+    domain = domain_asked(request, service, None)
+    way = directions.direction(service, domain, None, None)
+    source, target = (way.source or "de", way.target or "en") if way is not None else ("de", "en")
+    limits = service.config.limits
+    return JSONResponse(
+        {
+            "charLimit": limits.text_characters,
+            "frontendTimeout": 500,
+            "apiKeys": not service.access.is_open,
+            "keyRequired": not service.access.is_open,
+            "suggestions": domain.store is not None and service.access.is_open,
+            "filesTranslation": True,
+            "supportedFilesFormat": usual_endings(),
+            "language": {
+                "source": {"code": source, "name": name_of(source)},
+                "target": {"code": target, "name": name_of(target)},
+            },
+        }
+    )
+
+
+@router.post("/suggest", response_model=SuccessAnswer, openapi_extra=with_body(SuggestAsked, JSON, FORM))
+async def suggest(request: Request, service: TheService) -> Response:
+    """Learn a better translation: the next request uses it. Where the service has keys, one with the role write may."""
+    asked = await read(request, SuggestAsked)
+    caller = caller_with(service, request, asked.api_key)
+    domain = domain_asked(request, service, None)
+    if not caller.may("write"):
+        raise Problem(403, "forbidden", "Suggestions are disabled on this server.")
+    required_direction(service, domain, asked.stated, asked.target)
+    await learn(service, caller, domain, [(asked.q, asked.s)])
+    return JSONResponse({"success": True})
+
+
+@router.post("/translate_file", response_model=FileAnswer, openapi_extra=with_body(FileAsked, MULTIPART))
+async def translate_file(request: Request, service: TheService) -> Response:
+    """Translate a document, of any format that `knnmt translate` writes back."""
+    asked = await read(request, FileAsked)
+    caller = caller_with(service, request, asked.api_key)
+    domain = domain_asked(request, service, None)
+    caller.require("translate", domain.name)
+    file = file_of(asked.file, "file")
+    way = required_direction(service, domain, asked.stated, asked.target)
+    name = file.filename or "document"
+    work = DocumentWork(domain=domain, languages=(way.source, way.target), told=way.told)
+    sent = await asyncio.to_thread(
+        service.documents.send, name, lambda place: copy_of(file, place), caller.name, work, now=True
+    )
+    if sent.state == "error":
+        service.documents.forget(sent)
+        raise Problem(422, "failed", sent.message)
+    ending = PurePath(sent.source.name).suffix
+    place = request.url_for("download_file", name=f"{sent.id}{sent.key}{ending}")
+    return JSONResponse({"translatedFileUrl": str(place)})
+
+
+@router.get(
+    "/download_file/{name}",
+    response_class=Response,
+    responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def download_file(name: str, service: TheService) -> Response:
+    """A translated document, once, for whoever has its address."""
+    token = PurePath(name).stem
+    sent = service.documents.of(token[:32], token[32:])
+    content = await asyncio.to_thread(service.documents.take, sent)
+    return Response(content, media_type="application/octet-stream")
+
+
+def _is_probe(asked: TranslateAsked) -> bool:
+    return (*asked.texts, normalise(asked.source), normalise(asked.target)) == _PROBE

@@ -1,0 +1,255 @@
+"""OPUS-CAT's dialect, which plug-ins of Trados, memoQ, Wordfast and OmegaT speak, on the same port as ours.
+
+`modelTag` names the domain, `tokenCode` may have a key. memoQ's plug-in sends plain text, and puts tags back by the
+alignment of words. What translators confirm is learned (`StoreTranslation`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from knnmt.service.access import Caller
+from knnmt.service.asking import TheService, domain_asked
+from knnmt.service.dialects import directions
+from knnmt.service.dialects.directions import Direction, required_direction
+from knnmt.service.dialects.learning import learn
+from knnmt.service.dialects.speaking import (
+    BAD_REQUEST,
+    FORM,
+    JSON,
+    Parameters,
+    Texts,
+    caller_with,
+    read,
+    route_telling,
+    told_as,
+    with_body,
+    with_query,
+)
+from knnmt.service.dialects.texts import TextWork, translated
+from knnmt.service.domains import Domain
+from knnmt.service.problems import Problem
+from knnmt.service.service import Service
+from knnmt.translator.piecework import TextSettings
+from knnmt.translator.word_alignment import aligned_words
+
+_TELLING = told_as({422: 400}, Message="message")
+router = APIRouter(tags=["OPUS-CAT"], route_class=route_telling(_TELLING), responses=BAD_REQUEST)
+_SENTENCE_PIECE = 1  # how OPUS-CAT numbers the ways to cut words
+_WORD = "\u2581"  # what stands before a word there
+# Plug-ins write the path in two ways; OPUS-CAT itself takes any.
+_PATHS = ("/MTRestService", "/MtRestService")
+
+
+class TokenAsked(Parameters):
+    """What every request may have."""
+
+    tokenCode: str = Field(default="", max_length=200, description="A key, where the service has keys.")  # noqa: N815
+
+
+class PairAsked(TokenAsked):
+    """Between which languages, and in which domain."""
+
+    srcLangCode: str = Field(max_length=35, examples=["de"])  # noqa: N815
+    trgLangCode: str = Field(max_length=35, examples=["en"])  # noqa: N815
+    modelTag: str = Field(default="", max_length=64, description="The domain.")  # noqa: N815
+
+
+class TranslateAsked(PairAsked):
+    """A text."""
+
+    input: str = Field(default="", examples=["Die Datei wurde gelöscht."])
+    inputIsSingleSentence: bool = True  # noqa: N815
+
+
+class BatchAsked(PairAsked):
+    """Texts."""
+
+    input: Texts = Field(min_length=1)
+
+
+class StoreAsked(PairAsked):
+    """A text and its translation."""
+
+    source: str = Field(min_length=1)
+    target: str = Field(min_length=1)
+
+
+class StoreBatchAsked(PairAsked):
+    """Texts and their translations, in the same order."""
+
+    sources: Texts = Field(min_length=1)
+    targets: Texts = Field(min_length=1)
+
+
+class TranslationPair(BaseModel):
+    """A translation, with its words aligned to those of the text."""
+
+    model_config = ConfigDict(extra="allow")
+
+    translation: str
+    Translation: str
+    SegmentedSourceSentence: list[str]
+    SegmentedTranslation: list[str]
+    SegmentedAlignmentSourceToTarget: dict[str, list[int]]
+    SegmentedAlignmentTargetToSource: dict[str, list[int]]
+    AlignmentString: str
+
+
+async def _one(request: Request, service: Service) -> tuple[str, str, Direction]:
+    """A text, its translation, and between which languages."""
+    asked = await read(request, TranslateAsked)
+    caller, domain, way = _asked(request, service, asked)
+    work = TextWork(direction=way, settings=TextSettings(split_sentences=not asked.inputIsSingleSentence))
+    [made] = await translated(request, service, caller, domain, [asked.input], work)
+    return asked.input, made.text, way
+
+
+async def translate(request: Request, service: TheService) -> Response:
+    """Translate a text."""
+    return JSONResponse((await _one(request, service))[1])
+
+
+async def translate_stream(request: Request, service: TheService) -> Response:
+    """Translate a text; the answer is the translation alone."""
+    return PlainTextResponse((await _one(request, service))[1])
+
+
+async def translate_json(request: Request, service: TheService) -> Response:
+    """Translate a text, and say which words come from which."""
+    text, made, way = await _one(request, service)
+    engine = service.translator.between(way.told).engine
+    words = await asyncio.to_thread(aligned_words, engine, text, made)
+    forth: dict[str, list[int]] = {}
+    back: dict[str, list[int]] = {}
+    for source, target in words.links:
+        forth.setdefault(str(source), []).append(target)
+        back.setdefault(str(target), []).append(source)
+    return JSONResponse(
+        {
+            "translation": made,
+            "Translation": made,
+            "SegmentedSourceSentence": [_WORD + word for word in words.source],
+            "SegmentedTranslation": [_WORD + word for word in words.target],
+            "SegmentedAlignmentSourceToTarget": forth,
+            "SegmentedAlignmentTargetToSource": back,
+            "AlignmentString": " ".join(f"{source}-{target}" for source, target in words.links),
+            "RawTranslation": made,
+            "Segmentation": _SENTENCE_PIECE,
+        }
+    )
+
+
+async def translate_batch(request: Request, service: TheService) -> Response:
+    """Translate texts."""
+    asked = await read(request, BatchAsked)
+    caller, domain, way = _asked(request, service, asked)
+    made = await translated(request, service, caller, domain, asked.input, TextWork(direction=way))
+    return JSONResponse([each.text for each in made])
+
+
+async def language_pairs(request: Request, service: TheService) -> Response:
+    """The pairs of languages of all domains that the caller may use."""
+    caller = caller_with(service, request, _key(await read(request, TokenAsked)))
+    caller.require("translate")
+    seen = [each for each in service.domains if caller.sees(each.name)]
+    pairs = {pair for domain in seen for pair in directions.pairs(service, domain)}
+    return JSONResponse(sorted(f"{source}-{target}" for source, target in pairs))
+
+
+async def model_tags(request: Request, service: TheService) -> Response:
+    """The domains that translate between two languages."""
+    asked = await read(request, PairAsked)
+    caller = caller_with(service, request, _key(asked))
+    caller.require("translate")
+    wanted = asked.srcLangCode, asked.trgLangCode
+    seen = [each for each in service.domains if caller.sees(each.name)]
+    return JSONResponse([each.name for each in seen if directions.direction(service, each, *wanted) is not None])
+
+
+async def model_status(request: Request, service: TheService) -> Response:
+    """Whether a domain translates between two languages, in words."""
+    asked = await read(request, PairAsked)
+    _, domain, way = _asked(request, service, asked)
+    return JSONResponse(f"The domain {domain.name} for {way.source}-{way.target} is available.")
+
+
+async def login(request: Request, service: TheService) -> Response:
+    """A token. There are no passwords: where the service has keys, the key is the token."""
+    await read(request, TokenAsked)
+    return JSONResponse("0" if service.access.is_open else None)
+
+
+async def store(request: Request, service: TheService) -> Response:
+    """Learn a translation: the next request uses it."""
+    asked = await read(request, StoreAsked)
+    caller, domain, _ = _asked(request, service, asked)
+    await learn(service, caller, domain, [(asked.source, asked.target)])
+    return JSONResponse(None)
+
+
+async def store_batch(request: Request, service: TheService) -> Response:
+    """Learn translations; the answer has the places of those that were stored."""
+    asked = await read(request, StoreBatchAsked)
+    caller, domain, _ = _asked(request, service, asked)
+    if len(asked.sources) != len(asked.targets):
+        raise Problem(422, "invalid_request", "expected as many targets as sources")
+    await learn(service, caller, domain, list(zip(asked.sources, asked.targets, strict=True)))
+    return JSONResponse(list(range(len(asked.sources))))
+
+
+def _asked(request: Request, service: Service, asked: PairAsked) -> tuple[Caller, Domain, Direction]:
+    """Who asks, which domain, and between which languages."""
+    caller = caller_with(service, request, _key(asked))
+    tag = asked.modelTag.strip('"')  # memoQ's plug-in sends two quotes for none
+    domain = domain_asked(request, service, tag or None)
+    caller.require("translate", domain.name)
+    return caller, domain, required_direction(service, domain, asked.srcLangCode, asked.trgLangCode)
+
+
+def _key(asked: TokenAsked) -> str | None:
+    return asked.tokenCode or None
+
+
+def _add(name: str, method: str, answers: Any, route: Any, shape: type[Parameters]) -> None:
+    plain: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+    for path in _PATHS:
+        router.add_api_route(
+            f"{path}/{name}",
+            route,
+            methods=[method],
+            response_model=answers,
+            response_class=PlainTextResponse if answers is None else JSONResponse,
+            responses=plain if answers is None else None,
+            openapi_extra=with_query(shape) if method == "GET" else with_body(shape, FORM, JSON),
+            name=f"{name} {method} {path}",
+            include_in_schema=path == _PATHS[0],
+        )
+
+
+for _name, _method, _answers, _route, _shape in (
+    ("Translate", "GET", str, translate, TranslateAsked),
+    ("TranslateStream", "GET", None, translate_stream, TranslateAsked),
+    ("TranslateJson", "GET", TranslationPair, translate_json, TranslateAsked),
+    ("TranslatePost", "POST", TranslationPair, translate_json, TranslateAsked),
+    ("BatchTranslate", "GET", list[str], translate_batch, BatchAsked),
+    ("BatchTranslate", "POST", list[str], translate_batch, BatchAsked),
+    ("ListSupportedLanguagePairs", "GET", list[str], language_pairs, TokenAsked),
+    ("GetLanguagePairModelTags", "GET", list[str], model_tags, PairAsked),
+    ("CheckModelStatus", "GET", str, model_status, PairAsked),
+    ("Login", "GET", str | None, login, TokenAsked),
+    (
+        "StoreTranslation",
+        "POST",
+        type(None),
+        store,
+        StoreAsked,
+    ),  # no GET: pages of other sites can make a browser send one
+    ("BatchStoreTranslation", "POST", list[int], store_batch, StoreBatchAsked),
+):
+    _add(_name, _method, _answers, _route, _shape)

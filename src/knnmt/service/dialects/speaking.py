@@ -1,0 +1,185 @@
+"""How a dialect is spoken: parameters as JSON, forms or addresses, errors in its own words, keys by its own means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+
+from knnmt.errors import KnnmtError
+from knnmt.records import parse_json
+from knnmt.service.access import Caller
+from knnmt.service.problems import Problem, problem_of
+from knnmt.service.service import Service
+from knnmt.service.shapes import ProblemAnswer
+
+JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
+_MAX_FIELDS = 5_000
+_LIKE_FORMS = (FORM, MULTIPART)
+BAD_REQUEST: dict[int | str, dict[str, Any]] = {
+    400: {"model": ProblemAnswer, "description": "the request is not as expected"}
+}
+
+
+class Parameters(BaseModel):
+    """What a tool sends. Forms have texts alone, so that numbers are read from texts; what we do not know is let be."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+Asked = TypeVar("Asked", bound=Parameters)
+
+
+def _listed(value: object) -> object:
+    return value if isinstance(value, list) else [value]
+
+
+def _named(value: object) -> object:
+    parts = value if isinstance(value, list) else [value]
+    return [name for part in parts for name in (part.split(",") if isinstance(part, str) else [part]) if name]
+
+
+Texts = Annotated[list[str], BeforeValidator(_listed)]
+"""One or several; a form repeats the field."""
+Names = Annotated[list[str], BeforeValidator(_named)]
+"""Names, in a list or with commas between them."""
+
+
+async def read(request: Request, shape: type[Asked]) -> Asked:
+    """The parameters of a request: those of its address, and over them those of its body, whatever that is."""
+    told = _gathered(request.query_params.multi_items())
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind in _LIKE_FORMS:
+        told |= await _form(request)
+    elif body := await request.body():
+        told |= _json(body)
+    try:
+        return shape.model_validate(told)
+    except ValidationError as error:
+        raise _invalid([{**each} for each in error.errors()]) from None
+
+
+async def _form(request: Request) -> dict[str, Any]:
+    most = request.app.state.service.config.limits.body_bytes
+    try:
+        form = await request.form(max_files=1, max_fields=_MAX_FIELDS, max_part_size=most)
+        return _gathered(form.multi_items())
+    except (HTTPException, Problem):
+        raise
+    except Exception as error:  # whatever the parser makes of bytes that are no form
+        raise Problem(422, "invalid_request", "expected a form as the body, found something else") from error
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    try:
+        content = parse_json(body)
+    except ValueError as error:
+        raise Problem(422, "invalid_request", f"expected JSON as the body: {error}") from error
+    if not isinstance(content, dict):
+        raise Problem(422, "invalid_request", "expected an object as the body, found other JSON")
+    return content
+
+
+def _gathered(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Fields that are there once as they are, others as lists."""
+    found: dict[str, list[Any]] = {}
+    for name, value in items:
+        found.setdefault(name, []).append(value)
+    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+
+
+def _invalid(errors: Sequence[Mapping[str, Any]]) -> Problem:
+    told = "; ".join(f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in errors[:3])
+    return Problem(422, "invalid_request", f"the request is not as expected: {told}")
+
+
+def bearer(request: Request, scheme: str = "Bearer") -> str | None:
+    """The key of the header `Authorization`: of the dialect's own scheme, or of the usual one."""
+    found, _, key = request.headers.get("authorization", "").partition(" ")
+    return key.strip() if found.lower() in (scheme.lower(), "bearer") else None
+
+
+def caller_with(service: Service, request: Request, key: str | None) -> Caller:
+    """Who asks, by a key that the dialect has in a parameter, or by that of the header."""
+    return service.access.caller(bearer(request) or key)
+
+
+Answer = Callable[[Problem], Response]
+
+
+def told_as(statuses: Mapping[int, int], **more: str) -> Answer:
+    """Problems with a dialect's statuses; more: names that a dialect has for "message" besides."""
+
+    def answer(problem: Problem) -> Response:
+        told = problem.answer()
+        also = {name: getattr(problem, value) for name, value in more.items()}
+        content = {"code": problem.code, "message": problem.message, **also, **problem.more}
+        status = statuses.get(problem.status, problem.status)
+        kept = ("retry-after",) if status != 401 else ("retry-after", "www-authenticate")
+        return JSONResponse(content, status, {name: told.headers[name] for name in kept if name in told.headers})
+
+    return answer
+
+
+def route_telling(answer: Answer) -> type[APIRoute]:
+    """Routes whose errors are answered in this way."""
+
+    class DialectRoute(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle = super().get_route_handler()
+
+            async def handled(request: Request) -> Response:
+                try:
+                    return await handle(request)
+                except Problem as problem:
+                    return answer(problem)
+                except KnnmtError as error:
+                    own = problem_of(error)
+                    own.message = request.app.state.service.domains.named_in(own.message)
+                    return answer(own)
+                except RequestValidationError as error:
+                    return answer(_invalid(error.errors()))
+                except HTTPException as error:
+                    codes = {413: "too_large"}
+                    return answer(Problem(error.status_code, codes.get(error.status_code, "error"), str(error.detail)))
+                finally:
+                    await request.close()  # files of its form
+
+            return handled
+
+    return DialectRoute
+
+
+# For the OpenAPI ------------------------------------------------------------------------------------------------------
+
+
+def with_body(shape: type[Parameters], *kinds: str) -> dict[str, Any]:
+    """What the OpenAPI says of a body that a route reads itself."""
+    schema = shape.model_json_schema()
+    return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}}
+
+
+def with_query(shape: type[Parameters]) -> dict[str, Any]:
+    """What the OpenAPI says of parameters in the address that a route reads itself."""
+    schema = shape.model_json_schema()
+    needed = schema.get("required", [])
+    return {
+        "parameters": [
+            {"name": name, "in": "query", "required": name in needed, "schema": each}
+            for name, each in schema["properties"].items()
+        ]
+    }
+
+
+def file_of(value: object, name: str) -> UploadFile:
+    """The file of a form."""
+    if not isinstance(value, UploadFile):
+        raise Problem(422, "invalid_request", f"{name}: expected a file")
+    return value

@@ -1,0 +1,112 @@
+"""The texts of a request through the batcher, with mark-up or without."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import re
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from fastapi import Request
+
+from knnmt.corpus.glossary import Glossary
+from knnmt.protection.marked import Code, Marked, written
+from knnmt.protection.tags import with_tags
+from knnmt.service.access import Caller
+from knnmt.service.asking import require_texts, while_connected
+from knnmt.service.dialects.directions import Direction
+from knnmt.service.domains import Domain
+from knnmt.service.problems import Problem
+from knnmt.service.service import Service
+from knnmt.translator.memories import Request as TextRequest
+from knnmt.translator.piecework import TextSettings
+from knnmt.translator.translation import Translation
+
+_LINE_IN_TEXT = re.compile(r"(?<=\S)[ \t]*\r?\n[ \t]*(?=\S)")
+_PATIENCE_SECONDS = 0.1  # between two attempts where the queue is full
+NEVER_TRANSLATED = ("script", "style")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextWork:
+    """What is asked of texts.
+
+    markup: texts are XML or HTML; ignored: elements of it that stay as they are
+    kept: what in plain text stays as it is
+    one_line: a line end inside a text ends no sentence
+    """
+
+    direction: Direction
+    settings: TextSettings = field(default_factory=TextSettings)
+    glossary: Glossary | None = None
+    markup: bool = False
+    ignored: Collection[str] = ()
+    kept: re.Pattern[str] | None = None
+    one_line: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A translation, written as the text was."""
+
+    text: str
+    translation: Translation
+
+
+async def translated(
+    request: Request, service: Service, caller: Caller, domain: Domain, texts: Sequence[str], work: TextWork
+) -> list[Done]:
+    """The translations of texts in order, while somebody waits for them."""
+    caller.require("translate", domain.name)
+    if not texts:
+        raise Problem(422, "invalid_request", "expected at least one text")
+    require_texts(texts, service.config.limits)
+    source, target = work.direction.told
+    requests = [
+        TextRequest(_marked(text, work), domain.store, None, work.glossary, source_lang=source, target_lang=target)
+        for text in texts
+    ]
+    made = await while_connected(request, _patiently(service, requests, work.settings))
+    for each in made:
+        if each.error is not None:
+            raise Problem(422, "no_translation", service.domains.named_in(each.error))
+    return [Done(_written(each, work), each) for each in made]
+
+
+async def _patiently(service: Service, requests: Sequence[TextRequest], settings: TextSettings) -> list[Translation]:
+    """As the service translates, but that a full queue is waited for: tools turn away from a service that refuses."""
+    until = time.monotonic() + service.config.limits.wait_seconds
+    while True:
+        try:
+            return await service.translate(requests, settings)
+        except Problem as problem:
+            if problem.code != "queue_full" or time.monotonic() > until:
+                raise
+            await asyncio.sleep(_PATIENCE_SECONDS)
+
+
+def _marked(text: str, work: TextWork) -> str | Marked:
+    if work.markup:
+        parts = with_tags(text, "xml", [name.lower() for name in work.ignored])
+        return tuple(part if isinstance(part, Code) else _lines(html.unescape(part), work) for part in parts)
+    if work.kept is not None and work.kept.search(text):
+        found: list[str | Code] = []
+        place = 0
+        for each in work.kept.finditer(text):
+            found += [text[place : each.start()], Code(each.group())]
+            place = each.end()
+        return tuple(part for part in (*found, text[place:]) if part)
+    return _lines(text, work)
+
+
+def _lines(text: str, work: TextWork) -> str:
+    return _LINE_IN_TEXT.sub(" ", text) if work.one_line else text
+
+
+def _written(made: Translation, work: TextWork) -> str:
+    if not work.markup:
+        return made.text if made.marked is None else written(made.marked)
+    parts = (made.text,) if made.marked is None else made.marked
+    return "".join(part.raw if isinstance(part, Code) else html.escape(part, quote=False) for part in parts)

@@ -1,0 +1,70 @@
+"""tmserver's dialect, below `/tmserver`: the matches of a memory, as Virtaal and Weblate ask for them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel
+
+from knnmt.service.access import Caller
+from knnmt.service.asking import TheService, domain_asked, require_texts
+from knnmt.service.dialects import directions
+from knnmt.service.dialects.directions import required_direction
+from knnmt.service.dialects.speaking import BAD_REQUEST, caller_with, route_telling, told_as
+from knnmt.service.domains import Domain
+from knnmt.service.service import Service
+
+_TELLING = told_as({401: 403, 422: 400, 409: 400})
+router = APIRouter(prefix="/tmserver", tags=["tmserver"], route_class=route_telling(_TELLING), responses=BAD_REQUEST)
+_LEAST, _MOST = 50, 5  # score of a match in percent; matches of a text
+
+
+class LanguagesAnswer(BaseModel):
+    """Languages of both sides."""
+
+    sourceLanguages: list[str]  # noqa: N815
+    targetLanguages: list[str]  # noqa: N815
+
+
+class MatchAnswer(BaseModel):
+    """A segment of the memory. quality: how alike its source is, in percent"""
+
+    source: str
+    target: str
+    quality: int
+
+
+@router.get("/languages/", response_model=LanguagesAnswer)
+async def languages(request: Request, service: TheService) -> Response:
+    """The languages of the domain."""
+    _, domain = _asked(request, service)
+    pairs = list(directions.pairs(service, domain))
+    sides = [sorted({pair[side] for pair in pairs}) for side in (0, 1)]
+    return JSONResponse({"sourceLanguages": sides[0], "targetLanguages": sides[1]})
+
+
+@router.get("/{source}/{target}/unit/{text:path}", response_model=list[MatchAnswer])
+async def matches(source: str, target: str, text: str, request: Request, service: TheService) -> Response:
+    """The segments whose sources are most like a text, the best first."""
+    _, domain = _asked(request, service)
+    store = domain.required_store()
+    required_direction(service, domain, source, target)
+    require_texts([text], service.config.limits)
+
+    def found() -> list[dict[str, Any]]:
+        memories = service.translator.memories
+        memories.refresh([store])
+        near = memories.open(store).matcher.matches(text, _LEAST, _MOST)
+        return [{"source": each.source, "target": each.target, "quality": each.score} for each in near]
+
+    return JSONResponse(await service.until(asyncio.ensure_future(asyncio.to_thread(found)), None))
+
+
+def _asked(request: Request, service: Service) -> tuple[Caller, Domain]:
+    caller = caller_with(service, request, request.query_params.get("key"))
+    domain = domain_asked(request, service, None)
+    caller.require("translate", domain.name)
+    return caller, domain

@@ -1,0 +1,210 @@
+"""`Documents`: files that tools send, translated while they wait or ask again, and forgotten soon after.
+
+A document and its translation lie in a directory of their own, which ends with the service. Its name there is ours; of
+the sender's name only a plain ending counts. Units are decoded with the texts of all other requests.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import re
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from threading import Lock
+from typing import Literal
+
+from knnmt.corpus.glossary import Glossary
+from knnmt.documents.direction import direction_of
+from knnmt.documents.elements import plain
+from knnmt.documents.kept import Kept
+from knnmt.documents.opening import open_document
+from knnmt.documents.translating import to_translate, translate_document
+from knnmt.engine.language_codes import Languages
+from knnmt.errors import KnnmtError
+from knnmt.protection.marked import Marked
+from knnmt.service.batching import Batcher
+from knnmt.service.domains import Domain, Domains
+from knnmt.service.problems import Problem, problem_of
+from knnmt.translator.memories import AskedLanguages, Request
+from knnmt.translator.piecework import TextSettings
+from knnmt.translator.translation import Translation
+from knnmt.translator.translator import Translator
+
+_log = logging.getLogger("knnmt.service")
+_TOGETHER = 2  # documents whose units are decoded at the same time
+_KEPT = 50  # documents, done or not
+_KEPT_SECONDS = 3_600
+_PATIENCE_SECONDS = 0.5  # between two attempts where the queue is full
+_ENDING = re.compile(r"\.[a-z0-9]{1,10}")
+_KEY = re.compile(r"[0-9a-f]{32}")
+State = Literal["queued", "translating", "done", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentWork:
+    """How a document is translated. languages: stated to formats that hold any number of them; told: to the model"""
+
+    domain: Domain
+    languages: AskedLanguages
+    told: AskedLanguages = (None, None)
+    glossary: Glossary | None = None
+    settings: TextSettings = field(default_factory=TextSettings)
+
+
+@dataclass(slots=True, eq=False)
+class SentDocument:
+    """A document on its way. key: who knows it may ask; name: the sender's; characters: that were translated"""
+
+    id: str
+    key: str
+    name: str
+    by: str
+    place: Path
+    work: DocumentWork
+    state: State = "queued"
+    message: str = ""
+    characters: int = 0
+    created: float = field(default_factory=time.monotonic)
+
+    @property
+    def source(self) -> Path:
+        ending = PurePath(self.name).suffix.lower()
+        return self.place / f"document{ending if _ENDING.fullmatch(ending) else ''}"
+
+    @property
+    def result(self) -> Path:
+        return self.place / "result"
+
+
+class Documents:
+    """The documents of a service. Threads may share it."""
+
+    def __init__(self, translator: Translator, batcher: Batcher, domains: Domains) -> None:
+        self._translator, self._batcher, self._domains = translator, batcher, domains
+        self._lock = Lock()
+        self._sent: dict[str, SentDocument] = {}
+        self._place: Path | None = None
+        self._pool = ThreadPoolExecutor(_TOGETHER, "knnmt-document")
+        self._closed = False
+
+    def send(
+        self, name: str, write: Callable[[Path], None], by: str, work: DocumentWork, now: bool = False
+    ) -> SentDocument:
+        """Take a document, and have it translated. write: puts it into a file; now: return when it is done"""
+        with self._lock:
+            self._forget_some()
+            if len(self._sent) >= _KEPT:
+                raise Problem(429, "too_many_documents", f"{_KEPT} documents are kept already; send this one later", 60)
+            number = secrets.token_hex(16)
+            sent = SentDocument(number, secrets.token_hex(16), name, by, self._directory() / number, work)
+            self._sent[number] = sent
+        try:
+            sent.place.mkdir()
+            write(sent.source)
+            done = self._pool.submit(self._translate, sent)
+        except BaseException:
+            self.forget(sent)
+            raise
+        if now:
+            done.result()
+        return sent
+
+    def of(self, number: str, key: str) -> SentDocument:
+        """A document, for whoever knows its key."""
+        found = self._sent.get(number.lower())
+        if found is None or not hmac.compare_digest(found.key.encode(), key.lower().encode("utf-8", "replace")):
+            raise Problem(404, "unknown_document", "there is no such document, or it was taken already")
+        return found
+
+    def take(self, sent: SentDocument) -> bytes:
+        """The translation, which is forgotten then."""
+        if sent.state == "error":
+            raise Problem(422, "failed", sent.message)
+        if sent.state != "done":
+            raise Problem(503, "not_ready", "the document is not translated yet", retry_after=2)
+        try:
+            content = sent.result.read_bytes()
+        except OSError:
+            raise Problem(404, "unknown_document", "there is no such document, or it was taken already") from None
+        self.forget(sent)
+        return content
+
+    def forget(self, sent: SentDocument) -> None:
+        """Remove all of a document."""
+        with self._lock:
+            self._sent.pop(sent.id, None)
+        shutil.rmtree(sent.place, ignore_errors=True)
+
+    def close(self) -> None:
+        """End: what is not done is lost."""
+        self._closed = True
+        self._pool.shutdown(cancel_futures=True)
+        if self._place is not None:
+            shutil.rmtree(self._place, ignore_errors=True)
+
+    def _directory(self) -> Path:
+        if self._place is None:
+            self._place = Path(tempfile.mkdtemp(prefix="knnmt-documents-"))
+        return self._place
+
+    def _forget_some(self) -> None:
+        long_ago = time.monotonic() - _KEPT_SECONDS
+        for each in [each for each in self._sent.values() if each.state in ("done", "error")]:
+            if each.created < long_ago:
+                del self._sent[each.id]
+                shutil.rmtree(each.place, ignore_errors=True)
+
+    def _translate(self, sent: SentDocument) -> None:
+        sent.state = "translating"
+        try:
+            self._do(sent)
+            sent.state = "done"
+        except Problem as problem:
+            sent.message, sent.state = problem.message, "error"
+        except KnnmtError as error:
+            message = self._domains.named_in(problem_of(error).message)
+            sent.message = message.replace(str(sent.source), sent.name)
+            sent.state = "error"
+        except Exception:
+            _log.exception("a document could not be translated")
+            sent.message, sent.state = "the service failed; its log says why", "error"
+
+    def _do(self, sent: SentDocument) -> None:
+        work = sent.work
+        document = open_document(sent.source, work.languages)
+        model = self._translator.engine
+        direction_of(document, sent.name, Languages(*work.languages, model.languages.codes), Path(model.name).name)
+        sent.characters = sum(len(plain(unit.source)) for unit in to_translate(document))
+        with Kept(None, "") as kept:
+            outcome = translate_document(document, lambda *texts: self._translations(work, *texts), kept)
+        sent.result.write_bytes(outcome.data)
+
+    def _translations(self, work: DocumentWork, texts: Sequence[Marked], contexts: Sequence[str]) -> list[Translation]:
+        requests = [
+            Request(
+                text,
+                work.domain.store,
+                None,
+                work.glossary,
+                source_lang=work.told[0],
+                target_lang=work.told[1],
+                context=context,
+            )
+            for text, context in zip(texts, contexts, strict=True)
+        ]
+        while True:
+            try:
+                futures = self._batcher.submit(requests, work.settings)
+            except Problem as problem:
+                if problem.status != 429 or self._closed:
+                    raise
+                time.sleep(_PATIENCE_SECONDS)
+            else:
+                return [each.result() for each in futures]

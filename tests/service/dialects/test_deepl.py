@@ -1,0 +1,271 @@
+"""DeepL's dialect, by its own published client, and what other tools that speak it rely on."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import deepl
+import pytest
+from deepl.api_data import MultilingualGlossaryDictionaryEntries
+from fastapi.testclient import TestClient
+from loopback import listening
+
+import warm
+from conftest import StartService
+from knnmt.service import jobs
+from knnmt.service.access import new_key
+from knnmt.service.config import Limits
+from knnmt.service.dialects.deepl import TranslateAnswer
+from knnmt.translator.translator import Translator
+
+pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
+KNOWN = "Satz 3 ja ja ja"
+IMPATIENT = SimpleNamespace(time=time.time, sleep=lambda _seconds: time.sleep(0.02))
+
+
+@pytest.fixture
+def server(client: TestClient) -> Iterator[str]:
+    with listening(client.app) as address:
+        yield address
+
+
+@pytest.fixture
+def api(server: str) -> Iterator[Any]:
+    api: Any = deepl.DeepLClient("any", server_url=server)
+    yield api
+    api.close()
+
+
+def held(client: TestClient, source: str) -> str:
+    answer = client.get("/v1/domains/small/segments", params={"source": source})
+    return str(answer.json()["segments"][0]["target"])
+
+
+def texts_of(client: TestClient, prefix: str = "", **asked: object) -> list[str]:
+    answer = client.post(f"{prefix}/v2/translate", json={"target_lang": "EN-GB", **asked})
+    assert answer.status_code == 200, answer.text
+    return [each.text for each in TranslateAnswer.model_validate(answer.json()).translations]
+
+
+def test_texts_with_the_published_client(
+    api: Any, client: TestClient, server: str, tiny_translator: Translator
+) -> None:
+    known = api.translate_text(KNOWN, source_lang="DE", target_lang="EN-GB")
+    assert isinstance(known, deepl.TextResult)
+    assert (known.text, known.detected_source_lang, known.billed_characters) == (held(client, KNOWN), "DE", len(KNOWN))
+    [memory] = api.list_translation_memories()
+    several = api.translate_text(
+        ["Wort", "zwei Worte"],
+        target_lang="en-us",
+        split_sentences=deepl.SplitSentences.OFF,
+        preserve_formatting=True,
+        formality=deepl.Formality.PREFER_MORE,
+        model_type="latency_optimized",
+        context="irgendwo",
+        outline_detection=False,
+        translation_memory=memory,
+        translation_memory_threshold=75,
+    )
+    assert [(each.detected_source_lang, each.model_type_used) for each in several] == [("DE", "latency_optimized")] * 2
+    # Trap: the client joins addresses, so that a prefix without a final slash loses its last part.
+    alone: Any = deepl.DeepLClient("any", server_url=f"{server}/d/base/")
+    expected = tiny_translator.translate("Wort", split_sentences=True, protect=True).text
+    assert alone.translate_text("Wort", target_lang="EN-GB").text == expected
+    alone.close()
+    without: Any = deepl.DeepLClient("any", server_url=f"{server}/d/base")
+    with pytest.raises(deepl.DeepLException, match="ends with a slash"):
+        without.translate_text("Wort", target_lang="EN-GB")
+    without.close()
+    assert api.get_usage().character.count == len(KNOWN + "Wort" + "zwei Worte" + "Wort")
+    assert [each.code for each in api.get_source_languages()] == ["DE"]
+    assert [each.code for each in api.get_target_languages()] == ["EN-GB", "EN-US"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"target_lang": "XX"}, "target_lang.*not supported"),
+        ({"target_lang": "FR"}, "target_lang.*not supported.*DE to EN"),
+        ({"source_lang": "XX"}, "source_lang.*not supported"),
+        ({"formality": "invalid"}, "formality"),
+        ({"formality": "more"}, "Target language.*formality"),
+        ({"split_sentences": "invalid"}, "split_sentences"),
+        ({"tag_handling": "tex"}, "tag_handling"),
+        ({"glossary": "no", "source_lang": "DE"}, "no glossary"),
+        ({"translation_memory": "no"}, "no translation memory"),
+        ({"style_rule": "no"}, "no style rules"),
+    ],
+)
+def test_what_cannot_be_had_is_said(api: Any, asked: dict[str, Any], words: str) -> None:
+    with pytest.raises(deepl.DeepLException, match=words):
+        api.translate_text("Wort", **{"target_lang": "EN-GB", **asked})
+
+
+def test_glossaries_with_the_published_client(api: Any, client: TestClient) -> None:
+    assert [(each.source_lang, each.target_lang) for each in api.get_glossary_languages()] == [("de", "en")]
+    made = api.create_glossary("terms", "DE", "EN-GB", {"Wort": "xy"})
+    assert (made.source_lang, made.target_lang, made.entry_count) == ("DE", "EN", 1)
+    assert api.get_glossary(made.glossary_id).name == "terms"
+    assert api.get_glossary_entries(made) == {"Wort": "xy"}
+    assert [each.glossary_id for each in api.list_glossaries()] == [made.glossary_id]
+    with_term = api.translate_text_with_glossary("ein Wort", made)
+    assert "xy" in with_term.text.lower()
+    listed = api.translate_text(["ein Wort"], source_lang="DE", target_lang="EN-GB", glossary_ids=[made])
+    assert listed[0].text == with_term.text
+    table = api.create_glossary_from_csv("table", "DE", "EN", "Wort,word,DE,EN\r\n")
+    assert api.get_glossary_entries(table.glossary_id) == {"Wort": "word"}
+    api.delete_glossary(table)
+    with pytest.raises(deepl.GlossaryNotFoundException):
+        api.get_glossary(table.glossary_id)
+    for wrong in ("", "Wort", "Wort\ta\nWort\tb", "a\tb\tc", "\x01\tb"):
+        asked = {"name": "n", "source_lang": "de", "target_lang": "en", "entries": wrong}
+        assert client.post("/v2/glossaries", data=asked).status_code == 400
+
+
+def test_glossaries_of_many_languages_with_the_published_client(api: Any, server: str) -> None:
+    entries = MultilingualGlossaryDictionaryEntries
+    made = api.create_multilingual_glossary("many", [entries("DE", "EN", {"a": "b"}), entries("FR", "EN", {"c": "d"})])
+    assert [each.entry_count for each in api.get_multilingual_glossary(made.glossary_id).dictionaries] == [1, 1]
+    assert api.update_multilingual_glossary_name(made, "other").name == "other"
+    api.update_multilingual_glossary_dictionary(made, entries("DE", "EN", {"e": "f"}))
+    found = api.get_multilingual_glossary_entries(made, "DE", "EN").dictionaries[0]
+    assert found.entries == "a\tb\ne\tf"  # the client hands on what comes, here
+    api.update_multilingual_glossary_dictionary_from_csv(made, "DE", "EN", "g,h")
+    api.replace_multilingual_glossary_dictionary(made, entries("DE", "EN", {"i": "j"}))
+    replaced = api.replace_multilingual_glossary_dictionary_from_csv(made, "FR", "EN", "k,l\r\nm,n")
+    assert replaced.entry_count == 2
+    api.delete_multilingual_glossary_dictionary(made, replaced)
+    assert [each.name for each in api.list_multilingual_glossaries()] == ["other"]
+    assert api.get_glossary_entries(made.glossary_id) == {"i": "j"}  # one pair is left
+    api.delete_multilingual_glossary(made)
+    assert api.list_multilingual_glossaries() == []
+    csv = api.create_multilingual_glossary_from_csv("csv", "DE", "EN", "a,b")
+    assert csv.dictionaries[0].entry_count == 1
+
+
+def test_documents_with_the_published_client(
+    api: Any, client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deepl.translator.time", IMPATIENT)
+    page = f"<html><body><p>{KNOWN}</p></body></html>"
+    (tmp_path / "page.html").write_text(page)
+    api.translate_document_from_filepath(tmp_path / "page.html", tmp_path / "out.html", target_lang="EN-GB")
+    expected = page.replace(KNOWN, held(client, KNOWN))
+    assert (tmp_path / "out.html").read_text() == expected
+    out = io.BytesIO()
+    status = api.translate_document(page.encode(), out, target_lang="EN-GB", filename="page.html")
+    assert (status.done, status.billed_characters, out.getvalue().decode()) == (True, len(KNOWN), expected)
+    handle = api.translate_document_upload(b"\x00\x01", filename="../../page.pdf", target_lang="EN-GB")
+    failed = api.translate_document_wait_until_done(handle)
+    assert not failed.ok
+    assert "../../page.pdf: expected a document" in (failed.error_message or "")
+    assert "/tmp" not in (failed.error_message or "")
+    with pytest.raises(deepl.DeepLException):
+        api.translate_document_download(handle, io.BytesIO())
+    with pytest.raises(deepl.DeepLException, match="no such document"):
+        api.translate_document_get_status(deepl.DocumentHandle(handle.document_id, "0" * 32))
+    with pytest.raises(deepl.DeepLException, match="own format"):
+        api.translate_document_upload(page, filename="page.html", target_lang="EN-GB", output_format="pdf")
+
+
+def test_memories_with_the_published_client(api: Any, client: TestClient) -> None:
+    [memory] = api.list_translation_memories(page=0, page_size=5)
+    assert (memory.name, memory.source_language, memory.target_languages, memory.segment_count) == (
+        "small",
+        "de",
+        ["en"],
+        20,
+    )
+    assert api.get_translation_memory(memory).translation_memory_id == memory.translation_memory_id
+    first = api.list_translation_memory_segments(memory, page_size=15)
+    rest = api.list_translation_memory_segments(memory, page_size=15, page_cursor=first.next_page_cursor)
+    assert (len(first.segments), len(rest.segments), rest.next_page_cursor) == (15, 5, None)
+    found = api.list_translation_memory_segments(memory, filter_text=KNOWN.upper())
+    assert [each.source_text.strip() for each in found.segments] == [KNOWN]
+    assert api.list_translation_memory_segments(memory, filter_text="SATZ", filter_case_sensitive=True).segments == []
+    with pytest.raises(deepl.DeepLException, match="stays"):
+        api.delete_translation_memory(memory)
+    client.post("/v1/domains", json={"name": "own", "segments": [{"source": "a", "target": "b"}]})
+    [own] = [each for each in api.list_translation_memories() if each.name == "own"]
+    api.delete_translation_memory(own)
+    assert [each.name for each in api.list_translation_memories()] == ["small"]
+
+
+def test_a_server_of_other_languages_echoes_what_weblate_tries(client: TestClient) -> None:
+    """Weblate saves its settings only if "test" comes back from English to German."""
+    probe: dict[str, Any] = {"text": ["test"], "source_lang": "EN", "target_lang": "DE"}
+    assert texts_of(client, **probe) == ["test"]
+    other = client.post("/v2/translate", json={**probe, "text": ["tests"]})
+    assert (other.status_code, other.json()["message"][:9]) == (400, "Value for")
+
+
+def test_weblate_is_not_turned_away_by_a_full_queue(start_service: StartService, served_store: Path) -> None:
+    """It would not come back for half an hour."""
+    client = start_service(stores={"small": served_store}, limits=Limits(queue=1))
+    with ThreadPoolExecutor(4) as tools:
+        answers = tools.map(lambda n: texts_of(client, text=[f"Wort {n}", f"noch {n}"]), range(4))
+        assert [len(each) for each in answers] == [2] * 4
+
+
+def test_placeholders_and_tags_are_kept(client: TestClient) -> None:
+    """Weblate sends placeholders as elements that are to be ignored, and text that is escaped."""
+    text = 'Wort <x id="3"></x> und &lt;mehr&gt; &amp; <b>noch <y>Name</y> eins</b>'
+    [made] = texts_of(client, text=[text], tag_handling="xml", ignore_tags="x,y")
+    for kept in ('<x id="3"></x>', "<y>Name</y>", "<b>", "</b>"):
+        assert made.count(kept) == 1
+    assert made.index("<b>") < made.index("</b>")
+    [page] = texts_of(client, text=f"<p>{KNOWN}</p>\n<script>a < b</script>", tag_handling="html")
+    assert page == f"<p>{held(client, KNOWN)}</p>\n<script>a < b</script>"
+
+
+def test_forms_keys_and_errors(start_service: StartService, served_store: Path, tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    key, reader = new_key(file, "tool", "write", ["small"]), new_key(file, "reader", "translate")
+    client = start_service(stores={"small": served_store}, keys=file)
+    form = {"text": ["Wort", "noch eins"], "target_lang": "EN-GB"}
+    for header in (f"DeepL-Auth-Key {key}", f"Bearer {key}"):
+        answer = client.post("/v2/translate", data=form, headers={"Authorization": header})
+        assert len(answer.json()["translations"]) == 2
+    none = client.post("/v2/translate", data=form)
+    assert (none.status_code, "message" in none.json()) == (403, True)
+    mine = {"Authorization": f"DeepL-Auth-Key {key}"}
+    others = {"Authorization": f"DeepL-Auth-Key {reader}"}
+    assert client.post("/d/base/v2/translate", data=form, headers=mine).status_code == 403
+    made = {"name": "n", "source_lang": "de", "target_lang": "en", "entries": "a\tb"}
+    assert client.post("/v2/glossaries", json=made, headers=others).status_code == 403
+    number = client.post("/v2/glossaries", json=made, headers=mine).json()["glossary_id"]
+    assert client.get(f"/v2/glossaries/{number}", headers=others).status_code == 404
+    for broken in (b"{", b"[]", b'{"text": 1}', b'{"text": ["a"]}'):
+        kind = {"content-type": "application/json"}
+        assert client.post("/v2/translate", content=broken, headers={**mine, **kind}).status_code == 400
+
+
+def test_memories_are_taken_and_sent_with_the_published_client(
+    api: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "start_process", warm.Popen)
+    monkeypatch.setattr("deepl.deepl_client.time", IMPATIENT)
+    [memory] = api.list_translation_memories()
+    assert api.export_translation_memory_to_filepath(memory, tmp_path / "out.tmx").ok
+    assert (tmp_path / "out.tmx").read_text().count("<tu>") == 20
+    made = api.import_translation_memory_from_filepath(tmp_path / "out.tmx", display_name="Mein Bestand: 1")
+    [own] = [each for each in api.list_translation_memories() if each.name == "mein-bestand-1"]
+    assert (made.result.translation_memory_id, own.segment_count) == (own.translation_memory_id, 20)
+    known = api.translate_text(KNOWN, target_lang="EN-GB", translation_memory=own)
+    assert known.text == api.translate_text(KNOWN, target_lang="EN-GB", translation_memory=memory).text
+    announced = api.create_translation_memory_import("broken.tmx", 3)
+    assert api.get_translation_memory_job(announced.job_id).result.status == "awaiting_input"
+    api.upload_translation_memory_file(announced, b"<tm")
+    failed = api.wait_until_translation_memory_job_done(announced.job_id)
+    assert not failed.ok
+    assert "broken.tmx" in failed.result.error_message
+    with pytest.raises(deepl.DeepLException, match="sent already"):
+        api.upload_translation_memory_file(announced, b"<tm")
+    with pytest.raises(deepl.DeepLException, match="no such job"):
+        api.get_translation_memory_job("00000000-0000-0000-0000-000000000000")
