@@ -195,8 +195,8 @@ def test_the_process_of_a_job_ends_with_the_service(tmp_path: Path) -> None:
         pairs=10,
     )
     command = [sys.executable, "-P", "-m", "knnmt.service.memory_work"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with warm.Popen(command, **pipes) as process:
+    pipe = subprocess.PIPE
+    with warm.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdin is not None
         process.stdin.write(work.line())
         process.stdin.flush()
