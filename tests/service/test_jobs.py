@@ -209,8 +209,8 @@ def test_killed_between_any_two_steps_nothing_is_lost_or_doubled(
     number = sent(client, "own", TABLE, name="a.tsv")
     assert ended(client, number).state == "done"
     store = served_store if adding else tmp_path / "data/domains/own"
-    steps = [job for job in left if job.state == "running" and job.stage != "building"]
-    assert {job.stage for job in steps} == {"publishing", "indexing"}
+    steps = [job for job in left if job.state == "running"]
+    assert {job.stage for job in steps} == {"building", "publishing", "indexing"}
     for job in steps:
         (tmp_path / "data/jobs" / number / "job.json").write_text(json.dumps(asdict(job)))
         again = start_service(stores=stores)
@@ -241,3 +241,21 @@ def test_without_a_data_directory_no_memory_is_taken(tmp_path: Path, tiny_transl
         answer = client.post("/v1/domains/own/memories", content=TABLE)
         assert (answer.status_code, answer.json()["code"]) == (409, "no_data_directory")
         assert client.get("/v1/jobs").json() == {"jobs": []}
+
+
+def test_killed_while_its_index_is_made_it_goes_on(
+    start_service: StartService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_translator: Any
+) -> None:
+    """The process of the job is ended when its store is built, and with it the service."""
+    monkeypatch.setattr(jobs, "start_process", idle)
+    client: Any = start_service()
+    number = sent(client, "one", TABLE, name="a.tsv")
+    while client.get(f"/v1/jobs/{number}").json()["state"] != "running":
+        time.sleep(0.02)
+    client.app.state.service.close()
+    Datastore.build(tmp_path / "data/jobs" / number / "store", some_pairs(20), tiny_translator.engine)
+    monkeypatch.setattr(jobs, "start_process", warm.Popen)
+    again = start_service()
+    assert ended(again, number).state == "done"
+    assert (tmp_path / "data/domains/one/settings.json").exists()
+    assert Datastore.open(tmp_path / "data/domains/one", verify=True).manifest.live_sentences == 20

@@ -26,6 +26,7 @@ from knnmt.cli import app
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.service.access import read_keys
+from knnmt.service.memory_work import MemoryWork
 
 KILLS = int(os.environ.get("KNNMT_KILLS", "200"))
 
@@ -36,11 +37,11 @@ def store(tiny: TransformerEngine, tmp_path: Path) -> Path:
 
 
 @contextmanager
-def served(checkpoint: Path, store: Path) -> Iterator[tuple[subprocess.Popen[Any], int]]:
+def served(checkpoint: Path, store: Path, *more: str) -> Iterator[tuple[subprocess.Popen[Any], int]]:
     """A service in a process of its own, and its port."""
     command = [sys.executable, "-m", "knnmt", "serve", "-m", str(checkpoint), "--store", f"small={store}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with warm.Popen([*command, "--port", "0"], stderr=subprocess.PIPE, env=environment) as process:
+    with warm.Popen([*command, "--port", "0", *more], stderr=subprocess.PIPE, env=environment) as process:
         try:
             assert process.stderr is not None
             said = process.stderr.readline().decode()
@@ -53,7 +54,7 @@ def served(checkpoint: Path, store: Path) -> Iterator[tuple[subprocess.Popen[Any
 def ask(port: int, method: str, path: str, content: object = None) -> tuple[int, Any]:
     connection = HTTPConnection("127.0.0.1", port, timeout=60)
     try:
-        body = None if content is None else json.dumps(content)
+        body = content if content is None or isinstance(content, bytes) else json.dumps(content)
         connection.request(method, path, body, {"content-type": "application/json"})
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
@@ -145,3 +146,109 @@ def test_keys_are_made_on_the_command_line(tmp_path: Path) -> None:
     assert again.exit_code != 0
     open_to_all = CliRunner().invoke(app, ["serve", "--host", "0.0.0.0"])
     assert "serve-key" in str(open_to_all.exception)
+
+
+def kill_with_a_job(checkpoint: Path, store: Path, chance: Random, kills: int) -> None:
+    """Send a memory, kill the service again and again while the job goes on, and look at what became of it."""
+    data = store.with_name(f"data{kills}")
+    lines = "".join(f"Satz {number} hier {'ja ' * (number % 7)}\tline {number}\n" for number in range(3000))
+    number = None
+    for run in range(kills + 1):
+        with served(checkpoint, store, "--data", str(data)) as (process, port):
+            when_it_listens(port)
+            if number is None:
+                made = ask(port, "POST", "/v1/domains/small/memories?name=a.tsv", lines.encode())
+                assert made[0] == 202, made
+                number = made[1]["id"]
+            if run < kills:
+                time.sleep(chance.random() * 2)
+                process.kill()
+                continue
+            while (job := ask(port, "GET", f"/v1/jobs/{number}")[1])["state"] in ("waiting", "running"):
+                time.sleep(0.05)
+            assert job["state"] == "done", job
+            assert (
+                ask(port, "POST", "/v1/translate", {"texts": ["Satz 7 hier"]})[1]["translations"][0]["text"] == "line 7"
+            )
+    opened = Datastore.open(store, verify=True)
+    assert sorted(pair.origin for pair in opened.pairs() if pair.origin.startswith("a.tsv")) == sorted(
+        f"a.tsv#{line}" for line in range(1, 3001)
+    )
+
+
+def test_the_process_of_a_job_ends_with_the_service(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "memory.tsv")
+    work = MemoryWork(
+        kind="build",
+        file=str(tmp_path / "memory.tsv"),  # nobody writes into it: the process waits
+        name="a.tsv",
+        store="s",
+        domain=None,
+        model="de-en",
+        device="cpu",
+        dtype="float32",
+        source_language="de",
+        target_language="en",
+        format="tsv",
+        skip_malformed=False,
+        unfinished=False,
+        pairs=10,
+    )
+    command = [sys.executable, "-P", "-m", "knnmt.service.memory_work"]
+    pipe = subprocess.PIPE
+    with warm.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin is not None
+        process.stdin.write(work.line())
+        process.stdin.flush()
+        assert process.stdout is not None
+        assert process.stdout.readline() == b'{"done": 0, "of": 0}\n'
+        process.stdin.close()
+        assert process.wait(60) == 1
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.soak
+def test_killed_often_it_goes_on_with_a_job(tiny_checkpoint: Path, store: Path) -> None:
+    for run in range(KILLS // 10):
+        kill_with_a_job(tiny_checkpoint, store, Random(run), 5 + run % 4)
+        Datastore.open(store).remove(lambda pair: pair.origin.startswith("a.tsv"))
+
+
+def sent(port: int, numbers: range) -> int:
+    """Ask for one text after the other over one connection; how many were answered."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
+    answered = 0
+    for number in numbers:
+        text = f"Satz {number % (97 if number % 4 else 19_937)}"  # most are remembered; the others are more than can be
+        body = json.dumps({"texts": [text], "beam": 1, "max_tokens": 2})
+        connection.request("POST", "/v1/translate", body, {"content-type": "application/json"})
+        answer = connection.getresponse()
+        answered += len(json.loads(answer.read())["translations"]) if answer.status == 200 else 0
+    connection.close()
+    return answered
+
+
+def memory_of(port: int) -> int:
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", "/metrics")
+    said = connection.getresponse().read().decode()
+    connection.close()
+    return int(float(said.partition("\nprocess_resident_memory_bytes ")[2].partition("\n")[0]))
+
+
+def require_flat_memory(checkpoint: Path, store: Path, requests: int) -> None:
+    with served(checkpoint, store) as (_, port), ThreadPoolExecutor(4) as clients:
+        when_it_listens(port)
+        sizes = []
+        for part in range(10):
+            first = part * requests // 10
+            shares = [range(first + client, first + requests // 10, 4) for client in range(4)]
+            assert sum(clients.map(sent, [port] * 4, shares)) == requests // 10, "some were lost"
+            sizes.append(memory_of(port))
+    assert sizes[-1] < 1.05 * sizes[2] + (10 << 20), [size >> 20 for size in sizes]
+
+
+@pytest.mark.soak
+def test_memory_stays_flat_over_many_requests(tiny_checkpoint: Path, store: Path) -> None:
+    require_flat_memory(tiny_checkpoint, store, 100_000)

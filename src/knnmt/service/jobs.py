@@ -369,7 +369,7 @@ class Jobs:
             [sys.executable, "-P", "-m", "knnmt.service.memory_work"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the service
+            process_group=0,  # Ctrl-C is for the service; in a session of its own, its priority would count for nothing
         )
         with self._changed:
             self._processes[job.id] = process

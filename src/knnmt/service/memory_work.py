@@ -28,7 +28,11 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.store import Datastore
 from knnmt.documents.memory_reading import MemoryReading
+from knnmt.engine.base import Engine
+from knnmt.engine.loading import load_engine
 from knnmt.errors import DatastoreLockedError, InputError, KnnmtError, SettingError
+from knnmt.fitting.index_preparation import make_ready
+from knnmt.fitting.ready_store import build
 from knnmt.index.saved import lags, update_index
 from knnmt.records import as_record, parse_json
 
@@ -81,6 +85,11 @@ def do(work: MemoryWork, tell: Tell) -> None:
 
 
 def _build(work: MemoryWork, tell: Tell) -> None:
+    if Path(work.store).exists():  # whoever built it was killed before it could say so
+        if work.domain is None:
+            make_ready(Datastore.open(work.store), _engine(work))
+        tell({"ended": True, "made": True})
+        return
     held = None if work.domain is None else Datastore.open(work.domain)
     if held is not None and held.manifest.transforms:
         raise SettingError(
@@ -128,18 +137,17 @@ def _make_store(
     total: int,
     tell: Tell,
 ) -> None:
-    from knnmt.engine.loading import load_engine
-    from knnmt.fitting.ready_store import build
-
-    engine = load_engine(work.model, work.device, work.dtype, work.source_language, work.target_language)
-
     def progress(done: int, _entries: int) -> None:
         left_out = sum(reading.report.skipped.values())
         tell({"done": min(done + left_out, total), "of": total})
 
     alone = work.domain is None  # its settings and index are made here; else they are those of the domain
-    made = build(pairs, work.store, config, make_index=alone, model=engine, progress=progress)
+    made = build(pairs, work.store, config, make_index=alone, model=_engine(work), progress=progress)
     tell({"ended": True, "made": True, "read": reading.summary(made.dropped)})
+
+
+def _engine(work: MemoryWork) -> Engine[Any]:
+    return load_engine(work.model, work.device, work.dtype, work.source_language, work.target_language)
 
 
 def _named(reading: MemoryReading, work: MemoryWork) -> Iterator[SegmentPair]:
