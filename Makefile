@@ -5,10 +5,14 @@ MINUTES ?= 2
 RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test test-cuda check format soak fuzz bench bench-retrieval clean
+.PHONY: demo serve test test-cuda check format soak fuzz bench bench-retrieval clean
 
 demo: $(VENV)/.ready  ## adapt to real message catalogs; translate strings held out without and with the store
 	$(RUN) examples/demo.py
+
+serve: $(VENV)/.ready-serve  ## the service, with its page, on the store that make demo makes
+	@ls -d .demo/*.store > /dev/null 2>&1 || $(MAKE) demo
+	$(RUN) -m knnmt serve --data .demo/service $$(for store in .demo/*.store; do echo "--store $$(basename $$store .store)=$$store"; done)
 
 test: check  ## lint, formatting, types and all tests that take seconds, two at a time with a thread each
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist worksteal
@@ -50,6 +54,10 @@ $(VENV)/.ready: pyproject.toml constraints.txt hatch_build.py $(wildcard src/knn
 	@echo "Setting up $(VENV); the first time takes a minute or two."
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) ".[evaluate,faiss]"
+	@touch $@
+
+$(VENV)/.ready-serve: $(VENV)/.ready
+	$(INSTALL) ".[documents,serve]"
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready

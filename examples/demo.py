@@ -18,6 +18,7 @@ from knnmt import FilterConfig, SegmentPair, Translation, Translator
 
 PACKAGES = ["wagtail==7.4.4", "Django==5.2.19"]  # both under the BSD licence; their catalogs are read, nothing is run
 OWN_MEMORY = Path(__file__).parent / "memory.tsv"
+OWN_PLACE = Path(".demo")
 HELD_OUT = 0.1
 SHOWN = 6
 WORD = "▁"  # begins a token that begins a word
@@ -69,7 +70,7 @@ def short(text: str) -> str:
 def main() -> None:
     """Tell the story."""
     started = time.perf_counter()
-    place = Path(sys.argv[1] if sys.argv[1:] else ".demo")
+    place = Path(sys.argv[1]) if sys.argv[1:] else OWN_PLACE
     print(f"Fetching the German message catalogs of {' and '.join(PACKAGES)} ...")
     if catalogs := fetch_catalogs(place):
         pairs, store = read(catalogs, place / "catalogs"), place / "software.store"
@@ -111,6 +112,8 @@ def main() -> None:
     print(f"  echo {shlex.quote(shown[0])} | {command} translate -d {store} --match --jsonl")
     print(f"  {command} inspect {store}")
     print(f"  {command} adapt YOUR-MEMORY.tmx -o your.store     (or XLIFF, PO, TSV, CSV)")
+    serve = "make serve" if place == OWN_PLACE else f"{command} serve --store {store.stem}={store}"
+    print(f"  {serve}     (a page to try it all, at http://127.0.0.1:8500)")
 
 
 if __name__ == "__main__":

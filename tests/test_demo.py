@@ -36,6 +36,7 @@ def test_without_the_package_index_the_story_is_that_of_our_own_memory(tmp_path:
     assert (tmp_path / "own.store" / "manifest.json").exists()
     assert f"translate -d {tmp_path / 'own.store'}" in said
     assert f"explain -d {tmp_path / 'own.store'}" in said
+    assert f"serve --store own={tmp_path / 'own.store'}" in said
 
 
 @pytest.mark.soak

@@ -87,6 +87,9 @@ def test_a_wheel_holds_what_it_needs_and_translates(wheel: Path, tmp_path: Path)
     held = set(zipfile.ZipFile(wheel).namelist())
     assert {"knnmt/models/de-en/model.safetensors", "knnmt/models/de-en/README.md", "knnmt/py.typed"} <= held
     assert {"knnmt/translator/page.css", "knnmt/translator/page.js"} <= held
+    page = {f"knnmt/service/page/{each.name}" for each in (ROOT / "src" / "knnmt" / "service" / "page").iterdir()}
+    assert "knnmt/service/page/index.html" in page
+    assert page <= held
     assert not [name for name in held if name.startswith(("tests", "benchmarks"))]
     assert {"knnmt/native/search.cpp", "knnmt/native/step.cpp", "knnmt/native/vectors.h"} <= held
     assert {"knnmt/native/gpu/mix.cu", "knnmt/native/gpu/select.cu"} <= held

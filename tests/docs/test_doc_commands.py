@@ -48,6 +48,7 @@ NOT_RUN = {  # and why; sizes are of models that would be fetched
     "make soak": "runs this",
     "make fuzz": "tests/fuzzing/test_fuzzing.py runs the same script in `make soak`",
     "make format": "changes files",
+    "make serve": "does not end",
     "wait": "waits for those before it",
     "make test-cuda": "needs a GPU",
     "python3 -m venv comet-env": COMET,

@@ -21,7 +21,7 @@ from knnmt.service.dialects import (
 )
 from knnmt.service.guard import Guard
 from knnmt.service.metrics import Measured
-from knnmt.service.routes import domains, explain, health, memories, translate
+from knnmt.service.routes import domains, explain, health, memories, page, sentences, translate
 from knnmt.service.service import Service
 from knnmt.service.shapes import ProblemAnswer
 from knnmt.version import __version__
@@ -39,6 +39,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
         (429, "too much is waiting, or the key has made too many requests; Retry-After says when"),
         (503, "the service is being stopped, or another process changes the store"),
         (504, "not done in time"),
+        (507, "the service's disk is full, or refuses to be written"),
     )
 }
 _DIALECTS = (
@@ -71,7 +72,7 @@ def make_app(service: Service) -> FastAPI:
         responses=_PROBLEMS,
     )
     app.state.service = service
-    for routes in (translate, explain, domains, memories, health):
+    for routes in (translate, sentences, explain, domains, memories, health, page):
         app.include_router(routes.router)
     for dialect in _DIALECTS:
         app.include_router(dialect.router)

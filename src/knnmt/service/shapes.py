@@ -143,6 +143,12 @@ class MatchAsked(OfTexts):
     limit: int = Field(default=5, ge=1, le=100, description="Matches of each text.")
 
 
+class SentencesAsked(Asked):
+    """A text to cut into sentences."""
+
+    text: str = Field(description="Any number of lines.", examples=[f"{_SENTENCE} Öffnen Sie sie nicht."])
+
+
 class SegmentAsked(Asked):
     """A pair of a source and its translation."""
 
@@ -207,6 +213,20 @@ class CautionAnswer(BaseModel):
     message: str
 
 
+class WordAnswer(BaseModel):
+    """A word of a translation. share: how much of it came from the memory, 0 to 1"""
+
+    text: str
+    span: tuple[int, int]
+    share: float
+
+
+class EvidenceWordAnswer(WordAnswer):
+    """A word of a translation whose tokens have evidence."""
+
+    tokens: list[int] = Field(description="Which of the translation's tokens it is made of.")
+
+
 class TranslationAnswer(BaseModel):
     """A translation. What there is not is left out."""
 
@@ -223,6 +243,7 @@ class TranslationAnswer(BaseModel):
     tokens: list[str] | None = Field(default=None, description="With evidence.")
     evidence: list[dict[str, Any] | None] | None = Field(default=None, description="Of each token, on request.")
     segments: list[dict[str, str]] | None = Field(default=None, description="That the evidence speaks of.")
+    words: list[EvidenceWordAnswer] | None = Field(default=None, description="With evidence; none of a match.")
     match: MatchAnswer | None = None
     coverage: dict[str, float] | None = Field(default=None, description="How much of the text the memory covers.")
     warnings: list[CautionAnswer] | None = None
@@ -234,14 +255,6 @@ class TranslateAnswer(BaseModel):
 
     domain: str
     translations: list[TranslationAnswer]
-
-
-class WordAnswer(BaseModel):
-    """A word of a translation. share: how much of it came from the memory, 0 to 1"""
-
-    text: str
-    span: tuple[int, int]
-    share: float
 
 
 class PassageAnswer(BaseModel):
@@ -272,6 +285,12 @@ class ExplainAnswer(BaseModel):
 
     domain: str
     explanations: list[ExplanationAnswer]
+
+
+class SentencesAnswer(BaseModel):
+    """The sentences of a text in order, each with the white space that follows it; joined, they are the text again."""
+
+    sentences: list[str]
 
 
 class MatchesAnswer(BaseModel):

@@ -16,6 +16,7 @@ from knnmt.service.problems import Problem, problem_of
 from knnmt.service.service import Service
 from knnmt.service.shapes import TranslateAnswer, TranslateAsked
 from knnmt.translator.as_json import as_json
+from knnmt.translator.explanation import words_of
 from knnmt.translator.memories import Request as TextRequest
 from knnmt.translator.translation import Translation
 
@@ -52,8 +53,23 @@ def shown(service: Service, translation: Translation, evidence: bool) -> dict[st
         told["error"] = service.domains.named_in(translation.error)
     if not evidence:
         del told["tokens"]
+    elif "evidence" in told:
+        told["words"] = _words(translation)
     told["alternatives"] = [{"text": each.text, "score": each.score} for each in translation.alternatives]
     return told if translation.alternatives else {name: value for name, value in told.items() if name != "alternatives"}
+
+
+def _words(translation: Translation) -> list[dict[str, Any]]:
+    numbers = {id(token): number for number, token in enumerate(translation.tokens)}
+    return [
+        {
+            "text": word.text,
+            "span": word.span,
+            "share": round(word.share, 4),
+            "tokens": [numbers[id(token)] for token in word.tokens],
+        }
+        for word in words_of(translation)
+    ]
 
 
 async def _lines(service: Service, requests: Sequence[TextRequest], asked: TranslateAsked) -> AsyncIterator[str]:

@@ -1,0 +1,268 @@
+"""The service under load, beside translating the same text offline: throughput, latencies, memory.
+
+    python benchmarks/serving.py [--clients 1 8 32 128] [--sentences 256] [--rounds 3] [--threads 2]
+    python benchmarks/serving.py --memory projekt.tmx      how much a job slows translating
+    python benchmarks/serving.py --requests 100000         whether memory stays flat
+
+The service, the translator and the load are processes of their own; one of the first two works at a time, and they take
+turns within every round, so that a slow moment of the machine hits both. Each client sends one sentence after the other
+and waits for its answer; `burst` is one sentence of every client at once. No result is remembered, and no sentence
+comes twice at the same time. Default text: the German side of the development sets under KNNMT_DATA (default
+../shared). With --store, both translate with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from knnmt.engine.precision import cpu_name
+
+_LOADING_SECONDS = 5.0  # until a job has loaded its model
+DOMAINS = ["it", "koran", "law", "medical"]
+SETTINGS: dict[str, Any] = {"split_sentences": True, "exact_matches": "use", "protect": True}  # the service's defaults
+
+
+def default_text(count: int) -> list[str]:
+    """Sentences of the development sets, each once."""
+    data = Path(os.environ.get("KNNMT_DATA", "../shared")) / "data"
+    if not data.is_dir():
+        sys.exit(f"{data}: no development sets there; set KNNMT_DATA or give --text FILE")
+    lines: dict[str, None] = {}
+    for domain in DOMAINS:
+        with lzma.open(data / domain / "dev.tsv.xz", "rt", encoding="utf-8") as file:
+            lines |= dict.fromkeys(line.split("\t")[0] for line in islice(file, count))
+    every = max(1, len(lines) // count)
+    return list(lines)[::every][:count]
+
+
+# Offline, in a process of its own -------------------------------------------------------------------------------------
+
+
+def offline(store: str | None) -> None:
+    """Translates the texts of each line that comes, and says how many seconds that took."""
+    from knnmt.translator.translator import Translator
+
+    translator = Translator(datastore=store)
+    for line in sys.stdin:
+        texts = json.loads(line)
+        began = time.perf_counter()
+        list(translator.stream(texts, **SETTINGS))
+        print(json.dumps(time.perf_counter() - began), flush=True)
+
+
+# The load, in a process of its own ------------------------------------------------------------------------------------
+
+
+def load(port: int) -> None:
+    """Sends the texts of each line that comes, as so many clients, and says what their answers took."""
+    for line in sys.stdin:
+        asked = json.loads(line)
+        texts, clients, beam = asked["texts"], asked["clients"], asked.get("beam", 5)
+        began = time.perf_counter()
+        with ThreadPoolExecutor(clients) as pool:
+            shares = [texts[number::clients] for number in range(clients)]
+            done = list(pool.map(client, [port] * clients, shares, [beam] * clients))
+        seconds = time.perf_counter() - began
+        print(json.dumps({"seconds": seconds, "took": [each for share in done for each in share]}), flush=True)
+
+
+def client(port: int, texts: Sequence[str], beam: int) -> list[float]:
+    """What each answer took; an answer that is no translation ends it."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=600)
+    took = []
+    for text in texts:
+        began = time.perf_counter()
+        body = json.dumps({"texts": [text], "beam": beam})
+        connection.request("POST", "/v1/translate", body, {"content-type": "application/json"})
+        answer = connection.getresponse()
+        content = json.loads(answer.read())
+        assert answer.status == 200, content
+        assert len(content["translations"]) == 1
+        took.append(time.perf_counter() - began)
+    connection.close()
+    return took
+
+
+# Measuring ------------------------------------------------------------------------------------------------------------
+
+
+class Peer:
+    """A process that is sent lines of JSON and answers with lines."""
+
+    def __init__(self, *arguments: str) -> None:
+        command = [sys.executable, __file__, *arguments]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, content: object) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(content), file=self._process.stdin, flush=True)
+        return json.loads(self._process.stdout.readline())
+
+    def end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+@contextmanager
+def service(store: str | None, place: Path, cached: int) -> Iterator[int]:
+    """A service and its port."""
+    (place / "serve.toml").write_text(f'port = 0\ndata = "data"\n[limits]\ncached = {cached}\n', encoding="utf-8")
+    given = [] if store is None else ["--store", f"bench={store}"]
+    command = [sys.executable, "-m", "knnmt", "serve", "--config", str(place / "serve.toml"), *given]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert said.startswith("knnmt: serving on "), said + process.stderr.read()
+        yield int(said.partition("127.0.0.1:")[2].partition(";")[0])
+        process.terminate()
+
+
+def ask(port: int, method: str, path: str, body: bytes | None = None) -> bytes:
+    connection = HTTPConnection("127.0.0.1", port, timeout=600)
+    connection.request(method, path, body)
+    answer = connection.getresponse().read()
+    connection.close()
+    return answer
+
+
+def megabytes(port: int) -> float:
+    """The memory of the service."""
+    for line in ask(port, "GET", "/metrics").decode().splitlines():
+        if line.startswith("process_resident_memory_bytes "):
+            return float(line.split()[1]) / 1e6
+    raise LookupError("the metrics do not say how much memory there is")
+
+
+def percentile(took: Sequence[float], part: float) -> float:
+    return sorted(took)[min(len(took) - 1, round(part * len(took)))]
+
+
+def under_load(texts: list[str], store: str | None, counts: Sequence[int], rounds: int, place: Path) -> None:
+    alone = Peer("--as-offline", *([] if store is None else ["--store", store]))
+    alone.ask(texts[:8])
+    with service(store, place, cached=0) as port:
+        senders = Peer("--as-load", str(port))
+        senders.ask({"texts": texts[:8], "clients": 8})
+        speeds: list[float] = []
+        rates: dict[int, list[float]] = {count: [] for count in counts}
+        took: dict[tuple[str, int], list[float]] = {}
+        for _ in range(rounds):
+            speeds.append(len(texts) / alone.ask(texts))
+            for count in counts:
+                some = texts[: max(count, len(texts) if count > 1 else len(texts) // 4)]
+                found = senders.ask({"texts": some, "clients": count})
+                rates[count].append(len(some) / found["seconds"])
+                took.setdefault(("steady", count), []).extend(found["took"])
+                burst = senders.ask({"texts": texts[:count], "clients": count})
+                took.setdefault(("burst", count), []).extend(burst["took"])
+        offline_speed = statistics.median(speeds)
+        print(f"offline      {offline_speed:7.1f} sentences/s  ({', '.join(f'{each:.1f}' for each in speeds)})")
+        print("clients  sentences/s  of offline    p50 s   p95 s   p99 s   burst p95 s  x clients/offline")
+        for count in counts:
+            rate, steady, burst = statistics.median(rates[count]), took["steady", count], took["burst", count]
+            parts = "  ".join(f"{percentile(steady, part):6.3f}" for part in (0.5, 0.95, 0.99))
+            last = percentile(burst, 0.95)
+            print(
+                f"{count:7}  {rate:11.1f}  {rate / offline_speed:9.0%}    {parts}  {last:12.3f}"
+                f"  {last / (count / offline_speed):17.2f}"
+            )
+        print(f"memory       {megabytes(port):,.0f} MB")
+        senders.end()
+    alone.end()
+
+
+def with_a_job(texts: list[str], store: str | None, memory: Path, rounds: int, place: Path) -> None:
+    with service(store, place, cached=0) as port:
+        senders = Peer("--as-load", str(port))
+        senders.ask({"texts": texts[:8], "clients": 8})
+        speeds: dict[str, list[float]] = {"without": [], "with": []}
+        for number in range(rounds):
+            speeds["without"].append(len(texts) / senders.ask({"texts": texts, "clients": 8})["seconds"])
+            sent = json.loads(
+                ask(port, "POST", f"/v1/domains/job{number}/memories?name={memory.name}", memory.read_bytes())
+            )
+            job = sent
+            while "of" not in job:  # until it has counted what it will build
+                time.sleep(0.1)
+                job = json.loads(ask(port, "GET", f"/v1/jobs/{sent['id']}"))
+                assert job["state"] in ("waiting", "running"), job
+            time.sleep(_LOADING_SECONDS)
+            found = senders.ask({"texts": texts, "clients": 8})
+            job = json.loads(ask(port, "GET", f"/v1/jobs/{sent['id']}"))
+            if job["state"] != "running":
+                print("the job ended before all was translated: send a larger memory, or less text")
+            speeds["with"].append(len(texts) / found["seconds"])
+            ask(port, "DELETE", f"/v1/jobs/{sent['id']}")
+        without, beside = (statistics.median(speeds[name]) for name in ("without", "with"))
+        print(f"{without:.1f} sentences/s without a job, {beside:.1f} beside one: {beside / without:.0%}")
+        senders.end()
+
+
+def many_requests(texts: list[str], store: str | None, requests: int, place: Path) -> None:
+    short = sorted(texts, key=len)[: max(1, len(texts) // 4)]
+    with service(store, place, cached=100) as port:
+        senders = Peer("--as-load", str(port))
+        for done in range(10):
+            repeated = [short[number % len(short)] for number in range(requests // 10)]
+            found = senders.ask({"texts": repeated, "clients": 8, "beam": 1})
+            print(
+                f"{(done + 1) * (requests // 10):9,} requests  {megabytes(port):8,.1f} MB  "
+                f"{len(repeated) / found['seconds']:6.0f} a second",
+                flush=True,
+            )
+        senders.end()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32, 128])
+    parser.add_argument("--sentences", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--text", type=Path, help="a file with a sentence a line")
+    parser.add_argument("--store")
+    parser.add_argument("--memory", type=Path, help="a memory to send while others translate")
+    parser.add_argument("--requests", type=int, help="how many short requests to send, looking at the memory")
+    parser.add_argument("--as-offline", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--as-load", type=int, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.as_offline:
+        offline(asked.store)
+        return
+    if asked.as_load is not None:
+        load(asked.as_load)
+        return
+    os.environ["OMP_NUM_THREADS"] = str(asked.threads)
+    if asked.text is not None:
+        texts = list(dict.fromkeys(asked.text.read_text(encoding="utf-8").splitlines()))[: asked.sentences]
+    else:
+        texts = default_text(asked.sentences)
+    print(f"{len(texts)} sentences, {asked.threads} threads, {cpu_name()}")
+    with tempfile.TemporaryDirectory() as place:
+        if asked.memory is not None:
+            with_a_job(texts, asked.store, asked.memory, asked.rounds, Path(place))
+        elif asked.requests is not None:
+            many_requests(texts, asked.store, asked.requests, Path(place))
+        else:
+            under_load(texts, asked.store, asked.clients, asked.rounds, Path(place))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+// The page: a text and a domain in, translations out.
+import { byId } from "./elements.js";
+import { Sentences } from "./sentences.js";
+import { ask, keepKey, ownDomain, Refused } from "./service.js";
+import { count, firstLanguage, told, useLanguage } from "./strings.js";
+
+const speak = (text) => (byId("status").textContent = text);
+const sentences = new Sentences(byId("sentences"), speak, fail);
+let domains = [];
+
+function fail(error) {
+  byId("problem").textContent = error.message;
+  byId("problem").hidden = false;
+  if (error.status === 401) askForKey();
+  if (!(error instanceof Refused)) throw error;
+}
+
+function askForKey() {
+  byId("access").hidden = false;
+  byId("key").focus();
+}
+
+const succeed = () => (byId("problem").hidden = true);
+
+async function listDomains(wanted) {
+  const before = wanted ?? byId("domain").value;
+  domains = (await ask("GET", "v1/domains")).domains;
+  const chosen = [before, ownDomain].find((name) => domains.some((each) => each.name === name));
+  const first = chosen ?? (domains.find((each) => each.default) ?? domains[0])?.name;
+  byId("domain").replaceChildren(...domains.map((each) => new Option(each.name, each.name, false, each.name === first)));
+  for (const each of domains)
+    each.learnt = (stored) => {
+      each.segments = stored.segments;
+      showFacts();
+    };
+  showFacts();
+}
+
+const chosenDomain = () => domains.find((each) => each.name === byId("domain").value);
+
+function showFacts() {
+  const domain = chosenDomain();
+  if (!domain) return;
+  const languages = [domain.source_language, domain.target_language].filter(Boolean).join(" → ");
+  const facts = domain.memory ? told("domain_segments", { count: count(domain.segments) }) : told("domain_alone");
+  byId("domain-facts").textContent = [languages, facts].filter(Boolean).join(" · ");
+  byId("text").lang = domain.source_language ?? "";
+}
+
+// The terms of the glossary box.
+function terms() {
+  const found = [];
+  byId("glossary").value.split("\n").forEach((line, number) => {
+    if (!line.trim()) return;
+    const at = line.indexOf("=");
+    const [source, target] = [line.slice(0, at).trim(), line.slice(at + 1).trim()];
+    if (at < 0 || !source || !target) throw new Refused(0, told("glossary_line", { line: number + 1 }));
+    found.push({ source, target });
+  });
+  return found;
+}
+
+async function translate(event) {
+  event.preventDefault();
+  succeed();
+  const domain = chosenDomain();
+  const text = byId("text").value;
+  if (!text.trim() || !domain) return speak(told("nothing"));
+  byId("stop").hidden = false;
+  byId("results").hidden = false;
+  try {
+    await sentences.translate(text, domain, terms());
+  } catch (error) {
+    fail(error);
+  } finally {
+    byId("stop").hidden = true;
+  }
+}
+
+async function copy() {
+  try {
+    await navigator.clipboard.writeText(sentences.text);
+    speak(told("copied"));
+  } catch {
+    speak(told("not_copied"));
+  }
+}
+
+async function start() {
+  try {
+    await listDomains();
+    byId("access").hidden = true;
+    succeed();
+  } catch (error) {
+    fail(error);
+  }
+}
+
+useLanguage(firstLanguage());
+byId("language").value = document.documentElement.lang;
+byId("language").addEventListener("change", (event) => {
+  useLanguage(event.target.value);
+  speak("");
+  showFacts();
+  sentences.showAgain();
+});
+byId("access").addEventListener("submit", (event) => {
+  event.preventDefault();
+  keepKey(byId("key").value.trim());
+  byId("key").value = "";
+  start();
+});
+byId("domain").addEventListener("change", showFacts);
+byId("asking").addEventListener("submit", translate);
+byId("text").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+    event.preventDefault();
+    byId("asking").requestSubmit();
+  }
+});
+byId("stop").addEventListener("click", () => {
+  sentences.stop();
+  speak(told("stopped"));
+});
+byId("copy").addEventListener("click", copy);
+start();

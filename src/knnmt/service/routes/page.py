@@ -1,0 +1,67 @@
+"""`GET /`: the page for people. Plain files of ours, and nothing else is served: no path of a request names a file."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import PurePath
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from knnmt.service.problems import Problem
+
+router = APIRouter(include_in_schema=False)
+_KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_HEADERS = {
+    # Only files of the service; what is shown is put in as text, and the browser refuses all that would be parsed.
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",  # asked for again each time, and sent again only where it changed
+}
+
+
+def _served() -> dict[str, tuple[bytes, str]]:
+    """The files by name, each with its content and kind."""
+    found: dict[str, Traversable] = {
+        each.name: each for each in files("knnmt.service").joinpath("page").iterdir() if each.is_file()
+    }
+    found["explain.css"] = files("knnmt.translator").joinpath("page.css")  # words and their neighbours look the same
+    kinds = {name: _KINDS.get(PurePath(name).suffix) for name in found}
+    return {name: (found[name].read_bytes(), kind) for name, kind in kinds.items() if kind is not None}
+
+
+_FILES = _served()
+
+
+@router.get("/")
+async def page(request: Request) -> Response:
+    """The page."""
+    return _answer(request, "index.html")
+
+
+@router.get("/page/{name}")
+async def part(name: str, request: Request) -> Response:
+    """A file that the page needs."""
+    return _answer(request, name)
+
+
+def _answer(request: Request, name: str) -> Response:
+    if name not in _FILES:
+        raise Problem(404, "not_found", "the page has no such file")
+    content, kind = _FILES[name]
+    tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers={**_HEADERS, "ETag": tag})
+    return Response(content, headers={**_HEADERS, "ETag": tag}, media_type=kind)

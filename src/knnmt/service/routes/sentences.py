@@ -1,0 +1,30 @@
+"""`POST /v1/sentences`: a text cut into sentences, as translating cuts it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, Response
+
+from knnmt.corpus.sentences import split_lines, split_sentences
+from knnmt.service.asking import TheCaller, TheService
+from knnmt.service.problems import Problem
+from knnmt.service.shapes import SentencesAnswer, SentencesAsked
+
+router = APIRouter(tags=["translating"])
+
+
+@router.post("/v1/sentences", response_model=SentencesAnswer)
+async def sentences(asked: SentencesAsked, service: TheService, caller: TheCaller) -> Response:
+    """Cut a text into sentences, each with the white space that follows it: joined, they are the text again."""
+    caller.require("translate")
+    most = service.config.limits.characters
+    if len(asked.text) > most:
+        raise Problem(413, "too_large", f"the text has {len(asked.text):,} characters; send at most {most:,}")
+    cut = await asyncio.to_thread(_cut, asked.text)
+    return JSONResponse({"sentences": cut})
+
+
+def _cut(text: str) -> list[str]:
+    return [each for line in split_lines(text) for each in split_sentences(line)]

@@ -1,0 +1,263 @@
+"""The page in a real browser: what people do with it, by pointer, keyboard and screen reader.
+
+It needs Chromium on the path and the package `playwright`; axe-core comes with `axe-playwright-python`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.resources import files
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import uvicorn
+from datastore_pairs import some_pairs
+
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.store import Datastore
+from knnmt.service.access import new_key
+from knnmt.service.app import make_app
+from knnmt.service.config import ServiceConfig
+from knnmt.service.service import Service
+from knnmt.translator.translator import Translator
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage, Page, Request, ViewportSize
+
+playwright = pytest.importorskip("playwright.sync_api")
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = [
+    pytest.mark.skipif(BROWSER is None, reason="needs Chromium"),
+    pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning"),
+]
+HOSTILE = "<img src=x onerror=alert(1)>"
+TEXT = "Satz 3 ja ja ja\netwas. Noch etwas!"  # the memory holds the first
+PHONE: ViewportSize = {"width": 360, "height": 740}
+OpenPage = Callable[..., "Page"]
+
+
+@contextmanager
+def served(config: ServiceConfig, translator: Translator) -> Iterator[str]:
+    """A service on a port of its own; yields its address."""
+    server = uvicorn.Server(uvicorn.Config(make_app(Service(config, translator)), log_config=None, access_log=False))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with playwright.sync_playwright() as started:
+        yield started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])  # containers have none
+
+
+@pytest.fixture
+def store(tmp_path: Path, tiny_translator: Translator) -> Path:
+    pairs = [*some_pairs(20), SegmentPair(f"etwas {HOSTILE}", f"some {HOSTILE}", f"own.tsv#{HOSTILE}")]
+    return Datastore.build(tmp_path / "store", pairs, tiny_translator.engine).path
+
+
+@pytest.fixture
+def open_page(browser: Browser, store: Path, tmp_path: Path, tiny_translator: Translator) -> Iterator[OpenPage]:
+    """open_page(keys=..., locale=...) opens the page; it must not fail, nor ask anybody else."""
+    strange: list[str] = []
+    with ExitStack() as stack:
+
+        def start(keys: Path | None = None, path: str = "/", **settings: Any) -> Page:
+            config = ServiceConfig(stores={"small": store}, data=tmp_path / "data", keys=keys)
+            address = stack.enter_context(served(config, tiny_translator))
+            context = stack.enter_context(browser.new_context(**{"locale": "en-GB", **settings}))
+            page = context.new_page()
+            page.set_default_timeout(20_000)
+            watch(page, address, strange)
+            page.goto(address + path)
+            return page
+
+        yield start
+    assert [each for each in strange if "status of 40" not in each] == []  # which tests of refusals see
+
+
+def watch(page: Page, address: str, strange: list[str]) -> None:
+    """Note what must not happen: errors, dialogs, requests to others."""
+
+    def asked(request: Request) -> None:
+        if not request.url.startswith((address, "blob:")):
+            strange.append(request.url)
+
+    def said(message: ConsoleMessage) -> None:
+        if message.type == "error":
+            strange.append(message.text)
+
+    page.on("pageerror", lambda error: strange.append(str(error)))
+    page.on("dialog", lambda dialog: strange.append(f"a dialog: {dialog.message}"))
+    page.on("request", asked)
+    page.on("console", said)
+
+
+def translate(page: Page, text: str = TEXT) -> None:
+    """Until all is there."""
+    page.get_by_label("Text to translate").fill(text)
+    page.get_by_role("button", name="Translate", exact=True).click()
+    all_there(page)
+
+
+def all_there(page: Page) -> None:
+    playwright.expect(page.locator("#stop")).to_be_hidden(timeout=20_000)
+    playwright.expect(page.locator("#sentences .sentence").first).to_be_visible()
+
+
+def sentence(page: Page, number: int) -> Any:
+    return page.locator(".sentence").nth(number)
+
+
+def test_a_text_is_translated_with_and_without_memory(open_page: OpenPage) -> None:
+    page = open_page()
+    assert page.get_by_label("Domain").input_value() == "small"
+    page.get_by_label("Text to translate").fill(TEXT)
+    page.keyboard.press("Control+Enter")
+    all_there(page)
+    assert page.locator(".sentence h3").all_inner_texts() == ["Satz 3 ja ja ja", "etwas.", "Noch etwas!"]
+    assert sentence(page, 0).locator(".words").inner_text() == "line 3 yes yes yes"
+    assert "exact match" in sentence(page, 0).inner_text()
+    assert "own.tsv#3" in sentence(page, 0).inner_text()
+    assert sentence(page, 1).locator(".word").count() > 0
+    assert page.locator(".alone").all_inner_texts() != ["…"] * 3
+    playwright.expect(page.get_by_role("status")).to_have_text("All 3 sentences are translated.")
+    page.get_by_label("Domain").select_option("base")
+    translate(page)
+    assert page.locator(".alone").count() == 0
+    assert page.get_by_role("button", name="Correct").count() == 0
+
+
+def test_a_word_shows_its_neighbours_by_pointer_and_by_keyboard(open_page: OpenPage) -> None:
+    page = open_page()
+    translate(page, "etwas <img src=x>")
+    words, panel = sentence(page, 0).locator(".word"), sentence(page, 0).locator(".panel")
+    words.first.click()
+    playwright.expect(words.first).to_have_attribute("aria-expanded", "true")
+    assert "Neighbours with" in panel.inner_text()
+    assert panel.locator(".near li").count() > 1
+    assert "distance" in panel.locator(".near small").first.inner_text()
+    page.keyboard.press("End")
+    playwright.expect(words.last).to_be_focused()
+    assert "end of the sentence" in panel.inner_text()
+    page.keyboard.press("ArrowLeft")
+    playwright.expect(words.last).to_have_attribute("aria-expanded", "false")
+    page.keyboard.press("Escape")
+    playwright.expect(panel).to_be_hidden()
+    playwright.expect(words.nth(words.count() - 2)).to_be_focused()
+    page.keyboard.press("Enter")
+    panel.get_by_role("button", name="Close").press("Enter")
+    playwright.expect(words.nth(words.count() - 2)).to_be_focused()
+
+
+def test_what_is_learnt_counts_for_the_same_sentence_and_lasts(open_page: OpenPage) -> None:
+    page = open_page()
+    translate(page)
+    playwright.expect(page.locator("#domain-facts")).to_contain_text("21 segments")
+    row = sentence(page, 1)
+    row.get_by_role("button", name="Correct").click()
+    field = row.get_by_label("Your translation")
+    playwright.expect(field).to_be_focused()
+    field.fill(" ")
+    row.get_by_role("button", name="Learn").click()
+    playwright.expect(row.get_by_role("alert")).to_have_text("Write a translation first.")
+    field.fill(f"something {HOSTILE}")
+    page.keyboard.press("Control+Enter")
+    playwright.expect(row.locator(".words")).to_have_text(f"something {HOSTILE}")
+    playwright.expect(row.locator(".followed")).to_have_text("changed by what was learnt")
+    playwright.expect(field).to_be_hidden()
+    playwright.expect(page.locator("#domain-facts")).to_contain_text("22 segments")
+    page.reload()
+    translate(page, "etwas.")
+    playwright.expect(sentence(page, 0).locator(".words")).to_have_text(f"something {HOSTILE}")
+
+
+def test_matches_are_listed_and_can_be_used(open_page: OpenPage) -> None:
+    page = open_page()
+    translate(page, f"etwas {HOSTILE}!")
+    row = sentence(page, 0)
+    row.get_by_role("button", name="Best matches").click()
+    first = row.locator(".matches li").first
+    playwright.expect(first).to_contain_text(f"some {HOSTILE}")
+    playwright.expect(first).to_contain_text(f"own.tsv#{HOSTILE}")
+    first.get_by_role("button", name="Use this").click()
+    assert row.get_by_label("Your translation").input_value() == f"some {HOSTILE}"
+    row.get_by_role("button", name="Cancel").click()
+    playwright.expect(row.get_by_role("button", name="Correct")).to_be_focused()
+
+
+def test_the_glossary_is_read_line_by_line(open_page: OpenPage) -> None:
+    page = open_page()
+    page.get_by_text("Glossary", exact=True).first.click()
+    glossary = page.locator("#glossary")
+    glossary.fill("Satz = sentence\n\nno term")
+    page.get_by_label("Text to translate").fill("etwas")
+    page.keyboard.press("Control+Enter")
+    playwright.expect(page.locator("#problem")).to_have_text(
+        "Glossary, line 3: expected a term, = and its translation."
+    )
+    glossary.fill("Satz = sentence = S\n\n")
+    with page.expect_request("**/v1/translate") as sent:
+        translate(page, "etwas")
+    assert (sent.value.post_data_json or {})["glossary"] == [{"source": "Satz", "target": "sentence = S"}]
+    playwright.expect(page.locator("#problem")).to_be_hidden()
+
+
+def test_a_service_with_keys_asks_for_one(open_page: OpenPage, tmp_path: Path) -> None:
+    key = new_key(tmp_path / "keys.json", "reader", "translate")
+    page = open_page(keys=tmp_path / "keys.json")
+    field = page.get_by_label("API key")
+    playwright.expect(field).to_be_focused()
+    field.fill(key)
+    page.keyboard.press("Enter")
+    playwright.expect(field).to_be_hidden()
+    translate(page)
+    sentence(page, 1).get_by_role("button", name="Correct").click()
+    sentence(page, 1).get_by_role("button", name="Learn").click()
+    playwright.expect(sentence(page, 1).get_by_role("alert")).to_contain_text("needs a key with the role write")
+
+
+def test_the_page_speaks_german_and_stays_so(open_page: OpenPage) -> None:
+    page = open_page(locale="de-AT", path="/d/base/")
+    playwright.expect(page.get_by_role("button", name="Übersetzen", exact=True)).to_be_visible()
+    assert page.locator("html").get_attribute("lang") == "de"
+    assert page.get_by_label("Domäne").input_value() == "base"
+    page.get_by_label("Sprache dieser Seite").select_option("en")
+    playwright.expect(page.get_by_role("button", name="Translate", exact=True)).to_be_visible()
+    page.reload()
+    playwright.expect(page.get_by_role("button", name="Translate", exact=True)).to_be_visible()
+
+
+def test_everybody_can_use_it(open_page: OpenPage) -> None:
+    """axe-core finds nothing, with all open that can be opened; nothing is wider than the window of a phone."""
+    pytest.importorskip("axe_playwright_python")
+    page = open_page()
+    page.get_by_text("Glossary", exact=True).first.click()
+    translate(page, f"Satz 3 ja ja ja\n{'lang' * 15}")
+    row = sentence(page, 1)
+    row.locator(".word").last.click()  # which is one token
+    row.get_by_role("button", name="Best matches").click()
+    row.get_by_role("button", name="Correct").click()
+    playwright.expect(row.locator(".matches")).not_to_contain_text("…")
+    page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
+    assert violations(page) == []
+    page.emulate_media(color_scheme="dark")
+    page.set_viewport_size(PHONE)
+    assert violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def violations(page: Page) -> list[tuple[str, list[str]]]:
+    found = page.evaluate("axe.run()")["violations"]
+    return [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]

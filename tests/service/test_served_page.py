@@ -1,0 +1,119 @@
+"""The page as it is served: its files, what the browser is told of them, and that its parts fit together."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from importlib.resources import files
+
+import pytest
+from fastapi.testclient import TestClient
+
+PLACE = files("knnmt.service").joinpath("page")
+SCRIPTS = {each.name: each.read_text(encoding="utf-8") for each in PLACE.iterdir() if each.name.endswith(".js")}
+PAGE = PLACE.joinpath("index.html").read_text(encoding="utf-8")
+STRINGS = {name: SCRIPTS[name] for name in ("de.js", "en.js")}
+MODULES = {name: text for name, text in SCRIPTS.items() if name not in STRINGS}
+
+
+def strings_of(text: str) -> dict[str, str]:
+    return dict(re.findall(r'^  (\w+):\s+"((?:[^"\\]|\\.)*)",$', text, re.MULTILINE))
+
+
+def ids() -> list[str]:
+    return re.findall(r'\bid="([^"]+)"', PAGE)
+
+
+def test_the_browser_is_told_to_take_nothing_from_elsewhere(client: TestClient) -> None:
+    for path in ("/", "/page/main.js", "/d/small/", "/d/small/page/main.js"):
+        answer = client.get(path)
+        assert answer.status_code == 200, path
+        policy = answer.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; ")
+        assert "unsafe" not in policy
+        assert "http" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    assert client.get("/").headers["content-type"] == "text/html; charset=utf-8"
+
+
+def test_every_file_that_the_page_names_is_served_and_no_other(client: TestClient) -> None:
+    imported = re.findall(r'from "\./([^"]+)"', "\n".join(MODULES.values()))
+    named = {f"page/{name}" for name in imported} | set(re.findall(r'(?:src|href)="(page/[^"]+)"', PAGE))
+    assert {f"page/{name}" for name in SCRIPTS} <= named
+    for name in named:
+        assert client.get(f"/{name}").status_code == 200, name
+    for name in ("other.js", "..%2fapp.py", "%2fetc%2fpasswd", "__init__.py", "%00"):
+        assert client.get(f"/page/{name}").status_code == 404, name
+
+
+def test_a_file_is_sent_again_only_where_it_changed(client: TestClient) -> None:
+    tag = client.get("/page/main.js").headers["etag"]
+    again = client.get("/page/main.js", headers={"if-none-match": tag})
+    assert (again.status_code, again.content) == (304, b"")
+    assert client.get("/page/main.js", headers={"if-none-match": '"other"'}).status_code == 200
+
+
+def test_the_page_has_no_script_or_style_of_its_own_and_nothing_is_parsed() -> None:
+    assert not re.search(r"\son\w+=|\sstyle=|<style|javascript:", PAGE)
+    assert re.findall(r"<script[^>]*>([^<]*)</script>", PAGE) == [""]
+    for name, text in MODULES.items():
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function|DOMParser", text
+        ), name
+        assert "http" not in text, name
+
+
+def test_everything_is_said_in_both_languages() -> None:
+    german, english = (strings_of(STRINGS[name]) for name in ("de.js", "en.js"))
+    assert list(german) == list(english)
+    assert len(english) == STRINGS["en.js"].count('",\n')
+    for name, text in english.items():
+        assert sorted(re.findall(r"\{\w+\}", text)) == sorted(re.findall(r"\{\w+\}", german[name])), name
+
+
+def test_every_string_is_used_and_none_is_missing() -> None:
+    known = strings_of(STRINGS["en.js"])
+    modules = "\n".join(MODULES.values())
+    asked = set(re.findall(r'told\("(\w+)"', modules)) | set(re.findall(r'data-text="(\w+)"', PAGE))
+    assert asked <= set(known)
+    for name in known:
+        assert name in asked or name.startswith("kind_") or re.search(rf'\b{name}\b["\',:]', modules), name
+
+
+def test_ids_and_labels_match() -> None:
+    assert len(ids()) == len(set(ids()))
+    referred = re.findall(r'\b(?:for|aria-labelledby|aria-describedby)="([^"]+)"', PAGE)
+    assert set(referred) <= set(ids())
+    assert set(re.findall(r'byId\("([^"]+)"\)', "\n".join(MODULES.values()))) <= set(ids())
+    fields = re.findall(r'<(?:input|textarea|select) id="([^"]+)"', PAGE)
+    labelled = set(re.findall(r'<label[^>]* for="([^"]+)"', PAGE)) | {"language"}  # which stands within its label
+    assert set(fields) <= labelled
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_a_module_is_javascript(name: str) -> None:
+    checked = subprocess.run(
+        ["node", "--check", "--input-type=module"], input=SCRIPTS[name], capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_sentences_are_the_text(client: TestClient) -> None:
+    text = "  Am 3. Mai ist z. B. frei. Danach nicht!\n\nDatei öffnen\nEnde  "
+    cut = client.post("/v1/sentences", json={"text": text}).json()["sentences"]
+    assert "".join(cut) == text
+    assert [each.strip() for each in cut] == ["Am 3. Mai ist z. B. frei.", "Danach nicht!", "Datei öffnen", "Ende"]
+    assert client.post("/v1/sentences", json={"text": ""}).json() == {"sentences": []}
+    assert client.post("/v1/sentences", json={"text": "x" * 1_000_001}).status_code == 413
+
+
+def test_words_with_evidence(client: TestClient) -> None:
+    asked = {"texts": ["etwas anderes", "Satz 3 ja ja ja"], "evidence": True}
+    made, taken = client.post("/v1/translate", json=asked).json()["translations"]
+    assert "".join(made["text"][slice(*word["span"])] for word in made["words"]) == "".join(made["text"].split())
+    assert [number for word in made["words"] for number in word["tokens"]] == list(range(len(made["tokens"])))
+    assert all(0 <= word["share"] <= 1 for word in made["words"])
+    assert taken["kind"] == "exact match"
+    assert "words" not in taken
