@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 from starlette.datastructures import UploadFile
 
+from knnmt.documents.opening import MAX_BYTES
 from knnmt.service.asking import TheService
 from knnmt.service.dialects.deepl import (
     TELLING,
@@ -27,6 +28,7 @@ from knnmt.service.dialects.speaking import (
     FORM,
     JSON,
     MULTIPART,
+    InPath,
     Parameters,
     file_of,
     read,
@@ -95,6 +97,8 @@ async def send(request: Request, service: TheService, caller: TheDeepLCaller) ->
 
 def copy_of(file: UploadFile, place: Path) -> None:
     """Write what was sent into a file."""
+    if file.size is None or file.size > MAX_BYTES:
+        raise Problem(413, "too_large", f"a document may have at most {MAX_BYTES:,} bytes")
     with place.open("xb") as out:
         shutil.copyfileobj(file.file, out)
 
@@ -105,7 +109,7 @@ def copy_of(file: UploadFile, place: Path) -> None:
     response_model_exclude_none=True,
     openapi_extra=with_body(KeyAsked, JSON, FORM),
 )
-async def status(document_id: str, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
+async def status(document_id: InPath, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """How far a document is."""
     caller.require("translate")
     sent = service.documents.of(document_id, (await read(request, KeyAsked)).document_key)
@@ -123,7 +127,7 @@ async def status(document_id: str, request: Request, service: TheService, caller
     responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
     openapi_extra=with_body(KeyAsked, JSON, FORM),
 )
-async def result(document_id: str, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
+async def result(document_id: InPath, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """The translation of a document, once: then it is forgotten."""
     caller.require("translate")
     sent = service.documents.of(document_id, (await read(request, KeyAsked)).document_key)

@@ -25,6 +25,7 @@ from knnmt.service.dialects.speaking import (
     FORM,
     JSON,
     MULTIPART,
+    InPath,
     Parameters,
     caller_with,
     file_of,
@@ -278,9 +279,8 @@ async def translate_file(request: Request, service: TheService) -> Response:
     way = required_direction(service, domain, asked.stated, asked.target)
     name = file.filename or "document"
     work = DocumentWork(domain=domain, languages=(way.source, way.target), told=way.told)
-    sent = await asyncio.to_thread(
-        service.documents.send, name, lambda place: copy_of(file, place), caller.name, work, now=True
-    )
+    sent = await asyncio.to_thread(service.documents.send, name, lambda place: copy_of(file, place), caller.name, work)
+    await asyncio.wrap_future(sent.ended)
     if sent.state == "error":
         service.documents.forget(sent)
         raise Problem(422, "failed", sent.message)
@@ -294,7 +294,7 @@ async def translate_file(request: Request, service: TheService) -> Response:
     response_class=Response,
     responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
 )
-async def download_file(name: str, service: TheService) -> Response:
+async def download_file(name: InPath, service: TheService) -> Response:
     """A translated document, once, for whoever has its address."""
     token = PurePath(name).stem
     sent = service.documents.of(token[:32], token[32:])
