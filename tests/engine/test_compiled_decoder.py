@@ -55,7 +55,7 @@ def walk(engine: TransformerEngine, compiled: CompiledDecoder | None) -> list[Te
     found = [engine.step(state, torch.full((4, 1, 1), 2))]
     state.widen(WIDTH)
     for turn in range(34):  # more slots than a state begins with
-        tokens = torch.randint(4, 100, (state.sentences, WIDTH, 2 if turn == 5 else 1), generator=random)
+        tokens = torch.randint(4, 100, (state.sentences, WIDTH, {5: 2, 11: 5}.get(turn, 1)), generator=random)
         found.append(engine.step(state, tokens))
         state.reorder(torch.randint(0, WIDTH, (state.sentences, WIDTH), generator=random))
         if turn == 9:

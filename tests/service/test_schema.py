@@ -52,7 +52,7 @@ def try_everything(start_service: StartService, store: Path, examples: int) -> N
             )
             @given(case=operation.as_strategy(generation_mode=mode))
             def call(case: Any) -> None:
-                case.call_and_validate(checks=CHECKS, headers={"host": "localhost"})
+                case.call_and_validate(checks=CHECKS, headers={"host": "localhost"}, timeout=120)
 
             with suppress(Unsatisfiable):  # where there is nothing to be wrong
                 call()

@@ -24,6 +24,11 @@ class Constraints:
             (torch.tensor(sequence[:-1], device=device), sequence[-1]) for sequence in config.suppressed_sequences
         ]
 
+    @property
+    def sequences(self) -> bool:
+        """Whether sequences are forbidden, which needs the history."""
+        return bool(self._sequences)
+
     def forces(self, generated: int) -> bool:
         """Whether the token after `generated` ones is a given one."""
         return self.at(generated)[0] is not None

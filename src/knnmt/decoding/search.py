@@ -9,6 +9,7 @@ from typing import Any
 
 from knnmt.config import DecodingConfig
 from knnmt.decoding.beam import beam_search
+from knnmt.decoding.drafted import MAX_DRAFTED, drafted_search
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.recorded import recorded_search
@@ -28,7 +29,11 @@ def search(
     fixed = engine.device.type == "cuda" and not config.suppressed_sequences
     if fixed and isinstance(engine, RecordingEngine) and (retrieval is None or retrieval.recorded() is not None):
         return recorded_search(engine, sources, config, retrieval)
-    return (greedy_search if config.beam == 1 else beam_search)(engine, sources, config, retrieval)
+    if config.beam > 1:
+        return beam_search(engine, sources, config, retrieval)
+    if retrieval is not None and len(sources) <= MAX_DRAFTED and (steps := retrieval.in_turn()) is not None:
+        return drafted_search(engine, sources, config, retrieval, steps)
+    return greedy_search(engine, sources, config, retrieval)
 
 
 def search_each(

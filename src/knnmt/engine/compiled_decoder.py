@@ -1,7 +1,7 @@
-"""A step of the decoder in compiled code: the layers of `transformer` for one new token a row, in one call.
+"""A step of the decoder in compiled code: the layers of `transformer` for a few new tokens a row, in one call.
 
-It serves what most decoding is: a CPU, one token a row, and nobody who asks for attention weights. Weights are in int8,
-or in float32 such that float16 holds them; others, and whatever else, are left to PyTorch.
+It serves what most decoding is: a CPU, few tokens a row, and nobody who asks for attention weights. Weights are in
+int8, or in float32 such that float16 holds them; others, and whatever else, are left to PyTorch.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from knnmt.engine.state import TransformerState
 from knnmt.errors import InputError
 from knnmt.native import library
 
+MAX_TOGETHER = 16  # new tokens of a row: of more, PyTorch's products are as fast, and its attention is faster
 _ACTIVATIONS = {"relu": 0, "gelu": 1, "swish": 2}
 
 
@@ -56,7 +57,7 @@ class _State(ctypes.Structure):
     """As in decoder.cpp."""
 
     _fields_ = (
-        *((name, ctypes.c_int32) for name in ("sentences", "width")),
+        *((name, ctypes.c_int32) for name in ("sentences", "width", "together")),
         *((name, ctypes.c_int64) for name in ("used", "capacity", "source", "layer_stride")),
         *((name, ctypes.c_void_p) for name in ("slots", "visible", "lengths", "cross", "cross_mask")),
     )
@@ -128,16 +129,17 @@ class CompiledDecoder:
         return cls(native, shape, embedding, layers, matrices, last_norm)
 
     def step(self, state: TransformerState, tokens: Tensor) -> Tensor:
-        """tokens (sentences, width) -> representations (sentences, width, dim)"""
-        if tokens.shape != state.lengths.shape:
+        """tokens (sentences, width, m) -> representations (sentences, width, m, dim)"""
+        if tokens.shape[:2] != state.lengths.shape:
             rows = tuple(state.lengths.shape)
-            raise ValueError(f"expected tokens {rows}, as the state has rows, got {tuple(tokens.shape)}")
-        lengths = state.lengths.contiguous()
-        before = state.make_room(1)
+            raise ValueError(f"expected tokens {rows}, as the state has rows, got {tuple(tokens.shape[:2])}")
+        lengths, together = state.lengths.contiguous(), tokens.shape[2]
+        before = state.make_room(together)
         cross = (ctypes.c_void_p * len(state.cross))(*(each.data_ptr() for each in state.cross))
         of_state = _State(
             state.sentences,
             state.width,
+            together,
             before,
             state.visible.shape[2],
             state.cross[0].shape[1],

@@ -18,7 +18,7 @@ from knnmt import timing
 from knnmt.engine.architecture import Architecture
 from knnmt.engine.base import EncodedSources, Fingerprint
 from knnmt.engine.blocks import TIED, DecoderLayer, Embedding, EncoderLayer
-from knnmt.engine.compiled_decoder import CompiledDecoder
+from knnmt.engine.compiled_decoder import MAX_TOGETHER, CompiledDecoder
 from knnmt.engine.fixed_state import FixedMemory, FixedState, Kept
 from knnmt.engine.languages import TellLanguages, Told
 from knnmt.engine.state import TransformerState
@@ -163,9 +163,9 @@ class TransformerEngine:
     ) -> Tensor:
         with timing.stage("decoder"), torch.inference_mode():
             sentences, width, m = tokens.shape
-            compiled = self._compiled if m == 1 and cross_attention is None else None
+            compiled = self._compiled if m <= MAX_TOGETHER and cross_attention is None else None
             if compiled is not None and isinstance(state, TransformerState):
-                return compiled.step(state, tokens[..., 0])[:, :, None]
+                return compiled.step(state, tokens)
             if cross_attention is not None:
                 cross_attention.clear()
             new = state.admit(m)

@@ -12,6 +12,7 @@ import hashlib
 import os
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -61,13 +62,10 @@ def load(build: str) -> ctypes.CDLL | None:
     found.knnmt_cache_look.restype = ctypes.c_int32
     found.knnmt_own_entries.restype = found.knnmt_own_prepare.restype = found.knnmt_own_search.restype = None
     found.knnmt_mix.restype = found.knnmt_decode.restype = found.knnmt_choose.restype = ctypes.c_bool
-    found.knnmt_own_mix.restype = ctypes.c_bool
-    found.knnmt_own_mix.argtypes = [
-        *[ctypes.c_void_p] * 2,
-        *[ctypes.c_int32] * 3,
-        ctypes.c_int64,
-        *[ctypes.c_void_p] * 5,
-    ]
+    found.knnmt_own_mix.restype = found.knnmt_own_mix_in_turn.restype = ctypes.c_bool
+    of_own: list[Any] = [*[ctypes.c_void_p] * 2, *[ctypes.c_int32] * 3, ctypes.c_int64]
+    found.knnmt_own_mix.argtypes = [*of_own, *[ctypes.c_void_p] * 5]
+    found.knnmt_own_mix_in_turn.argtypes = [*of_own, *[ctypes.c_void_p] * 8]
     found.knnmt_log_probabilities.restype = found.knnmt_best.restype = None
     found.knnmt_decode.argtypes = [*[ctypes.c_void_p] * 4, ctypes.c_int32]
     found.knnmt_product.argtypes = found.knnmt_log_probabilities.argtypes = [

@@ -1,4 +1,4 @@
-// A step of the decoder: from the newest token of each row to the row's representation, in one call.
+// A step of the decoder: from the newest token or tokens of each row to their representations, in one call.
 //
 // The same as knnmt.engine.transformer does in PyTorch, where a step of a few dozen rows is some hundred calls. Threads take
 // turns at products, of which each computes some panels, and at what is done row by row; a row does not depend on the
@@ -47,6 +47,7 @@ struct Decoder {
 // What knnmt.engine.state.TransformerState holds.
 struct State {
     int32_t sentences, width;
+    int32_t together;                  // new tokens of each row, of which one sees those before it
     int64_t used;                      // slots before this step
     int64_t capacity, source;
     int64_t layer_stride;              // of slots, in numbers
@@ -176,6 +177,12 @@ struct Worker {
 
     Codes codes_for(const Matrix& matrix) const { return {at.codes, at.steps, code_stride(matrix.inputs)}; }
 
+    // A new token's row, its place among the row's new tokens, its sentence, and its slot.
+    int64_t row_of(int64_t token) const { return token / state.together; }
+    int64_t place_of(int64_t token) const { return token % state.together; }
+    int64_t sentence_of(int64_t token) const { return row_of(token) / state.width; }
+    int64_t slot_of(int64_t token) const { return state.used + token % (static_cast<int64_t>(state.width) * state.together); }
+
     template <typename Work>
     void by_row(Work work) {
 #pragma omp barrier
@@ -201,22 +208,28 @@ struct Worker {
         by_row([&](int64_t row) {
             float* x = at.x + row * dim;
             std::copy_n(decoder.tokens + tokens[row] * dim, dim, x);
-            add(x, decoder.positions + state.lengths[row] * dim, 1, dim);
+            add(x, decoder.positions + (state.lengths[row_of(row)] + place_of(row)) * dim, 1, dim);
             if (decoder.embedding_norm.weight) normalise(decoder.embedding_norm, decoder.epsilon, x, x, dim);
-            float* visible = state.visible + row * state.capacity + state.used;
-            std::fill_n(visible, state.width, -std::numeric_limits<float>::infinity());
-            visible[row % state.width] = 0;
+            if (place_of(row) == 0) {
+                float* visible = state.visible + row_of(row) * state.capacity;
+                std::fill_n(visible + state.used, state.width * state.together, -std::numeric_limits<float>::infinity());
+                std::fill_n(visible + slot_of(row), state.together, 0.0f);
+            }
             begin_block(row, decoder.layer->self_norm, decoder.layer->self_in);
         });
     }
     void self_attention(const Layer& layer, float* slots) {
         multiply(layer.self_in, input(), at.wide);
+        const auto places_of = [&](int64_t row) { return slots + sentence_of(row) * state.capacity * 2 * dim; };
+        const auto put = [&](int64_t row) {
+            std::copy_n(at.wide + row * 3 * dim + dim, 2 * dim, places_of(row) + slot_of(row) * 2 * dim);
+        };
+        if (state.together > 1) by_row(put);  // before others see it
         by_row([&](int64_t row) {
-            const float* query = at.wide + row * 3 * dim;
-            float* places = slots + row / state.width * state.capacity * 2 * dim;
-            std::copy_n(query + dim, 2 * dim, places + (state.used + row % state.width) * 2 * dim);
+            if (state.together == 1) put(row);
             float* attended = at.attended + row * dim;
-            attention(query, places, state.visible + row * state.capacity, state.used + state.width, attended);
+            const float* visible = state.visible + row_of(row) * state.capacity;
+            attention(at.wide + row * 3 * dim, places_of(row), visible, slot_of(row) + 1, attended);
             prepare(layer.self_out, codes_for(layer.self_out), row, attended);
         });
         multiply(layer.self_out, at.attended, at.block);
@@ -228,7 +241,7 @@ struct Worker {
     void source_attention(const Layer& layer, const float* cross) {
         multiply(layer.cross_query, input(), at.wide);
         by_row([&](int64_t row) {
-            const int64_t sentence = row / state.width;
+            const int64_t sentence = sentence_of(row);
             const float* mask = state.cross_mask ? state.cross_mask + sentence * state.source : nullptr;
             float* attended = at.attended + row * dim;
             attention(at.wide + row * dim, cross + sentence * state.source * 2 * dim, mask, state.source, attended);
@@ -267,13 +280,15 @@ struct Worker {
 
 extern "C" {
 
-// tokens (sentences, width), the newest of each row; representations (sentences, width, dim) are written, and what the
-// step adds to the state, whose slots have room for it. Returns false, with nothing done, if a token is none of the
-// vocabulary or a row is as long as it may be.
+// tokens (sentences, width, together), the newest of each row; representations (sentences, width, together, dim) are
+// written, and what the step adds to the state, whose slots have room for it. Returns false, with nothing done, if a token is
+// none of the vocabulary or a row is as long as it may be.
 bool knnmt_decode(const Decoder* decoder, const State* state, const int64_t* tokens, float* representations, int32_t threads) {
-    const int64_t rows = static_cast<int64_t>(state->sentences) * state->width, dim = decoder->dim;
+    const int64_t together = state->together, dim = decoder->dim;
+    const int64_t rows = static_cast<int64_t>(state->sentences) * state->width * together;
     for (int64_t row = 0; row < rows; ++row)
-        if (tokens[row] < 0 || tokens[row] >= decoder->vocabulary || state->lengths[row] >= decoder->longest) return false;
+        if (tokens[row] < 0 || tokens[row] >= decoder->vocabulary || state->lengths[row / together] + together > decoder->longest)
+            return false;
     const int64_t wide = std::max<int64_t>(3 * dim, decoder->hidden), bytes = 2 * code_stride(std::max(wide, dim));
     thread_local std::vector<float> floats;
     thread_local std::vector<uint8_t> codes;

@@ -268,4 +268,26 @@ bool knnmt_own_mix(const OwnMixing* mixing, const OwnEntries* sentences, int32_t
     }
     return sound;
 }
+
+// The same for rows of a sentence that are steps one after the other. Written for each row: ids (rows, k), what it found, and
+// sums and steps (rows,), as they are after it; those before the first are before_sums and before_steps (sentences,).
+bool knnmt_own_mix_in_turn(const OwnMixing* mixing, const OwnEntries* sentences, int32_t count, int32_t turns, int32_t threads,
+                           int64_t stride, const float* queries, const float* before_sums, const float* before_steps,
+                           float* sums, float* steps, int64_t* ids, float* scores, float* offsets) {
+    thread_local std::vector<float> distances_sq;
+    const int64_t rows = static_cast<int64_t>(count) * turns, k = mixing->k;
+    distances_sq.resize(static_cast<size_t>(rows * k));
+    const float* found_sq = distances_sq.data();
+    knnmt_own_search(sentences, count, turns, mixing->k, threads, queries, distances_sq.data(), ids);
+    for (int64_t row = 0; row < rows; ++row) {
+        const bool first = row % turns == 0;
+        sums[row] = first ? before_sums[row / turns] : sums[row - 1];
+        steps[row] = first ? before_steps[row / turns] : steps[row - 1];
+        if (!knnmt_mix(&mixing->mixture, 1, 1, mixing->k, mixing->entries, mixing->vocabulary, stride, found_sq + row * k,
+                       ids + row * k, mixing->values, mixing->counts, sums + row, steps + row, scores + row * stride,
+                       offsets + row))
+            return false;
+    }
+    return true;
+}
 }

@@ -84,6 +84,7 @@ class CompiledSteps:
         self._cache = None if config.cache is None else _CompiledCache(native, config.cache, self._k, sentences)
         self._own: CompiledOwnEntries | None = None
         self._own_mixing = _OwnMixing()
+        self._after = self._sums, self._steps  # of each step of the last ones that were taken at once
 
     @classmethod
     def of(
@@ -146,6 +147,39 @@ class CompiledSteps:
             *(_at(each) for each in (self._sums, self._steps, scores, offsets)),
         )
         return self._sound(sound, scores, offsets)
+
+    def mix_in_turn(self, states: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Equation 3 on several steps of each sentence, in place; what to add to all of a row, and the nearest ids.
+
+        states (sentences, turns, dim); scores (sentences, turns, vocabulary) float32. `accept` says how many of them
+        count. For sentences that are searched in segments of their own.
+        """
+        sentences, turns, dim = states.shape
+        assert self._own is not None  # noqa: S101 - `BatchRetrieval.in_turn` has looked
+        with timing.stage("retrieval"):
+            queries = self._store.project(states.reshape(-1, dim)).contiguous()
+            rows = len(queries)
+            offsets, ids = torch.empty(rows), torch.empty((rows, self._k), dtype=torch.long)
+            self._after = torch.empty((sentences, turns)), torch.empty((sentences, turns))
+            self._own_mixing.vocabulary = scores.shape[-1]
+            changed = (self._sums, self._steps, *self._after, ids, scores, offsets)
+            sound = self._own.mix_in_turn(self._own_mixing, scores.stride(1), queries, *changed)
+            self._sound(sound, scores[0], offsets)
+        return offsets.view(sentences, turns), ids.view(sentences, turns, -1)
+
+    def accept(self, turns: Sequence[int], forced: int) -> None:
+        """So many of the steps of each sentence, at least one, were taken; the others were not.
+
+        forced: how many of these steps had a token that was forced, and are not counted as searches
+        """
+        last = torch.tensor(turns)[:, None] - 1
+        self._sums, self._steps = (each.gather(1, last)[:, 0] for each in self._after)
+        accepted = sum(turns) - forced
+        if self._first:
+            self._statistics.count(len(turns), len(turns), 0, first=True)
+            accepted -= len(turns)
+        self._statistics.count(accepted, accepted, 0, first=False)
+        self._first = False
 
     def _sound(self, sound: bool, scores: Tensor, offsets: Tensor) -> Tensor:
         """The offsets, unless compiled code met what cannot be."""

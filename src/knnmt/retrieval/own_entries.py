@@ -98,6 +98,19 @@ class CompiledOwnEntries:
             threads = torch.get_num_threads()
             return bool(self._native.knnmt_own_mix(*at, sentences, rows, threads, stride, *places))
 
+    def mix_in_turn(self, mixing: ctypes.Structure, stride: int, queries: Tensor, *changed: Tensor) -> bool:
+        """The same for rows of a sentence that are steps one after the other.
+
+        changed: sums and steps (sentences,) before them, and what is written: sums and steps (rows,), ids (rows, k),
+            scores, offsets
+        """
+        rows, sentences = self._rows_each(queries)
+        with timing.stage("search"):
+            at = (ctypes.addressof(mixing), ctypes.addressof(self._at))
+            places = (each.data_ptr() for each in (queries, *changed))
+            threads = torch.get_num_threads()
+            return bool(self._native.knnmt_own_mix_in_turn(*at, sentences, rows, threads, stride, *places))
+
     def _rows_each(self, queries: Tensor) -> tuple[int, int]:
         """How many rows a sentence has, and how many sentences there are; others would lead compiled code astray."""
         (rows, dim), sentences = queries.shape, len(self._at)

@@ -142,6 +142,11 @@ class BatchRetrieval:
             assert not isinstance(self._way, RecordedRetrieval)  # noqa: S101 - which only fixed steps are
         return self._way
 
+    def in_turn(self) -> CompiledSteps | None:
+        """Steps of which several of a sentence can be taken at once, or None where that cannot be done."""
+        segments = len(self.groups) == 1 and self.groups[0].config.segments is not None
+        return self.way if segments and isinstance(self.way, CompiledSteps) else None
+
     @property
     def chooses(self) -> bool:
         """Whether sentences are searched by segment."""

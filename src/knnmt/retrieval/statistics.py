@@ -21,6 +21,8 @@ class Statistics:
     hit_distances: how many hits lay within 1, from 1 to 2, and so on, Euclidean, where that was asked for
     fast_bytes: the most that the small stores of one batch took, with Fast kNN-MT; fast_states_bytes: the encoder
         states that they were chosen by, in memory maps
+    verifications: passes of the decoder, counted for each sentence, that looked at tokens drafted from the memory;
+        drafted, accepted: these tokens, and those of them that were the right ones
     """
 
     rows: int = 0
@@ -31,6 +33,9 @@ class Statistics:
     hit_distances: Counter[int] | None = None
     fast_bytes: int = 0
     fast_states_bytes: int = 0
+    verifications: int = 0
+    drafted: int = 0
+    accepted: int = 0
 
     def saved(self, with_first_step: bool = True) -> float:
         """The part of all rows that was not searched."""
@@ -50,7 +55,20 @@ class Statistics:
             lines.append(
                 f"fast         {batch:,.1f} MB for the stores of a batch at most; {states:,.1f} MB of states, mapped"
             )
+        if self.verifications:
+            tokens = (self.verifications + self.accepted) / self.verifications
+            lines.append(
+                f"drafts       {self.accepted:,} of {self.drafted:,} tokens accepted; "
+                f"{tokens:.2f} tokens for each pass that had a draft"
+            )
         return "\n".join(lines)
+
+    def count_drafts(self, verifications: int, drafted: int, accepted: int) -> None:
+        """Take in what came of drafts in a pass of the decoder."""
+        with _counting:
+            self.verifications += verifications
+            self.drafted += drafted
+            self.accepted += accepted
 
     def count(self, rows: int, searches: int, hits: int, first: bool) -> None:
         """Take in a step; first: of its batch."""

@@ -39,6 +39,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
         (429, "too much is waiting, or the key has made too many requests; Retry-After says when"),
         (503, "the service is being stopped, or another process changes the store"),
         (504, "not done in time"),
+        (507, "the service's disk is full, or refuses to be written"),
     )
 }
 _DIALECTS = (

@@ -32,6 +32,7 @@ from knnmt.translator.translator import Translator
 _log = logging.getLogger("knnmt.service")
 _CONSIDERED = 4  # times as many segments as a batch has, those whose turn comes first, are looked at for a batch
 _MAX_PIECEWORKS = 256
+_LINGER, _MAX_LINGER_SECONDS = 0.03, 0.02  # of a batch's time: clients that were answered by it ask again soon
 _FORGETTING = 0.8  # of the speed so far, when a batch is done
 
 
@@ -123,6 +124,7 @@ class Batcher:
         self._taking_in = 0  # texts that arrived and are not cut yet
         self._decoding = 0  # segments
         self._per_second = 0.0
+        self._lingers_until = 0.0
         self._in_flight: dict[Hashable, _Text] = {}
         self._cache = _Cache(cached)
         self._pieceworks: OrderedDict[TextSettings, Piecework] = OrderedDict()
@@ -263,11 +265,13 @@ class Batcher:
                 waiting = self.waiting
             for text in done:
                 self._end(text)
+            self._lingers_until = time.perf_counter() + min(_LINGER * seconds, _MAX_LINGER_SECONDS)
             self._told(BatchReport(len(pieces), seconds, waiting))
 
     def _next_batch(self) -> tuple[Lane, list[_Piece]] | None:
         """What is decoded next: of the lane that has the first turn, that segment and those most like it in length."""
         with self._changed:
+            self._linger()
             while True:
                 self._lanes = {lane: pieces for lane, pieces in self._lanes.items() if pieces}
                 if self._lanes:
@@ -280,6 +284,13 @@ class Batcher:
                     return None
                 else:
                     self._changed.wait()
+
+    def _linger(self) -> None:
+        """Wait a moment for a batch to fill, after another one; called with the lock."""
+        while self._waiting < self._batch and not self._closed:
+            if (seconds := self._lingers_until - time.perf_counter()) <= 0:
+                return
+            self._changed.wait(seconds)
 
     def _chosen(self, lane: list[tuple[float, int, _Piece]]) -> list[_Piece]:
         considered: list[tuple[float, int, _Piece]] = []

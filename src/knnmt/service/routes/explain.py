@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
+from itertools import takewhile
+from threading import Event
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -91,7 +93,13 @@ async def match(asked: MatchAsked, request: Request, service: TheService, caller
         memories, store = service.translator.memories, domain.required_store()
         memories.refresh([store])
         matcher = memories.open(store).matcher
-        return [[asdict(each) for each in matcher.matches(text, asked.at_least, asked.limit)] for text in asked.texts]
+        wanted = takewhile(lambda _text: not unwanted.is_set(), asked.texts)
+        return [[asdict(each) for each in matcher.matches(text, asked.at_least, asked.limit)] for text in wanted]
 
-    matches = await service.until(asyncio.ensure_future(asyncio.to_thread(found)), asked.timeout_seconds)
+    unwanted = Event()  # a thread is not ended by cancelling who waits for it
+    looking = service.until(asyncio.ensure_future(asyncio.to_thread(found)), asked.timeout_seconds)
+    try:
+        matches = await while_connected(request, looking)
+    finally:
+        unwanted.set()
     return JSONResponse({"domain": domain.name, "matches": matches})
