@@ -40,10 +40,13 @@ def try_everything(start_service: StartService, store: Path, examples: int) -> N
     for found in schema.get_all_operations():
         assert isinstance(found, Ok), found
         operation = found.ok()
+        is_ours = operation.path.startswith(
+            "/v1/"
+        )  # those of the dialects are many, and read by the same few functions
         for mode in GenerationMode:
 
             @settings(
-                max_examples=examples,
+                max_examples=examples if is_ours else max(1, examples // 4),
                 deadline=None,
                 derandomize=True,
                 database=None,
@@ -57,7 +60,7 @@ def try_everything(start_service: StartService, store: Path, examples: int) -> N
             with suppress(Unsatisfiable):  # where there is nothing to be wrong
                 call()
         tried += 1
-    assert tried >= 12
+    assert tried >= 60
 
 
 @pytest.fixture(autouse=True)

@@ -27,6 +27,7 @@ from knnmt.service.dialects.speaking import (
     FORM,
     JSON,
     MULTIPART,
+    InPath,
     Parameters,
     file_of,
     read,
@@ -105,7 +106,7 @@ def copy_of(file: UploadFile, place: Path) -> None:
     response_model_exclude_none=True,
     openapi_extra=with_body(KeyAsked, JSON, FORM),
 )
-async def status(document_id: str, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
+async def status(document_id: InPath, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """How far a document is."""
     caller.require("translate")
     sent = service.documents.of(document_id, (await read(request, KeyAsked)).document_key)
@@ -123,7 +124,7 @@ async def status(document_id: str, request: Request, service: TheService, caller
     responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
     openapi_extra=with_body(KeyAsked, JSON, FORM),
 )
-async def result(document_id: str, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
+async def result(document_id: InPath, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """The translation of a document, once: then it is forgotten."""
     caller.require("translate")
     sent = service.documents.of(document_id, (await read(request, KeyAsked)).document_key)

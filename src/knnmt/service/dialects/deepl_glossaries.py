@@ -20,7 +20,7 @@ from knnmt.service.asking import TheService
 from knnmt.service.dialects import directions
 from knnmt.service.dialects.deepl import TELLING, TheDeepLCaller
 from knnmt.service.dialects.directions import short
-from knnmt.service.dialects.speaking import BAD_REQUEST, FORM, JSON, Parameters, read, route_telling, with_body
+from knnmt.service.dialects.speaking import BAD_REQUEST, FORM, JSON, InPath, Parameters, read, route_telling, with_body
 from knnmt.service.glossaries import Dictionary, KeptGlossary, require_terms
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
@@ -177,7 +177,7 @@ async def glossaries(service: TheService, caller: TheDeepLCaller) -> Response:
 
 
 @router.get("/v2/glossaries/{glossary_id}", response_model=GlossaryAnswer)
-async def glossary(glossary_id: str, service: TheService, caller: TheDeepLCaller) -> Response:
+async def glossary(glossary_id: InPath, service: TheService, caller: TheDeepLCaller) -> Response:
     """One glossary."""
     return JSONResponse(_shown(_single(service, caller, glossary_id)))
 
@@ -187,14 +187,14 @@ async def glossary(glossary_id: str, service: TheService, caller: TheDeepLCaller
     response_class=Response,
     responses={200: {"content": {_TSV: {"schema": {"type": "string"}}}}},
 )
-async def entries(glossary_id: str, service: TheService, caller: TheDeepLCaller) -> Response:
+async def entries(glossary_id: InPath, service: TheService, caller: TheDeepLCaller) -> Response:
     """The terms of a glossary, with tabs between them."""
     found = _single(service, caller, glossary_id)
     return Response(_table(found.dictionaries[0]), media_type=_TSV)
 
 
 @router.delete("/v2/glossaries/{glossary_id}", status_code=204)
-async def delete(glossary_id: str, service: TheService, caller: TheDeepLCaller) -> Response:
+async def delete(glossary_id: InPath, service: TheService, caller: TheDeepLCaller) -> Response:
     """Delete a glossary."""
     return await _deleted(service, caller, glossary_id)
 
@@ -221,13 +221,13 @@ async def all_glossaries(service: TheService, caller: TheDeepLCaller) -> Respons
 
 
 @router.get("/v3/glossaries/{glossary_id}", response_model=ManyAnswer)
-async def one_of_many(glossary_id: str, service: TheService, caller: TheDeepLCaller) -> Response:
+async def one_of_many(glossary_id: InPath, service: TheService, caller: TheDeepLCaller) -> Response:
     """One glossary."""
     return JSONResponse(_all_shown(_seen(service, caller, glossary_id)))
 
 
 @router.patch("/v3/glossaries/{glossary_id}", response_model=ManyAnswer)
-async def change(glossary_id: str, asked: ChangeAsked, service: TheService, caller: TheDeepLCaller) -> Response:
+async def change(glossary_id: InPath, asked: ChangeAsked, service: TheService, caller: TheDeepLCaller) -> Response:
     """Give a glossary another name, and add terms to its dictionaries."""
     found = _written_by(service, caller, glossary_id)
     if asked.name is not None:
@@ -243,7 +243,7 @@ async def change(glossary_id: str, asked: ChangeAsked, service: TheService, call
 
 @router.get("/v3/glossaries/{glossary_id}/entries", response_model=EntriesListAnswer)
 async def entries_of_many(
-    glossary_id: str, source_lang: _TagAsked, target_lang: _TagAsked, service: TheService, caller: TheDeepLCaller
+    glossary_id: InPath, source_lang: _TagAsked, target_lang: _TagAsked, service: TheService, caller: TheDeepLCaller
 ) -> Response:
     """The terms of a dictionary."""
     found = _required(_seen(service, caller, glossary_id), source_lang, target_lang)
@@ -253,7 +253,7 @@ async def entries_of_many(
 
 @router.put("/v3/glossaries/{glossary_id}/dictionaries", response_model=DictionaryAnswer)
 async def replace_dictionary(
-    glossary_id: str, asked: DictionaryAsked, service: TheService, caller: TheDeepLCaller
+    glossary_id: InPath, asked: DictionaryAsked, service: TheService, caller: TheDeepLCaller
 ) -> Response:
     """Put a dictionary in the place of that of the same languages."""
     new = asked.dictionary()
@@ -264,7 +264,7 @@ async def replace_dictionary(
 
 @router.delete("/v3/glossaries/{glossary_id}/dictionaries", status_code=204)
 async def delete_dictionary(
-    glossary_id: str, source_lang: _TagAsked, target_lang: _TagAsked, service: TheService, caller: TheDeepLCaller
+    glossary_id: InPath, source_lang: _TagAsked, target_lang: _TagAsked, service: TheService, caller: TheDeepLCaller
 ) -> Response:
     """Delete a dictionary, and with the last one the glossary."""
     found = _written_by(service, caller, glossary_id)
@@ -277,7 +277,7 @@ async def delete_dictionary(
 
 
 @router.delete("/v3/glossaries/{glossary_id}", status_code=204)
-async def delete_many(glossary_id: str, service: TheService, caller: TheDeepLCaller) -> Response:
+async def delete_many(glossary_id: InPath, service: TheService, caller: TheDeepLCaller) -> Response:
     """Delete a glossary."""
     return await _deleted(service, caller, glossary_id)
 

@@ -21,7 +21,7 @@ from knnmt.service.access import Caller
 from knnmt.service.asking import TheService
 from knnmt.service.dialects.deepl import TELLING, TheDeepLCaller, domain_numbered, memory_id
 from knnmt.service.dialects.directions import short
-from knnmt.service.dialects.speaking import BAD_REQUEST, route_telling
+from knnmt.service.dialects.speaking import BAD_REQUEST, InPath, route_telling
 from knnmt.service.domains import Domain
 from knnmt.service.exchanges import Exchange
 from knnmt.service.problems import Problem
@@ -91,13 +91,13 @@ async def memories(
 
 
 @router.get("/v3/translation_memories/{memory}", response_model=MemoryAnswer)
-async def one(memory: str, service: TheService, caller: TheDeepLCaller) -> Response:
+async def one(memory: InPath, service: TheService, caller: TheDeepLCaller) -> Response:
     """One translation memory."""
     return JSONResponse(await asyncio.to_thread(_shown, _seen(service, caller, memory)))
 
 
 @router.delete("/v3/translation_memories/{memory}", status_code=204)
-async def delete(memory: str, service: TheService, caller: TheDeepLCaller) -> Response:
+async def delete(memory: InPath, service: TheService, caller: TheDeepLCaller) -> Response:
     """Delete a domain that a request made, with all that it holds. It needs a key with the role admin."""
     domain = _seen(service, caller, memory)
     caller.require("admin", domain.name)
@@ -109,7 +109,7 @@ async def delete(memory: str, service: TheService, caller: TheDeepLCaller) -> Re
     "/v3/translation_memories/{memory}/segments", response_model=SegmentsAnswer, response_model_exclude_none=True
 )
 async def segments(
-    memory: str,
+    memory: InPath,
     service: TheService,
     caller: TheDeepLCaller,
     page_size: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = 50,
@@ -217,7 +217,7 @@ async def announce(asked: ImportAsked, request: Request, service: TheService, ca
         }
     },
 )
-async def upload(token: str, request: Request, service: TheService) -> Response:
+async def upload(token: InPath, request: Request, service: TheService) -> Response:
     """Send a memory that was announced, for whoever has the address: clients send no key there."""
     announced = service.exchanges.with_token(token, "import")
     if announced.job is not None:
@@ -240,7 +240,7 @@ def _free_name(service: Service, wanted: str) -> str:
 @router.post(
     "/v3/translation_memories/{memory}/export", response_model=JobAnswer, status_code=202, response_class=JSONResponse
 )
-async def export(memory: str, service: TheService, caller: TheDeepLCaller) -> Response:
+async def export(memory: InPath, service: TheService, caller: TheDeepLCaller) -> Response:
     """Have a memory written as TMX. It is written when it is downloaded, so that nothing has to be waited for."""
     domain = _seen(service, caller, memory)
     job = service.exchanges.begin("export", caller.name, domain.name)
@@ -248,7 +248,7 @@ async def export(memory: str, service: TheService, caller: TheDeepLCaller) -> Re
 
 
 @router.get("/v3/translation_memories/jobs/{job_id}", response_model=JobAnswer, response_class=JSONResponse)
-async def job(job_id: str, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
+async def job(job_id: InPath, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """How far a memory is that was sent, or is to be taken."""
     caller.require("translate")
     found = service.exchanges.of(job_id)
@@ -284,7 +284,7 @@ def _result(request: Request, service: Service, job: Exchange) -> dict[str, Any]
     response_class=Response,
     responses={200: {"content": {_TMX: {"schema": {"type": "string"}}}}},
 )
-async def download(token: str, service: TheService) -> Response:
+async def download(token: InPath, service: TheService) -> Response:
     """A memory as TMX, for whoever has its address: clients send no key there."""
     domain = service.domains.of(service.exchanges.with_token(token, "export").domain)
 

@@ -25,6 +25,7 @@ from knnmt.service.dialects.speaking import (
     FORM,
     JSON,
     MULTIPART,
+    InPath,
     Parameters,
     caller_with,
     file_of,
@@ -294,7 +295,7 @@ async def translate_file(request: Request, service: TheService) -> Response:
     response_class=Response,
     responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
 )
-async def download_file(name: str, service: TheService) -> Response:
+async def download_file(name: InPath, service: TheService) -> Response:
     """A translated document, once, for whoever has its address."""
     token = PurePath(name).stem
     sent = service.documents.of(token[:32], token[32:])

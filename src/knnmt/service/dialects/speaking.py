@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Request
+from fastapi import Path, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
@@ -46,6 +46,8 @@ def _named(value: object) -> object:
     return [name for part in parts for name in (part.split(",") if isinstance(part, str) else [part]) if name]
 
 
+InPath = Annotated[str, Path(max_length=200)]
+"""A number, name or tag in the address."""
 Texts = Annotated[list[str], BeforeValidator(_listed)]
 """One or several; a form repeats the field."""
 Names = Annotated[list[str], BeforeValidator(_named)]

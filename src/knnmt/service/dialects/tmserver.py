@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
@@ -13,7 +13,7 @@ from knnmt.service.access import Caller
 from knnmt.service.asking import TheService, domain_asked, require_texts
 from knnmt.service.dialects import directions
 from knnmt.service.dialects.directions import required_direction
-from knnmt.service.dialects.speaking import BAD_REQUEST, caller_with, route_telling, told_as
+from knnmt.service.dialects.speaking import BAD_REQUEST, InPath, caller_with, route_telling, told_as
 from knnmt.service.domains import Domain
 from knnmt.service.service import Service
 
@@ -47,7 +47,9 @@ async def languages(request: Request, service: TheService) -> Response:
 
 
 @router.get("/{source}/{target}/unit/{text:path}", response_model=list[MatchAnswer])
-async def matches(source: str, target: str, text: str, request: Request, service: TheService) -> Response:
+async def matches(
+    source: InPath, target: InPath, text: Annotated[str, Path(max_length=20_000)], request: Request, service: TheService
+) -> Response:
     """The segments whose sources are most like a text, the best first."""
     _, domain = _asked(request, service)
     store = domain.required_store()
