@@ -58,7 +58,7 @@ class Entries:
         if self._repeats is not None:
             searched = torch.from_numpy(self._repeats.searched)
             self.live = searched if self.live is None else self.live & searched
-        left = self.entries if self.live is None else int(self.live.sum())
+        left = self.entries if self.live is None else int(np.count_nonzero(self.live.numpy()))
         self.live_share = max(1, left) / max(1, self.entries)
 
     @property

@@ -83,10 +83,10 @@ def follow_repeats(
     changed = np.concatenate([gone, np.arange(shared.sentences, first[-1])])
     touched = np.unique(_hashes_at(changed, hashes, first))
     first_entry = np.cumsum([0, *(segment.record.entries for segment in segments)])
-    first_of = np.arange(first_entry[-1])
-    counts = np.ones(first_entry[-1], np.int64)
-    if earlier is not None:
-        first_of[: len(earlier.first_of)], counts[: len(earlier.counts)] = earlier.first_of, earlier.counts
+    known = Repeats(np.empty(0, np.int64), np.empty(0, np.int64)) if earlier is None else earlier
+    new = np.arange(len(known.first_of), first_entry[-1])
+    first_of = np.concatenate([known.first_of, new])
+    counts = np.concatenate([known.counts, np.ones_like(new)])
     all_ids, live_ids, so_far = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
     for segment, mine, begin in zip(segments, hashes, first_entry.tolist(), strict=False):
         sentences = np.flatnonzero(np.isin(mine, touched))

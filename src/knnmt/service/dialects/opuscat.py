@@ -224,7 +224,7 @@ def _add(name: str, method: str, answers: Any, route: Any, shape: type[Parameter
             route,
             methods=[method],
             response_model=answers,
-            response_class=JSONResponse,
+            response_class=Response if answers is None else JSONResponse,
             responses=plain if answers is None else None,
             openapi_extra=with_query(shape) if method == "GET" else with_body(shape, FORM, JSON),
             name=f"{name} {method} {path}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from knnmt.service.asking import TheCaller, TheService
@@ -27,7 +27,11 @@ async def ready(service: TheService) -> Response:
     return JSONResponse({"status": "ready", "waiting": service.batcher.waiting})
 
 
-@router.get("/metrics", response_class=PlainTextResponse)
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
 async def metrics(service: TheService, caller: TheCaller) -> Response:
     """What the service does, for Prometheus."""
     caller.require("translate")
