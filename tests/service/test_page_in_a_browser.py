@@ -176,7 +176,7 @@ def test_what_is_learnt_counts_for_the_same_sentence_and_lasts(open_page: OpenPa
     page.keyboard.press("Control+Enter")
     playwright.expect(row.locator(".words")).to_have_text(f"something {HOSTILE}")
     playwright.expect(row.locator(".followed")).to_have_text("changed by what was learnt")
-    playwright.expect(field).to_be_hidden()
+    playwright.expect(row.get_by_role("button", name="Correct")).to_be_focused()
     playwright.expect(page.locator("#domain-facts")).to_contain_text("22 segments")
     page.reload()
     translate(page, "etwas.")
