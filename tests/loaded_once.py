@@ -17,12 +17,12 @@ def sharing() -> Callable[..., Engine[Any]]:
     """`load_engine`, which gives the same engine to all who ask for the shipped model alike."""
     engines: dict[object, Engine[Any]] = {}
 
-    def shared(model: str | Path = DEFAULT_MODEL, *given: Any) -> Engine[Any]:
+    def shared(model: str | Path = DEFAULT_MODEL, *given: Any, **named: Any) -> Engine[Any]:
         if model != DEFAULT_MODEL:
-            return load_engine(model, *given)
-        asked = tuple(map(str, given))
+            return load_engine(model, *given, **named)
+        asked = repr((given, named))
         if asked not in engines:
-            engines[asked] = load_engine(model, *given)
+            engines[asked] = load_engine(model, *given, **named)
         return engines[asked]
 
     return shared
