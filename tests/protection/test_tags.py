@@ -86,3 +86,10 @@ def test_escaped_tags_are_tags() -> None:
 def test_breaks_of_lines() -> None:
     assert all(breaks_line(Code(raw)) for raw in ("<br>", "<p>", "</li>", '<x id="1" ctype="lb"/>'))
     assert not any(breaks_line(Code(raw)) for raw in ("<b>", '<x id="1"/>', "%s"))
+
+
+def test_elements_that_stay_are_one_code_with_what_they_hold() -> None:
+    assert with_tags('a <b translate="no">Name</b> c') == ("a ", Code('<b translate="no">Name</b>'), " c")
+    assert with_tags("<y>Name</y> c", "xml", ["y"]) == (Code("<y>Name</y>"), " c")
+    begun = with_tags("<y>" * 5_000, "xml", ["y"])  # no end is looked for again where there was none
+    assert len(begun) == 5_000

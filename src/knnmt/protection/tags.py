@@ -51,6 +51,7 @@ _TAG = re.compile(
 )
 _KEYS = [re.compile(rf"""\b(?:{names})\s*=\s*["']([^"']*)["']""") for names in ("rid|startRef|i", "id")]
 _LINE_BREAK = re.compile(r"""\b(?:ctype|type|equiv)\s*=\s*["'](?:x-)?(?:html-)?(?:lb|br|fmt:lb)\b""")
+_STAYS = re.compile(r"""\btranslate\s*=\s*["']?no\b""", re.IGNORECASE)
 _NAME = re.compile(r"(?:<|&lt;)/?([A-Za-z][\w:.-]*)")
 
 
@@ -117,7 +118,8 @@ def _tags(text: str, mode: Tags, whole_elements: Collection[str]) -> Iterator[_T
         sure = mode == "xml" or alone or name in (_HTML if mode == "html" else _HTML | _EXCHANGE)
         if not closes and not alone:
             # What an element of these holds is code; of any element that holds nothing, both tags are one code.
-            inner = "(.*?)" if name in whole_elements else "()"
+            is_whole = name in whole_elements or _STAYS.search(attributes) is not None
+            inner = "(.*?)" if is_whole else "()"
             slash = "</" if way == "1" else "&lt;/"
             closing = re.compile(rf"{inner}{slash}{re.escape(name)}\s*(?:>|&gt;)", re.IGNORECASE | re.DOTALL)
             if f"{slash}{name}" in unclosed:
@@ -126,7 +128,7 @@ def _tags(text: str, mode: Tags, whole_elements: Collection[str]) -> Iterator[_T
                 place = end = whole.end()
                 shown = whole[1] if [whole[1]] == [each.text for each in find(whole[1])] else ""
                 alone = sure = True
-            elif name in whole_elements:
+            elif is_whole:
                 unclosed.add(f"{slash}{name}")
         role = Role.CLOSING if closes else Role.ALONE if alone or name in _VOID else Role.OPENING
         key = name, ""

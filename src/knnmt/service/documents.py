@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from threading import Lock
@@ -62,7 +62,9 @@ class DocumentWork:
 class SentDocument:
     """A document on its way. key: who knows it may ask; name: the sender's
 
-    characters: that were translated; units: that are to be, once it is read; translated: of them
+    characters: that were translated
+    units: to translate, once it is read; translated: of them
+    ended: when nothing more is done for it
     """
 
     id: str
@@ -76,6 +78,7 @@ class SentDocument:
     characters: int = 0
     units: int | None = None
     translated: int = 0
+    ended: Future[None] = field(default_factory=Future)
     created: float = field(default_factory=time.monotonic)
 
     @property
@@ -99,10 +102,8 @@ class Documents:
         self._pool = ThreadPoolExecutor(_TOGETHER, "knnmt-document")
         self._closed = False
 
-    def send(
-        self, name: str, write: Callable[[Path], None], by: str, work: DocumentWork, now: bool = False
-    ) -> SentDocument:
-        """Take a document, and have it translated. write: puts it into a file; now: return when it is done"""
+    def send(self, name: str, write: Callable[[Path], None], by: str, work: DocumentWork) -> SentDocument:
+        """Take a document, and have it translated. write: puts it into a file"""
         with self._lock:
             self._forget_some()
             if len(self._sent) >= _KEPT:
@@ -113,12 +114,10 @@ class Documents:
         try:
             sent.place.mkdir()
             write(sent.source)
-            done = self._pool.submit(self._translate, sent)
+            sent.ended = self._pool.submit(self._translate, sent)
         except BaseException:
             self.forget(sent)
             raise
-        if now:
-            done.result()
         return sent
 
     def of(self, number: str, key: str) -> SentDocument:

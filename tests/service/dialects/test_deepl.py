@@ -123,6 +123,8 @@ def test_glossaries_with_the_published_client(api: Any, client: TestClient) -> N
     api.delete_glossary(table)
     with pytest.raises(deepl.GlossaryNotFoundException):
         api.get_glossary(table.glossary_id)
+    with pytest.raises(deepl.DeepLException, match="tag of a language"):
+        api.create_glossary("n", "DE", "XX", {"a": "b"})
     for wrong in ("", "Wort", "Wort\ta\nWort\tb", "a\tb\tc", "\x01\tb"):
         asked = {"name": "n", "source_lang": "de", "target_lang": "en", "entries": wrong}
         assert client.post("/v2/glossaries", data=asked).status_code == 400

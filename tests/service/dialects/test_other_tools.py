@@ -94,7 +94,7 @@ def test_apertium(client: TestClient) -> None:
     """Trap: OmegaT sends a bare | in the address, and languages with regions."""
     with listening(client.app) as address:
         connection = http.client.HTTPConnection(urlsplit(address).netloc)
-        line = "/apy/translate?q=Satz%203%20ja%20ja%20ja&markUnknown=no&langpair=de_DE|en_US&key="
+        line = "/apy/translate?q=Satz%203%20ja%20ja%20ja&markUnknown=no&format=omegat&langpair=de_DE|en_US&key="
         connection.putrequest("GET", line)
         connection.endheaders()
         answer = connection.getresponse()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
@@ -41,7 +41,7 @@ class TranslateAsked(KeyAsked):
 
     q: str = Field(examples=["Die Datei wurde gelöscht."])
     langpair: str = Field(max_length=80, examples=["deu|eng"])
-    format: Literal["txt", "html"] = "txt"
+    format: str = Field(default="txt", max_length=20, description="html; all others, as OmegaT's own, are text.")
 
 
 class PairAnswer(BaseModel):

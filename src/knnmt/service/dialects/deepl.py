@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 
 from knnmt.corpus.glossary import Glossary
+from knnmt.corpus.language_guess import guess_of
 from knnmt.corpus.languages import normalise
 from knnmt.service.access import Caller
 from knnmt.service.asking import TheService, domain_asked
@@ -118,11 +119,10 @@ async def translate(request: Request, service: TheService, caller: TheDeepLCalle
         one_line=split == "nonewlines",
     )
     made = await translated(request, service, caller, domain, asked.text, work)
-    detected = (way.source or "de").upper()
     answers: list[dict[str, Any]] = []
     for text, done in zip(asked.text, made, strict=True):
         service.usage.count(caller.name, len(text))
-        told: dict[str, Any] = {"detected_source_language": detected, "text": done.text}
+        told: dict[str, Any] = {"detected_source_language": _detected(way, text), "text": done.text}
         if asked.show_billed_characters:
             told["billed_characters"] = len(text)
         if asked.model_type is not None:
@@ -255,6 +255,12 @@ def _split(asked: TranslateAsked) -> str:
     if split not in ("0", "1", "nonewlines"):
         raise Problem(422, "invalid_request", "Value for 'split_sentences' not supported")
     return split
+
+
+def _detected(way: Direction, text: str) -> str:
+    """The language that a text was taken for; where nobody says which, the one that it looks like."""
+    guessed = guess_of(text)
+    return (way.source or (guessed[0] if guessed else "en")).upper()
 
 
 def _is_probe(asked: TranslateAsked) -> bool:

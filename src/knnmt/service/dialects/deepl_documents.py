@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 from starlette.datastructures import UploadFile
 
+from knnmt.documents.opening import MAX_BYTES
 from knnmt.service.asking import TheService
 from knnmt.service.dialects.deepl import (
     TELLING,
@@ -96,6 +97,8 @@ async def send(request: Request, service: TheService, caller: TheDeepLCaller) ->
 
 def copy_of(file: UploadFile, place: Path) -> None:
     """Write what was sent into a file."""
+    if file.size is None or file.size > MAX_BYTES:
+        raise Problem(413, "too_large", f"a document may have at most {MAX_BYTES:,} bytes")
     with place.open("xb") as out:
         shutil.copyfileobj(file.file, out)
 

@@ -19,7 +19,7 @@ from knnmt.service.access import Caller
 from knnmt.service.asking import TheService
 from knnmt.service.dialects import directions
 from knnmt.service.dialects.deepl import TELLING, TheDeepLCaller
-from knnmt.service.dialects.directions import short
+from knnmt.service.dialects.directions import is_language, short
 from knnmt.service.dialects.speaking import BAD_REQUEST, FORM, JSON, InPath, Parameters, read, route_telling, with_body
 from knnmt.service.glossaries import Dictionary, KeptGlossary, require_terms
 from knnmt.service.problems import Problem
@@ -318,7 +318,7 @@ async def _deleted(service: Service, caller: Caller, number: str) -> Response:
 
 def _pair(source: str, target: str) -> tuple[str, str]:
     for tag in (source, target):
-        if not is_tag(tag):
+        if not is_tag(tag) or not is_language(tag):
             raise Problem(422, "invalid_request", f"expected the tag of a language, such as de, found {tag[:40]!r}")
     return short(source), short(target)
 

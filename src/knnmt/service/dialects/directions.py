@@ -57,6 +57,8 @@ def direction(service: Service, domain: Domain, source: str | None, target: str 
         return Direction(_short(told[0]), _short(told[1]), told) if has_all else None
     if not (_fits(source, model.source) and _fits(target, model.target)):
         return None
+    if not all(tag is None or is_language(tag) for tag in (source, target)):
+        return None
     return Direction(_short(model.source or source), _short(model.target or target))
 
 
@@ -90,6 +92,11 @@ def short(tag: str) -> str:
     """A tag without what stands behind the language; of two letters, where the language has such a tag."""
     first = normalise(tag).partition("-")[0]
     return first if len(first) == 2 else next((two for two in _NAME_OF if same_language(two, first)), first)
+
+
+def is_language(tag: str) -> bool:
+    """Whether a tag names a language; of those with three letters, not all are known here."""
+    return short(tag) in _NAME_OF or len(short(tag)) == 3
 
 
 def name_of(tag: str) -> str:

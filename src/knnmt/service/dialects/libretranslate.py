@@ -279,9 +279,8 @@ async def translate_file(request: Request, service: TheService) -> Response:
     way = required_direction(service, domain, asked.stated, asked.target)
     name = file.filename or "document"
     work = DocumentWork(domain=domain, languages=(way.source, way.target), told=way.told)
-    sent = await asyncio.to_thread(
-        service.documents.send, name, lambda place: copy_of(file, place), caller.name, work, now=True
-    )
+    sent = await asyncio.to_thread(service.documents.send, name, lambda place: copy_of(file, place), caller.name, work)
+    await asyncio.wrap_future(sent.ended)
     if sent.state == "error":
         service.documents.forget(sent)
         raise Problem(422, "failed", sent.message)
