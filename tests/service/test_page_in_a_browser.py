@@ -27,7 +27,7 @@ from knnmt.service.service import Service
 from knnmt.translator.translator import Translator
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Page, Request, ViewportSize
+    from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Route, ViewportSize
 
 playwright = pytest.importorskip("playwright.sync_api")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -122,7 +122,7 @@ def sentence(page: Page, number: int) -> Any:
 
 def test_a_text_is_translated_with_and_without_memory(open_page: OpenPage) -> None:
     page = open_page()
-    assert page.get_by_label("Domain").input_value() == "small"
+    assert page.get_by_label("Domain", exact=True).input_value() == "small"
     page.get_by_label("Text to translate").fill(TEXT)
     page.keyboard.press("Control+Enter")
     all_there(page)
@@ -133,7 +133,7 @@ def test_a_text_is_translated_with_and_without_memory(open_page: OpenPage) -> No
     assert sentence(page, 1).locator(".word").count() > 0
     assert page.locator(".alone").all_inner_texts() != ["…"] * 3
     playwright.expect(page.get_by_role("status")).to_have_text("All 3 sentences are translated.")
-    page.get_by_label("Domain").select_option("base")
+    page.get_by_label("Domain", exact=True).select_option("base")
     translate(page)
     assert page.locator(".alone").count() == 0
     assert page.get_by_role("button", name="Correct").count() == 0
@@ -176,7 +176,7 @@ def test_what_is_learnt_counts_for_the_same_sentence_and_lasts(open_page: OpenPa
     page.keyboard.press("Control+Enter")
     playwright.expect(row.locator(".words")).to_have_text(f"something {HOSTILE}")
     playwright.expect(row.locator(".followed")).to_have_text("changed by what was learnt")
-    playwright.expect(field).to_be_hidden()
+    playwright.expect(row.get_by_role("button", name="Correct")).to_be_focused()
     playwright.expect(page.locator("#domain-facts")).to_contain_text("22 segments")
     page.reload()
     translate(page, "etwas.")
@@ -232,7 +232,7 @@ def test_the_page_speaks_german_and_stays_so(open_page: OpenPage) -> None:
     page = open_page(locale="de-AT", path="/d/base/")
     playwright.expect(page.get_by_role("button", name="Übersetzen", exact=True)).to_be_visible()
     assert page.locator("html").get_attribute("lang") == "de"
-    assert page.get_by_label("Domäne").input_value() == "base"
+    assert page.get_by_label("Domäne", exact=True).input_value() == "base"
     page.get_by_label("Sprache dieser Seite").select_option("en")
     playwright.expect(page.get_by_role("button", name="Translate", exact=True)).to_be_visible()
     page.reload()
@@ -261,3 +261,72 @@ def test_everybody_can_use_it(open_page: OpenPage) -> None:
 def violations(page: Page) -> list[tuple[str, list[str]]]:
     found = page.evaluate("axe.run()")["violations"]
     return [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
+
+
+def test_a_document_comes_back_translated(open_page: OpenPage, tmp_path: Path) -> None:
+    page = open_page()
+    page.get_by_role("button", name="Send").click()
+    playwright.expect(page.locator("#problem")).to_have_text("Choose a file first.")
+    catalog = tmp_path / "app.po"
+    catalog.write_text('msgid ""\nmsgstr "Language: en\\n"\n\nmsgid "Satz 3 ja ja ja"\nmsgstr ""\n', encoding="utf-8")
+    page.get_by_label("Choose files").set_input_files(catalog)
+    page.get_by_role("button", name="Send").click()
+    with page.expect_download() as taken:
+        page.get_by_role("link", name="Download app.").click()
+    assert 'msgid "Satz 3 ja ja ja"\nmsgstr "line 3 yes yes yes"' in taken.value.path().read_text(encoding="utf-8")
+    page.get_by_label("Choose files").set_input_files(
+        {"name": f"{HOSTILE}.po", "mimeType": "text/plain", "buffer": b'msgid "x'}
+    )
+    page.get_by_role("button", name="Send").click()
+    playwright.expect(page.locator("#sent li").first).to_contain_text(f"{HOSTILE}.po")
+    playwright.expect(page.locator("#sent li .failed")).to_contain_text("Failed: ")
+
+
+def test_the_progress_of_a_memory_is_shown_until_it_is_cancelled(open_page: OpenPage) -> None:
+    page = open_page()
+    job = {
+        "id": "1",
+        "domain": "houses",
+        "name": "own.tsv",
+        "state": "running",
+        "stage": "building",
+        "done": 1,
+        "of": 4,
+    }
+    page.route("**/v1/domains/houses/memories**", lambda route: route.fulfill(status=202, json=job))
+
+    def answer(route: Route) -> None:
+        if route.request.method == "DELETE":
+            job["state"] = "cancelled"
+        route.fulfill(json=job)
+
+    page.route("**/v1/jobs/1", answer)
+    page.get_by_label("make them a domain").check()
+    page.get_by_label("Choose files").set_input_files({"name": "own.tsv", "mimeType": "", "buffer": b"x\ty\n"})
+    page.get_by_label("Name of the domain").fill("houses")
+    page.get_by_role("button", name="Send").click()
+    row = page.locator("#sent li").first
+    playwright.expect(row).to_contain_text("1 of 4 are done")
+    playwright.expect(page.get_by_role("progressbar", name="Progress of own.tsv")).to_have_attribute("value", "1")
+    row.get_by_role("button", name="Cancel own.tsv").click()
+    playwright.expect(row).to_have_text("own.tsvcancelled")
+
+
+@pytest.mark.soak
+def test_a_memory_becomes_a_domain(open_page: OpenPage) -> None:
+    page = open_page()
+    page.get_by_label("make them a domain").check()
+    memory = {"name": "own.tsv", "mimeType": "text/plain", "buffer": b"Haus\thouse\nBaum\ttree\n"}
+    page.get_by_label("Choose files").set_input_files(memory)  # type: ignore[arg-type]
+    page.get_by_label("Name of the domain").fill("../x")
+    page.get_by_role("button", name="Send").click()
+    playwright.expect(page.locator("#problem")).to_contain_text("Name the domain")
+    page.get_by_label("Choose files").set_input_files(memory)  # type: ignore[arg-type]
+    page.get_by_label("Name of the domain").fill("houses")
+    page.get_by_role("button", name="Send").click()
+    row = page.locator("#sent li").first
+    playwright.expect(row).to_have_text("own.tsvis part of the domain houses now.", timeout=60_000)
+    assert page.get_by_label("Domain", exact=True).input_value() == "houses"
+    playwright.expect(page.locator("#domain-facts")).to_contain_text("2 segments")
+    translate(page, "Haus")
+    playwright.expect(sentence(page, 0).locator(".words")).to_have_text("house")

@@ -13,7 +13,8 @@ from fastapi.testclient import TestClient
 PLACE = files("knnmt.service").joinpath("page")
 SCRIPTS = {each.name: each.read_text(encoding="utf-8") for each in PLACE.iterdir() if each.name.endswith(".js")}
 PAGE = PLACE.joinpath("index.html").read_text(encoding="utf-8")
-STRINGS = {name: SCRIPTS[name] for name in ("de.js", "en.js")}
+LANGUAGES = re.findall(r'<option value="([a-z]+)" lang=', PAGE)
+STRINGS = {f"{language}.js": SCRIPTS[f"{language}.js"] for language in LANGUAGES}
 MODULES = {name: text for name, text in SCRIPTS.items() if name not in STRINGS}
 
 
@@ -64,12 +65,14 @@ def test_the_page_has_no_script_or_style_of_its_own_and_nothing_is_parsed() -> N
         assert "http" not in text, name
 
 
-def test_everything_is_said_in_both_languages() -> None:
-    german, english = (strings_of(STRINGS[name]) for name in ("de.js", "en.js"))
-    assert list(german) == list(english)
-    assert len(english) == STRINGS["en.js"].count('",\n')
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_everything_is_said_in_every_language(language: str) -> None:
+    english, here = strings_of(STRINGS["en.js"]), strings_of(STRINGS[f"{language}.js"])
+    assert {"de", "en"} <= set(LANGUAGES)
+    assert list(here) == list(english)
+    assert len(here) == STRINGS[f"{language}.js"].count('",\n')
     for name, text in english.items():
-        assert sorted(re.findall(r"\{\w+\}", text)) == sorted(re.findall(r"\{\w+\}", german[name])), name
+        assert sorted(re.findall(r"\{\w+\}", text)) == sorted(re.findall(r"\{\w+\}", here[name])), name
 
 
 def test_every_string_is_used_and_none_is_missing() -> None:
@@ -78,7 +81,7 @@ def test_every_string_is_used_and_none_is_missing() -> None:
     asked = set(re.findall(r'told\("(\w+)"', modules)) | set(re.findall(r'data-text="(\w+)"', PAGE))
     assert asked <= set(known)
     for name in known:
-        assert name in asked or name.startswith("kind_") or re.search(rf'\b{name}\b["\',:]', modules), name
+        assert name in asked or name.startswith(("kind_", "stage_")) or re.search(rf'\b{name}\b["\',:]', modules), name
 
 
 def test_ids_and_labels_match() -> None:

@@ -21,7 +21,7 @@ from knnmt.service.dialects import (
 )
 from knnmt.service.guard import Guard
 from knnmt.service.metrics import Measured
-from knnmt.service.routes import domains, explain, health, memories, page, sentences, translate
+from knnmt.service.routes import documents, domains, explain, health, memories, page, sentences, translate
 from knnmt.service.service import Service
 from knnmt.service.shapes import ProblemAnswer
 from knnmt.version import __version__
@@ -72,7 +72,7 @@ def make_app(service: Service) -> FastAPI:
         responses=_PROBLEMS,
     )
     app.state.service = service
-    for routes in (translate, sentences, explain, domains, memories, health, page):
+    for routes in (translate, sentences, explain, domains, memories, documents, health, page):
         app.include_router(routes.router)
     for dialect in _DIALECTS:
         app.include_router(dialect.router)

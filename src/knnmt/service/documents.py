@@ -60,8 +60,10 @@ class DocumentWork:
 
 @dataclass(slots=True, eq=False)
 class SentDocument:
-    """A document on its way. key: who knows it may ask; name: the sender's; characters: that were translated
+    """A document on its way. key: who knows it may ask; name: the sender's
 
+    characters: that were translated
+    units: to translate, once it is read; translated: of them
     ended: when nothing more is done for it
     """
 
@@ -74,6 +76,8 @@ class SentDocument:
     state: State = "queued"
     message: str = ""
     characters: int = 0
+    units: int | None = None
+    translated: int = 0
     ended: Future[None] = field(default_factory=Future)
     created: float = field(default_factory=time.monotonic)
 
@@ -181,12 +185,15 @@ class Documents:
         document = open_document(sent.source, work.languages)
         model = self._translator.engine
         direction_of(document, sent.name, Languages(*work.languages, model.languages.codes), Path(model.name).name)
-        sent.characters = sum(len(plain(unit.source)) for unit in to_translate(document))
+        units = to_translate(document)
+        sent.characters = sum(len(plain(unit.source)) for unit in units)
+        sent.units = len(units)
         with Kept(None, "") as kept:
-            outcome = translate_document(document, lambda *texts: self._translations(work, *texts), kept)
+            outcome = translate_document(document, lambda *texts: self._translations(sent, *texts), kept)
         sent.result.write_bytes(outcome.data)
 
-    def _translations(self, work: DocumentWork, texts: Sequence[Marked], contexts: Sequence[str]) -> list[Translation]:
+    def _translations(self, sent: SentDocument, texts: Sequence[Marked], contexts: Sequence[str]) -> list[Translation]:
+        work = sent.work
         requests = [
             Request(
                 text,
@@ -207,4 +214,9 @@ class Documents:
                     raise
                 time.sleep(_PATIENCE_SECONDS)
             else:
-                return [each.result() for each in futures]
+                break
+        made = []
+        for future in futures:
+            made.append(future.result())
+            sent.translated += 1
+        return made

@@ -18,7 +18,9 @@ from knnmt.service.config import Limits
 from knnmt.service.problems import Problem
 
 _PREFIX = re.compile(r"/d/([^/]+)(/.*)")
-_UPLOADS = re.compile(r"/v1/domains/[^/]+/memories|/v2/document|/translate_file|/v3/translation_memories/files/[^/]+")
+_UPLOADS = re.compile(
+    r"/v1/domains/[^/]+/memories|/v1/documents|/v2/document|/translate_file|/v3/translation_memories/files/[^/]+"
+)
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 DOMAIN = "knnmt.domain"  # where the domain of a path stands in the scope of a request
 

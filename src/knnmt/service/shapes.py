@@ -365,6 +365,18 @@ class JobAnswer(BaseModel):
     summary: list[str] = Field(default=[], description="What became of the memory's units.")
 
 
+class DocumentAnswer(BaseModel):
+    """A document that is being translated."""
+
+    id: str = Field(description="Whoever knows it may ask for the document.")
+    domain: str
+    name: str = Field(examples=["app.po"])
+    state: Literal["waiting", "running", "done", "failed"]
+    done: int = Field(description="Units that are translated.")
+    of: int | None = Field(default=None, description="How many there are to translate, once it is read.")
+    message: str | None = Field(default=None, description="Why it failed.")
+
+
 class JobsAnswer(BaseModel):
     """Jobs, the oldest first."""
 

@@ -1,5 +1,6 @@
 // The page: a text and a domain in, translations out.
 import { byId } from "./elements.js";
+import { listenForFiles } from "./files.js";
 import { Sentences } from "./sentences.js";
 import { ask, keepKey, ownDomain, Refused } from "./service.js";
 import { count, firstLanguage, told, useLanguage } from "./strings.js";
@@ -28,6 +29,7 @@ async function listDomains(wanted) {
   const chosen = [before, ownDomain].find((name) => domains.some((each) => each.name === name));
   const first = chosen ?? (domains.find((each) => each.default) ?? domains[0])?.name;
   byId("domain").replaceChildren(...domains.map((each) => new Option(each.name, each.name, false, each.name === first)));
+  byId("names").replaceChildren(...domains.filter((each) => each.memory).map((each) => new Option(each.name, each.name)));
   for (const each of domains)
     each.learnt = (stored) => {
       each.segments = stored.segments;
@@ -123,4 +125,5 @@ byId("stop").addEventListener("click", () => {
   speak(told("stopped"));
 });
 byId("copy").addEventListener("click", copy);
+listenForFiles({ domain: chosenDomain, terms, speak, listDomains, fail, succeed });
 start();

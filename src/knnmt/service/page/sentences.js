@@ -1,5 +1,5 @@
 // The sentences of a text: each is translated with the memory and without, corrected, learnt, and compared with matches.
-import { byId, make, written } from "./elements.js";
+import { make, written } from "./elements.js";
 import { differences } from "./pieces.js";
 import { ask, lines, Refused } from "./service.js";
 import { count, percent, told, visible } from "./strings.js";
@@ -58,7 +58,9 @@ export class Sentences {
       row.space = piece.slice(piece.trimEnd().length);
       return row;
     });
-    this._list.replaceChildren(...this._rows.filter((row) => row.sentence).map((row) => row.element));
+    const shown = this._rows.filter((row) => row.sentence).map((row) => row.element);
+    const isNew = shown.length !== this._list.children.length || shown.some((each, at) => each !== this._list.children[at]);
+    if (isNew) this._list.replaceChildren(...shown); // which would take the focus from what is in it
   }
 
   async _decode(rows, domain, glossary, signal) {
@@ -229,8 +231,7 @@ class Sentence {
       learn.disabled = true;
       try {
         if (!field.value.trim()) throw new Refused(0, told("write_something"));
-        const learning = this._all.learn(this, field.value.trim());
-        await learning;
+        await this._all.learn(this, field.value.trim());
         this._close(this._correct, this._editor);
       } catch (error) {
         problem.textContent = error.message;

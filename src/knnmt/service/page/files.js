@@ -1,0 +1,130 @@
+// Files: documents that come back translated, and memories that become domains; each shows how far it is.
+import { byId, make } from "./elements.js";
+import { ask, download, Refused } from "./service.js";
+import { count, told, visible } from "./strings.js";
+
+const PAUSE = 700; // milliseconds between two questions
+const BYTES = "application/octet-stream";
+const pause = () => new Promise((go) => setTimeout(go, PAUSE));
+
+// page: its domain(), terms(), speak(), listDomains() and fail()
+export function listenForFiles(page) {
+  const form = byId("sending");
+  const field = byId("file");
+  const purpose = () => new FormData(form).get("purpose");
+  form.addEventListener("change", () => (byId("naming").hidden = purpose() !== "memory"));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    try {
+      send([...field.files]);
+      field.value = "";
+    } catch (error) {
+      page.fail(error);
+    }
+  });
+
+  const drop = byId("drop");
+  const over = (event, isOver) => {
+    event.preventDefault(); // else the browser would open the file in place of the page
+    drop.classList.toggle("over", isOver);
+  };
+  drop.addEventListener("dragover", (event) => over(event, true));
+  drop.addEventListener("dragleave", (event) => over(event, false));
+  drop.addEventListener("drop", (event) => {
+    over(event, false);
+    field.files = event.dataTransfer.files;
+  });
+  for (const name of ["dragover", "drop"]) window.addEventListener(name, (event) => event.preventDefault());
+
+  function send(files) {
+    page.succeed();
+    if (!files.length) throw new Refused(0, told("choose_file"));
+    const name = byId("name").value.trim();
+    if (purpose() === "document") {
+      const domain = page.domain();
+      const terms = page.terms();
+      files.forEach((file) => follow(file, () => sendDocument(file, domain, terms), documentDone(domain)));
+    } else {
+      if (!/^[a-z0-9][a-z0-9_-]{0,63}$/.test(name)) throw new Refused(0, told("choose_name"));
+      // One after the other: the first makes the domain that the others are added to.
+      files.reduce((before, file) => before.then(() => follow(file, () => sendMemory(file, name), memoryDone)), Promise.resolve());
+    }
+  }
+
+  // A row that shows a file from the moment it is sent until it is done.
+  async function follow(file, begin, finish) {
+    const name = visible(file.name);
+    const bar = make("progress", { "aria-label": told("progress_of", { name }) });
+    const state = make("span", { class: "aside" }, told("sending"));
+    const actions = make("span", { class: "row" });
+    const row = make("li", {}, make("bdi", {}, name), bar, state, actions);
+    byId("sent").prepend(row);
+    try {
+      let { path, job, cancel } = await begin();
+      if (cancel) {
+        const stop = () => ask("DELETE", path).catch(page.fail);
+        actions.append(make("button", { type: "button", "aria-label": told("cancel_job", { name }), click: stop }, told("cancel")));
+      }
+      while (job.state === "waiting" || job.state === "running") {
+        show(job, bar, state);
+        await pause();
+        job = await ask("GET", path);
+      }
+      bar.hidden = true;
+      actions.replaceChildren();
+      if (job.state === "cancelled") state.textContent = told("state_cancelled");
+      else if (job.state === "failed") throw new Refused(0, job.message);
+      else await finish({ file, name, job, path, state, actions });
+    } catch (error) {
+      bar.hidden = true;
+      actions.replaceChildren();
+      state.textContent = told("failed", { message: visible(error.message ?? "") });
+      state.className = "failed";
+      page.speak(`${name}: ${state.textContent}`);
+      if (error.status === 401) page.fail(error);
+    }
+  }
+
+  function show(job, bar, state) {
+    if (job.of) {
+      bar.max = job.of;
+      bar.value = job.done;
+    }
+    if (job.state === "waiting") state.textContent = told("state_waiting");
+    else if (job.stage === "publishing" || job.stage === "indexing") state.textContent = told(`stage_${job.stage}`);
+    else if (job.of) state.textContent = told("state_running_of", { done: count(job.done), of: count(job.of) });
+    else state.textContent = told("state_running", { done: count(job.done) });
+  }
+
+  async function sendDocument(file, domain, terms) {
+    const asked = new URLSearchParams({ name: file.name.slice(-200), domain: domain.name });
+    for (const { source, target } of terms) asked.append("term", `${source}=${target}`);
+    const job = await ask("POST", `v1/documents?${asked}`, { body: file, kind: BYTES });
+    return { path: `v1/documents/${job.id}`, job };
+  }
+
+  async function sendMemory(file, domain) {
+    const asked = new URLSearchParams({ name: file.name.replaceAll(/[/\\]/g, "_").slice(-200) });
+    const job = await ask("POST", `v1/domains/${domain}/memories?${asked}`, { body: file, kind: BYTES });
+    return { path: `v1/jobs/${job.id}`, job, cancel: true };
+  }
+
+  const documentDone =
+    (domain) =>
+    async ({ file, name, path, state, actions }) => {
+      const content = await download(`${path}/content`); // the service forgets it then
+      const ending = file.name.match(/\.[^.]*$/)?.[0] ?? "";
+      const stem = file.name.slice(0, file.name.length - ending.length);
+      const given = `${stem}${domain.target_language ? `.${domain.target_language}` : ""}${ending}`;
+      const link = make("a", { download: given, href: URL.createObjectURL(content) }, told("download", { name: visible(given) }));
+      state.textContent = "";
+      actions.append(link);
+      page.speak(told("document_done", { name }));
+    };
+
+  async function memoryDone({ name, job, state }) {
+    state.textContent = told("memory_done", { domain: job.domain });
+    page.speak(`${name} ${state.textContent}`);
+    await page.listDomains(job.domain);
+  }
+}

@@ -1,0 +1,149 @@
+"""`POST /v1/documents`: a document in, the same document translated out, once it is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from functools import partial
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import IO, Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from knnmt.corpus.glossary import Glossary, Term
+from knnmt.service.access import Caller
+from knnmt.service.asking import TheCaller, TheService, domain_asked
+from knnmt.service.documents import DocumentWork, SentDocument
+from knnmt.service.problems import Problem
+from knnmt.service.service import Service
+from knnmt.service.shapes import DocumentAnswer
+
+router = APIRouter(tags=["documents"])
+_IN_MEMORY = 1 << 20  # bytes of a document before it goes to disk
+_SECRET = 32  # characters: the first half of an id names the document, the second opens it
+_STATES = {"queued": "waiting", "translating": "running", "done": "done", "error": "failed"}
+_BYTES: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_DOCUMENT: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "The document: PO, XLIFF, TMX, DOCX, HTML, Markdown, subtitles and so on.",
+        "content": _BYTES,
+    }
+}
+
+
+@router.post(
+    "/v1/documents",
+    response_model=DocumentAnswer,
+    response_model_exclude_none=True,
+    status_code=202,
+    openapi_extra=_DOCUMENT,
+)
+async def send(
+    request: Request,
+    service: TheService,
+    caller: TheCaller,
+    name: Annotated[
+        str,
+        Query(description="Its ending says what it is, where its content does not.", max_length=200),
+    ] = "document",
+    domain: Annotated[str | None, Query(description="By default the service's.", max_length=64)] = None,
+    source_language: Annotated[str | None, Query(description="For models of many languages.", max_length=35)] = None,
+    target_language: Annotated[str | None, Query(description="For models of many languages.", max_length=35)] = None,
+    term: Annotated[
+        list[str] | None,
+        Query(description="`term=translation` of a glossary; may be repeated.", max_length=1_000),
+    ] = None,
+) -> Response:
+    """Translate what is missing in a document. The answer says by which id to ask for it; whoever knows it may."""
+    chosen = domain_asked(request, service, domain)
+    caller.require("translate", chosen.name)
+    told = source_language, target_language
+    service.translator.between(told)  # refuses languages that the model has not
+    known = await asyncio.to_thread(service.describe, chosen)
+    work = DocumentWork(
+        domain=chosen,
+        languages=(
+            source_language or _text(known["source_language"]),
+            target_language or _text(known["target_language"]),
+        ),
+        told=told,
+        glossary=_glossary(term or []),
+    )
+    with SpooledTemporaryFile(_IN_MEMORY) as received:
+        async for piece in request.stream():
+            await asyncio.to_thread(received.write, piece)
+        if not received.tell():
+            raise Problem(422, "invalid_request", "expected a document as the body of the request, found nothing")
+        received.seek(0)
+        write = partial(_copy, received)
+        sent = await asyncio.to_thread(service.documents.send, name, write, caller.name, work)
+    return JSONResponse(_shown(sent), status_code=202, headers={"Location": f"/v1/documents/{_id(sent)}"})
+
+
+@router.get("/v1/documents/{document}", response_model=DocumentAnswer, response_model_exclude_none=True)
+async def document(document: str, service: TheService, caller: TheCaller) -> Response:
+    """How far a document is."""
+    return JSONResponse(_shown(_seen(service, caller, document)))
+
+
+@router.get(
+    "/v1/documents/{document}/content",
+    response_class=Response,
+    responses={200: {"content": _BYTES}},
+)
+async def content(document: str, service: TheService, caller: TheCaller) -> Response:
+    """The translation of a document, once: then it is forgotten."""
+    sent = _seen(service, caller, document)
+    made = await asyncio.to_thread(service.documents.take, sent)
+    headers = {  # a browser must keep it as a file, whatever it is
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(sent.name, safe='')}",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return Response(made, media_type="application/octet-stream", headers=headers)
+
+
+def _copy(received: IO[bytes], place: Path) -> None:
+    with place.open("xb") as out:
+        shutil.copyfileobj(received, out)
+
+
+def _seen(service: Service, caller: Caller, document: str) -> SentDocument:
+    caller.require("translate")
+    found = service.documents.of(document[:_SECRET], document[_SECRET:])
+    caller.require("translate", found.work.domain.name)
+    return found
+
+
+def _id(sent: SentDocument) -> str:
+    return sent.id + sent.key
+
+
+def _shown(sent: SentDocument) -> dict[str, Any]:
+    told = {
+        "id": _id(sent),
+        "domain": sent.work.domain.name,
+        "name": sent.name,
+        "state": _STATES[sent.state],
+        "done": sent.translated,
+        "of": sent.units,
+        "message": sent.message or None,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _glossary(terms: list[str]) -> Glossary | None:
+    found = []
+    for each in terms:
+        source, sign, target = (part.strip() for part in each.partition("="))
+        if not (source and sign and target):
+            raise Problem(422, "invalid_request", f"term: expected a term, = and its translation, found {each[:80]!r}")
+        found.append(Term(source, target))
+    return Glossary(found) if found else None

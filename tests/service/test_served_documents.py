@@ -1,0 +1,106 @@
+"""Documents over HTTP: sent, asked for by whoever knows their id, and taken once."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from conftest import StartService
+from knnmt.service.access import new_key
+from knnmt.service.config import Limits
+from knnmt.service.shapes import DocumentAnswer
+
+CATALOG = b'msgid ""\nmsgstr "Language: en\\n"\n\nmsgid "Satz 3 ja ja ja"\nmsgstr ""\n\nmsgid "Satz"\nmsgstr "done"\n'
+pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
+
+
+def done(client: TestClient, answer: Any, **headers: str) -> dict[str, Any]:
+    assert answer.status_code == 202, answer.text
+    place, ends = answer.headers["location"], time.monotonic() + 60
+    while time.monotonic() < ends:
+        told: dict[str, Any] = client.get(place, headers=headers).json()
+        DocumentAnswer.model_validate(told)
+        if told["state"] in ("done", "failed"):
+            return told
+        time.sleep(0.05)
+    raise AssertionError(told)
+
+
+def test_a_document_is_translated_and_taken_once(client: TestClient) -> None:
+    sent = client.post("/v1/documents", params={"name": "app ü.po"}, content=CATALOG)
+    told = done(client, sent)
+    assert {name: told[name] for name in ("state", "done", "of", "domain")} == {
+        "state": "done",
+        "done": 1,
+        "of": 1,
+        "domain": "small",
+    }
+    taken = client.get(f"{sent.headers['location']}/content")
+    assert b'msgstr "line 3 yes yes yes"' in taken.content
+    assert b'msgstr "done"' in taken.content
+    assert taken.headers["content-type"] == "application/octet-stream"
+    assert taken.headers["content-disposition"] == "attachment; filename*=UTF-8''app%20%C3%BC.po"
+    assert client.get(f"{sent.headers['location']}/content").status_code == 404
+
+
+def test_the_domain_and_the_glossary_of_a_request_count(client: TestClient) -> None:
+    text = "Satz 3 ja ja ja"
+    alone = client.post("/v1/translate", json={"texts": [text], "domain": "base"}).json()["translations"][0]["text"]
+    sent = client.post("/d/base/v1/documents", params={"name": "a.json"}, content=f'{{"a": "{text}"}}'.encode())
+    assert done(client, sent)["domain"] == "base"
+    assert client.get(f"{sent.headers['location']}/content").json() == {"a": alone}
+    asked = {"texts": ["Wort"], "glossary": [{"source": "Wort", "target": "word = w"}]}
+    with_terms = client.post("/v1/translate", json=asked).json()["translations"][0]["text"]
+    params: dict[str, Any] = {"name": "a.json", "term": ["Wort=word = w"]}
+    sent = client.post("/v1/documents", params=params, content=b'{"a": "Wort"}')
+    done(client, sent)
+    assert client.get(f"{sent.headers['location']}/content").json() == {"a": with_terms}
+
+
+@pytest.mark.parametrize(
+    ("params", "content", "status"),
+    [
+        ({}, b"", 422),
+        ({"domain": "other"}, b"x", 404),
+        ({"term": "no sign"}, b"x", 422),
+        ({"name": "n" * 201}, b"x", 422),
+    ],
+)
+def test_what_cannot_be_translated_is_refused(
+    client: TestClient, params: dict[str, str], content: bytes, status: int
+) -> None:
+    answer = client.post("/v1/documents", params=params, content=content)
+    assert answer.status_code == status, answer.text
+    assert set(answer.json()) >= {"code", "message"}
+
+
+def test_what_is_no_document_fails_and_says_why_without_a_place_on_disk(client: TestClient, tmp_path: Path) -> None:
+    told = done(client, client.post("/v1/documents", params={"name": "../../a.po"}, content=b'msgid "x'))
+    assert told["state"] == "failed"
+    assert "a.po" in told["message"]
+    assert "/tmp" not in told["message"]
+    assert str(tmp_path) not in told["message"]
+    taken = client.get(f"/v1/documents/{told['id']}/content")
+    assert (taken.status_code, taken.json()["code"]) == (422, "failed")
+
+
+def test_only_who_knows_the_id_and_may_use_the_domain(
+    start_service: StartService, served_store: Path, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys.json"
+    mine, other = (new_key(keys, name, "translate", [domain]) for name, domain in (("a", "small"), ("b", "base")))
+    client = start_service(stores={"small": served_store}, keys=keys, limits=Limits(upload_bytes=1_000))
+    by = {"Authorization": f"Bearer {mine}"}
+    assert client.post("/v1/documents", content=CATALOG).status_code == 401
+    assert client.post("/v1/documents", content=b"x" * 1_001, headers=by).status_code == 413
+    sent = client.post("/v1/documents", params={"name": "a.po"}, content=CATALOG, headers=by)
+    done(client, sent, **by)
+    place = sent.headers["location"]
+    assert client.get(place, headers={"Authorization": f"Bearer {other}"}).status_code == 403
+    assert client.get(place[:-1] + ("0" if place[-1] != "0" else "1"), headers=by).status_code == 404
+    assert client.get("/v1/documents/x", headers=by).status_code == 404
+    assert client.get(f"{place}/content", headers=by).status_code == 200
