@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import random
 import re
 import shutil
 import subprocess
+from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -15,6 +19,8 @@ SCRIPTS = {each.name: each.read_text(encoding="utf-8") for each in PLACE.iterdir
 PAGE = PLACE.joinpath("index.html").read_text(encoding="utf-8")
 LANGUAGES = re.findall(r'<option value="([a-z]+)" lang=', PAGE)
 STRINGS = {f"{language}.js": SCRIPTS[f"{language}.js"] for language in LANGUAGES}
+NODE = pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+PART = re.compile(r"\w+|\s+|[^\w\s]")
 MODULES = {name: text for name, text in SCRIPTS.items() if name not in STRINGS}
 
 
@@ -94,13 +100,69 @@ def test_ids_and_labels_match() -> None:
     assert set(fields) <= labelled
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+@NODE
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
 def test_a_module_is_javascript(name: str) -> None:
     checked = subprocess.run(
         ["node", "--check", "--input-type=module"], input=SCRIPTS[name], capture_output=True, text=True
     )
     assert checked.returncode == 0, checked.stderr
+
+
+def of_node(script: str, name: str) -> Any:
+    """What a script prints as JSON that has the functions of a module of the page."""
+    done = subprocess.run(
+        ["node", "--input-type=module"], input=f"{SCRIPTS[name]}\n{script}", capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@NODE
+def test_differences_keep_as_much_as_two_texts_have_in_common() -> None:
+    chance = random.Random(5)
+    texts = [" ".join(chance.choices(["a", "b", "c", "ä.", "–"], k=chance.randrange(8))) for _ in range(60)]
+    pairs = [("", "a"), ("a b", "a b"), *zip(texts[::2], texts[1::2], strict=True)]
+    found = of_node(
+        f"console.log(JSON.stringify({json.dumps(pairs)}.map((each) => differences(...each))))", "pieces.js"
+    )
+    for (text, other), pieces in zip(pairs, found, strict=True):
+        assert "".join(piece for piece, _ in pieces) == text
+        parts = [(part, is_new) for piece, is_new in pieces for part in PART.findall(piece)]
+        kept = sum(not is_new for _, is_new in parts)
+        common = longest_common(PART.findall(text), PART.findall(other))
+        around = zip(parts, parts[1:], parts[2:], strict=False)
+        parting = sum(one[1] and not part.strip() and last[1] for one, (part, _), last in around)
+        assert common - parting <= kept <= common, (text, other, pieces)
+
+
+def longest_common(one: list[str], other: list[str]) -> int:
+    """By trying all that can be left out."""
+
+    @cache
+    def longest(i: int, j: int) -> int:
+        if i == len(one) or j == len(other):
+            return 0
+        return max(longest(i + 1, j), longest(i, j + 1), (one[i] == other[j]) + longest(i + 1, j + 1))
+
+    return longest(0, 0)
+
+
+@NODE
+def test_what_is_around_a_span_is_cut_at_words_and_counts_whole_characters() -> None:
+    text = "Das 🙂 ist ein Satz mit 🙃 vielen Wörtern, der weitergeht"
+    spans = [(start, start + 3) for start in range(len(text) - 3)] + [(len(text), len(text))]
+    asked = f"{json.dumps(spans)}.map((span) => around({json.dumps(text)}, span, 20))"
+    for (start, end), (before, marked, after) in zip(
+        spans, of_node(f"console.log(JSON.stringify({asked}))", "pieces.js"), strict=True
+    ):
+        assert marked == text[start:end]
+        left, right = before.removeprefix("… "), after.removesuffix(" …")
+        assert text[:start].endswith(left)
+        assert text[end:].startswith(right)
+        assert len(left + marked + right) <= 20
+        assert left == text[:start] or not left or text[: start - len(left)].endswith(" ")
+        assert right == text[end:] or not right or text[end + len(right)] == " "
 
 
 def test_sentences_are_the_text(client: TestClient) -> None:
