@@ -274,9 +274,15 @@ def test_a_document_comes_back_translated(open_page: OpenPage, tmp_path: Path) -
     with page.expect_download() as taken:
         page.get_by_role("link", name="Download app.").click()
     assert 'msgid "Satz 3 ja ja ja"\nmsgstr "line 3 yes yes yes"' in taken.value.path().read_text(encoding="utf-8")
-    page.get_by_label("Choose files").set_input_files(
-        {"name": f"{HOSTILE}.po", "mimeType": "text/plain", "buffer": b'msgid "x'}
+    dropped = page.evaluate_handle(
+        """(name) => {
+            const dropped = new DataTransfer();
+            dropped.items.add(new File(['msgid "x'], name));
+            return dropped;
+        }""",
+        f"{HOSTILE}.po",
     )
+    page.dispatch_event("#drop", "drop", {"dataTransfer": dropped})
     page.get_by_role("button", name="Send").click()
     playwright.expect(page.locator("#sent li").first).to_contain_text(f"{HOSTILE}.po")
     playwright.expect(page.locator("#sent li .failed")).to_contain_text("Failed: ")
