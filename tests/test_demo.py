@@ -25,6 +25,7 @@ def bleu(said: str) -> tuple[float, float]:
     return float(alone), float(adapted)
 
 
+@pytest.mark.soak
 def test_without_the_package_index_the_story_is_that_of_our_own_memory(tmp_path: Path) -> None:
     said = demonstrate(tmp_path, PIP_NO_INDEX="1")
     assert "The package index cannot be reached" in said

@@ -108,7 +108,14 @@ def lines(script: str, tmp_path: Path) -> list[str]:
     return str(found).splitlines()
 
 
-@pytest.mark.parametrize("script", [LOADED, NEVER_USED, WITH_A_STORE], ids=["loaded", "torch", "store"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(LOADED, marks=pytest.mark.soak, id="loaded"),
+        pytest.param(NEVER_USED, marks=pytest.mark.soak, id="torch"),
+        pytest.param(WITH_A_STORE, id="store"),
+    ],
+)
 def test_a_forked_process_translates(script: str, tmp_path: Path) -> None:
     if script is WITH_A_STORE:
         pytest.importorskip("faiss")

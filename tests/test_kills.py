@@ -40,7 +40,3 @@ def kill(command: str, checkpoint: Path, place: Path, kills: int) -> tuple[int, 
 def test_no_kill_leaves_a_state_that_is_neither(command: str, tiny_checkpoint: Path, tmp_path: Path) -> None:
     kills = max(1, KILLS * PARTS[command] // 100)
     assert sum(kill(command, tiny_checkpoint, tmp_path, kills)) >= kills
-
-
-def test_a_few_kills_of_an_addition(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    assert sum(kill("add", tiny_checkpoint, tmp_path, 3)) >= 3

@@ -2,6 +2,7 @@
 
     KnnmtError
     ├── SettingError            an option or argument has a value that cannot work
+    │   └── UntoldLanguagesError    a model of many languages was not told between which to translate
     ├── InputError              text that was given cannot be read
     │   ├── MalformedMemoryError    a translation memory, or a unit of it, is not what its format says
     │   └── MalformedDocumentError  a document to translate is not what its format says, or too large

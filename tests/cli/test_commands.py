@@ -122,9 +122,9 @@ def test_scores_n_best_and_json_lines() -> None:
     assert objects[0]["score"] == pytest.approx(expected[0].score, abs=1e-5)
 
 
-def test_timings_say_where_the_time_went() -> None:
-    done = knnmt("translate", "--timings", "--threads", "1", stdin=b"Ja.\n")
-    assert lines(done.stdout) == [Translator(device="cpu").translate("Ja.").text]
+def test_timings_say_where_the_time_went(tiny_checkpoint: Path) -> None:
+    done = knnmt("translate", "-m", tiny_checkpoint, "--timings", "--threads", "1", stdin=b"ja\n")
+    assert lines(done.stdout) == [Translator(tiny_checkpoint, device="cpu").translate("ja", protect=True).text]
     for stage in (b"import", b"loading", b"encoder", b"decoder", b"output", b"beam", b"total"):
         assert stage in done.stderr
 

@@ -87,6 +87,8 @@ def test_every_verb_says_that_its_output_is_full(
         "evaluate": ["-s", text, "--reference", tmp_path / "reference.txt", "-d", store, *model],
         "bench": ["-s", text, *model, "--rounds", "1", "--batch-sizes", "1", "--threads", "1", "--beam", "1"],
         "reproduce": ["-o", tmp_path, "--help"],  # which goes the same way as what takes minutes
+        "serve": ["--help"],  # which would not end
+        "serve-key": ["--help"],
         "models": [],
         "--help": [],
         "--version": [],

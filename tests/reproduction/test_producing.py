@@ -268,6 +268,7 @@ sys.addaudithook(hear)
 """
 
 
+@pytest.mark.soak
 def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_been(
     made: tuple[Path, Path, list[str]], tiny_checkpoint: Path, tmp_path: Path
 ) -> None:

@@ -111,7 +111,7 @@ def test_a_weight_of_zero_is_the_model_alone(translator: Translator, store: Data
 
 
 @pytest.mark.parametrize("settings", [{}, {"cache": 15.0}], ids=["no cache", "cache by sentence"])
-@pytest.mark.parametrize("beam", [1, 5])
+@pytest.mark.parametrize("beam", [pytest.param(1, marks=pytest.mark.soak), 5])
 def test_a_result_does_not_depend_on_its_batch(store: Datastore, beam: int, settings: RetrievalKeywords) -> None:
     translator = Translator(device="cpu", datastore=store, exact=True, **settings)
     texts = NEW[:2] + [pair.source for pair in MEMORY[:2]]
@@ -137,7 +137,7 @@ def test_a_cache_of_the_batch_is_an_option(store: Datastore) -> None:
 # Requests ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("beam", [1, 5])
+@pytest.mark.parametrize("beam", [pytest.param(1, marks=pytest.mark.soak), 5])
 def test_requests_for_several_stores_and_none_are_as_if_each_came_alone(
     translator: Translator, store: Datastore, device_store: Datastore, beam: int
 ) -> None:
