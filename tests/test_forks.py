@@ -125,6 +125,7 @@ def test_a_forked_process_translates(script: str, tmp_path: Path) -> None:
     assert script is not LOADED or found[0].startswith("2 ")
 
 
+@pytest.mark.soak
 def test_where_threads_cannot_begin_anew_one_works_and_more_are_refused(tmp_path: Path) -> None:
     parents, childs, refusal = lines(OLDER, tmp_path)
     assert parents == childs

@@ -43,6 +43,7 @@ def store(tiny: TransformerEngine, tmp_path: Path) -> Path:
     return Datastore.build(tmp_path / "own.store", some_pairs(20), tiny).path
 
 
+@pytest.mark.soak
 def test_a_store_is_compared_with_the_model_alone(
     text: Path, store: Path, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,6 +125,7 @@ def test_a_file_that_is_full_is_said_once(tiny_checkpoint: Path, text: Path) -> 
     assert "the output cannot be written: No space left on device. 0 lines are written" in error
 
 
+@pytest.mark.soak
 def test_closed_streams_hold_up_nothing(tiny_checkpoint: Path, text: Path, tmp_path: Path) -> None:
     done = knnmt("translate", text, "-m", tiny_checkpoint, "-o", tmp_path / "out", shell="<&- >&- 2>&-")
     assert done.returncode == 0

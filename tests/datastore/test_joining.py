@@ -109,6 +109,7 @@ def test_counts_of_changes_are_those_of_the_change(tiny: TransformerEngine, tmp_
     assert (gone.added_sentences, gone.removed_sentences, gone.removed_entries) == (2, 1, len("line 40") + 1)
 
 
+@pytest.mark.soak
 def test_segments_stay_few_and_each_is_seldom_written_again(
     tiny: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

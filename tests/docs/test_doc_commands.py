@@ -15,6 +15,7 @@ import warnings
 from contextlib import chdir, redirect_stdout
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -28,6 +29,7 @@ from knnmt.evaluation.systems import parse_system
 
 PAGES = pages_with_commands()
 LANGUAGES = {"console", "python", "mermaid", "text"}  # of blocks: `text` is nothing to type
+LONG_PAGES = {"tuning.md", "own-model-and-memory.md"}
 CHECKOUT, OUR_FILES = "a checkout", "a directory with our files"
 IN_SOAK = {  # what takes long, or needs a network: where `make soak` runs it
     "make demo": CHECKOUT,
@@ -73,6 +75,11 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+def _in_its_time(page: Path) -> Any:
+    """A page as a parameter; `make soak` runs those that take longest."""
+    return pytest.param(page, marks=pytest.mark.soak) if page.name in LONG_PAGES else page
+
+
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Our files, and the stores that pages use without making them."""
@@ -98,7 +105,7 @@ def directory(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return tmp_path
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [_in_its_time(page) for page in PAGES], ids=name_of)
 def test_what_a_page_says_to_type_works(page: Path, directory: Path, prepared: Path) -> None:
     for block in blocks(page):
         place = f"{name_of(page)}, line {block.line}"

@@ -304,6 +304,7 @@ def kill_and_go_on(checkpoint: Path, store: Path, stages: list[str], seed: int) 
     assert read_settings(store)["gain"]["translated"] == 1
 
 
+@pytest.mark.soak
 def test_a_run_that_is_killed_leaves_no_store_or_a_whole_one(tmp_path: Path, tiny_checkpoint: Path) -> None:
     kill_and_go_on(tiny_checkpoint, tmp_path / "s", ["held out", "index", "BLEU"], seed=3)
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
