@@ -14,8 +14,8 @@ serve: $(VENV)/.ready-serve  ## the service, with its page, on the store that ma
 	@ls -d .demo/*.store > /dev/null 2>&1 || $(MAKE) demo
 	$(RUN) -m knnmt serve --data .demo/service $$(for store in .demo/*.store; do echo "--store $$(basename $$store .store)=$$store"; done)
 
-test: check  ## lint, formatting, types and all tests that take seconds, three at a time with a thread each
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(RUN) -m pytest -n 3 --dist worksteal
+test: check  ## lint, formatting, types and all tests that take seconds, two at a time with a thread each
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist worksteal
 
 test-cuda: $(VENV)/.ready-dev  ## all that needs a GPU; where everything is installed already: python -m pytest -m cuda
 	$(RUN) -m pytest -m cuda
