@@ -69,6 +69,8 @@ def test_what_cannot_work_is_refused_before_the_model_is_loaded(tmp_path: Path) 
     catalog.write_text(CATALOG.format("en"))
     text = tmp_path / "a.txt"
     text.write_text("Ja.\n")
+    dangling = tmp_path / "dangling"
+    dangling.symlink_to(tmp_path / "nowhere")
     for arguments, says in (
         ([catalog, catalog], "several documents need --output-dir"),
         ([tmp_path], "several documents need --output-dir"),
@@ -77,6 +79,8 @@ def test_what_cannot_work_is_refused_before_the_model_is_loaded(tmp_path: Path) 
         ([catalog, "-o", "x", "--output-dir", "y"], "found both"),
         ([catalog, catalog, "--output-dir", "y"], "would both be written"),
         ([text, "--output-dir", tmp_path], "its text would be lost"),
+        ([text, "--output-dir", text], "expected a directory, found a file"),
+        ([text, "--output-dir", dangling], "or a link to nothing"),
         (["--output-dir", "y"], "--output-dir is for documents"),
         (["--retranslate", text], "--retranslate is for documents"),
     ):

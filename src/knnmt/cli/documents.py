@@ -81,6 +81,8 @@ class Jobs:
             if len(files) > 1 or files[0].is_dir():
                 raise SettingError("several documents need --output-dir DIRECTORY, where each goes under its own name")
             return cls(((files[0], output),))
+        if (directory.exists() or directory.is_symlink()) and not directory.is_dir():
+            raise SettingError(f"--output-dir {directory}: expected a directory, found a file or a link to nothing")
         places = tuple((path, directory / relative) for path, relative in _below(files))
         taken: dict[Path, Path] = {}
         for path, place in places:
@@ -168,7 +170,7 @@ def translate_documents(
 
 @contextmanager
 def _going_on(jobs: Jobs) -> Iterator[None]:
-    """Of several documents, one that cannot be translated is told, and the others go on."""
+    """Of several documents, one that cannot be translated is reported, and the others go on."""
     try:
         yield
     except KnnmtError as error:

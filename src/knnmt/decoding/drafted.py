@@ -1,10 +1,10 @@
 """Greedy search in strides: tokens drafted from the memory, and all of them verified by one pass of the decoder.
 
-Where a memory helps, the translation follows one of its segments for several tokens. So what follows the entry that
-the last token was taken from is the draft of the next ones. One pass of the decoder gives the distributions after all
-of them; those up to the first that greedy search would not have chosen are accepted, with the one that it chooses
-instead. The tokens are those of `greedy.greedy_search`. How many are drafted depends on λ, which says how much the
-memory knows.
+Where a memory helps, the translation follows one of its segments for several tokens. The tokens that follow the
+entry of the last token are therefore the draft of the next ones. One pass of the decoder computes the distributions
+after all of them. Drafted tokens are accepted up to the first that greedy search would not have chosen; its own choice
+takes that one's place. The tokens are those of `greedy.greedy_search`. The length of a draft depends on λ, which says
+how much the memory knows.
 """
 
 from __future__ import annotations
@@ -49,11 +49,13 @@ class Drafting:
 
         nearest: ids of the entries that the token was chosen by, nearest first
         """
-        places = np.searchsorted(self.ids, nearest[nearest >= 0])
-        follows = places[self.tokens[places] == last]
-        if not length or not len(follows):
+        if not length:
             return []
-        coming: list[int] = self.tokens[follows[0] + 1 : follows[0] + 1 + length].tolist()
+        places = np.searchsorted(self.ids, nearest[nearest >= 0])
+        having_it = places[self.tokens[places] == last]
+        if not len(having_it):
+            return []
+        coming: list[int] = self.tokens[having_it[0] + 1 : having_it[0] + 1 + length].tolist()
         return coming[: coming.index(self.end)] if self.end in coming else coming
 
 
@@ -82,12 +84,12 @@ class _Sentence:
     lost: bool = False
     ended: bool = False
 
-    def take(self, best: Sequence[float], tokens: Sequence[int], max_tokens: int) -> int:
+    def take(self, gains: Sequence[float], tokens: Sequence[int], max_tokens: int) -> int:
         """Go on with the tokens of a pass up to the first that was not drafted; how many turns of it these took.
 
-        best: what each adds to the score; tokens (turns,), the choice after each of the draft's
+        gains: what each adds to the score; tokens (turns,), the choice after each of the draft's
         """
-        for turn, (gain, token) in enumerate(zip(best, tokens, strict=True)):
+        for turn, (gain, token) in enumerate(zip(gains, tokens, strict=True)):
             if not isfinite(gain):
                 self.lost = True
                 return turn + 1
