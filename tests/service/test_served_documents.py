@@ -104,3 +104,16 @@ def test_only_who_knows_the_id_and_may_use_the_domain(
     assert client.get(place[:-1] + ("0" if place[-1] != "0" else "1"), headers=by).status_code == 404
     assert client.get("/v1/documents/x", headers=by).status_code == 404
     assert client.get(f"{place}/content", headers=by).status_code == 200
+
+
+def test_no_way_in_takes_more_than_a_document_may_have(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("knnmt.service.documents.MAX_BYTES", 100)
+    large = b"x" * 101
+    by_languages = {"target_lang": "EN", "source_lang": "DE"}
+    for answer in (
+        client.post("/v1/documents", content=large),
+        client.post("/v2/document", data=by_languages, files={"file": ("a.txt", large)}),
+        client.post("/translate_file", data={"source": "de", "target": "en"}, files={"file": ("a.txt", large)}),
+    ):
+        assert answer.status_code == 413, answer.text
+        assert "at most 100 bytes" in answer.text

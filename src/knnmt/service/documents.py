@@ -13,18 +13,18 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from threading import Lock
-from typing import Literal
+from typing import IO, Literal
 
 from knnmt.corpus.glossary import Glossary
 from knnmt.documents.direction import direction_of
 from knnmt.documents.elements import plain
 from knnmt.documents.kept import Kept
-from knnmt.documents.opening import open_document
+from knnmt.documents.opening import MAX_BYTES, open_document
 from knnmt.documents.translating import to_translate, translate_document
 from knnmt.engine.language_codes import Languages
 from knnmt.errors import KnnmtError
@@ -39,6 +39,7 @@ from knnmt.translator.translator import Translator
 
 _log = logging.getLogger("knnmt.service")
 _TOGETHER = 2  # documents whose units are decoded at the same time
+_WRITTEN_BYTES = 1 << 20  # at once
 _KEPT = 50  # documents, done or not
 _KEPT_SECONDS = 3_600
 _PATIENCE_SECONDS = 0.5  # between two attempts where the queue is full
@@ -102,8 +103,8 @@ class Documents:
         self._pool = ThreadPoolExecutor(_TOGETHER, "knnmt-document")
         self._closed = False
 
-    def send(self, name: str, write: Callable[[Path], None], by: str, work: DocumentWork) -> SentDocument:
-        """Take a document, and have it translated. write: puts it into a file"""
+    def send(self, name: str, content: IO[bytes], by: str, work: DocumentWork) -> SentDocument:
+        """Take a document, and have it translated."""
         with self._lock:
             self._forget_some()
             if len(self._sent) >= _KEPT:
@@ -113,7 +114,7 @@ class Documents:
             self._sent[number] = sent
         try:
             sent.place.mkdir()
-            write(sent.source)
+            _write(content, sent.source)
             sent.ended = self._pool.submit(self._translate, sent)
         except BaseException:
             self.forget(sent)
@@ -220,3 +221,16 @@ class Documents:
             made.append(future.result())
             sent.translated += 1
         return made
+
+
+def require_size(size: int) -> None:
+    """Refuse a document with more bytes than are read."""
+    if size > MAX_BYTES:
+        raise Problem(413, "too_large", f"a document may have at most {MAX_BYTES:,} bytes")
+
+
+def _write(content: IO[bytes], place: Path) -> None:
+    with place.open("xb") as out:
+        while piece := content.read(_WRITTEN_BYTES):
+            out.write(piece)
+            require_size(out.tell())

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
-from starlette.datastructures import UploadFile
 
-from knnmt.documents.opening import MAX_BYTES
 from knnmt.service.asking import TheService
 from knnmt.service.dialects.deepl import (
     TELLING,
@@ -91,16 +87,8 @@ async def send(request: Request, service: TheService, caller: TheDeepLCaller) ->
         glossary=glossary_of(service, caller, asked, way),
         settings=TextSettings(match_threshold=match_threshold(asked)),
     )
-    sent = await asyncio.to_thread(service.documents.send, name, lambda place: copy_of(file, place), caller.name, work)
+    sent = await asyncio.to_thread(service.documents.send, name, file.file, caller.name, work)
     return JSONResponse({"document_id": sent.id, "document_key": sent.key})
-
-
-def copy_of(file: UploadFile, place: Path) -> None:
-    """Write what was sent into a file."""
-    if file.size is None or file.size > MAX_BYTES:
-        raise Problem(413, "too_large", f"a document may have at most {MAX_BYTES:,} bytes")
-    with place.open("xb") as out:
-        shutil.copyfileobj(file.file, out)
 
 
 @router.post(

@@ -17,7 +17,6 @@ from knnmt.corpus.languages import normalise
 from knnmt.documents.opening import usual_endings
 from knnmt.service.asking import TheService, domain_asked
 from knnmt.service.dialects import directions
-from knnmt.service.dialects.deepl_documents import copy_of
 from knnmt.service.dialects.directions import name_of, required_direction
 from knnmt.service.dialects.learning import learn
 from knnmt.service.dialects.speaking import (
@@ -279,7 +278,7 @@ async def translate_file(request: Request, service: TheService) -> Response:
     way = required_direction(service, domain, asked.stated, asked.target)
     name = file.filename or "document"
     work = DocumentWork(domain=domain, languages=(way.source, way.target), told=way.told)
-    sent = await asyncio.to_thread(service.documents.send, name, lambda place: copy_of(file, place), caller.name, work)
+    sent = await asyncio.to_thread(service.documents.send, name, file.file, caller.name, work)
     await asyncio.wrap_future(sent.ended)
     if sent.state == "error":
         service.documents.forget(sent)

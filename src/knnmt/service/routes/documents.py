@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-from functools import partial
-from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request
@@ -16,7 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from knnmt.corpus.glossary import Glossary, Term
 from knnmt.service.access import Caller
 from knnmt.service.asking import TheCaller, TheService, domain_asked
-from knnmt.service.documents import DocumentWork, SentDocument
+from knnmt.service.documents import DocumentWork, SentDocument, require_size
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
 from knnmt.service.shapes import DocumentAnswer
@@ -76,11 +73,11 @@ async def send(
     with SpooledTemporaryFile(_IN_MEMORY) as received:
         async for piece in request.stream():
             await asyncio.to_thread(received.write, piece)
+            require_size(received.tell())
         if not received.tell():
             raise Problem(422, "invalid_request", "expected a document as the body of the request, found nothing")
         received.seek(0)
-        write = partial(_copy, received)
-        sent = await asyncio.to_thread(service.documents.send, name, write, caller.name, work)
+        sent = await asyncio.to_thread(service.documents.send, name, received, caller.name, work)
     return JSONResponse(_shown(sent), status_code=202, headers={"Location": f"/v1/documents/{_id(sent)}"})
 
 
@@ -104,11 +101,6 @@ async def content(document: str, service: TheService, caller: TheCaller) -> Resp
         "X-Content-Type-Options": "nosniff",
     }
     return Response(made, media_type="application/octet-stream", headers=headers)
-
-
-def _copy(received: IO[bytes], place: Path) -> None:
-    with place.open("xb") as out:
-        shutil.copyfileobj(received, out)
 
 
 def _seen(service: Service, caller: Caller, document: str) -> SentDocument:
