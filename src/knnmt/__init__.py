@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from knnmt.evaluation.reports import Report
     from knnmt.evaluation.running import RunSettings
     from knnmt.evaluation.tuning import TuningResult, tune
+    from knnmt.fitting.combined_stores import merge, split
     from knnmt.fitting.ready_store import Built, Datastore, build
     from knnmt.fitting.tuning_config import TuningConfig
     from knnmt.huggingface.processor import KNNLogitsProcessor
@@ -118,9 +119,11 @@ _HOMES = {
     "lists_for": "knnmt.index.kinds",
     "log_weights": "knnmt.retrieval.distribution",
     "matching": "knnmt.datastore.store",
+    "merge": "knnmt.fitting.combined_stores",
     "open_document": "knnmt.documents.opening",
     "read_glossary": "knnmt.corpus.glossary_files",
     "read_memories": "knnmt.documents.memories",
+    "split": "knnmt.fitting.combined_stores",
     "tune": "knnmt.evaluation.tuning",
     "unseen": "knnmt.datastore.overlap",
 }
@@ -185,9 +188,11 @@ __all__ = [
     "lists_for",
     "log_weights",
     "matching",
+    "merge",
     "open_document",
     "read_glossary",
     "read_memories",
+    "split",
     "tune",
     "unseen",
 ]

@@ -18,6 +18,7 @@ from pathlib import Path
 from knnmt.config import check
 from knnmt.corpus.accelerators import Accelerators
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.arrays import Array
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import KEY_DTYPES, SEGMENTS, VERSION, Manifest, SegmentRecord, StoredFile
 from knnmt.datastore.publication import (
@@ -117,20 +118,15 @@ def encode_parts(
     batch_tokens: int | None,
     progress: EntryProgress,
 ) -> tuple[list[SegmentRecord], int]:
-    """Turn slices into segments numbered on from the manifest's, and say how many an earlier run had done already.
-
-    Beside each segment its SHA-256 is written when it is done: a later run takes it only if its bytes are still those.
-    """
+    """Turn slices into segments numbered on from the manifest's, and say how many an earlier run had done already."""
     records: list[SegmentRecord] = []
     reused = done = entries = 0
     for part in parts:
         name = f"{manifest.next_segment + len(records):05d}-{part.digest()}.safetensors"
-        record = _finished_segment(directory, name, part)
+        record = finished_segment(directory, name, len(part.pairs), part.entries)
         if record is None:
             arrays = encode_slice(engine, part, manifest.key_dtype, batch_tokens, manifest.for_fast)
-            record = write_segment(directory, name, arrays)
-            sha256 = record.stored.sha256.encode()
-            publish_file(directory / f"{name}.sha256", lambda file, sha256=sha256: file.write(sha256))  # type: ignore[misc]
+            record = finish_segment(directory, name, arrays)
         else:
             reused += 1
         records.append(record)
@@ -198,18 +194,29 @@ def empty_manifest(engine: Engine[State], config: BuildConfig) -> Manifest:
     )
 
 
-def _finished_segment(directory: Path, name: str, part: Slice) -> SegmentRecord | None:
+def finish_segment(directory: Path, name: str, arrays: dict[str, Array]) -> SegmentRecord:
+    """Write a segment, then its SHA-256 beside it: a later run takes it only if its bytes are still those."""
+    record = write_segment(directory, name, arrays)
+    sha256 = record.stored.sha256.encode()
+    publish_file(directory / f"{name}.sha256", lambda file: file.write(sha256))
+    return record
+
+
+def finished_segment(directory: Path, name: str, sentences: int, entries: int) -> SegmentRecord | None:
     """The record of a segment that an earlier run finished, or None."""
     try:
         expected = read_regular(directory / f"{name}.sha256").decode("ascii")
-        with open_regular(directory / name) as file:
-            size = os.fstat(file.fileno()).st_size
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        stored = stored_as_found(directory / name)
     except (OSError, UnicodeDecodeError):
         return None
-    if found != expected:
-        return None
-    return SegmentRecord(StoredFile(name, size, found), len(part.pairs), part.entries)
+    return SegmentRecord(stored, sentences, entries) if stored.sha256 == expected else None
+
+
+def stored_as_found(path: Path) -> StoredFile:
+    """What a file is, by reading it; an OSError where there is none."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        return StoredFile(path.name, size, hashlib.file_digest(file, "sha256").hexdigest())
 
 
 def clear_leftovers(store: Path, manifest: Manifest, published: bool = False) -> None:
