@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from knnmt.datastore.building import BuildConfig
     from knnmt.datastore.overlap import unseen
     from knnmt.datastore.store import matching
+    from knnmt.distributed.cluster import Cluster
     from knnmt.documents.content import Content
     from knnmt.documents.document import Replacing, Unit
     from knnmt.documents.memories import read_memories
@@ -67,6 +68,7 @@ _HOMES = {
     "CacheConfig": "knnmt.config",
     "Caution": "knnmt.translator.translation",
     "Client": "knnmt.service.client",
+    "Cluster": "knnmt.distributed.cluster",
     "Code": "knnmt.protection.marked",
     "Combiner": "knnmt.retrieval.step",
     "Content": "knnmt.documents.content",
@@ -135,6 +137,7 @@ __all__ = [
     "CacheConfig",
     "Caution",
     "Client",
+    "Cluster",
     "Code",
     "Combiner",
     "Content",

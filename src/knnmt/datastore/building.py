@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from knnmt.config import check
 from knnmt.corpus.accelerators import Accelerators
@@ -35,11 +36,17 @@ from knnmt.errors import DatastoreExistsError, InputError
 from knnmt.records import parse_json
 from knnmt.regular_files import open_regular, read_regular
 
-_PLAN = "plan.json"
+PLAN = "plan.json"
 # Every name that is written below `segments/`, with what it is called before it is whole; and beside the manifest.
 _SEGMENT_FILES = rf"(\d{{5,}}-[\w-]+|projection)\.safetensors(\.sha256)?|\.[\w-]+\.safetensors(\.sha256)?{SCRATCH}"
 _SCRATCH_FILES = rf"plan\.json|\.(manifest|plan)\.json{SCRATCH}"
 EntryProgress = Callable[[int, int], None]  # is called with how many pairs or keys are done, and with their entries
+
+
+# Turns slices into segments below a directory, as `encode_parts` does; a cluster has another one.
+EncodeParts = Callable[
+    [Engine[Any], Iterable[Slice], Path, Manifest, int | None, EntryProgress], tuple[list[SegmentRecord], int]
+]
 
 
 def no_progress(_pairs: int, _entries: int) -> None:
@@ -90,10 +97,13 @@ def build(
     config: BuildConfig | None = None,
     progress: EntryProgress = no_progress,
     restart: bool = False,
+    encode: EncodeParts | None = None,
 ) -> BuildResult:
     """Build a new store at `store`. `progress` is called with pairs and entries done after every slice.
 
     An interrupted build is gone on with, or with `restart` begun anew.
+
+    encode: what turns slices into segments; by default this process does
     """
     config = config or BuildConfig()
     with new_store(store, "building") as building:
@@ -101,7 +111,8 @@ def build(
         _prepare(building, manifest, restart)
         dropped: Counter[str] = Counter()
         parts = cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped, config.accelerators)
-        records, reused = encode_parts(engine, parts, building / SEGMENTS, manifest, config.batch_tokens, progress)
+        encode = encode or encode_parts
+        records, reused = encode(engine, parts, building / SEGMENTS, manifest, config.batch_tokens, progress)
         if not records:
             why = "".join(f"; {count:,} were {reason}" for reason, count in dropped.items())
             raise InputError(f"{store}: not built, for no usable pair was read{why}")
@@ -233,7 +244,7 @@ def _prepare(building: Path, manifest: Manifest, restart: bool) -> None:
     plan = {"version": VERSION, **asdict(manifest)}
     del plan["model_name"]
     plan = json.loads(json.dumps(plan))
-    path = building / _PLAN
+    path = building / PLAN
     done = any((building / SEGMENTS).iterdir())
     if path.exists() and done and not restart:
         try:
