@@ -6,6 +6,7 @@ import hashlib
 import random
 import sys
 from collections.abc import Callable, Iterable
+from concurrent import futures
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -84,9 +85,8 @@ def encoding(engine: Engine[Any], room: int, do: Callable[..., SegmentRecord] = 
 
             def wait(waiting: Any, return_when: str) -> Any:
                 workers.work()
-                return waits(waiting, return_when=return_when)
+                return futures.wait(waiting, return_when=return_when)
 
-            waits = building.wait
             patched.setattr(building, "wait", wait)
             found = encode_with(workers, parts, directory, manifest, progress)
         assert workers.most <= room
