@@ -53,6 +53,7 @@ NOT_RUN = {  # and why; sizes are of models that would be fetched
     "make serve": "does not end",
     "wait": "waits for those before it",
     "make test-cuda": "needs a GPU",
+    "make test-dialects": "fetches half a gigabyte of packages",
     "python3 -m venv comet-env": COMET,
     "comet-env/bin/pip install unbabel-comet 'setuptools<81'": COMET,
     "knnmt evaluate --pairs test.tmx -d projekt.store --comet-python comet-env/bin/python": COMET,

@@ -120,4 +120,6 @@ def test_tmserver(client: TestClient) -> None:
     found = client.get("/tmserver/de/en/unit/Satz%203%20ja%20ja%20nein").json()
     assert (found[0]["quality"], found[0]["target"]) == (80, held(client, KNOWN))
     assert client.get("/tmserver/de/en/unit/und%2Foder").json() == []
+    # Trap: Weblate saves its settings if there is an answer for these languages.
+    assert client.get("/tmserver/en/de/unit/test").json() == []
     assert client.get("/d/base/tmserver/de/en/unit/a").status_code == 400

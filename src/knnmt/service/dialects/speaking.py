@@ -23,6 +23,8 @@ from knnmt.service.shapes import ProblemAnswer
 JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 _MAX_FIELDS = 5_000
 _LIKE_FORMS = (FORM, MULTIPART)
+# Weblate leaves a service alone for half an hour after 429 and 503; what is over in a moment is told as 504.
+_SOON_OVER = ("ending", "locked", "queue_full")
 BAD_REQUEST: dict[int | str, dict[str, Any]] = {
     400: {"model": ProblemAnswer, "description": "the request is not as expected"}
 }
@@ -123,7 +125,7 @@ def told_as(statuses: Mapping[int, int], **more: str) -> Answer:
         told = problem.answer()
         also = {name: getattr(problem, value) for name, value in more.items()}
         content = {"code": problem.code, "message": problem.message, **also, **problem.more}
-        status = statuses.get(problem.status, problem.status)
+        status = 504 if problem.code in _SOON_OVER else statuses.get(problem.status, problem.status)
         kept = ("retry-after",) if status != 401 else ("retry-after", "www-authenticate")
         return JSONResponse(content, status, {name: told.headers[name] for name in kept if name in told.headers})
 
