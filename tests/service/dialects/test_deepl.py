@@ -278,7 +278,7 @@ def test_the_published_client_tries_once_what_never_can_be(api: Any, monkeypatch
 def test_terms_that_weblate_sends(start_service: StartService, served_store: Path, tmp_path: Path) -> None:
     """Trap: it sends them as a table with tabs, wherever the pair is listed, and looks for them by their name."""
     file = tmp_path / "keys.json"
-    keys = {role: new_key(file, role, role) for role in ("write", "translate")}  # type: ignore[arg-type]
+    keys = {role: new_key(file, role, role) for role in ("write", "translate")}
     client = start_service(stores={"small": served_store}, keys=file)
     header = {role: {"Authorization": f"DeepL-Auth-Key {key}"} for role, key in keys.items()}
     pairs = {role: client.get("/v2/glossary-language-pairs", headers=header[role]).json() for role in keys}

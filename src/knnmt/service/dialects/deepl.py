@@ -168,7 +168,7 @@ async def languages(request: Request, service: TheService, caller: TheDeepLCalle
 
 
 class UsageAnswer(BaseModel):
-    """What was translated for the key since the service was started."""
+    """What was translated for the key."""
 
     character_count: int
     character_limit: int
@@ -176,7 +176,7 @@ class UsageAnswer(BaseModel):
 
 @router.get("/v2/usage", response_model=UsageAnswer)
 async def usage(service: TheService, caller: TheDeepLCaller) -> Response:
-    """Characters that were translated for the key since the service was started. There is no limit."""
+    """Characters that were translated for the key. There is no limit."""
     caller.require("translate")
     return JSONResponse({"character_count": service.usage.of(caller.name), "character_limit": UNLIMITED})
 
