@@ -67,8 +67,8 @@ def test_what_trados_orders_is_there_when_it_asks_for_it(start_service: StartSer
     assert service.batcher.hits == 2
     many = client.post("/MtRestService/PreOrderBatch", params=CODES, json=[f"Satz {n} ja" for n in range(9)])
     assert many.status_code == 200  # whether there was room or not
-    for wrong in ([], {}, [1], "a"):
-        assert client.post("/MtRestService/PreOrderBatch", params=CODES, json=wrong).status_code == 400
+    for wrong in ("[]", "{}", "[1]", '"a"', "["):
+        assert client.post("/MtRestService/PreOrderBatch", params=CODES, content=wrong).status_code == 400
 
 
 def test_what_is_stored_is_learned(start_service: StartService, served_store: Path, tmp_path: Path) -> None:
