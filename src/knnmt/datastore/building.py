@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from pathlib import Path
 from knnmt.config import check
 from knnmt.corpus.accelerators import Accelerators
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.arrays import Array
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import KEY_DTYPES, SEGMENTS, VERSION, Manifest, SegmentRecord, StoredFile
 from knnmt.datastore.publication import (
@@ -28,13 +30,15 @@ from knnmt.datastore.publication import (
     storage_errors,
     sync_directory,
 )
-from knnmt.datastore.slices import Slice, cut_slices, encode_slice, write_segment
+from knnmt.datastore.slices import Slice, begin_slice, cut_slices, write_segment
 from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreExistsError, InputError
 from knnmt.records import parse_json
 from knnmt.regular_files import open_regular, read_regular
 
 _PLAN = "plan.json"
+_WRITERS = 4  # threads, each with a segment in memory; most of their time goes into waiting for the disk
+_MAX_PREPARERS = 8  # processes that prepare text for a GPU
 # Every name that is written below `segments/`, with what it is called before it is whole; and beside the manifest.
 _SEGMENT_FILES = rf"(\d{{5,}}-[\w-]+|projection)\.safetensors(\.sha256)?|\.[\w-]+\.safetensors(\.sha256)?{SCRATCH}"
 _SCRATCH_FILES = rf"plan\.json|\.(manifest|plan)\.json{SCRATCH}"
@@ -99,7 +103,8 @@ def build(
         manifest = empty_manifest(engine, config)
         _prepare(building, manifest, restart)
         dropped: Counter[str] = Counter()
-        parts = cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped, config.accelerators)
+        positions, processes = engine.max_positions, _preparers(engine)
+        parts = cut_slices(pairs, engine.tokenizer, positions, dropped, config.accelerators, processes)
         records, reused = encode_parts(engine, parts, building / SEGMENTS, manifest, config.batch_tokens, progress)
         if not records:
             why = "".join(f"; {count:,} were {reason}" for reason, count in dropped.items())
@@ -107,6 +112,12 @@ def build(
         manifest = replace(manifest, segments=tuple(records), next_segment=len(records))
         publish_new_store(building, store, manifest)
     return BuildResult(manifest, reused, dropped)
+
+
+def _preparers(engine: Engine[State]) -> int:
+    """How many processes prepare text beside this one: on a CPU, the model takes all cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(_MAX_PREPARERS, cores - 2) if engine.device.type == "cuda" and cores > 3 else 0
 
 
 def encode_parts(
@@ -119,24 +130,43 @@ def encode_parts(
 ) -> tuple[list[SegmentRecord], int]:
     """Turn slices into segments numbered on from the manifest's, and say how many an earlier run had done already.
 
-    Beside each segment its SHA-256 is written when it is done: a later run takes it only if its bytes are still those.
+    Segments are written by threads of their own while the next are computed. Beside each its SHA-256 is written when it
+    is done: a later run takes it only if its bytes are still those.
     """
     records: list[SegmentRecord] = []
+    being_written: deque[tuple[Slice, Future[SegmentRecord]]] = deque()
     reused = done = entries = 0
-    for part in parts:
-        name = f"{manifest.next_segment + len(records):05d}-{part.digest()}.safetensors"
-        record = _finished_segment(directory, name, part)
-        if record is None:
-            arrays = encode_slice(engine, part, manifest.key_dtype, batch_tokens, manifest.for_fast)
-            record = write_segment(directory, name, arrays)
-            sha256 = record.stored.sha256.encode()
-            publish_file(directory / f"{name}.sha256", lambda file, sha256=sha256: file.write(sha256))  # type: ignore[misc]
-        else:
-            reused += 1
-        records.append(record)
+
+    def settle() -> None:
+        nonlocal done, entries
+        part, record = being_written.popleft()
+        records.append(record.result())
         done, entries = done + len(part.pairs), entries + part.entries
         progress(done, entries)
+
+    with ThreadPoolExecutor(_WRITERS, "knnmt-segment") as writers:
+        for number, part in enumerate(parts, manifest.next_segment):
+            name = f"{number:05d}-{part.digest()}.safetensors"
+            finished = _finished_segment(directory, name, part)
+            if finished is None:
+                arrays = begin_slice(engine, part, manifest.key_dtype, batch_tokens, manifest.for_fast)
+                being_written.append((part, writers.submit(_write_finished, directory, name, arrays)))
+            else:
+                reused += 1
+                being_written.append((part, Future()))
+                being_written[-1][1].set_result(finished)
+            while len(being_written) > _WRITERS or (being_written and being_written[0][1].done()):
+                settle()
+        while being_written:
+            settle()
     return records, reused
+
+
+def _write_finished(directory: Path, name: str, arrays: Callable[[], dict[str, Array]]) -> SegmentRecord:
+    """Write a segment once it is computed, and then that it is whole."""
+    record = write_segment(directory, name, arrays())
+    publish_file(directory / f"{name}.sha256", lambda file: file.write(record.stored.sha256.encode()))
+    return record
 
 
 @contextmanager

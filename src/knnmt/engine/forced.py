@@ -16,6 +16,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.units import for_model
 from knnmt.engine.base import Engine, State
 from knnmt.engine.batching import batches_by_length
+from knnmt.engine.sending import padded_rows, sent
 from knnmt.errors import CheckpointError, InputError
 
 _SCORES = {"cpu": 1 << 21, "cuda": 1 << 27}  # rows times vocabulary that are computed at once
@@ -68,18 +69,20 @@ def force(
     with torch.inference_mode():
         encoded = engine.encode(sources)
         special = engine.special_tokens
-        padded = torch.tensor([[*target, *[special.padding] * (longest - len(target))] for target in targets])
+        padded = padded_rows(targets, special.padding)
         beginning = torch.tensor(special.beginning).expand(len(targets), -1)
         fed = torch.cat([beginning, padded[:, :-1]], dim=1)
         before = beginning.shape[1] - 1  # what comes after these is told, too, and is no entry
         attention: list[Tensor] | None = [] if cross_attention else None
-        representations = engine.step(engine.start(encoded), fed[:, None].to(engine.device), attention)[:, 0, before:]
+        device = engine.device
+        representations = engine.step(engine.start(encoded), sent(fed[:, None], device), attention)[:, 0, before:]
 
         real = torch.arange(longest) < torch.tensor([len(target) for target in targets])[:, None]
         sentences, positions = real.nonzero(as_tuple=True)
+        places = sent(sentences * longest + positions, device)  # to look for them there would be to wait
         return ForcedBlock(
-            representations=representations[real.to(engine.device)],
-            targets=padded[real].to(engine.device),
+            representations=representations.flatten(0, 1)[places],
+            targets=sent(padded[real], device),
             sentences=sentences,
             positions=positions,
             encoder_states=encoded.states if encoder_states else None,
