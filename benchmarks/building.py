@@ -142,7 +142,8 @@ def stages(engine: Engine[Any], memory: Path, parts: list[Slice], batch_tokens: 
         passes(engine, parts, batch_tokens)
     tell("all passes, keys brought to the host", spent)
     largest = max(parts, key=lambda part: part.entries)
-    tell("writing", write(engine, largest, batch_tokens, 8, scratch / "written"), 8 * largest.entries / entries)
+    times = -(-entries // largest.entries)
+    tell("writing", write(engine, largest, batch_tokens, times, scratch / "written"), times * largest.entries / entries)
 
 
 def main() -> None:

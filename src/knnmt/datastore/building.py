@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
 
+from knnmt import timing
 from knnmt.config import check
 from knnmt.corpus.accelerators import Accelerators
 from knnmt.corpus.pairs import SegmentPair
@@ -38,7 +40,7 @@ from knnmt.regular_files import open_regular, read_regular
 
 _PLAN = "plan.json"
 _WRITERS = 4  # threads, each with a segment in memory; most of their time goes into waiting for the disk
-_MAX_PREPARERS = 8  # processes that prepare text for a GPU
+_MAX_PREPARERS = 12  # processes that prepare text for a GPU
 # Every name that is written below `segments/`, with what it is called before it is whole; and beside the manifest.
 _SEGMENT_FILES = rf"(\d{{5,}}-[\w-]+|projection)\.safetensors(\.sha256)?|\.[\w-]+\.safetensors(\.sha256)?{SCRATCH}"
 _SCRATCH_FILES = rf"plan\.json|\.(manifest|plan)\.json{SCRATCH}"
@@ -140,12 +142,18 @@ def encode_parts(
     def settle() -> None:
         nonlocal done, entries
         part, record = being_written.popleft()
-        records.append(record.result())
+        with timing.stage("writers"):
+            records.append(record.result())
         done, entries = done + len(part.pairs), entries + part.entries
         progress(done, entries)
 
     with ThreadPoolExecutor(_WRITERS, "knnmt-segment") as writers:
-        for number, part in enumerate(parts, manifest.next_segment):
+        stream = iter(parts)
+        for number in count(manifest.next_segment):
+            with timing.stage("text"):
+                part = next(stream, None)
+            if part is None:
+                break
             name = f"{number:05d}-{part.digest()}.safetensors"
             finished = _finished_segment(directory, name, part)
             if finished is None:

@@ -20,7 +20,7 @@ from knnmt.engine.alignment import align
 from knnmt.engine.base import Engine, State
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.forced import force, pass_batching, score
-from knnmt.engine.sending import sent
+from knnmt.engine.sending import places_in_rows, sent
 
 _LEAST = torch.finfo(torch.float16).min  # of a log-probability
 
@@ -56,28 +56,29 @@ def begin_passes(
         block = force(engine, own_sources, own_targets, encoder_states=for_fast, cross_attention=True)
         own, first_choice = score(engine, block.representations, block.targets)
         with timing.stage("keys"), torch.inference_mode():
-            places = sent(first_entries[batch][block.sentences] + block.positions, device)
+            within, positions = block.sentences.numpy(), block.positions.numpy()
+            places = sent(torch.from_numpy(first_entries[batch][within] + positions), device)
             made["keys"][places] = block.representations.to(dtype)
             made["log_probabilities"][places] = own.clamp(min=_LEAST).half()
             made["first_choices"][places] = first_choice.to(torch.uint8)
             if block.cross_attention is not None:
                 aligned = align(block.cross_attention, own_sources, [*map(len, own_targets)], frame)
-                within = sent(block.sentences * aligned.shape[1] + block.positions, device)
-                made["alignment"][places] = aligned.flatten()[within].clamp(max=NOT_ALIGNED).int()
+                taken = sent(torch.from_numpy(within * aligned.shape[1] + positions), device)
+                made["alignment"][places] = aligned.flatten()[taken].clamp(max=NOT_ALIGNED).int()
             if block.encoder_states is not None:
-                lengths = torch.tensor([len(source) for source in own_sources])
-                rows, columns = (torch.arange(int(lengths.max())) < lengths[:, None]).nonzero(as_tuple=True)
-                to = sent(first_sources[batch][rows] + columns, device)
-                taken = sent(rows * block.encoder_states.shape[1] + columns, device)
-                made["source_states"][to] = block.encoder_states.flatten(0, 1)[taken].to(dtype)
+                rows, columns = places_in_rows(own_sources)
+                into = sent(torch.from_numpy(first_sources[batch][rows] + columns), device)
+                taken = sent(torch.from_numpy(rows * block.encoder_states.shape[1] + columns), device)
+                made["source_states"][into] = block.encoder_states.flatten(0, 1)[taken].to(dtype)
     finite = torch.stack([made[name].isfinite().all() for name in ("keys", "source_states") if name in made]).all()
     return _fetched(made, finite)
 
 
-def _firsts(rows: Sequence[Sequence[int]]) -> Tensor:
+def _firsts(rows: Sequence[Sequence[int]]) -> Array:
     """Where each row begins, when they stand one after the other."""
-    lengths = torch.tensor([len(row) for row in rows])
-    return lengths.cumsum(0) - lengths
+    lengths = np.array([len(row) for row in rows], np.int64)
+    firsts: Array = np.cumsum(lengths) - lengths
+    return firsts
 
 
 def _fetched(made: dict[str, Tensor], finite: Tensor) -> Callable[[], dict[str, Array] | None]:

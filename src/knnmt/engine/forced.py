@@ -16,11 +16,11 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.units import for_model
 from knnmt.engine.base import Engine, State
 from knnmt.engine.batching import batches_by_length
-from knnmt.engine.sending import padded_rows, sent
+from knnmt.engine.sending import padded_rows, places_in_rows, sent
 from knnmt.errors import CheckpointError, InputError
 
 _SCORES = {"cpu": 1 << 21, "cuda": 1 << 27}  # rows times vocabulary that are computed at once
-_BATCH_TOKENS = {"cpu": 1 << 10, "cuda": 1 << 14}  # a side, padding counted, with which a pass is fastest
+_BATCH_TOKENS = {"cpu": 1 << 10, "cuda": 1 << 15}  # a side, padding counted, with which a pass is fastest
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +77,14 @@ def force(
         device = engine.device
         representations = engine.step(engine.start(encoded), sent(fed[:, None], device), attention)[:, 0, before:]
 
-        real = torch.arange(longest) < torch.tensor([len(target) for target in targets])[:, None]
-        sentences, positions = real.nonzero(as_tuple=True)
-        places = sent(sentences * longest + positions, device)  # to look for them there would be to wait
+        # In NumPy: PyTorch would let all cores do it, which other processes may need, and wait for each of them.
+        sentences, positions = places_in_rows(targets)
+        places = torch.from_numpy(sentences * longest + positions)
         return ForcedBlock(
-            representations=representations.flatten(0, 1)[places],
-            targets=sent(padded[real], device),
-            sentences=sentences,
-            positions=positions,
+            representations=representations.flatten(0, 1)[sent(places, device)],
+            targets=sent(padded.flatten()[places], device),
+            sentences=torch.from_numpy(sentences),
+            positions=torch.from_numpy(positions),
             encoder_states=encoded.states if encoder_states else None,
             cross_attention=attention[0][:, 0, before:] if attention else None,
         )

@@ -11,6 +11,7 @@ from itertools import chain
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -19,11 +20,16 @@ def sent(numbers: Tensor, device: torch.device) -> Tensor:
     return numbers.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else numbers.to(device)
 
 
+def places_in_rows(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each element of rows one after the other, which row it is in and its place there, int64 each."""
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    numbers = np.repeat(np.arange(len(rows)), lengths)
+    return numbers, np.arange(len(numbers)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+
+
 def padded_rows(rows: Sequence[Sequence[int]], padding: int) -> Tensor:
     """(rows, longest) int64, on the host: rows of different lengths, each filled up."""
-    lengths = np.array([len(row) for row in rows])
-    filled = np.full((len(rows), int(lengths.max(initial=0))), padding, np.int64)
-    filled[np.arange(filled.shape[1]) < lengths[:, None]] = np.fromiter(
-        chain.from_iterable(rows), np.int64, int(lengths.sum())
-    )
+    numbers, places = places_in_rows(rows)
+    filled = np.full((len(rows), max(map(len, rows), default=0)), padding, np.int64)
+    filled[numbers, places] = np.fromiter(chain.from_iterable(rows), np.int64, len(numbers))
     return torch.from_numpy(filled)
