@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from knnmt.datastore.arrays import Array
-from knnmt.datastore.joining import same_beginning
+from knnmt.datastore.joining import Shared, same_beginning
 from knnmt.datastore.source_hashes import hashes_of_sources, seen_source
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError
-from knnmt.index.repeats import find_repeats, follow_repeats
+from knnmt.index.growing import Growing
+from knnmt.index.repeats import Touched, find_repeats, follow_repeats
 
 
 class Entries:
@@ -41,25 +42,53 @@ class Entries:
         self._first = np.cumsum([0, *(segment.record.entries for segment in self.segments)])
         self.entries = int(self._first[-1])
         self._rows = RowsInPlace([segment.arrays["keys"] for segment in self.segments])
-        self.values: Tensor = self._values(earlier)
+        common = Shared(0, 0, 0) if earlier is None else same_beginning(earlier.segments, self.segments)
+        self._values = self._read_values(earlier, common)
+        self.values: Tensor = torch.from_numpy(self._values.array)
         accelerators = store.manifest.accelerators
         shared: list[Array] = [] if earlier is None else earlier._hashes[: earlier.segments_shared_with(self)]
         new = [hashes_of_sources(segment, accelerators) for segment in self.segments[len(shared) :]]
         self._hashes: list[Array] = [*shared, *new]
         seen = partial(seen_source, accelerators=accelerators)
+        touched: Touched | None = None
         if earlier is None:
             self._repeats = find_repeats(self.segments, self._hashes, seen)
         else:
-            self._repeats = follow_repeats(earlier._repeats, earlier.segments, self.segments, self._hashes, seen)
-        self.repeats = None if self._repeats is None else torch.from_numpy(self._repeats.counts.astype(np.float32))
+            self._repeats, touched = follow_repeats(
+                earlier._repeats, earlier.segments, self.segments, common, self._hashes, seen
+            )
+        self.repeats = None if self._repeats is None else torch.from_numpy(self._repeats.counts.array)
         self.counts = self._counts()
-        gone = [segment for segment in self.segments if len(segment.removed)]
-        self.live = torch.from_numpy(np.concatenate([s.live_entries() for s in self.segments])) if gone else None
-        if self._repeats is not None:
-            searched = torch.from_numpy(self._repeats.searched)
-            self.live = searched if self.live is None else self.live & searched
-        left = self.entries if self.live is None else int(np.count_nonzero(self.live.numpy()))
-        self.live_share = max(1, left) / max(1, self.entries)
+        self.live = self._live(earlier, touched)
+        self._left: int = self._count_left(earlier, touched)
+        self.live_share = max(1, self._left) / max(1, self.entries)
+
+    def _live(self, earlier: Entries | None, touched: Touched | None) -> Tensor | None:
+        """touched: where these differ from an earlier state; None where that is not known"""
+        if earlier is None or touched is None:
+            gone = any(len(segment.removed) for segment in self.segments)
+            live: Array = np.ones(self.entries, np.bool_)
+            if gone:
+                live = np.concatenate([segment.live_entries() for segment in self.segments])
+            if self._repeats is not None:
+                live &= self._repeats.searched
+            return None if live.all() else torch.from_numpy(live)
+        if earlier.live is None and touched.searched.all():
+            return None
+        before = np.ones(earlier.entries, np.bool_) if earlier.live is None else earlier.live.numpy()
+        live = np.concatenate([before, np.ones(self.entries - earlier.entries, np.bool_)])
+        live[touched.ids] = touched.searched
+        return torch.from_numpy(live)
+
+    def _count_left(self, earlier: Entries | None, touched: Touched | None) -> int:
+        """How many entries are searched for."""
+        if self.live is None:
+            return self.entries
+        if earlier is None or touched is None:
+            return int(np.count_nonzero(self.live.numpy()))
+        old = touched.ids[touched.ids < earlier.entries]
+        then = len(old) if earlier.live is None else int(np.count_nonzero(earlier.live.numpy()[old]))
+        return earlier._left - then + int(np.count_nonzero(touched.searched))
 
     @property
     def key_dtype(self) -> torch.dtype:
@@ -71,15 +100,19 @@ class Entries:
         """The keys, one after the other in the order of their ids; none of the arrays is empty."""
         return self._rows.arrays
 
-    def _values(self, earlier: Entries | None) -> Tensor:
-        """Read from the segments, or taken over where an earlier snapshot had the same ones."""
+    def _read_values(self, earlier: Entries | None, common: Shared) -> Growing:
+        """Read from the segments, or taken over where an earlier state had the same ones."""
         shared = 0 if earlier is None else earlier.segments_shared_with(self)
         for segment in self.segments[shared:]:
             values = segment.arrays["values"]
             if len(values) and not 0 <= values.min() <= values.max() < segment.vocabulary:
                 raise segment.damaged(f"a value is outside the vocabulary of {segment.vocabulary:,}")
         new = _joined([segment.arrays["values"] for segment in self.segments[shared:]], np.int32)
-        return new if earlier is None else torch.cat([earlier.values[: self.first_entry(shared)], new])
+        if earlier is None:
+            return Growing(new)
+        if common.segments == len(earlier.segments):
+            return earlier._values.followed_by(new[common.entries - self.first_entry(shared) :])
+        return Growing(np.concatenate([earlier._values.array[: self.first_entry(shared)], new]))
 
     def _counts(self) -> Tensor | None:
         if not any("counts" in segment.arrays for segment in self.segments):
@@ -88,15 +121,15 @@ class Entries:
             if (segment.arrays.get("counts", np.ones(1)) < 1).any():
                 raise segment.damaged("an entry stands for fewer than one")
         ones = [segment.arrays.get("counts", np.ones(segment.record.entries)) for segment in self.segments]
-        merged = _joined(ones, np.float32)
+        merged = torch.from_numpy(_joined(ones, np.float32))
         if self._repeats is None:
             return merged
-        return torch.zeros_like(merged).index_add_(0, torch.from_numpy(self._repeats.first_of), merged)
+        return torch.zeros_like(merged).index_add_(0, torch.from_numpy(self._repeats.first_of.array), merged)
 
     @property
     def first_of(self) -> Array | None:
         """(entries,) int64, for every entry the first that says the same; None where the store says nothing twice."""
-        return None if self._repeats is None else self._repeats.first_of
+        return None if self._repeats is None else self._repeats.first_of.array
 
     def once(self, ids: Array) -> Array:
         """Entry ids, ascending, with the first of those that say the same in their place."""
@@ -237,5 +270,6 @@ def shared_tensor(array: Array) -> Tensor:
         return torch.from_numpy(np.asarray(array))
 
 
-def _joined(arrays: list[Array], dtype: type) -> Tensor:
-    return torch.from_numpy(np.concatenate([np.empty(0, dtype), *arrays]).astype(dtype, copy=False))
+def _joined(arrays: list[Array], dtype: type) -> Array:
+    joined: Array = np.concatenate([np.empty(0, dtype), *arrays]).astype(dtype, copy=False)
+    return joined
