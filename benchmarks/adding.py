@@ -76,7 +76,7 @@ class Times:
         return ", ".join(f"{name} {clock:.1f} [{processor:.1f}]" for name, (clock, processor) in named)
 
 
-# Stores of any size, all made up ---------------------------------------------------------------------------------------
+# Stores of any size, all made up --------------------------------------------------------------------------------------
 
 
 def made_up_store(path: Path, entries: int, engine: Engine[Any]) -> Datastore:
