@@ -7,7 +7,7 @@ WEBLATE_VERSION := 5.14.3
 RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo serve test test-cuda test-dialects check format soak fuzz bench bench-retrieval clean
+.PHONY: demo serve test test-cuda test-dialects test-ray check format soak fuzz bench bench-retrieval clean
 
 demo: $(VENV)/.ready  ## adapt to real message catalogs; translate strings held out without and with the store
 	$(RUN) examples/demo.py
@@ -21,6 +21,9 @@ test: check  ## lint, formatting, types and all tests that take seconds, two at 
 
 test-cuda: $(VENV)/.ready-dev  ## all that needs a GPU; where everything is installed already: python -m pytest -m cuda
 	$(RUN) -m pytest -m cuda
+
+test-ray: $(VENV)/.ready-ray  ## building and searching on a cluster of Ray, made of processes of this machine
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -m ray
 
 test-dialects: $(VENV)/.ready-serve $(WEBLATE)/.ready-$(WEBLATE_VERSION)  ## Weblate's own connectors against a running service
 	KNNMT_PYTHON=$(RUN) $(WEBLATE)/bin/python tests/weblate_connectors.py
@@ -67,6 +70,10 @@ $(VENV)/.ready-serve: $(VENV)/.ready
 
 $(VENV)/.ready-dev: $(VENV)/.ready
 	$(INSTALL) ".[dev]"
+	@touch $@
+
+$(VENV)/.ready-ray: $(VENV)/.ready-dev
+	$(INSTALL) ".[ray]"
 	@touch $@
 
 $(VENV)/.ready-bench: $(VENV)/.ready
