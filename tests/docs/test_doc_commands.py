@@ -60,6 +60,7 @@ NOT_RUN = {  # and why; sizes are of models that would be fetched
     "knnmt build gross.tmx -o /shared/gross.store --ray auto --gpus-per-worker 1": RAY,
     "knnmt shard-set 10.0.0.5:/data/a.store 10.0.0.6:/data/b.store -o menge2.store --ray auto": RAY,
     "knnmt adapt gross.tmx -o /shared/gross.store --ray ray://head:10001 --workers 8": RAY,
+    "make test-dialects": "fetches half a gigabyte of packages",
     "python3 -m venv comet-env": COMET,
     "comet-env/bin/pip install unbabel-comet 'setuptools<81'": COMET,
     "knnmt evaluate --pairs test.tmx -d projekt.store --comet-python comet-env/bin/python": COMET,
