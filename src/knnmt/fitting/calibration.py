@@ -169,7 +169,7 @@ class Estimates:
         """For search by segment."""
         if self._saved_by_segment is not None:
             return self._saved_by_segment
-        if self._store.projection is not None:
+        if self._store.projection is not None or not len(self._store.values):
             return Calibration.unknown(DEFAULT_SEGMENTS)
         found = calibrate_by_segment(self._store, self._engine, DEFAULT_SEGMENTS, _FEW_SENTENCES)
         return found or Calibration.unknown(DEFAULT_SEGMENTS)
