@@ -114,7 +114,8 @@ def as_type(hint: Any, value: Any, place: str) -> Any:
             raise _expected("an object", value, place)
         return {name: as_type(arguments[1], each, _join(place, name)) for name, each in value.items()}
     if is_record:
-        return _record(hint, value, place)
+        made = isinstance(value, hint)  # by whoever read a part of the content before
+        return value if made else _record(hint, value, place)
     return _plain(hint, value, place)
 
 

@@ -56,9 +56,15 @@ def compiled(kernel: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize(("columns", "k"), [(7, 7), (21_000, 400)])
 @pytest.mark.parametrize(
-    ("far", "same"), [(1.0, False), (1e30, False), (float("inf"), False), (1.0, True), (float("inf"), True)]
+    ("columns", "k", "far", "same"),
+    [
+        (7, 7, float("inf"), False),
+        (21_000, 400, 1e30, False),
+        (21_000, 400, 1.0, True),
+        pytest.param(21_000, 400, float("inf"), True, marks=pytest.mark.soak),
+        pytest.param(21_000, 400, 1.0, False, marks=pytest.mark.soak),
+    ],
 )
 def test_the_smallest_of_rows(columns: int, k: int, far: float, same: bool) -> None:
     generator = torch.Generator().manual_seed(columns)

@@ -172,8 +172,7 @@ class Datastore:
         found = _identity(self.path / MANIFEST)  # before it is read: what comes later is seen the next time
         if found is not None and found == self._read:
             return False
-        known = {segment.record: segment for segment in self.segments}
-        manifest, segments, projection = _open_newest(self.path, known)
+        manifest, segments, projection = _open_newest(self.path, self._known())
         newer = manifest.generation != self.manifest.generation
         made_for = _made_for(self.manifest, self.projection)
         if _made_for(manifest, projection) != made_for:
@@ -184,6 +183,9 @@ class Datastore:
             self._show(manifest, segments, projection)
         self._read = found
         return newer
+
+    def _known(self) -> dict[SegmentRecord, Segment]:
+        return {segment.record: segment for segment in self.segments}
 
     def require_engine(self, engine: Engine[State]) -> None:
         """Refuse a model that the store was not built with, and keys and values that cannot be of this one."""
@@ -373,7 +375,8 @@ class Datastore:
             try:
                 yield
             finally:
-                newest = read_manifest(self.path)
+                shown = self._read is not None and self._read == _identity(self.path / MANIFEST)
+                newest = self.manifest if shown else read_manifest(self.path)
                 clear_leftovers(self.path, newest, published=newest.generation != before)
 
     def _change(
@@ -419,8 +422,11 @@ class Datastore:
             yield part.digest(), encode_slice(engine, part, manifest.key_dtype, batch_tokens, manifest.for_fast)
 
     def _publish(self, manifest: Manifest) -> None:
+        """Publish a state and show it. The manifest of a large store takes long to read: it is known here."""
         manifest.write(self.path)
-        self.refresh()
+        self._read = _identity(self.path / MANIFEST)  # nobody else writes while we hold the lock
+        directory = self.path / SEGMENTS
+        self._show(manifest, _opened(directory, manifest, self._known()), self.projection)
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:
@@ -446,7 +452,7 @@ def _open_newest(
         manifest = read_manifest(path)
         require_directory(directory)
         try:
-            segments = [known.get(record) or Segment.open(directory, record, manifest) for record in manifest.segments]
+            segments = _opened(directory, manifest, known)
             projection = (
                 StoredProjection.open(directory, manifest.projection, manifest.dim) if manifest.projection else None
             )
@@ -454,6 +460,10 @@ def _open_newest(
         except DatastoreDamagedError:
             if read_manifest(path).generation == manifest.generation:
                 raise
+
+
+def _opened(directory: Path, manifest: Manifest, known: dict[SegmentRecord, Segment]) -> list[Segment]:
+    return [known.get(record) or Segment.open(directory, record, manifest) for record in manifest.segments]
 
 
 def _made_for(manifest: Manifest, projection: StoredProjection | None) -> tuple[str, str, int, int]:

@@ -18,11 +18,11 @@ from knnmt.corpus.sameness import plain
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.joining import removed_of, same_beginning
 from knnmt.datastore.segment import Segment
+from knnmt.datastore.source_hashes import places_of
 from knnmt.index.same_sources import hashes_of
 
 _MANY = 10_000  # sentences that came: from so many on, all are looked at
 _NEWER = 1 << 16  # entries of which something changed, until they are taken into the base
-_FEW = 8  # hashes
 _GOLDEN, _FIRST, _SECOND = (np.uint64(each) for each in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
@@ -167,7 +167,7 @@ def follow_repeats(
     source_of = _sources(segments, seen)
     ids, live_ids, so_far = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
     for segment, mine, begin in zip(segments, hashes, _first_entries(segments), strict=False):
-        sentences = np.flatnonzero(_among(mine, touched))
+        sentences = places_of(mine, touched)
         if len(sentences):
             numbers, texts = _texts_so_far(segment, sentences, source_of, begin)
             live = ~np.isin(segment.arrays["sentences"][numbers - begin], segment.removed)
@@ -199,17 +199,6 @@ def _grouped(ids: Array, so_far: Array) -> Restated:
     counts = np.ones(len(ids), np.int32)
     counts[firsts] = often
     return Restated(ids, ids[firsts][groups], counts)
-
-
-def _among(hashes: Array, wanted: Array) -> Array:
-    """(sentences,) bool, which have one of these hashes. A few are looked for one by one, which is the fastest."""
-    if len(wanted) > _FEW:
-        among: Array = np.isin(hashes, wanted)
-        return among
-    found = np.zeros(len(hashes), np.bool_)
-    for each in wanted:
-        found |= hashes == each
-    return found
 
 
 def _first_entries(segments: Sequence[Segment]) -> list[int]:

@@ -33,7 +33,7 @@ from knnmt.retrieval.sentence_stores import SentenceStores
 
 FROM_SENTENCES = 100_000  # that a store holds, it is searched by segment unless something else is known of it
 UNIT_SAME_DISTANCE = 0.04  # between keys of length 1
-_SAMPLED = 256  # keys whose lengths are looked at
+KEYS_SAMPLED = 256  # keys whose lengths are looked at
 _numbers = count()
 
 
@@ -66,6 +66,7 @@ class Snapshot:
     earlier_sources: the source side of an earlier state, of which much may be taken over
     tokenizer: the model's, for sources that the store has no tokens of
     chooser: what chooses segments
+    left_out: what is missing of a store that lies in several places, in words
     """
 
     number: int
@@ -77,6 +78,7 @@ class Snapshot:
     earlier_sources: SourceIndex | None = None
     tokenizer: Tokenizer | None = None
     chooser: type[SourceIndex] = SourceIndex
+    left_out: tuple[str, ...] = ()
 
     def signature(self) -> str:
         """What a published score must say of the store."""
@@ -208,7 +210,7 @@ def _usual_length(entries: Entries) -> float:
     """The median length of a store's keys, by a sample of them; 1 where there are none."""
     if not entries.entries:
         return 1.0
-    ids = np.unique(np.linspace(0, entries.entries - 1, _SAMPLED, dtype=np.int64))
+    ids = np.unique(np.linspace(0, entries.entries - 1, KEYS_SAMPLED, dtype=np.int64))
     return float(np.median(np.linalg.norm(entries.keys_of(ids).astype(np.float32), axis=1)))
 
 
