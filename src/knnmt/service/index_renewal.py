@@ -2,7 +2,7 @@
 
 What is newer than an index is searched exactly beside it, so that corrections count at once whatever becomes of this.
 Some ten thousand such entries are felt, and only then is it worth while. It is done in a process of its own, at a lower
-priority: `python -m knnmt.service.index_renewal STORE`. The end of its input means that the service is gone: it ends, too.
+priority: `python -m knnmt.service.index_renewal STORE`, which ends when its input does, for then the service is gone.
 """
 
 from __future__ import annotations
