@@ -22,7 +22,8 @@
     ├── SystemStoppedError      the process of a system that was being measured ended
     ├── MissingDependencyError  an optional package is needed and not installed
     ├── CometError              COMET, in its own environment, could not be asked
-    └── ServiceError            a service refused or failed, or could not be asked
+    ├── ServiceError            a service refused or failed, or could not be asked
+    └── ClusterError            a cluster could not be reached, or its workers ended
 
     KnnmtWarning (a UserWarning)
     ├── LongSegmentWarning      a segment was too long for the model and was translated in parts
@@ -34,6 +35,7 @@
     ├── SourceKeptWarning       a text, or a piece of it, stayed as it was, for nothing else kept its codes
     ├── TermWarning             a term of a glossary is missing in a translation, or contradicts another
     ├── MatchWarning            a match was taken over whose target has other placeholders than the text
+    ├── ShardWarning            a shard did not answer, and what it holds was left out
     └── LanguageWarning         text looks like another language than the one it was said to be
 
 A message says what was expected, what came, where, and what can be done.
@@ -158,6 +160,10 @@ class ServiceError(KnnmtError):
         self.code, self.status, self.retry_after = code, status, retry_after
 
 
+class ClusterError(KnnmtError):
+    """A cluster could not be reached, or its workers ended."""
+
+
 class KnnmtWarning(UserWarning):
     """Root of all warnings."""
 
@@ -168,6 +174,10 @@ class LongSegmentWarning(KnnmtWarning):
 
 class CutTranslationWarning(KnnmtWarning):
     """A translation reached the maximum length before it ended."""
+
+
+class ShardWarning(KnnmtWarning):
+    """A shard did not answer, and what it holds was left out."""
 
 
 class LanguageWarning(KnnmtWarning):

@@ -50,7 +50,7 @@ def made(trust: Tensor, temperature: float, distances_sq: Tensor, seed: int = 0)
     of_model = torch.multinomial(queries.softmax(-1), 1, generator=generator)[:, 0]
     tokens = torch.where(torch.rand(ROWS, generator=generator) < trust, of_memory, of_model)
     sentences = torch.arange(ROWS) // STEPS
-    entries: Any = SimpleNamespace(values=values, counts=None)
+    entries: Any = SimpleNamespace(values_of=lambda ids: values[ids], counts_of=lambda _ids, merged: None)
     return HeldOutQueries(entries, queries, tokens, np.zeros(ROWS, np.int64), sentences, {}), (distances_sq, ids)
 
 

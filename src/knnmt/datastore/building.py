@@ -9,15 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
+from typing import Any
 
+from knnmt import timing
 from knnmt.config import check
 from knnmt.corpus.accelerators import Accelerators
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.arrays import Array
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import KEY_DTYPES, SEGMENTS, VERSION, Manifest, SegmentRecord, StoredFile
 from knnmt.datastore.publication import (
@@ -28,17 +33,25 @@ from knnmt.datastore.publication import (
     storage_errors,
     sync_directory,
 )
-from knnmt.datastore.slices import Slice, cut_slices, encode_slice, write_segment
+from knnmt.datastore.slices import Slice, begin_slice, cut_slices, write_segment
 from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreExistsError, InputError
 from knnmt.records import parse_json
 from knnmt.regular_files import open_regular, read_regular
 
-_PLAN = "plan.json"
+PLAN = "plan.json"
+_WRITERS = 4  # threads, each with a segment in memory; most of their time goes into waiting for the disk
+_MAX_PREPARERS = 12  # processes that prepare text for a GPU
 # Every name that is written below `segments/`, with what it is called before it is whole; and beside the manifest.
 _SEGMENT_FILES = rf"(\d{{5,}}-[\w-]+|projection)\.safetensors(\.sha256)?|\.[\w-]+\.safetensors(\.sha256)?{SCRATCH}"
 _SCRATCH_FILES = rf"plan\.json|\.(manifest|plan)\.json{SCRATCH}"
 EntryProgress = Callable[[int, int], None]  # is called with how many pairs or keys are done, and with their entries
+
+
+# Turns slices into segments below a directory, as `encode_parts` does; a cluster has another one.
+EncodeParts = Callable[
+    [Engine[Any], Iterable[Slice], Path, Manifest, int | None, EntryProgress], tuple[list[SegmentRecord], int]
+]
 
 
 def no_progress(_pairs: int, _entries: int) -> None:
@@ -89,24 +102,35 @@ def build(
     config: BuildConfig | None = None,
     progress: EntryProgress = no_progress,
     restart: bool = False,
+    encode: EncodeParts | None = None,
 ) -> BuildResult:
     """Build a new store at `store`. `progress` is called with pairs and entries done after every slice.
 
     An interrupted build is gone on with, or with `restart` begun anew.
+
+    encode: what turns slices into segments; by default this process does
     """
     config = config or BuildConfig()
     with new_store(store, "building") as building:
         manifest = empty_manifest(engine, config)
         _prepare(building, manifest, restart)
         dropped: Counter[str] = Counter()
-        parts = cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped, config.accelerators)
-        records, reused = encode_parts(engine, parts, building / SEGMENTS, manifest, config.batch_tokens, progress)
+        positions, processes = engine.max_positions, _preparers(engine)
+        parts = cut_slices(pairs, engine.tokenizer, positions, dropped, config.accelerators, processes)
+        encode = encode or encode_parts
+        records, reused = encode(engine, parts, building / SEGMENTS, manifest, config.batch_tokens, progress)
         if not records:
             why = "".join(f"; {count:,} were {reason}" for reason, count in dropped.items())
             raise InputError(f"{store}: not built, for no usable pair was read{why}")
         manifest = replace(manifest, segments=tuple(records), next_segment=len(records))
         publish_new_store(building, store, manifest)
     return BuildResult(manifest, reused, dropped)
+
+
+def _preparers(engine: Engine[State]) -> int:
+    """How many processes prepare text beside this one: on a CPU, the model takes all cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(_MAX_PREPARERS, cores - 2) if engine.device.type == "cuda" and cores > 3 else 0
 
 
 def encode_parts(
@@ -119,24 +143,45 @@ def encode_parts(
 ) -> tuple[list[SegmentRecord], int]:
     """Turn slices into segments numbered on from the manifest's, and say how many an earlier run had done already.
 
-    Beside each segment its SHA-256 is written when it is done: a later run takes it only if its bytes are still those.
+    Segments are written by threads of their own while the next are computed.
     """
     records: list[SegmentRecord] = []
+    being_written: deque[tuple[Slice, Future[SegmentRecord]]] = deque()
     reused = done = entries = 0
-    for part in parts:
-        name = f"{manifest.next_segment + len(records):05d}-{part.digest()}.safetensors"
-        record = _finished_segment(directory, name, part)
-        if record is None:
-            arrays = encode_slice(engine, part, manifest.key_dtype, batch_tokens, manifest.for_fast)
-            record = write_segment(directory, name, arrays)
-            sha256 = record.stored.sha256.encode()
-            publish_file(directory / f"{name}.sha256", lambda file, sha256=sha256: file.write(sha256))  # type: ignore[misc]
-        else:
-            reused += 1
-        records.append(record)
+
+    def settle() -> None:
+        nonlocal done, entries
+        part, record = being_written.popleft()
+        with timing.stage("writers"):
+            records.append(record.result())
         done, entries = done + len(part.pairs), entries + part.entries
         progress(done, entries)
+
+    with ThreadPoolExecutor(_WRITERS, "knnmt-segment") as writers:
+        stream = iter(parts)
+        for number in count(manifest.next_segment):
+            with timing.stage("text"):
+                part = next(stream, None)
+            if part is None:
+                break
+            name = f"{number:05d}-{part.digest()}.safetensors"
+            finished = finished_segment(directory, name, len(part.pairs), part.entries)
+            if finished is None:
+                arrays = begin_slice(engine, part, manifest.key_dtype, batch_tokens, manifest.for_fast)
+                being_written.append((part, writers.submit(_finish_begun, directory, name, arrays)))
+            else:
+                reused += 1
+                being_written.append((part, Future()))
+                being_written[-1][1].set_result(finished)
+            while len(being_written) > _WRITERS or (being_written and being_written[0][1].done()):
+                settle()
+        while being_written:
+            settle()
     return records, reused
+
+
+def _finish_begun(directory: Path, name: str, arrays: Callable[[], dict[str, Array]]) -> SegmentRecord:
+    return finish_segment(directory, name, arrays())
 
 
 @contextmanager
@@ -198,18 +243,29 @@ def empty_manifest(engine: Engine[State], config: BuildConfig) -> Manifest:
     )
 
 
-def _finished_segment(directory: Path, name: str, part: Slice) -> SegmentRecord | None:
+def finish_segment(directory: Path, name: str, arrays: dict[str, Array]) -> SegmentRecord:
+    """Write a segment, then its SHA-256 beside it: a later run takes it only if its bytes are still those."""
+    record = write_segment(directory, name, arrays)
+    sha256 = record.stored.sha256.encode()
+    publish_file(directory / f"{name}.sha256", lambda file: file.write(sha256))
+    return record
+
+
+def finished_segment(directory: Path, name: str, sentences: int, entries: int) -> SegmentRecord | None:
     """The record of a segment that an earlier run finished, or None."""
     try:
         expected = read_regular(directory / f"{name}.sha256").decode("ascii")
-        with open_regular(directory / name) as file:
-            size = os.fstat(file.fileno()).st_size
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        stored = stored_as_found(directory / name)
     except (OSError, UnicodeDecodeError):
         return None
-    if found != expected:
-        return None
-    return SegmentRecord(StoredFile(name, size, found), len(part.pairs), part.entries)
+    return SegmentRecord(stored, sentences, entries) if stored.sha256 == expected else None
+
+
+def stored_as_found(path: Path) -> StoredFile:
+    """What a file is, by reading it; an OSError where there is none."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        return StoredFile(path.name, size, hashlib.file_digest(file, "sha256").hexdigest())
 
 
 def clear_leftovers(store: Path, manifest: Manifest, published: bool = False) -> None:
@@ -226,7 +282,7 @@ def _prepare(building: Path, manifest: Manifest, restart: bool) -> None:
     plan = {"version": VERSION, **asdict(manifest)}
     del plan["model_name"]
     plan = json.loads(json.dumps(plan))
-    path = building / _PLAN
+    path = building / PLAN
     done = any((building / SEGMENTS).iterdir())
     if path.exists() and done and not restart:
         try:

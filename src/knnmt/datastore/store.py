@@ -22,7 +22,7 @@ from knnmt.corpus.units import for_model
 from knnmt.corpus.writing import write_tmx, write_tsv
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import BuildConfig, EntryProgress, build, clear_leftovers, no_progress
-from knnmt.datastore.changing import AmongSources, Selection, removed_by, write_change
+from knnmt.datastore.changing import AmongSources, Holding, Selection, chosen_units, removed_by, write_change
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import MANIFEST, SEGMENTS, Manifest, SegmentRecord, read_manifest
 from knnmt.datastore.merging import merge_segments, without_removed
@@ -39,7 +39,7 @@ from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, SettingError
 
 # What two stores must have in common for segments of one to be segments of the other.
-_ALIKE = (
+ALIKE = (
     "model",
     "tokenizer",
     "source_language",
@@ -264,6 +264,12 @@ class Datastore:
             for _, pair in segment.units():
                 yield pair
 
+    def chosen(self, selection: Selection) -> Iterator[SegmentPair]:
+        """Those of them that a selection accepts, as `remove` takes it."""
+        for _, units in chosen_units(self.segments, selection, self.manifest.accelerators):
+            for _, pair in units:
+                yield pair
+
     def export(self, path: str | Path) -> int:
         """Write the units as TMX or TSV, by the name's ending; returns how many had characters it cannot hold."""
         path = Path(path)
@@ -303,7 +309,7 @@ class Datastore:
         segment, made = other.segments[place], other.manifest
         with self._writing():
             before = self.manifest
-            for name in _ALIKE:
+            for name in ALIKE:
                 expected, found = getattr(before, name), getattr(made, name)
                 if expected != found:
                     raise DatastoreMismatchError(
@@ -489,7 +495,9 @@ def matching(origin: str | None = None, source_text: str | None = None, match: s
             and (pattern is None or bool(pattern.search(pair.source) or pattern.search(pair.target)))
         )
 
-    return accepts if source_text is None else AmongSources([source_text], accepts)
+    if source_text is not None:
+        return AmongSources([source_text], accepts)
+    return accepts if origin is None else Holding(max(origin.split("*"), key=len), accepts)
 
 
 def _is_source(text: str, pair: SegmentPair) -> bool:

@@ -106,13 +106,14 @@ def calibrate(
     if not bool(present.any()):
         return None
     distances_sq, ids, tokens = found[0][present], found[1][present], held_out.tokens[present]
-    counts = held_out.entries.counts
+    known = ids.clamp(min=0)
+    counts = held_out.entries.counts_of(known, merged=True)
     positions = Positions(
         base=model_probabilities(engine, held_out.queries[present], tokens),
         distances_sq=distances_sq,
-        matches=held_out.entries.values[ids.clamp(min=0)] == tokens[:, None],
+        matches=held_out.entries.values_of(known) == tokens[:, None],
         sentences=held_out.sentences[present],
-        log_counts=(None if counts is None else counts[ids.clamp(min=0)].log(), None),
+        log_counts=(None if counts is None else counts.log(), None),
     )
     temperatures = [spread(distances_sq) * each for each in _TEMPERATURES]
     fixed_loss, temperature, weight = min(best_fixed(positions, temperatures, _FIXED_WEIGHTS))
@@ -168,7 +169,7 @@ class Estimates:
         """For search by segment."""
         if self._saved_by_segment is not None:
             return self._saved_by_segment
-        if self._store.projection is not None:
+        if self._store.projection is not None or not len(self._store.values):
             return Calibration.unknown(DEFAULT_SEGMENTS)
         found = calibrate_by_segment(self._store, self._engine, DEFAULT_SEGMENTS, _FEW_SENTENCES)
         return found or Calibration.unknown(DEFAULT_SEGMENTS)

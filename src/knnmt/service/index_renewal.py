@@ -1,8 +1,8 @@
 """`IndexRenewal`: the index of a store that corrections have outgrown is brought up to date while the service goes on.
 
 What is newer than an index is searched exactly beside it, so that corrections count at once whatever becomes of this.
-Some ten thousand such entries are felt, and only then is it worth while. It is done in a process of its own, at a lower
-priority: `python -m knnmt.service.index_renewal STORE`, which ends when its input does, for then the service is gone.
+An index is renewed once some ten thousand entries are newer, in a process of its own at a lower priority: `python -m
+knnmt.service.index_renewal STORE`. It ends when its input ends, because then the service is gone.
 """
 
 from __future__ import annotations
