@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -97,11 +97,11 @@ def test_what_is_no_document_fails_and_says_why_without_a_place_on_disk(client: 
 def test_what_nobody_wants_any_more_is_not_translated(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go, asked = Event(), Event(), []
 
-    def waiting(lane: Lane, jobs: Sequence[Job]) -> list[list[Part]]:
+    def waiting(lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None]) -> list[list[Part]]:
         asked.append(len(jobs))
         begun.set()
         assert go.wait(60)
-        return decode(lane, jobs)
+        return decode(lane, jobs, found)
 
     decode = Lane.decode
     monkeypatch.setattr(Lane, "decode", waiting)
