@@ -214,6 +214,29 @@ def test_glossaries_of_many_languages_with_the_published_client(api: Any, server
     assert csv.dictionaries[0].entry_count == 1
 
 
+def test_glossaries_as_the_client_for_node_sends_them(client: TestClient) -> None:
+    """In forms, whose fields say of which dictionary they are."""
+    form = {
+        "name": "many",
+        "dictionaries[1].source_lang": "fr",
+        "dictionaries[1].target_lang": "en",
+        "dictionaries[1].entries": "c,d",
+        "dictionaries[1].entries_format": "csv",
+        "dictionaries[0].source_lang": "de",
+        "dictionaries[0].target_lang": "en",
+        "dictionaries[0].entries": "a\tb",
+    }
+    made = client.post("/v3/glossaries", data=form).json()
+    assert [each["source_lang"] for each in made["dictionaries"]] == ["de", "fr"]
+    place = f"/v3/glossaries/{made['glossary_id']}"
+    assert client.patch(place, data={"name": "other"}).json()["name"] == "other"
+    terms = {"source_lang": "de", "target_lang": "en", "entries": "e\tf\ng\th"}
+    assert client.put(f"{place}/dictionaries", data=terms).json()["entry_count"] == 2
+    wrong: list[dict[str, str]] = [{}, {"name": "n"}, {"name": "n", "dictionaries[0].entries": "a\tb"}]
+    for each in [*wrong, {"name": "n", "dictionaries[x].entries": "a"}]:
+        assert client.post("/v3/glossaries", data=each).status_code == 400
+
+
 def test_documents_with_the_published_client(
     api: Any, client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
