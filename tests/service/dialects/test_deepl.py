@@ -156,7 +156,7 @@ def test_every_option_of_texts_is_taken(api: Any) -> None:
         "non_splitting_tags": ["b"],
         "splitting_tags": "p",
         "ignore_tags": ["x"],
-        "model_type": deepl.ModelType.PREFER_QUALITY_OPTIMIZED,
+        "model_type": "prefer_quality_optimized",
         "translation_memory": api.list_translation_memories()[0],
         "translation_memory_threshold": 90,
         "custom_instructions": ["kurz"],
