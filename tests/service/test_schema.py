@@ -69,7 +69,7 @@ def _quick_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_request_makes_the_service_fail(start_service: StartService, served_store: Path) -> None:
-    try_everything(start_service, served_store, 4, in_dialects=1)
+    try_everything(start_service, served_store, 2, in_dialects=1)
 
 
 @pytest.mark.soak

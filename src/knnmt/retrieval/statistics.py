@@ -23,6 +23,7 @@ class Statistics:
         states that they were chosen by, in memory maps
     verifications: passes of the decoder, counted for each sentence, that looked at tokens drafted from the memory;
         drafted, accepted: these tokens, and those of them that were the right ones
+    left_out: how often a shard did not answer for a sentence
     """
 
     rows: int = 0
@@ -36,6 +37,7 @@ class Statistics:
     verifications: int = 0
     drafted: int = 0
     accepted: int = 0
+    left_out: int = 0
 
     def saved(self, with_first_step: bool = True) -> float:
         """The part of all rows that was not searched."""
@@ -61,7 +63,14 @@ class Statistics:
                 f"drafts       {self.accepted:,} of {self.drafted:,} tokens accepted; "
                 f"{tokens:.2f} tokens for each pass that had a draft"
             )
+        if self.left_out:
+            lines.append(f"shards       {self.left_out:,} times one did not answer for a sentence")
         return "\n".join(lines)
+
+    def count_left_out(self, times: int) -> None:
+        """Take in how often shards did not answer for sentences of a batch."""
+        with _counting:
+            self.left_out += times
 
     def count_drafts(self, verifications: int, drafted: int, accepted: int) -> None:
         """Take in what came of drafts in a pass of the decoder."""
