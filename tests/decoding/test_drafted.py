@@ -114,7 +114,7 @@ def test_a_memory_that_knows_the_text_is_followed_in_strides(
     found = translator.translate(texts, statistics=counted, **settings)
     assert counted.rows - counted.accepted < 0.5 * counted.rows, "passes are fewer than half as many as tokens"
     assert "tokens for each pass that had a draft" in counted.summary()
-    monkeypatch.setattr(search, "MAX_DRAFTED", 0)
+    monkeypatch.setattr(search, "MAX_DRAFTED", {})
     plain = translator.translate(texts, **settings)
     assert [each.text for each in found] == [each.text for each in plain]
     assert [each.score for each in found] == pytest.approx([each.score for each in plain], abs=1e-5)

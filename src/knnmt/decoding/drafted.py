@@ -27,7 +27,6 @@ from knnmt.engine.batching import with_gaps_filled
 from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.retriever import BatchRetrieval
 
-MAX_DRAFTED = 2  # sentences of a batch: the rows of more keep a CPU busy without drafts
 _MAX_ROWS = 8  # of a pass, all sentences together: few more cost as much time as twice as many
 _TURN_COST, _ROW_COST = 0.08, 0.05  # of another turn, and of each row of it, in terms of a pass of one turn
 _MAX_UNSEEN = 48  # slots that were cut back, before they are given back

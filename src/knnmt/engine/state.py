@@ -32,12 +32,12 @@ class Admitted:
 
     positions: where in their texts they stand, to be broadcast over (sentences, width, m)
     mask: (sentences, 1, width * m, slots looked at)
-    places: which of those slots are theirs, (width * m,) or a slice
+    places: which of those slots are theirs, as what indexes sentences and slots
     """
 
     positions: Tensor
     mask: Tensor
-    places: Tensor | slice
+    places: tuple[Tensor | slice, Tensor | slice]
 
 
 class TransformerState:
@@ -85,7 +85,7 @@ class TransformerState:
             earlier = self.visible[:, :, None, :before].expand(-1, -1, m, -1).reshape(self.sentences, new, before)
             mask = torch.cat([earlier, own.expand(self.sentences, -1, -1)], dim=-1)
             self.visible[:, :, before:after] = own[m - 1 :: m]
-        return Admitted(positions, mask[:, None], slice(before, after))
+        return Admitted(positions, mask[:, None], (slice(None), slice(before, after)))
 
     def make_room(self, m: int) -> int:
         """Take slots for m new tokens a row, which somebody else has to fill and show; where they begin."""

@@ -19,7 +19,7 @@ from knnmt.engine.architecture import Architecture
 from knnmt.engine.base import EncodedSources, Fingerprint
 from knnmt.engine.blocks import TIED, DecoderLayer, Embedding, EncoderLayer
 from knnmt.engine.compiled_decoder import MAX_TOGETHER, CompiledDecoder
-from knnmt.engine.fixed_state import FixedMemory, FixedState, Kept
+from knnmt.engine.fixed_state import FixedMemory, FixedState, Kept, TurnState
 from knnmt.engine.languages import TellLanguages, Told
 from knnmt.engine.state import TransformerState
 from knnmt.engine.weights import Weights
@@ -159,7 +159,10 @@ class TransformerEngine:
         return len(self._decoder), heads, self.dim // heads
 
     def step(
-        self, state: TransformerState | FixedState, tokens: Tensor, cross_attention: list[Tensor] | None = None
+        self,
+        state: TransformerState | FixedState | TurnState,
+        tokens: Tensor,
+        cross_attention: list[Tensor] | None = None,
     ) -> Tensor:
         with timing.stage("decoder"), torch.inference_mode():
             sentences, width, m = tokens.shape
