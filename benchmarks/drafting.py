@@ -118,7 +118,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--other")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, help="1 on a CPU unless said; beside a GPU as many as there are")
     parser.add_argument("--pairs", type=int, default=0)
     parser.add_argument("--turns", action="store_true")
     given = parser.parse_args()

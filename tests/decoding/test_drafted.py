@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 from datastore_pairs import some_pairs
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
+from conftest import own_engine
 from german import german_memory, german_sentences
 from knnmt import Translator
 from knnmt.compression.pca import reduce
@@ -19,7 +22,7 @@ from knnmt.compression.pruning import prune
 from knnmt.config import DecodingConfig, Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.decoding import drafted, search
-from knnmt.decoding.drafted import Drafting, draft_length, drafted_search
+from knnmt.decoding.drafted import certainty, draft, drafted_search, least_chance
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.transformer import TransformerEngine
@@ -35,13 +38,23 @@ END = 0
 needs_compiled = pytest.mark.skipif(library() is None, reason="nothing is compiled here")
 
 
+@pytest.fixture(scope="module")
+def halves(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> TransformerEngine:
+    """The tiny engine with weights that float16 holds: compiled code decodes."""
+    place = tmp_path_factory.mktemp("halves") / "model"
+    copytree(tiny_checkpoint, place)
+    file = place / "model.safetensors"
+    save_file({name: each.half() for name, each in load_file(file).items()}, file, metadata={"format": "pt"})
+    return own_engine(place)
+
+
 @pytest.fixture(scope="module", params=["plain", "reduced", "pruned"])
 def store(
-    request: pytest.FixtureRequest, tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, halves: TransformerEngine, tmp_path_factory: pytest.TempPathFactory
 ) -> Datastore:
     place = tmp_path_factory.mktemp("stores")
-    made = Datastore.build(place / "plain", some_pairs(25), tiny)
-    made.add(some_pairs(10, start=95), tiny)
+    made = Datastore.build(place / "plain", some_pairs(25), halves)
+    made.add(some_pairs(10, start=95), halves)
     made.remove(lambda pair: pair.source.startswith("Satz 4"))
     if request.param == "reduced":
         made, _ = reduce(made, place / "reduced", 12)
@@ -84,17 +97,15 @@ def assert_alike(plain: list[list[Hypothesis]], others: list[list[Hypothesis]]) 
 def test_tokens_scores_and_searches_are_those_of_greedy_search(
     settings: dict[str, Any],
     fading: Fading | None,
-    tiny: TransformerEngine,
+    halves: TransformerEngine,
     store: Datastore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(drafted, "_MAX_ROWS", 100)
-    monkeypatch.setattr(drafted, "_ROW_COST", 0.0)  # long drafts for all, so that many are cut back
-    monkeypatch.setattr(drafted, "_MAX_UNSEEN", 9)
-    sources = tiny.tokenizer.encode_sources(TEXTS)
-    config = replace(tiny.generation, beam=1, n_best=1, length_penalty=0.7, **settings)
+    monkeypatch.setattr(drafted, "_ROW_COST", 0.0)  # long drafts for all, so that many are in vain
+    sources = halves.tokenizer.encode_sources(TEXTS)
+    config = replace(halves.generation, beam=1, n_best=1, length_penalty=0.7, **settings)
     retrieval = Retrieval(OpenStore(store), replace(CONFIG, fading=fading))
-    plain, plainly, found, by_drafts = both(tiny, sources, config, retrieval)
+    plain, plainly, found, by_drafts = both(halves, sources, config, retrieval)
     assert_alike(plain, found)
     counted = (plainly.rows, plainly.searches, plainly.first_rows)
     assert (by_drafts.rows, by_drafts.searches, by_drafts.first_rows) == counted
@@ -120,22 +131,51 @@ def test_a_memory_that_knows_the_text_is_followed_in_strides(
     assert [each.score for each in found] == pytest.approx([each.score for each in plain], abs=1e-5)
 
 
-def test_a_draft_is_what_follows_the_nearest_entry_that_has_the_token() -> None:
-    drafting = Drafting(np.array([3, 4, 5, 8, 9, 10, 11]), np.array([21, 22, END, 23, 21, 24, END]), END)
-    assert drafting.draft(21, np.array([9, 3]), 5) == [24]
-    assert drafting.draft(21, np.array([8, 3, 9]), 5) == [22]
-    assert drafting.draft(23, np.array([8, -1]), 5) == [21, 24]
-    assert drafting.draft(23, np.array([8, -1]), 1) == [21]
-    assert drafting.draft(23, np.array([8]), 0) == []
-    assert drafting.draft(22, np.array([8, 9]), 5) == []
-    assert drafting.draft(22, np.array([-1, -1]), 5) == []
+def by_all_continuations(values: list[int], last: int, nearest: list[int], sure: float, least: float) -> list[int]:
+    """The votes of `draft`, by looking at all continuations anew for every token."""
+    having_it = [each for each in nearest if each >= 0 and values[each] == last][:8]
+    found: list[int] = []
+    reached = 1.0
+    while having_it and len(found) < 15:
+        agreeing = {
+            rank: values[min(each + 1 + len(found), len(values) - 1)]
+            for rank, each in enumerate(having_it)
+            if [values[min(each + 1 + place, len(values) - 1)] for place in range(len(found))] == found
+        }
+        weights = {
+            token: sum(1 / (1 + rank) for rank in agreeing if agreeing[rank] == token) for token in agreeing.values()
+        }
+        token = max(weights, key=lambda each: weights[each])
+        reached *= sure * weights[token] / sum(1 / (1 + rank) for rank in range(len(having_it)))
+        if token == END or reached < least:
+            break
+        found.append(token)
+    return found
 
 
-@given(st.floats(0, 1), st.integers(1, 9))
-def test_the_length_of_a_draft_is_worth_most(chance: float, sentences: int) -> None:
-    def worth(length: int) -> float:
-        tokens = sum(chance**number for number in range(length + 1))
-        return tokens / (1 + length * (drafted._TURN_COST + drafted._ROW_COST * sentences))
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(0, 3), st.floats(0, 1), st.floats(0, 1), st.data()
+)
+def test_a_draft_is_what_follows_the_entries_that_have_the_token(
+    values: list[int], last: int, sure: float, least: float, data: st.DataObject
+) -> None:
+    nearest = data.draw(st.lists(st.integers(-1, len(values) - 1), max_size=12))
+    found = draft(np.array(values, np.int32), END, last, np.array(nearest, np.int64), sure, least)
+    assert found == (by_all_continuations(values, last, nearest, sure, least) if sure >= least else [])
 
-    most = max(drafted._MAX_ROWS // sentences, 1)
-    assert worth(draft_length(chance, sentences)) == pytest.approx(max(map(worth, range(most))))
+
+def test_the_nearest_entry_counts_most_and_some_together_count_more() -> None:
+    values = np.array([21, 22, END, 21, 23, 24, END, 21, 23, 25, END])
+    assert draft(values, END, 21, np.array([0, 3]), 1.0, 0.0) == [22]
+    assert draft(values, END, 21, np.array([0, 3, 7]), 1.0, 0.0) == [22]
+    assert draft(values, END, 21, np.array([3, 0, 7]), 1.0, 0.0) == [23, 24]
+    assert draft(values, END, 21, np.array([3, 0, 7]), 1.0, 0.6) == [23]
+    assert draft(values, END, 22, np.array([3, 0, 7, -1]), 1.0, 0.0) == []
+    assert draft(values, END, 21, np.array([-1, -1]), 1.0, 0.0) == []
+
+
+def test_a_token_must_be_the_more_probable_the_more_sentences_there_are() -> None:
+    least = [least_chance(sentences) for sentences in (1, 2, 4, 8, 64)]
+    assert least == sorted(least)
+    assert least[0] < 0.2
+    assert certainty(0.0) < least[0], "nothing is drafted where the memory does not count"

@@ -75,7 +75,8 @@ def test_tokens_scores_and_searches_are_those_of_greedy_search(
     store: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "_ROW_COST", 0.0)  # long drafts for all
+    for name in ("_TURN_COST", "_ROW_COST"):
+        monkeypatch.setattr(module, name, 0.0)  # long drafts for all
     sources = small.tokenizer.encode_sources(TEXTS)
     config = replace(small.generation, beam=1, n_best=1, length_penalty=0.7, **settings)
     opened = OpenStore(Datastore.open(store), small.device, exact=True)
@@ -88,7 +89,7 @@ def test_tokens_scores_and_searches_are_those_of_greedy_search(
         tokens = [[[each.tokens for each in best] for best in every] for every in (mine, expected)]
         assert tokens[0] == tokens[1]
         scores = [[each.score for best in every for each in best] for every in (mine, expected)]
-        assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+        assert scores[0] == pytest.approx(scores[1], abs=1e-5 if small.device.type == "cpu" else 1e-4)
     assert (drafted.rows, drafted.searches, drafted.first_rows) == (plainly.rows, plainly.searches, plainly.first_rows)
     assert drafted.drafted >= drafted.accepted
     assert drafted.accepted or settings != {"max_tokens": 24}
@@ -98,11 +99,13 @@ def test_tokens_scores_and_searches_are_those_of_greedy_search(
 
 
 def test_a_step_computes_as_many_tokens_as_are_worth_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TURN_COST", 0.2)
     monkeypatch.setattr(module, "_ROW_COST", 0.01)
     for chances, size in (([0.0], 1), ([0.9], 1), ([0.5, 0.9], 2), ([0.9] * 60, 64), ([1.0] * 256, 256)):
         found = turns_for(np.array(chances), size)
         worth = {
-            turns: sum(chance**number for chance in chances for number in range(turns)) / (1 + 0.01 * turns * size)
+            turns: sum(chance**number for chance in chances for number in range(turns))
+            / (1 + 0.2 * (turns > 1) + 0.01 * turns * size)
             for turns in TURNS
         }
         assert worth[found] == pytest.approx(max(worth.values()))

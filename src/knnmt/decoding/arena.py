@@ -87,7 +87,7 @@ class Arena:
         self.generated = torch.zeros(sentences, dtype=torch.long, device=engine.device)
         self.ended = torch.zeros(sentences, dtype=torch.int32, device=engine.device)
         self.draft = torch.zeros((sentences, MAX_TURNS - 1), dtype=torch.long, device=engine.device)
-        numbers = max(7 * width, 2 + 2 * MAX_TURNS)
+        numbers = max(7 * width, 3 + 2 * MAX_TURNS)
         self.chosen = torch.zeros((sentences, numbers), dtype=torch.int32, device=engine.device)
         self.cuda = engine.device.type == "cuda"
         self._on_host = [torch.empty(self.chosen.shape, dtype=torch.int32, pin_memory=self.cuda) for _ in range(2)]

@@ -29,7 +29,8 @@ from knnmt.retrieval.recorded import MixedInTurn, RecordedRetrieval, RecordedSte
 from knnmt.retrieval.retriever import BatchRetrieval
 
 TURNS = (1, 2, 4, 8, MAX_TURNS)  # tokens of a sentence that a step computes: few numbers, which are recorded soon
-_ROW_COST = 0.003  # of each row of a step, in terms of what a step costs at least
+_TURN_COST, _ROW_COST = 0.15, 0.0007  # of more tokens than one, and of each row, in terms of a step of one sentence
+_LIKELY = 0.5  # chance of a draft that ends a sentence from which on the host waits: a step in vain costs more
 _NEVER = float("-inf")
 
 
@@ -53,7 +54,7 @@ def turns_for(chances: npt.NDArray[np.float64], size: int) -> int:
     """
     powers = chances[:, None] ** np.arange(MAX_TURNS)
     tokens = powers.cumsum(1).sum(0)
-    return max(TURNS, key=lambda turns: tokens[turns - 1] / (1 + _ROW_COST * size * turns))
+    return max(TURNS, key=lambda turns: tokens[turns - 1] / (1 + _TURN_COST * (turns > 1) + _ROW_COST * size * turns))
 
 
 class _DraftedBatch:
@@ -62,7 +63,8 @@ class _DraftedBatch:
     size: sentences of a step, blanks counted; extent: slots that a step looks at; source: source positions
     source_of: (size,), which source each sentence is, -1 where it is done or there never was one
     tokens, scores: of each source, so far
-    chances: (size,), how probable the first token of the next draft is, as far as the host knows
+    chances, ends: (size,), how probable the first token of the next draft is, and after how many tokens of it the
+        sentence would end, as far as the host knows
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class _DraftedBatch:
         self._tokens: list[list[int]] = [[] for _ in sources]
         self._scores = [0.0] * len(sources)
         self._lost: set[int] = set()
-        self._chances = np.zeros(self._size)
+        self._chances, self._ends = np.zeros(self._size), np.full(self._size, MAX_TURNS)
         self._first = True
         self._source = begin_batch(engine, arena, sources, self._size)
         arena.generated[: self._size].zero_()
@@ -99,6 +101,10 @@ class _DraftedBatch:
             self._begin_with(forced)
         step, ahead = 0, 0  # tokens that a sentence may have beyond those that the host has seen
         while np.any(self._source_of >= 0):
+            if under_way is not None and self._likely_done(under_way[1]):
+                self._look_at(under_way[0].wait(), under_way[1])
+                under_way, ahead = None, 0
+                continue
             turns = turns_for(self._chances[self._source_of >= 0], self._size)
             with timing.stage("step"):
                 self._step(turns, ahead)
@@ -116,6 +122,11 @@ class _DraftedBatch:
             mean = score / len(tokens) ** self._config.length_penalty
             found.append([] if source in self._lost else [Hypothesis(tuple(tokens), mean)])
         return found
+
+    def _likely_done(self, turns: int) -> bool:
+        """Whether a step of so many turns, which is under way, probably ends all sentences."""
+        running = self._source_of >= 0
+        return bool(np.all((self._ends[running] < turns) & (self._chances[running] >= _LIKELY)))
 
     def _begin_with(self, token: int) -> None:
         """A first token that is forced: nothing is retrieved for it, and it adds nothing to scores."""
@@ -153,8 +164,8 @@ class _DraftedBatch:
 
     def _look_at(self, chosen: npt.NDArray[np.int32], turns: int) -> None:
         """Take in on the host what a step chose."""
-        gains = chosen[:, 2 + turns : 2 + 2 * turns].view(np.float32).tolist()
-        tokens, taken = chosen[:, 2 : 2 + turns].tolist(), chosen[:, 0].tolist()
+        gains = chosen[:, 3 + turns : 3 + 2 * turns].view(np.float32).tolist()
+        tokens, taken = chosen[:, 3 : 3 + turns].tolist(), chosen[:, 0].tolist()
         end, most = self._engine.special_tokens.end, self._config.max_tokens
         rows, forced, verified, accepted = 0, 0, 0, 0
         for row in np.flatnonzero(self._source_of >= 0).tolist():
@@ -171,7 +182,7 @@ class _DraftedBatch:
                 self._lost.add(source)
             if mine[-1] == end or len(mine) == most or source in self._lost:
                 self._source_of[row] = -1
-        self._chances = chosen[:, 1].view(np.float32).astype(np.float64)
+        self._chances, self._ends = chosen[:, 1].view(np.float32).astype(np.float64), chosen[:, 2].copy()
         self._count(rows - forced, verified, (turns - 1) * verified, accepted)
 
     def _count(self, rows: int, *drafts: int) -> None:
@@ -194,7 +205,7 @@ class _DraftedBatch:
         kept = np.concatenate([rows, np.repeat(rows[:1], size - len(rows))])
         self._size = size
         self._source_of = np.concatenate([self._source_of[rows], np.full(size - len(rows), -1)])
-        self._chances = self._chances[kept]
+        self._chances, self._ends = self._chances[kept], self._ends[kept]
         moved = torch.from_numpy(kept).to(self._engine.device)
         self._arena.keep(moved, self._source, self._extent)
         self._arena.ended[len(rows) : size] = 1
@@ -314,12 +325,15 @@ class _Choice:
         coming = near.gather(1, first) + 1 + torch.arange(draft.shape[1], device=ids.device)
         following = values[coming.clamp(min=0, max=len(values) - 1)].long()
         sound = (coming < len(values)) & (following >= 0) & (following < vocabulary)
-        draft.copy_(torch.where(known[:, None], following.masked_fill(~sound, self._end), draft))
+        following = following.masked_fill(~sound, self._end)
+        draft.copy_(torch.where(known[:, None], following, draft))
+        ends = ((following != self._end) | ~known[:, None]).int().cumprod(1).sum(1)
         arena.tokens[:sentences] = newest
         retrieval.take(mixed, taken - 1)
         taken = taken.masked_fill(ended > 0, 0)
         generated += taken
         ended |= stops.gather(1, last)[:, 0].int()
         chance = torch.where(known, 1 - offset.exp(), 0.0)
-        numbers = [taken[:, None].int(), chance.view(torch.int32)[:, None], tokens.int(), gains.view(torch.int32)]
-        arena.chosen[:sentences, : 2 + 2 * turns] = torch.cat(numbers, dim=1)
+        first = torch.stack([taken.int(), chance.view(torch.int32), ends.int()], dim=1)
+        rest = [tokens.int(), gains.view(torch.int32)]
+        arena.chosen[:sentences, : 3 + 2 * turns] = torch.cat([first, *rest], dim=1)

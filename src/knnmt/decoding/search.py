@@ -16,6 +16,7 @@ from knnmt.decoding.recorded import recorded_search
 from knnmt.decoding.recorded_drafts import recorded_drafts
 from knnmt.engine.base import Engine
 from knnmt.engine.fixed_state import RecordingEngine
+from knnmt.engine.state import EngineInTurn
 from knnmt.retrieval.retriever import BatchRetrieval
 
 # Sentences of a batch that tokens are drafted for: the rows of more keep a device busy without drafts.
@@ -40,8 +41,10 @@ def search(
             return recorded_search(engine, sources, config, retrieval)
     if config.beam > 1:
         return beam_search(engine, sources, config, retrieval)
-    if drafts and retrieval is not None and (steps := retrieval.in_turn()) is not None:
-        return drafted_search(engine, sources, config, retrieval, steps)
+    if drafts and retrieval is not None and isinstance(engine, EngineInTurn) and engine.takes_turns:
+        steps = retrieval.in_turn()
+        if steps is not None:
+            return drafted_search(engine, sources, config, retrieval, steps)
     return greedy_search(engine, sources, config, retrieval)
 
 
