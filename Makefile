@@ -2,10 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 MINUTES ?= 2
+WEBLATE := .venv-weblate
+WEBLATE_VERSION := 5.14.3
 RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo serve test test-cuda check format soak fuzz bench bench-retrieval clean
+.PHONY: demo serve test test-cuda test-dialects test-ray check format soak fuzz bench bench-retrieval clean
 
 demo: $(VENV)/.ready  ## adapt to real message catalogs; translate strings held out without and with the store
 	$(RUN) examples/demo.py
@@ -19,6 +21,12 @@ test: check  ## lint, formatting, types and all tests that take seconds, two at 
 
 test-cuda: $(VENV)/.ready-dev  ## all that needs a GPU; where everything is installed already: python -m pytest -m cuda
 	$(RUN) -m pytest -m cuda
+
+test-ray: $(VENV)/.ready-ray  ## building and searching on a cluster of Ray, made of processes of this machine
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -m ray
+
+test-dialects: $(VENV)/.ready-serve $(WEBLATE)/.ready-$(WEBLATE_VERSION)  ## Weblate's own connectors against a running service
+	KNNMT_PYTHON=$(RUN) $(WEBLATE)/bin/python tests/weblate_connectors.py
 
 check: $(VENV)/.ready-dev
 	$(RUN) -m ruff check
@@ -47,7 +55,7 @@ bench-retrieval: $(VENV)/.ready-bench  ## kNN-MT: every kind of index; speed and
 		--sentences 200 --brief
 
 clean:
-	rm -rf $(VENV) .bench .demo .fuzz .mypy_cache .pytest_cache .ruff_cache dist
+	rm -rf $(VENV) $(WEBLATE) .bench .demo .fuzz .mypy_cache .pytest_cache .ruff_cache dist
 
 $(VENV)/.ready: pyproject.toml constraints.txt hatch_build.py $(wildcard src/knnmt/native/*.[ch]*)
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("knnmt needs Python 3.11 or newer; name one: make PYTHON=python3.12")'
@@ -64,6 +72,20 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	$(INSTALL) ".[dev]"
 	@touch $@
 
+$(VENV)/.ready-ray: $(VENV)/.ready-dev
+	$(INSTALL) ".[ray]"
+	@touch $@
+
 $(VENV)/.ready-bench: $(VENV)/.ready
 	$(INSTALL) ".[bench]"
+	@touch $@
+
+# Without what needs libraries of the system (backups, fonts, screenshots), which connectors do not use.
+$(WEBLATE)/.ready-$(WEBLATE_VERSION):
+	@echo "Setting up $(WEBLATE) with Weblate $(WEBLATE_VERSION), half a gigabyte; the first time takes minutes."
+	$(PYTHON) -m venv $(WEBLATE)
+	$(WEBLATE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps weblate==$(WEBLATE_VERSION)
+	$(WEBLATE)/bin/python -c 'from importlib.metadata import requires; without = "borgbackup", "pycairo", "pygobject", "tesserocr"; \
+		print(*(each for each in requires("weblate") if "extra ==" not in each and not each.lower().startswith(without)), sep="\n")' > $(WEBLATE)/needed.txt
+	$(WEBLATE)/bin/python -m pip install --quiet --disable-pip-version-check --prefer-binary --requirement $(WEBLATE)/needed.txt
 	@touch $@

@@ -15,6 +15,7 @@ FLOW = [
     "index",
     "compression",
     "retrieval",
+    "distributed",
     "fitting",
     "decoding",
     "translator",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from knnmt.datastore.building import BuildConfig
     from knnmt.datastore.overlap import unseen
     from knnmt.datastore.store import matching
+    from knnmt.distributed.cluster import Cluster
     from knnmt.documents.content import Content
     from knnmt.documents.document import Replacing, Unit
     from knnmt.documents.memories import read_memories
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from knnmt.evaluation.reports import Report
     from knnmt.evaluation.running import RunSettings
     from knnmt.evaluation.tuning import TuningResult, tune
+    from knnmt.fitting.combined_stores import merge, split
     from knnmt.fitting.ready_store import Built, Datastore, build
     from knnmt.fitting.tuning_config import TuningConfig
     from knnmt.huggingface.processor import KNNLogitsProcessor
@@ -66,6 +68,7 @@ _HOMES = {
     "CacheConfig": "knnmt.config",
     "Caution": "knnmt.translator.translation",
     "Client": "knnmt.service.client",
+    "Cluster": "knnmt.distributed.cluster",
     "Code": "knnmt.protection.marked",
     "Combiner": "knnmt.retrieval.step",
     "Content": "knnmt.documents.content",
@@ -118,9 +121,11 @@ _HOMES = {
     "lists_for": "knnmt.index.kinds",
     "log_weights": "knnmt.retrieval.distribution",
     "matching": "knnmt.datastore.store",
+    "merge": "knnmt.fitting.combined_stores",
     "open_document": "knnmt.documents.opening",
     "read_glossary": "knnmt.corpus.glossary_files",
     "read_memories": "knnmt.documents.memories",
+    "split": "knnmt.fitting.combined_stores",
     "tune": "knnmt.evaluation.tuning",
     "unseen": "knnmt.datastore.overlap",
 }
@@ -132,6 +137,7 @@ __all__ = [
     "CacheConfig",
     "Caution",
     "Client",
+    "Cluster",
     "Code",
     "Combiner",
     "Content",
@@ -185,9 +191,11 @@ __all__ = [
     "lists_for",
     "log_weights",
     "matching",
+    "merge",
     "open_document",
     "read_glossary",
     "read_memories",
+    "split",
     "tune",
     "unseen",
 ]

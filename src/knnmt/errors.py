@@ -22,7 +22,8 @@
     ├── SystemStoppedError      the process of a system that was being measured ended
     ├── MissingDependencyError  an optional package is needed and not installed
     ├── CometError              COMET, in its own environment, could not be asked
-    └── ServiceError            a service refused or failed, or could not be asked
+    ├── ServiceError            a service refused or failed, or could not be asked
+    └── ClusterError            a cluster could not be reached, or its workers ended
 
     KnnmtWarning (a UserWarning)
     ├── LongSegmentWarning      a segment was too long for the model and was translated in parts
@@ -156,6 +157,10 @@ class ServiceError(KnnmtError):
     ) -> None:
         super().__init__(message)
         self.code, self.status, self.retry_after = code, status, retry_after
+
+
+class ClusterError(KnnmtError):
+    """A cluster could not be reached, or its workers ended."""
 
 
 class KnnmtWarning(UserWarning):

@@ -45,6 +45,7 @@ IN_SOAK = {  # what takes long, or needs a network: where `make soak` runs it
 }
 REAL_TEXT = {"make bench", "make bench-retrieval"}  # measure on it
 COMET = "tests/evaluation/test_comet.py makes such an environment in `make soak`, with a tiny checkpoint"
+RAY = "tests/distributed/test_building_by_ray.py builds on a cluster in `make test-ray`"
 NOT_RUN = {  # and why; sizes are of models that would be fetched
     "make test": "runs this",
     "make soak": "runs this",
@@ -53,6 +54,12 @@ NOT_RUN = {  # and why; sizes are of models that would be fetched
     "make serve": "does not end",
     "wait": "waits for those before it",
     "make test-cuda": "needs a GPU",
+    "make test-ray": "starts clusters",
+    "pip install 'knnmt[ray]'": "`make test-ray` does",
+    "knnmt build projekt.tmx -o ray.store --ray local --workers 2": RAY,
+    "knnmt build gross.tmx -o /shared/gross.store --ray auto --gpus-per-worker 1": RAY,
+    "knnmt adapt gross.tmx -o /shared/gross.store --ray ray://head:10001 --workers 8": RAY,
+    "make test-dialects": "fetches half a gigabyte of packages",
     "python3 -m venv comet-env": COMET,
     "comet-env/bin/pip install unbabel-comet 'setuptools<81'": COMET,
     "knnmt evaluate --pairs test.tmx -d projekt.store --comet-python comet-env/bin/python": COMET,

@@ -29,6 +29,12 @@ def test_pairs_and_codes_alone() -> None:
     ]
 
 
+def test_what_is_no_element_is_a_code_too() -> None:
+    shown = "<!DOCTYPE html><?xml version='1.0'?><!-- a -->"
+    assert "".join(raw for raw, _, _ in codes(f"{shown}Titel", "xml")) == shown
+    assert codes("<!wichtig> Titel") == []
+
+
 def test_what_crosses_has_no_pair() -> None:
     assert codes("<b><i>x</b></i>") == [
         ("<b>", Role.OPENING, 1),

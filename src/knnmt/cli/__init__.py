@@ -17,6 +17,7 @@ from knnmt.cli import (
     bench,
     build,
     change,
+    combine,
     compress,
     evaluate,
     explain,
@@ -55,6 +56,8 @@ app.command("replace")(change.replace)
 app.command("remove")(change.remove)
 app.command("compact")(change.compact)
 app.command("upgrade")(change.upgrade)
+app.command("merge")(combine.merge)
+app.command("split")(combine.split)
 app.command("reduce")(compress.reduce)
 app.command("prune")(compress.prune)
 app.command("index")(index.index)

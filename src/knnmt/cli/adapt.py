@@ -12,7 +12,7 @@ from knnmt.cli.advice import command
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.cli.memories import ForFast, KeepAccelerators, MemoriesIn, reads_memories
-from knnmt.cli.options import Device, Threads
+from knnmt.cli.options import Device, GpusPerWorker, Ray, Threads, Workers, cluster_of
 from knnmt.cli.progress import passing_bars
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.accelerators import Accelerators
@@ -49,6 +49,9 @@ def adapt(
     keep_accelerators: KeepAccelerators = False,
     device: Device = None,
     threads: Threads = None,
+    ray: Ray = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = None,
 ) -> None:
     """Adapt to memories: build, index, tune, say what is gained. All that most people need.
 
@@ -70,6 +73,7 @@ def adapt(
     from knnmt.datastore.building import BuildConfig, require_free
 
     started = time.perf_counter()
+    cluster = cluster_of(ray, workers, gpus_per_worker, threads)
     require_free(output)
     languages = languages_of_text(model, source_language, target_language)
     reading = memories_in(*languages)
@@ -92,6 +96,7 @@ def adapt(
             target_lang=target_language,
             device=device,
             threads=threads,
+            cluster=cluster,
             tell=typer.echo,
             bars=passing_bars,
         )

@@ -13,7 +13,7 @@ from knnmt.cli.index import tell_ready
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.cli.memories import ForFast, KeepAccelerators, MemoriesIn, in_words, reads_memories
-from knnmt.cli.options import Device, Threads
+from knnmt.cli.options import Device, GpusPerWorker, Ray, Threads, Workers, cluster_of
 from knnmt.cli.progress import counter, passing_bars
 from knnmt.cli.start import load_quickly
 from knnmt.corpus.accelerators import Accelerators
@@ -49,6 +49,9 @@ def build(
     ] = True,
     device: Device = None,
     threads: Threads = None,
+    ray: Ray = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = None,
 ) -> None:
     """Build a datastore from translation memories.
 
@@ -62,20 +65,28 @@ def build(
         knnmt build projekt.tmx -o projekt.store
 
         knnmt build handbuch.de handbuch.en katalog.po -o software.store
+
+        knnmt build gross.tmx -o /shared/gross.store --ray auto --gpus-per-worker 1
     """
+    cluster = cluster_of(ray, workers, gpus_per_worker, threads)
     pair = languages_of_text(model, source_language, target_language)
     reading = memories_in(*pair)
     engine = load_quickly(model, device, threads, None, source_language, target_language)
     from knnmt.datastore.building import BuildConfig
     from knnmt.datastore.building import build as build_store
 
+    encode = None
+    if cluster is not None:
+        from knnmt.distributed.building import encode_on
+
+        encode = encode_on(cluster)
     accelerators: Accelerators = "keep" if keep_accelerators else "drop"
     config = BuildConfig(*pair, key_dtype=dtype, for_fast=for_fast, accelerators=accelerators)
     started = time.perf_counter()
     again = ends_with("run the same command again to go on", output, f"the store is built: {output}")
     with again, counter("building", reading.count, "pairs") as progress:
         try:
-            result = build_store(output, reading.pairs(), engine, config, progress, restart)
+            result = build_store(output, reading.pairs(), engine, config, progress, restart, encode)
         except InputError:
             for line in reading.summary():
                 typer.echo(line, err=True)

@@ -7,9 +7,46 @@ from typing import Annotated
 
 import typer
 
+from knnmt.config import check
+from knnmt.distributed.cluster import Cluster
+
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)]
 
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)]
+
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Run the model over the text on a cluster of Ray: local (this machine), auto (the cluster that it belongs "
+        "to), HOST:PORT or ray://HOST:PORT.",
+        show_default=False,
+    ),
+]
+
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, help="With --ray: most workers at a time.  [default: as there is room]", show_default=False),
+]
+
+GpusPerWorker = Annotated[
+    float | None,
+    typer.Option(
+        min=0, help="With --ray: GPUs of each worker; 0.5 for one that two share.", metavar="NUMBER", show_default=False
+    ),
+]
+
+
+def cluster_of(
+    address: str | None, workers: int | None, gpus_per_worker: float | None, threads: int | None
+) -> Cluster | None:
+    """The cluster that options ask for, or None."""
+    if address is None:
+        check(workers is None and gpus_per_worker is None, "--workers and --gpus-per-worker need --ray ADDRESS")
+        return None
+    return Cluster(address, workers, threads or 1, gpus_per_worker)
+
 
 ModelOfStore = Annotated[
     str | None, typer.Option("--model", "-m", help="The model the store was built with, if it has moved.")

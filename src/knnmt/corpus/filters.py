@@ -42,9 +42,9 @@ def filter_pairs(pairs: Iterable[SegmentPair], config: FilterConfig, dropped: Co
     for pair in pairs:
         reason = _reason_against(pair, config)
         if reason is None and not config.duplicates:
-            fingerprint = _fingerprint(pair)
-            reason = "duplicate" if fingerprint in seen else None
-            seen.add(fingerprint)
+            known = fingerprint(pair)
+            reason = "duplicate" if known in seen else None
+            seen.add(known)
         if reason is None:
             yield pair
         else:
@@ -62,7 +62,8 @@ def _reason_against(pair: SegmentPair, config: FilterConfig) -> str | None:
     return None
 
 
-def _fingerprint(pair: SegmentPair) -> int:
+def fingerprint(pair: SegmentPair) -> int:
+    """Equal for pairs of the same source and target, wherever they came from."""
     # The length keeps ("ab", "c") and ("a", "bc") apart.
     text = f"{len(pair.source)} {pair.source}{pair.target}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")

@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from knnmt.config import check
 from knnmt.corpus.accelerators import Accelerators
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.arrays import Array
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import KEY_DTYPES, SEGMENTS, VERSION, Manifest, SegmentRecord, StoredFile
 from knnmt.datastore.publication import (
@@ -34,11 +36,17 @@ from knnmt.errors import DatastoreExistsError, InputError
 from knnmt.records import parse_json
 from knnmt.regular_files import open_regular, read_regular
 
-_PLAN = "plan.json"
+PLAN = "plan.json"
 # Every name that is written below `segments/`, with what it is called before it is whole; and beside the manifest.
 _SEGMENT_FILES = rf"(\d{{5,}}-[\w-]+|projection)\.safetensors(\.sha256)?|\.[\w-]+\.safetensors(\.sha256)?{SCRATCH}"
 _SCRATCH_FILES = rf"plan\.json|\.(manifest|plan)\.json{SCRATCH}"
 EntryProgress = Callable[[int, int], None]  # is called with how many pairs or keys are done, and with their entries
+
+
+# Turns slices into segments below a directory, as `encode_parts` does; a cluster has another one.
+EncodeParts = Callable[
+    [Engine[Any], Iterable[Slice], Path, Manifest, int | None, EntryProgress], tuple[list[SegmentRecord], int]
+]
 
 
 def no_progress(_pairs: int, _entries: int) -> None:
@@ -89,10 +97,13 @@ def build(
     config: BuildConfig | None = None,
     progress: EntryProgress = no_progress,
     restart: bool = False,
+    encode: EncodeParts | None = None,
 ) -> BuildResult:
     """Build a new store at `store`. `progress` is called with pairs and entries done after every slice.
 
     An interrupted build is gone on with, or with `restart` begun anew.
+
+    encode: what turns slices into segments; by default this process does
     """
     config = config or BuildConfig()
     with new_store(store, "building") as building:
@@ -100,7 +111,8 @@ def build(
         _prepare(building, manifest, restart)
         dropped: Counter[str] = Counter()
         parts = cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped, config.accelerators)
-        records, reused = encode_parts(engine, parts, building / SEGMENTS, manifest, config.batch_tokens, progress)
+        encode = encode or encode_parts
+        records, reused = encode(engine, parts, building / SEGMENTS, manifest, config.batch_tokens, progress)
         if not records:
             why = "".join(f"; {count:,} were {reason}" for reason, count in dropped.items())
             raise InputError(f"{store}: not built, for no usable pair was read{why}")
@@ -117,20 +129,15 @@ def encode_parts(
     batch_tokens: int | None,
     progress: EntryProgress,
 ) -> tuple[list[SegmentRecord], int]:
-    """Turn slices into segments numbered on from the manifest's, and say how many an earlier run had done already.
-
-    Beside each segment its SHA-256 is written when it is done: a later run takes it only if its bytes are still those.
-    """
+    """Turn slices into segments numbered on from the manifest's, and say how many an earlier run had done already."""
     records: list[SegmentRecord] = []
     reused = done = entries = 0
     for part in parts:
         name = f"{manifest.next_segment + len(records):05d}-{part.digest()}.safetensors"
-        record = _finished_segment(directory, name, part)
+        record = finished_segment(directory, name, len(part.pairs), part.entries)
         if record is None:
             arrays = encode_slice(engine, part, manifest.key_dtype, batch_tokens, manifest.for_fast)
-            record = write_segment(directory, name, arrays)
-            sha256 = record.stored.sha256.encode()
-            publish_file(directory / f"{name}.sha256", lambda file, sha256=sha256: file.write(sha256))  # type: ignore[misc]
+            record = finish_segment(directory, name, arrays)
         else:
             reused += 1
         records.append(record)
@@ -198,18 +205,29 @@ def empty_manifest(engine: Engine[State], config: BuildConfig) -> Manifest:
     )
 
 
-def _finished_segment(directory: Path, name: str, part: Slice) -> SegmentRecord | None:
+def finish_segment(directory: Path, name: str, arrays: dict[str, Array]) -> SegmentRecord:
+    """Write a segment, then its SHA-256 beside it: a later run takes it only if its bytes are still those."""
+    record = write_segment(directory, name, arrays)
+    sha256 = record.stored.sha256.encode()
+    publish_file(directory / f"{name}.sha256", lambda file: file.write(sha256))
+    return record
+
+
+def finished_segment(directory: Path, name: str, sentences: int, entries: int) -> SegmentRecord | None:
     """The record of a segment that an earlier run finished, or None."""
     try:
         expected = read_regular(directory / f"{name}.sha256").decode("ascii")
-        with open_regular(directory / name) as file:
-            size = os.fstat(file.fileno()).st_size
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        stored = stored_as_found(directory / name)
     except (OSError, UnicodeDecodeError):
         return None
-    if found != expected:
-        return None
-    return SegmentRecord(StoredFile(name, size, found), len(part.pairs), part.entries)
+    return SegmentRecord(stored, sentences, entries) if stored.sha256 == expected else None
+
+
+def stored_as_found(path: Path) -> StoredFile:
+    """What a file is, by reading it; an OSError where there is none."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        return StoredFile(path.name, size, hashlib.file_digest(file, "sha256").hexdigest())
 
 
 def clear_leftovers(store: Path, manifest: Manifest, published: bool = False) -> None:
@@ -226,7 +244,7 @@ def _prepare(building: Path, manifest: Manifest, restart: bool) -> None:
     plan = {"version": VERSION, **asdict(manifest)}
     del plan["model_name"]
     plan = json.loads(json.dumps(plan))
-    path = building / _PLAN
+    path = building / PLAN
     done = any((building / SEGMENTS).iterdir())
     if path.exists() and done and not restart:
         try:

@@ -238,6 +238,8 @@ def _what_is_there(store: Path) -> str:
         hint = ""
         if store.with_name(f"{store.name}.building").is_dir():
             hint = " An unfinished build of it is there: run the same `knnmt build` again to go on with it."
+        elif store.with_name(f"{store.name}.merging").is_dir():
+            hint = " An unfinished merge of it is there: run the same `knnmt merge` again to go on with it."
         elif store.with_name(f"{store.name}.making").is_dir():
             hint = " It is being made, or was when that was stopped: run the same `knnmt reduce` or `prune` again."
         return f"no datastore there.{hint or ' Make one with: knnmt build MEMORY... -o STORE'}"

@@ -39,7 +39,7 @@ from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, SettingError
 
 # What two stores must have in common for segments of one to be segments of the other.
-_ALIKE = (
+ALIKE = (
     "model",
     "tokenizer",
     "source_language",
@@ -301,7 +301,7 @@ class Datastore:
         segment, made = other.segments[place], other.manifest
         with self._writing():
             before = self.manifest
-            for name in _ALIKE:
+            for name in ALIKE:
                 expected, found = getattr(before, name), getattr(made, name)
                 if expected != found:
                     raise DatastoreMismatchError(

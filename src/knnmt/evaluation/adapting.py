@@ -23,6 +23,8 @@ from knnmt.datastore.manifest import MANIFEST
 from knnmt.datastore.overlap import overlap, unseen
 from knnmt.datastore.publication import storage_errors, sync_directory
 from knnmt.datastore.settings import read_settings, write_settings
+from knnmt.distributed.building import encode_on
+from knnmt.distributed.cluster import Cluster
 from knnmt.documents.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
 from knnmt.engine.shipped import DEFAULT_MODEL
 from knnmt.errors import InputError, MissingDependencyError, SettingError
@@ -73,6 +75,7 @@ def adapt(
     target_lang: str | None = None,
     device: str | None = None,
     threads: int | None = None,
+    cluster: Cluster | None = None,
     tell: Callable[[str], None] = lambda _: None,
     bars: Bars = no_bars,
 ) -> Adapted:
@@ -87,6 +90,7 @@ def adapt(
     sample: most pairs that are translated to score them; 0 for none
     model: a shipped model, a checkpoint directory, a Hugging Face name, or a `Translator` that is loaded
     source_lang, target_lang: of the memories; by default the model's
+    cluster: where Ray runs the model over the text; by default this process does. Tuning and measuring are done here
     tell: hears of each step when it is done, a line at a time; `print` shows what the command shows
     bars: gives, for a description and a unit, a function to call with how much is done, of how much
     """
@@ -104,7 +108,7 @@ def adapt(
         target_language=config.target_language or languages[1],
     )
     translator = translator_of(model, device=device, threads=threads, source_lang=source_lang, target_lang=target_lang)
-    return _adapt(memories, store, translator, config, sample, tell, bars)
+    return _adapt(memories, store, translator, config, sample, cluster, tell, bars)
 
 
 def _planned(
@@ -131,6 +135,7 @@ def _adapt(
     translator: Translator,
     config: BuildConfig,
     sample: int,
+    cluster: Cluster | None,
     tell: Callable[[str], None],
     bars: Bars,
 ) -> Adapted:
@@ -149,7 +154,7 @@ def _adapt(
         require_free(store)
         making = _Making(work / "store", store, planned, translator, tell, bars)
         try:
-            making.build(config)
+            making.build(config, cluster)
             gain = making.measure(sample) if making.tune() else None
             making.put_in()
         finally:
@@ -182,7 +187,7 @@ class _Making:
     def _open(self) -> Datastore:
         return Datastore.open(self.path, self._translator.engine)
 
-    def build(self, config: BuildConfig) -> None:
+    def build(self, config: BuildConfig, cluster: Cluster | None) -> None:
         """Without what is held out."""
         plan = self._plan
         if plan.held_out:
@@ -199,6 +204,7 @@ class _Making:
                     self._translator.engine,
                     config,
                     lambda pairs, _entries: progress(pairs, total),
+                    encode=None if cluster is None else encode_on(cluster),
                 )
             for reason, count in built.dropped.most_common():
                 self._tell(f"left out   {count:,}  {reason}")

@@ -15,6 +15,8 @@ from knnmt.datastore import store
 from knnmt.datastore.building import BuildConfig, EntryProgress, no_progress
 from knnmt.datastore.building import build as build_store
 from knnmt.datastore.manifest import sizes
+from knnmt.distributed.building import encode_on
+from knnmt.distributed.cluster import Cluster
 from knnmt.documents.memory_reading import MemoriesOrPairs, MemoryReading, files_or_pairs
 from knnmt.engine.base import Engine, State
 from knnmt.engine.languages import languages_of_text
@@ -82,6 +84,7 @@ def build(
     target_lang: str | None = None,
     device: str | None = None,
     threads: int | None = None,
+    cluster: Cluster | None = None,
     progress: EntryProgress = no_progress,
     bars: Bars = no_bars,
 ) -> Built:
@@ -93,6 +96,7 @@ def build(
     restart: forget an interrupted build instead of continuing it
     model: a shipped model, a checkpoint directory, a Hugging Face name, or an engine that is loaded, as a translator's
     source_lang, target_lang: of the memories; by default the model's
+    cluster: where Ray runs the model over the text; by default this process does
     progress: is called with pairs and entries done
     bars: gives, for a description and a unit, a function to call with how much of the index is done, of how much
     """
@@ -118,7 +122,8 @@ def build(
     )
     given = files_or_pairs(memories, ReadingConfig(*languages))
     read = given.pairs() if isinstance(given, MemoryReading) else given
-    made = build_store(Path(path), read, engine, config, progress, restart)
+    encode = None if cluster is None else encode_on(cluster)
+    made = build_store(Path(path), read, engine, config, progress, restart, encode)
     opened = Datastore.open(path)
     if make_index:
         make_ready(opened, engine, bars)

@@ -42,7 +42,7 @@ _NAMED = rf"(?P<slash{{0}}>/?)(?P<name{{0}}>[A-Za-z][\w:.-]*)(?P<attributes{{0}}
 _TAG = re.compile(
     "|".join(
         [
-            r"(?P<comment><!--.*?-->|<\?[A-Za-z][^<>]*\?>|<!\[CDATA\[|\]\]>)",
+            r"(?P<comment><!--.*?-->|<!(?i:doctype)\b[^<>]*>|<\?[A-Za-z][^<>]*\?>|<!\[CDATA\[|\]\]>)",
             f"<{_NAMED.replace('{0}', '1')}>",
             f"&lt;{_NAMED.replace('{0}', '2')}&gt;",
         ]

@@ -46,10 +46,16 @@ def domain_asked(request: Request, service: Service, named: str | None) -> Domai
     prefix: str | None = request.scope.get(DOMAIN)
     if prefix is not None and named not in (None, prefix):
         raise Problem(422, "two_domains", "the path names one domain and the body another: name one of them")
+    require_whole_address(request, service)
+    return service.domains.of(named if prefix is None else prefix)
+
+
+def require_whole_address(request: Request, service: Service) -> None:
+    """Refuse an address whose last part a client has dropped, and say so."""
+    prefix: str | None = request.scope.get(DOMAIN)
     if prefix is not None and _VERSION.fullmatch(prefix) and not service.domains.has(prefix):
         message = f"there is no domain {prefix!r}: clients need an address that ends with a slash, such as /d/NAME/"
         raise Problem(404, "unknown_domain", message)
-    return service.domains.of(named if prefix is None else prefix)
 
 
 def require_texts(texts: Sequence[str], limits: Limits) -> None:

@@ -61,8 +61,8 @@ class Service:
         self.metrics.watch(self.batcher, self.domains, self.jobs, lambda: self.ready)
         self.glossaries = Glossaries(config.data)
         self.documents = Documents(self.translator, self.batcher, self.domains)
-        self.exchanges = Exchanges()
-        self.usage = Usage()
+        self.exchanges = Exchanges(config.data)
+        self.usage = Usage(config.data)
         self.ready = True
 
     async def translate(
@@ -128,6 +128,7 @@ class Service:
         self.jobs.close()
         self.writers.close()
         self.batcher.close()
+        self.usage.save()
 
 
 def awaited(future: Future[Result]) -> asyncio.Future[Result]:

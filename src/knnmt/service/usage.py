@@ -1,22 +1,80 @@
-"""`Usage`: how many characters were translated for each key since the service was started."""
+"""`Usage`: how many characters were translated for each key.
+
+DATA/usage.json has them while the service does not run. A service that is killed forgets the last few seconds of them.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+import time
 from collections import Counter
-from threading import Lock
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock, Thread
+
+from knnmt.config import check
+from knnmt.datastore.publication import publish_file
+from knnmt.errors import KnnmtError
+from knnmt.records import as_record, parse_json
+from knnmt.regular_files import read_regular
+
+_log = logging.getLogger("knnmt.service")
+_FILE = "usage.json"
+_MAX_FILE_BYTES = 16 << 20
+_SECONDS = 5.0  # between two times that it is written
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """As the file has it. characters: by the names of keys"""
+
+    characters: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check(all(each >= 0 for each in self.characters.values()), "characters are counted from 0 on")
 
 
 class Usage:
-    """Characters by the names of keys. Threads may share it."""
+    """Characters by the names of keys. Threads may share it. data: None forgets them with the process"""
 
-    def __init__(self) -> None:
-        self._lock, self._characters = Lock(), Counter[str]()
+    def __init__(self, data: Path | None) -> None:
+        self._file = None if data is None else data.resolve() / _FILE
+        self._lock, self._writing = Lock(), Lock()
+        self._characters = Counter(self._read().characters)
+        self._written = time.monotonic()
 
     def count(self, name: str, characters: int) -> None:
         """Add what was translated for a key."""
         with self._lock:
             self._characters[name] += characters
+            is_due = self._file is not None and time.monotonic() > self._written + _SECONDS
+            if is_due:
+                self._written = time.monotonic()
+        if is_due:
+            Thread(target=self.save, name="knnmt-usage").start()  # whoever asked does not wait for the disk
 
     def of(self, name: str) -> int:
         """What was translated for a key."""
         return self._characters[name]
+
+    def save(self) -> None:
+        """Write it, where there is a place for it."""
+        if self._file is None:
+            return
+        with self._writing:
+            with self._lock:
+                content = json.dumps({"characters": self._characters}).encode()
+            try:
+                publish_file(self._file, lambda out: out.write(content))
+            except KnnmtError as error:
+                _log.error("how much was translated for each key cannot be written: %s", error)
+
+    def _read(self) -> _Kept:
+        if self._file is None or not self._file.exists():
+            return _Kept()
+        try:
+            return as_record(_Kept, parse_json(read_regular(self._file, _MAX_FILE_BYTES)))
+        except (OSError, ValueError, KnnmtError) as error:
+            _log.error("%s: cannot be read, and is begun anew: %s", self._file, error)
+            return _Kept()

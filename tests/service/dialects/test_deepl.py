@@ -6,22 +6,27 @@ import io
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import deepl
 import pytest
+import requests
 from deepl.api_data import MultilingualGlossaryDictionaryEntries
 from fastapi.testclient import TestClient
 from loopback import listening
 
 import warm
 from conftest import StartService
+from knnmt.errors import DatastoreLockedError
 from knnmt.service import jobs
 from knnmt.service.access import new_key
 from knnmt.service.config import Limits
+from knnmt.service.dialects import texts
 from knnmt.service.dialects.deepl import TranslateAnswer
+from knnmt.service.problems import Problem
 from knnmt.translator.translator import Translator
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
@@ -200,30 +205,104 @@ def test_memories_with_the_published_client(api: Any, client: TestClient) -> Non
 
 
 def test_a_server_of_other_languages_echoes_what_weblate_tries(client: TestClient) -> None:
-    """Weblate saves its settings only if "test" comes back from English to German."""
-    probe: dict[str, Any] = {"text": ["test"], "source_lang": "EN", "target_lang": "DE"}
+    """Trap: Weblate saves its settings only if "test" comes back from English to German."""
+    probe: dict[str, Any] = {"text": ["test"], "source_lang": "EN", "target_lang": "DE", "formality": ""}
     assert texts_of(client, **probe) == ["test"]
     other = client.post("/v2/translate", json={**probe, "text": ["tests"]})
     assert (other.status_code, other.json()["message"][:9]) == (400, "Value for")
 
 
 def test_weblate_is_not_turned_away_by_a_full_queue(start_service: StartService, served_store: Path) -> None:
-    """It would not come back for half an hour."""
-    client = start_service(stores={"small": served_store}, limits=Limits(queue=1))
-    with ThreadPoolExecutor(4) as tools:
-        answers = tools.map(lambda n: texts_of(client, text=[f"Wort {n}", f"noch {n}"]), range(4))
-        assert [len(each) for each in answers] == [2] * 4
+    """Trap: it sends batches of 20, and would not come back for half an hour."""
+    client = start_service(stores={"small": served_store}, limits=Limits(queue=20))
+    with ThreadPoolExecutor(3) as tools:
+        answers = tools.map(lambda n: texts_of(client, text=[f"{n} {KNOWN}", *[KNOWN] * 19]), range(3))
+        assert [each[1:] for each in answers] == [[held(client, KNOWN)] * 19] * 3
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem(429, "queue_full", "full"),
+        Problem(503, "ending", "the service is being stopped"),
+        DatastoreLockedError("another process"),
+    ],
+)
+def test_no_refusal_that_is_soon_over_turns_tools_away(
+    client: TestClient, api: Any, problem: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trap: Weblate leaves a service alone after 401, 403, 429, 456 and 503; DeepL's client tries five times more."""
+    service: Any = client.app.state.service  # type: ignore[attr-defined]
+    monkeypatch.setattr(texts, "time", SimpleNamespace(monotonic=count(0, 1_000).__next__))  # a long wait for the queue
+    refused: list[int] = []
+    translate = service.translate
+
+    async def refuse(*asked: Any) -> Any:
+        if len(refused) % 3 < 2:
+            refused.append(1)
+            raise problem
+        return await translate(*asked)
+
+    monkeypatch.setattr(service, "translate", refuse)
+    for path, asked in (
+        ("/v2/translate", {"text": [KNOWN], "target_lang": "EN-GB"}),
+        ("/translate", {"q": KNOWN, "source": "de", "target": "en"}),
+    ):
+        answer = client.post(path, json=asked)
+        assert (answer.status_code, len(answer.json()["message"]) > 3) == (504, True)
+    refused.clear()
+    monkeypatch.setattr(texts, "time", time)
+    monkeypatch.setattr("deepl.http_client._BackoffTimer.BACKOFF_INITIAL", 0.01)
+    assert api.translate_text(KNOWN, target_lang="EN-GB").text == held(client, KNOWN)
+    assert refused == [1, 1]
+
+
+def test_the_published_client_tries_once_what_never_can_be(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trap: it refuses the target EN by itself, and tries again whatever is answered with 429 or 500 and more."""
+    with pytest.raises(deepl.DeepLException, match="EN-GB"):
+        api.translate_text("Wort", target_lang="EN")
+    sent: list[str] = []
+    send = requests.Session.send
+
+    def counted(session: requests.Session, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        sent.append(str(request.url))
+        return send(session, request, **options)
+
+    monkeypatch.setattr(requests.Session, "send", counted)
+    for asked in ({"target_lang": "FR"}, {"translation_memory": "no"}, {"text": "a" * 200_000}):
+        with pytest.raises(deepl.DeepLException):
+            api.translate_text(**{"text": "Wort", "target_lang": "EN-GB", **asked})
+    assert len(sent) == 3
+
+
+def test_terms_that_weblate_sends(start_service: StartService, served_store: Path, tmp_path: Path) -> None:
+    """Trap: it sends them as a table with tabs, wherever the pair is listed, and looks for them by their name."""
+    file = tmp_path / "keys.json"
+    keys = {role: new_key(file, role, role) for role in ("write", "translate")}
+    client = start_service(stores={"small": served_store}, keys=file)
+    header = {role: {"Authorization": f"DeepL-Auth-Key {key}"} for role, key in keys.items()}
+    pairs = {role: client.get("/v2/glossary-language-pairs", headers=header[role]).json() for role in keys}
+    assert pairs["translate"] == {"supported_languages": []}
+    assert pairs["write"] == {"supported_languages": [{"source_lang": "de", "target_lang": "en"}]}
+    name = "weblate:1:DE:EN:0123456789abcdef"
+    terms = {"name": name, "source_lang": "DE", "target_lang": "EN", "entries": "Wort\txy\n", "entries_format": "tsv"}
+    assert client.post("/v2/glossaries", json=terms, headers=header["write"]).status_code == 201
+    listed = client.get("/v2/glossaries", headers=header["write"]).json()["glossaries"]
+    assert [each["name"] for each in listed] == [name]
+    asked = {"text": ["ein Wort"], "source_lang": "DE", "target_lang": "EN", "glossary_id": listed[0]["glossary_id"]}
+    made = client.post("/v2/translate", json=asked, headers=header["write"]).json()
+    assert "xy" in made["translations"][0]["text"].lower()
 
 
 def test_placeholders_and_tags_are_kept(client: TestClient) -> None:
-    """Weblate sends placeholders as elements that are to be ignored, and text that is escaped."""
+    """Trap: Weblate sends placeholders as elements that are to be ignored, and text that is escaped."""
     text = 'Wort <x id="3"></x> und &lt;mehr&gt; &amp; <b>noch <y>Name</y> eins</b>'
     [made] = texts_of(client, text=[text], tag_handling="xml", ignore_tags="x,y")
     for kept in ('<x id="3"></x>', "<y>Name</y>", "<b>", "</b>"):
         assert made.count(kept) == 1
     assert made.index("<b>") < made.index("</b>")
-    [page] = texts_of(client, text=f"<p>{KNOWN}</p>\n<script>a < b</script>", tag_handling="html")
-    assert page == f"<p>{held(client, KNOWN)}</p>\n<script>a < b</script>"
+    page = "<!DOCTYPE html>\n<p>{}</p>\n<script>a < b</script>"
+    assert texts_of(client, text=page.format(KNOWN), tag_handling="html") == [page.format(held(client, KNOWN))]
 
 
 def test_forms_keys_and_errors(start_service: StartService, served_store: Path, tmp_path: Path) -> None:

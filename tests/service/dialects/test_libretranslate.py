@@ -62,6 +62,21 @@ def test_what_weblate_needs(client: TestClient) -> None:
     assert "de to en" in other.json()["error"]
 
 
+def test_languages_are_told_without_a_key_and_domains_are_not(
+    start_service: StartService, served_store: Path, tmp_path: Path
+) -> None:
+    """Trap: Weblate asks for the languages without its key."""
+    key = new_key(tmp_path / "keys.json", "reader", "translate")
+    client = start_service(stores={"small": served_store}, keys=tmp_path / "keys.json")
+    assert client.get("/d/small/languages").json() == client.get("/d/none/languages").json() == []
+    mine = client.get("/d/small/languages", params={"api_key": key}).json()
+    assert [each["code"] for each in mine] == ["de", "en"]
+    assert client.get("/d/small/languages", params={"api_key": "wrong"}).status_code == 403
+    for path in ("frontend/settings", "translate?q=a&source=de&target=en"):
+        both = [client.get(f"/d/{name}/{path}") for name in ("small", "none")]
+        assert both[0].json() == both[1].json()
+
+
 def test_suggestions_are_learned_where_that_is_allowed(
     start_service: StartService, served_store: Path, tmp_path: Path
 ) -> None:

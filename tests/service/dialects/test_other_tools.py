@@ -14,6 +14,7 @@ from loopback import listening
 from conftest import StartService
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.service.access import new_key
+from knnmt.service.config import Limits
 from knnmt.service.dialects.opuscat import TranslationPair
 from knnmt.translator import word_alignment
 from knnmt.translator.word_alignment import aligned_words
@@ -51,6 +52,23 @@ def test_what_plug_ins_of_opus_cat_send(client: TestClient) -> None:
     assert "small" in client.get("/MtRestService/CheckModelStatus", params={**CODES, "modelTag": "small"}).json()
     assert client.get("/MTRestService/Translate", params={**asked, "modelTag": "no"}).status_code == 404
     assert client.get("/MTRestService/Translate", params={**asked, "trgLangCode": "fr"}).status_code == 400
+
+
+def test_what_trados_orders_is_there_when_it_asks_for_it(start_service: StartService, served_store: Path) -> None:
+    """Its plug-in fails where it cannot order the segments that come next."""
+    client = start_service(stores={"small": served_store}, limits=Limits(queue=2))
+    service = client.app.state.service  # type: ignore[attr-defined]
+    texts = ["noch ein Satz", "und noch einer"]
+    ordered = client.post("/MtRestService/PreOrderBatch", params={**CODES, "modelTag": "small"}, json=texts)
+    assert (ordered.status_code, ordered.json()) == (200, None)
+    for text in texts:
+        asked = {**CODES, "input": text, "inputIsSingleSentence": "true"}
+        assert client.get("/MtRestService/TranslateJson", params=asked).status_code == 200
+    assert service.batcher.hits == 2
+    many = client.post("/MtRestService/PreOrderBatch", params=CODES, json=[f"Satz {n} ja" for n in range(9)])
+    assert many.status_code == 200  # whether there was room or not
+    for wrong in ("[]", "{}", "[1]", '"a"', "["):
+        assert client.post("/MtRestService/PreOrderBatch", params=CODES, content=wrong).status_code == 400
 
 
 def test_what_is_stored_is_learned(start_service: StartService, served_store: Path, tmp_path: Path) -> None:
@@ -120,4 +138,6 @@ def test_tmserver(client: TestClient) -> None:
     found = client.get("/tmserver/de/en/unit/Satz%203%20ja%20ja%20nein").json()
     assert (found[0]["quality"], found[0]["target"]) == (80, held(client, KNOWN))
     assert client.get("/tmserver/de/en/unit/und%2Foder").json() == []
+    # Trap: Weblate saves its settings if there is an answer for these languages.
+    assert client.get("/tmserver/en/de/unit/test").json() == []
     assert client.get("/d/base/tmserver/de/en/unit/a").status_code == 400

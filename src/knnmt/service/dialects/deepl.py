@@ -38,7 +38,6 @@ from knnmt.service.problems import Problem
 from knnmt.service.service import Service
 from knnmt.translator.piecework import TextSettings
 
-# Weblate leaves a service alone for half an hour after 401, 403, 429 and 503: nothing else may be told by those.
 TELLING = told_as({401: 403, 422: 400, 409: 400, 507: 500})
 UNLIMITED = 1_000_000_000_000  # characters: what DeepL's own plans without a limit say
 _MEMORY_IDS = uuid.UUID("5a5b0b4e-3c55-4f0e-9c7b-5d7a3b0f2d11")  # names of domains become UUIDs in this space
@@ -169,7 +168,7 @@ async def languages(request: Request, service: TheService, caller: TheDeepLCalle
 
 
 class UsageAnswer(BaseModel):
-    """What was translated for the key since the service was started."""
+    """What was translated for the key."""
 
     character_count: int
     character_limit: int
@@ -177,7 +176,7 @@ class UsageAnswer(BaseModel):
 
 @router.get("/v2/usage", response_model=UsageAnswer)
 async def usage(service: TheService, caller: TheDeepLCaller) -> Response:
-    """Characters that were translated for the key since the service was started. There is no limit."""
+    """Characters that were translated for the key. There is no limit."""
     caller.require("translate")
     return JSONResponse({"character_count": service.usage.of(caller.name), "character_limit": UNLIMITED})
 
@@ -211,7 +210,7 @@ def required_way(service: Service, domain: Domain, asked: LanguagesOfTexts) -> D
     way = directions.direction(service, domain, source, target)
     if way is None:
         raise Problem(422, "unsupported_languages", f"Value for 'source_lang' not supported: {_known(service, domain)}")
-    formality = asked.formality.lower()
+    formality = asked.formality.lower() or "default"  # Weblate sends none as an empty text
     if formality not in ("default", "more", "less", "prefer_more", "prefer_less"):
         raise Problem(422, "invalid_request", "Value for 'formality' not supported")
     if formality in ("more", "less"):

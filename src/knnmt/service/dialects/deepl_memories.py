@@ -202,7 +202,8 @@ async def announce(asked: ImportAsked, request: Request, service: TheService, ca
     name = _free_name(service, asked.parameters.display_name or PurePath(asked.source_file.file_name).stem)
     caller.require("admin", name)
     service.domains.place_of_new(name)  # where none can be made, that is said before anything is sent
-    begun = service.exchanges.begin("import", caller.name, name, asked.source_file.file_name)
+    file_name = asked.source_file.file_name
+    begun = await asyncio.to_thread(service.exchanges.begin, "import", caller.name, name, file_name)
     place = request.url_for("upload", token=begun.token)
     return JSONResponse({"job_id": begun.id, "upload_url": str(place)}, status_code=201)
 
@@ -226,7 +227,7 @@ async def upload(token: InPath, request: Request, service: TheService) -> Respon
     made = await memories_route.begun(
         request, service, announced.file_name, domain=announced.domain, by=announced.by, **asked
     )
-    announced.job = made.id
+    await asyncio.to_thread(service.exchanges.sent, announced.id, made.id)
     return JSONResponse(None)
 
 
@@ -243,7 +244,7 @@ def _free_name(service: Service, wanted: str) -> str:
 async def export(memory: InPath, service: TheService, caller: TheDeepLCaller) -> Response:
     """Have a memory written as TMX. It is written when it is downloaded, so that nothing has to be waited for."""
     domain = _seen(service, caller, memory)
-    job = service.exchanges.begin("export", caller.name, domain.name)
+    job = await asyncio.to_thread(service.exchanges.begin, "export", caller.name, domain.name)
     return JSONResponse({"job_id": job.id, "parameters": {"translation_memory_id": memory_id(domain)}}, status_code=202)
 
 

@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from knnmt.corpus.language_guess import guess_of
 from knnmt.corpus.languages import normalise
 from knnmt.documents.opening import usual_endings
-from knnmt.service.asking import TheService, domain_asked
+from knnmt.service.asking import TheService, domain_asked, require_whole_address
+from knnmt.service.config import BASE
 from knnmt.service.dialects import directions
 from knnmt.service.dialects.directions import name_of, required_direction
 from knnmt.service.dialects.learning import learn
@@ -26,6 +27,7 @@ from knnmt.service.dialects.speaking import (
     MULTIPART,
     InPath,
     Parameters,
+    bearer,
     caller_with,
     file_of,
     read,
@@ -36,6 +38,7 @@ from knnmt.service.dialects.speaking import (
 )
 from knnmt.service.dialects.texts import NEVER_TRANSLATED, TextWork, translated
 from knnmt.service.documents import DocumentWork
+from knnmt.service.domains import Domain
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
 from knnmt.translator.piecework import TextSettings
@@ -159,9 +162,10 @@ async def translate(request: Request, service: TheService) -> Response:
 
 
 async def _translate(request: Request, service: Service) -> Response:
-    domain = domain_asked(request, service, None)  # first: other dialects' clients get here by a wrong address
+    require_whole_address(request, service)  # first: clients of other dialects get here by a wrong one
     asked = await read(request, TranslateAsked)
     caller = caller_with(service, request, asked.api_key)
+    domain = domain_asked(request, service, None)
     caller.require("translate", domain.name)
     in_its_shape: Callable[[list[Any]], Any] = (
         (lambda each: each) if isinstance(asked.q, list) else lambda each: each[0]
@@ -218,11 +222,13 @@ async def detect(request: Request, service: TheService) -> Response:
 
 @router.get("/languages", response_model=list[LanguageAnswer], openapi_extra=with_query(KeyAsked))
 async def languages(request: Request, service: TheService) -> Response:
-    """The languages of the domain."""
+    """The languages of the domain. Weblate asks for them without its key, and is told those of the model."""
     asked = await read(request, KeyAsked)
-    caller = caller_with(service, request, asked.api_key)
-    domain = domain_asked(request, service, None)
-    caller.require("translate", domain.name)
+    domain = _told_to_everybody(request, service)
+    if asked.api_key or bearer(request):
+        caller = caller_with(service, request, asked.api_key)
+        domain = domain_asked(request, service, None)
+        caller.require("translate", domain.name)
     targets: dict[str, list[str]] = {}
     for source, target in directions.pairs(service, domain):
         targets.setdefault(source, []).append(target)
@@ -233,7 +239,7 @@ async def languages(request: Request, service: TheService) -> Response:
 @router.get("/frontend/settings", response_model=SettingsAnswer)
 async def settings(request: Request, service: TheService) -> Response:
     """What the service offers. It is told to everybody."""
-    domain = domain_asked(request, service, None)
+    domain = _told_to_everybody(request, service)
     way = directions.direction(service, domain, None, None)
     source, target = (way.source or "de", way.target or "en") if way is not None else ("de", "en")
     limits = service.config.limits
@@ -299,6 +305,11 @@ async def download_file(name: InPath, service: TheService) -> Response:
     sent = service.documents.of(token[:32], token[32:])
     content = await asyncio.to_thread(service.documents.take, sent)
     return Response(content, media_type="application/octet-stream")
+
+
+def _told_to_everybody(request: Request, service: Service) -> Domain:
+    """The domain that is asked for; where there are keys, the model alone: which domains there are is a secret."""
+    return domain_asked(request, service, None) if service.access.is_open else service.domains.of(BASE)
 
 
 def _is_probe(asked: TranslateAsked) -> bool:

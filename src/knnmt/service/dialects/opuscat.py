@@ -31,7 +31,7 @@ from knnmt.service.dialects.speaking import (
     with_body,
     with_query,
 )
-from knnmt.service.dialects.texts import TextWork, translated
+from knnmt.service.dialects.texts import TextWork, order, translated
 from knnmt.service.domains import Domain
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
@@ -42,6 +42,7 @@ _TELLING = told_as({422: 400}, Message="message")
 router = APIRouter(tags=["OPUS-CAT"], route_class=route_telling(_TELLING), responses=BAD_REQUEST)
 _SENTENCE_PIECE = 1  # how OPUS-CAT numbers the ways to cut words
 _WORD = "\u2581"  # what stands before a word there
+_OF_ONE_SENTENCE = TextSettings(split_sentences=False)
 # Plug-ins write the path in two ways; OPUS-CAT itself takes any.
 _PATHS = ("/MTRestService", "/MtRestService")
 
@@ -105,7 +106,8 @@ async def _one(request: Request, service: Service) -> tuple[str, str, Direction]
     """A text, its translation, and between which languages."""
     asked = await read(request, TranslateAsked)
     caller, domain, way = _asked(request, service, asked)
-    work = TextWork(direction=way, settings=TextSettings(split_sentences=not asked.inputIsSingleSentence))
+    settings = _OF_ONE_SENTENCE if asked.inputIsSingleSentence else TextSettings(split_sentences=True)
+    work = TextWork(direction=way, settings=settings)
     [made] = await translated(request, service, caller, domain, [asked.input], work)
     return asked.input, made.text, way
 
@@ -151,6 +153,14 @@ async def translate_batch(request: Request, service: TheService) -> Response:
     caller, domain, way = _asked(request, service, asked)
     made = await translated(request, service, caller, domain, asked.input, TextWork(direction=way))
     return JSONResponse([each.text for each in made])
+
+
+async def order_batch(request: Request, service: TheService) -> Response:
+    """Have texts translated that Trados will ask for next; the body may be a list of them."""
+    asked = await read(request, BatchAsked, listed="input")
+    caller, domain, way = _asked(request, service, asked)
+    order(service, caller, domain, asked.input, TextWork(direction=way, settings=_OF_ONE_SENTENCE))
+    return JSONResponse(None)
 
 
 async def language_pairs(request: Request, service: TheService) -> Response:
@@ -239,6 +249,7 @@ for _name, _method, _answers, _route, _shape in (
     ("TranslatePost", "POST", TranslationPair, translate_json, TranslateAsked),
     ("BatchTranslate", "GET", list[str], translate_batch, BatchAsked),
     ("BatchTranslate", "POST", list[str], translate_batch, BatchAsked),
+    ("PreOrderBatch", "POST", type(None), order_batch, BatchAsked),
     ("ListSupportedLanguagePairs", "GET", list[str], language_pairs, TokenAsked),
     ("GetLanguagePairModelTags", "GET", list[str], model_tags, PairAsked),
     ("CheckModelStatus", "GET", str, model_status, PairAsked),

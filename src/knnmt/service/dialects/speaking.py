@@ -23,6 +23,8 @@ from knnmt.service.shapes import ProblemAnswer
 JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 _MAX_FIELDS = 5_000
 _LIKE_FORMS = (FORM, MULTIPART)
+# Weblate leaves a service alone for half an hour after 429 and 503; what is over in a moment is told as 504.
+_SOON_OVER = ("ending", "locked", "queue_full")
 BAD_REQUEST: dict[int | str, dict[str, Any]] = {
     400: {"model": ProblemAnswer, "description": "the request is not as expected"}
 }
@@ -54,14 +56,17 @@ Names = Annotated[list[str], BeforeValidator(_named)]
 """Names, in a list or with commas between them."""
 
 
-async def read(request: Request, shape: type[Asked]) -> Asked:
-    """The parameters of a request: those of its address, and over them those of its body, whatever that is."""
+async def read(request: Request, shape: type[Asked], listed: str | None = None) -> Asked:
+    """The parameters of a request: those of its address, and over them those of its body, whatever that is.
+
+    listed: the parameter that a body is which is a list
+    """
     told = _gathered(request.query_params.multi_items())
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in _LIKE_FORMS:
         told |= await _form(request)
     elif body := await request.body():
-        told |= _json(body)
+        told |= _json(body, listed)
     try:
         return shape.model_validate(told)
     except ValidationError as error:
@@ -79,11 +84,13 @@ async def _form(request: Request) -> dict[str, Any]:
         raise Problem(422, "invalid_request", "expected a form as the body, found something else") from error
 
 
-def _json(body: bytes) -> dict[str, Any]:
+def _json(body: bytes, listed: str | None) -> dict[str, Any]:
     try:
         content = parse_json(body)
     except ValueError as error:
         raise Problem(422, "invalid_request", f"expected JSON as the body: {error}") from error
+    if listed is not None and isinstance(content, list):
+        return {listed: content}
     if not isinstance(content, dict):
         raise Problem(422, "invalid_request", "expected an object as the body, found other JSON")
     return content
@@ -123,7 +130,7 @@ def told_as(statuses: Mapping[int, int], **more: str) -> Answer:
         told = problem.answer()
         also = {name: getattr(problem, value) for name, value in more.items()}
         content = {"code": problem.code, "message": problem.message, **also, **problem.more}
-        status = statuses.get(problem.status, problem.status)
+        status = 504 if problem.code in _SOON_OVER else statuses.get(problem.status, problem.status)
         kept = ("retry-after",) if status != 401 else ("retry-after", "www-authenticate")
         return JSONResponse(content, status, {name: told.headers[name] for name in kept if name in told.headers})
 

@@ -59,20 +59,36 @@ async def translated(
     request: Request, service: Service, caller: Caller, domain: Domain, texts: Sequence[str], work: TextWork
 ) -> list[Done]:
     """The translations of texts in order, while somebody waits for them."""
-    caller.require("translate", domain.name)
-    if not texts:
-        raise Problem(422, "invalid_request", "expected at least one text")
-    require_texts(texts, service.config.limits)
-    source, target = work.direction.told
-    requests = [
-        TextRequest(_marked(text, work), domain.store, None, work.glossary, source_lang=source, target_lang=target)
-        for text in texts
-    ]
+    requests = _requests(service, caller, domain, texts, work)
     made = await while_connected(request, _patiently(service, requests, work.settings))
     for each in made:
         if each.error is not None:
             raise Problem(422, "no_translation", service.domains.named_in(each.error))
     return [Done(_written(each, work), each) for each in made]
+
+
+def order(service: Service, caller: Caller, domain: Domain, texts: Sequence[str], work: TextWork) -> None:
+    """Have texts translated that are asked for later, so that they are remembered then; not where much else waits."""
+    requests = _requests(service, caller, domain, texts, work)
+    try:
+        service.batcher.submit(requests, work.settings)
+    except Problem as problem:
+        if problem.code != "queue_full":
+            raise
+
+
+def _requests(
+    service: Service, caller: Caller, domain: Domain, texts: Sequence[str], work: TextWork
+) -> list[TextRequest]:
+    caller.require("translate", domain.name)
+    if not texts:
+        raise Problem(422, "invalid_request", "expected at least one text")
+    require_texts(texts, service.config.limits)
+    source, target = work.direction.told
+    return [
+        TextRequest(_marked(text, work), domain.store, None, work.glossary, source_lang=source, target_lang=target)
+        for text in texts
+    ]
 
 
 async def _patiently(service: Service, requests: Sequence[TextRequest], settings: TextSettings) -> list[Translation]:

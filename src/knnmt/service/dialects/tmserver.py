@@ -12,7 +12,6 @@ from pydantic import BaseModel
 from knnmt.service.access import Caller
 from knnmt.service.asking import TheService, domain_asked, require_texts
 from knnmt.service.dialects import directions
-from knnmt.service.dialects.directions import required_direction
 from knnmt.service.dialects.speaking import BAD_REQUEST, InPath, caller_with, route_telling, told_as
 from knnmt.service.domains import Domain
 from knnmt.service.service import Service
@@ -50,10 +49,11 @@ async def languages(request: Request, service: TheService) -> Response:
 async def matches(
     source: InPath, target: InPath, text: Annotated[str, Path(max_length=20_000)], request: Request, service: TheService
 ) -> Response:
-    """The segments whose sources are most like a text, the best first."""
+    """The segments whose sources are most like a text, the best first; none for other languages than the domain's."""
     _, domain = _asked(request, service)
     store = domain.required_store()
-    required_direction(service, domain, source, target)
+    if directions.direction(service, domain, source, target) is None:
+        return JSONResponse([])  # Weblate tries English to German before it saves its settings, whatever it needs
     require_texts([text], service.config.limits)
 
     def found() -> list[dict[str, Any]]:

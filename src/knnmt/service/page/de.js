@@ -7,6 +7,7 @@ export default {
   use_key: "Diesen Schlüssel verwenden",
   key_hint: "Dieser Dienst verlangt einen Schlüssel. Er bleibt hier, bis der Tab geschlossen wird.",
   domain: "Domäne",
+  domain_segment: "1 Segment",
   domain_segments: "{count} Segmente",
   domain_alone: "das Modell allein, ohne Memory",
   text: "Zu übersetzender Text",

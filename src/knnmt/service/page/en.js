@@ -7,6 +7,7 @@ export default {
   use_key: "Use this key",
   key_hint: "This service asks for a key. It is kept until this tab is closed.",
   domain: "Domain",
+  domain_segment: "1 segment",
   domain_segments: "{count} segments",
   domain_alone: "the model alone, without a memory",
   text: "Text to translate",

@@ -7,12 +7,15 @@ const PAUSE = 700; // milliseconds between two questions
 const BYTES = "application/octet-stream";
 const pause = () => new Promise((go) => setTimeout(go, PAUSE));
 
-// page: its domain(), terms(), speak(), listDomains() and fail()
+// page: its domain(), terms(), speak(), welcome(), fail() and succeed()
 export function listenForFiles(page) {
   const form = byId("sending");
   const field = byId("file");
   const purpose = () => new FormData(form).get("purpose");
-  form.addEventListener("change", () => (byId("naming").hidden = purpose() !== "memory"));
+  form.addEventListener("change", () => {
+    byId("naming").hidden = purpose() !== "memory";
+    suggestName();
+  });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     try {
@@ -23,18 +26,33 @@ export function listenForFiles(page) {
     }
   });
 
+  // Files may be dropped anywhere; else the browser would open one in place of the page.
   const drop = byId("drop");
   const over = (event, isOver) => {
-    event.preventDefault(); // else the browser would open the file in place of the page
+    if (!event.dataTransfer.types.includes("Files")) return; // text that is dragged into a field
+    event.preventDefault();
     drop.classList.toggle("over", isOver);
   };
-  drop.addEventListener("dragover", (event) => over(event, true));
-  drop.addEventListener("dragleave", (event) => over(event, false));
-  drop.addEventListener("drop", (event) => {
+  document.addEventListener("dragover", (event) => over(event, true));
+  document.addEventListener("dragleave", (event) => over(event, event.relatedTarget !== null));
+  document.addEventListener("drop", (event) => {
     over(event, false);
+    if (!event.dataTransfer.files.length) return;
     field.files = event.dataTransfer.files;
+    suggestName();
+    drop.scrollIntoView({ block: "nearest" });
+    field.focus();
   });
-  for (const name of ["dragover", "drop"]) window.addEventListener(name, (event) => event.preventDefault());
+
+  // A domain is named after its first file, until somebody names it.
+  let suggested = "";
+  function suggestName() {
+    const [first] = field.files;
+    if (!first || byId("name").value !== suggested) return;
+    const letters = first.name.toLowerCase().replace(/\.[^.]*$/, "").normalize("NFKD").replaceAll(/\p{M}/gu, "");
+    suggested = letters.replaceAll(/[^a-z0-9_]+/g, "-").replace(/^[_-]+|-+$/g, "").slice(0, 64);
+    byId("name").value = suggested;
+  }
 
   function send(files) {
     page.succeed();
@@ -125,6 +143,6 @@ export function listenForFiles(page) {
   async function memoryDone({ name, job, state }) {
     state.textContent = told("memory_done", { domain: job.domain });
     page.speak(`${name} ${state.textContent}`);
-    await page.listDomains(job.domain);
+    await page.welcome(job.domain);
   }
 }

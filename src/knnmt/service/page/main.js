@@ -32,10 +32,23 @@ async function listDomains(wanted) {
   byId("names").replaceChildren(...domains.filter((each) => each.memory).map((each) => new Option(each.name, each.name)));
   for (const each of domains)
     each.learnt = (stored) => {
-      each.segments = stored.segments;
+      for (const now of domains) if (now.name === each.name) now.segments = stored.segments;
       showFacts();
     };
   showFacts();
+}
+
+// A domain that a file has made is chosen, unless somebody is correcting a sentence.
+async function welcome(name) {
+  if (document.querySelector(".editor:not([hidden])")) return listDomains();
+  await listDomains(name);
+  showChosen();
+}
+
+// What is shown is always that of the chosen domain.
+function showChosen() {
+  showFacts();
+  if (!byId("results").hidden) byId("asking").requestSubmit();
 }
 
 const chosenDomain = () => domains.find((each) => each.name === byId("domain").value);
@@ -44,7 +57,8 @@ function showFacts() {
   const domain = chosenDomain();
   if (!domain) return;
   const languages = [domain.source_language, domain.target_language].filter(Boolean).join(" → ");
-  const facts = domain.memory ? told("domain_segments", { count: count(domain.segments) }) : told("domain_alone");
+  const size = domain.segments === 1 ? told("domain_segment") : told("domain_segments", { count: count(domain.segments ?? 0) });
+  const facts = domain.memory ? size : told("domain_alone");
   byId("domain-facts").textContent = [languages, facts].filter(Boolean).join(" · ");
   byId("text").lang = domain.source_language ?? "";
 }
@@ -112,9 +126,9 @@ byId("access").addEventListener("submit", (event) => {
   byId("key").value = "";
   start();
 });
-byId("domain").addEventListener("change", showFacts);
+byId("domain").addEventListener("change", showChosen);
 byId("asking").addEventListener("submit", translate);
-byId("text").addEventListener("keydown", (event) => {
+byId("asking").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
     byId("asking").requestSubmit();
@@ -125,5 +139,5 @@ byId("stop").addEventListener("click", () => {
   speak(told("stopped"));
 });
 byId("copy").addEventListener("click", copy);
-listenForFiles({ domain: chosenDomain, terms, speak, listDomains, fail, succeed });
+listenForFiles({ domain: chosenDomain, terms, speak, welcome, fail, succeed });
 start();

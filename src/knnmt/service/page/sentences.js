@@ -19,7 +19,8 @@ export class Sentences {
   }
 
   // Translate a text in a domain; what was under way is given up. Rows of the same sentences stay, to show what changed.
-  async translate(text, domain, glossary) {
+  // isLearnt: because of what was learnt
+  async translate(text, domain, glossary, isLearnt = false) {
     this.stop();
     const running = (this._running = new AbortController());
     try {
@@ -27,7 +28,8 @@ export class Sentences {
       if (running.signal.aborted) return;
       this._asked = { text, domain, glossary };
       this._keep(sentences, domain);
-      await this._decode(this._rows.filter((row) => row.sentence), domain, glossary, running.signal);
+      const rows = this._rows.filter((row) => row.sentence);
+      await this._decode(rows, domain, glossary, isLearnt, running.signal);
     } catch (error) {
       if (error.name !== "AbortError") this._fail(error);
     } finally {
@@ -63,7 +65,7 @@ export class Sentences {
     if (isNew) this._list.replaceChildren(...shown); // which would take the focus from what is in it
   }
 
-  async _decode(rows, domain, glossary, signal) {
+  async _decode(rows, domain, glossary, isLearnt, signal) {
     if (!rows.length) return this._speak(told("nothing"));
     let done = 0;
     const progress = () => {
@@ -74,7 +76,7 @@ export class Sentences {
     const asked = { glossary, evidence: domain.memory, match: domain.memory };
     const work = [
       this._stream(rows, { ...asked, domain: domain.name }, signal, (row, made) => {
-        row.show(made);
+        row.show(made, isLearnt);
         progress();
       }),
     ];
@@ -104,7 +106,7 @@ export class Sentences {
     const stored = await ask("PUT", `v1/domains/${encodeURIComponent(domain.name)}/segments`, { body });
     this._speak(told("learnt", { domain: domain.name, count: count(stored.segments) }));
     domain.learnt(stored);
-    await this.translate(text, domain, glossary);
+    await this.translate(text, domain, glossary, true);
   }
 }
 
@@ -116,7 +118,7 @@ class Sentence {
     this.space = "";
     this.made = null;
     this._alone = null;
-    this._before = null;
+    this._followed = false;
     this._domain = domain;
     this._all = all;
     this._key = `sentence-${++numbered}`;
@@ -124,8 +126,8 @@ class Sentence {
     this._build();
   }
 
-  show(made) {
-    this._before = this.made;
+  show(made, isLearnt) {
+    this._followed = isLearnt && this.made !== null && this.made.text !== made.text;
     this.made = made;
     this._fill();
   }
@@ -202,9 +204,9 @@ class Sentence {
     else if (made.kind) about.push(make("span", {}, told(`kind_${made.kind.replace(" ", "_")}`)));
     if (!made.error && made.match && !made.words?.length)
       about.push(make("span", {}, told("taken_over", { origin: visible(made.match.origin) })));
-    if (memory && made.certainty !== undefined)
+    if (memory && made.certainty !== undefined && made.kind !== "exact match")
       about.push(make("span", {}, told("certainty", { percent: percent(made.certainty / 100) })));
-    if (this._before && this._before.text !== made.text) about.push(make("span", { class: "followed" }, told("followed")));
+    if (this._followed) about.push(make("span", { class: "followed" }, told("followed")));
     for (const each of made.warnings ?? []) about.push(make("span", {}, visible(each.message)));
     this._about.replaceChildren(...about);
     if (this._alone) this._fillAlone();

@@ -1,0 +1,129 @@
+"""`knnmt merge` and `split`: several datastores made into one, and one into several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from knnmt.cli.advice import command
+from knnmt.cli.change import ModelOfChanges, StoreArgument
+from knnmt.cli.index import tell_ready
+from knnmt.cli.interrupt import ends_with
+from knnmt.cli.options import Threads
+from knnmt.cli.progress import counter, passing_bars
+from knnmt.cli.start import load_quickly
+from knnmt.datastore.manifest import sizes
+from knnmt.engine.checkpoint import NamedByStore
+
+if TYPE_CHECKING:
+    from knnmt.datastore.store import Datastore
+
+MakeIndex = Annotated[
+    bool,
+    typer.Option(
+        "--index/--no-index",
+        help="End by estimating the settings of each new store, and indexing it unless it is searched by segment.",
+    ),
+]
+_AGAIN = "run the same command again to go on"
+
+
+def merge(
+    stores: Annotated[
+        list[Path], typer.Argument(metavar="STORE...", help="Datastores of the same model.", show_default=False)
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where the new store goes: a directory that does not exist yet.")
+    ],
+    drop_duplicates: Annotated[
+        bool,
+        typer.Option("--drop-duplicates", help="Leave out units that came before, with the same source and target."),
+    ] = False,
+    make_index: MakeIndex = True,
+    model: ModelOfChanges = None,
+    threads: Threads = None,
+) -> None:
+    """Make one datastore of several, without running the model.
+
+    They are of the same model, and each unit keeps its origin. Files are linked where the file system can do that, else
+    copied; what was removed from a store does not go over. The stores stay as they are. Interrupted or killed, the same
+    command goes on.
+
+    Examples:
+
+        knnmt merge teil-1.store teil-2.store -o projekt.store
+
+        knnmt merge teile/*.store -o projekt.store --drop-duplicates
+    """
+    from knnmt.datastore.combining import merge_stores
+    from knnmt.datastore.store import Datastore
+
+    opened = [Datastore.open(store) for store in stores]
+    total = sum(store.manifest.live_sentences for store in opened)
+    done = ends_with(_AGAIN, output, f"the store is made: {output}")
+    with done, counter("merging", lambda: total, "sentences") as progress:
+        manifest = merge_stores(opened, output, drop_duplicates, progress)
+    if total > manifest.sentences:
+        typer.echo(f"left out   {total - manifest.sentences:,} sentences of duplicate units")
+    typer.echo(f"merged     {output}: {sizes(manifest.sentences, manifest.entries)}")
+    if make_index:
+        _make_ready([Datastore.open(output)], model, threads)
+
+
+def split(
+    store: StoreArgument,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where the new stores go: a directory that does not exist yet.")
+    ],
+    by: Annotated[
+        str | None, typer.Option(help="origin: a store for each file that units came from.", show_default=False)
+    ] = None,
+    pairs: Annotated[
+        int | None, typer.Option(min=1, help="Most units of each new store, in their order.", show_default=False)
+    ] = None,
+    make_index: MakeIndex = True,
+    model: ModelOfChanges = None,
+    threads: Threads = None,
+) -> None:
+    """Make several datastores of one, without running the model.
+
+    There is one for each file that units came from, or for each so many units. A new store holds its own units and
+    nothing of the others. The store stays as it is. Interrupted or killed, the same command goes on.
+
+    Examples:
+
+        knnmt split projekt.store --by origin -o kunden
+
+        knnmt split projekt.store --pairs 1000000 -o teile
+    """
+    from knnmt.config import check
+    from knnmt.datastore.combining import split_store
+    from knnmt.datastore.store import Datastore
+
+    check(by in (None, "origin"), f"--by must be origin, got {by!r}; or give --pairs, the most units of each store")
+    opened = Datastore.open(store)
+    done = ends_with(_AGAIN, output, f"the stores are made: {output}")
+    with done, counter("splitting", lambda: opened.manifest.live_sentences, "sentences") as progress:
+        places = split_store(opened, output, by == "origin", pairs, progress)
+    made = [Datastore.open(place) for place in places]
+    for each in made:
+        typer.echo(f"made       {each.path}: {sizes(each.manifest.sentences, each.manifest.entries)}")
+    if make_index:
+        _make_ready(made, model, threads)
+
+
+def _make_ready(stores: Sequence[Datastore], model: str | None, threads: int | None) -> None:
+    """Settings, and an index where one is used."""
+    manifest = stores[0].manifest
+    languages = (manifest.source_language, manifest.target_language)
+    engine = load_quickly(model or NamedByStore(manifest.model_name), "cpu", threads, None, *languages)
+    stores[0].require_engine(engine)
+    from knnmt.fitting.index_preparation import make_ready
+
+    for store in stores:
+        with ends_with(f"the store is made; {command('index', store.path)} makes its index"):
+            choice = make_ready(store, engine, passing_bars)
+        tell_ready(store, choice)

@@ -1,0 +1,1 @@
+"""Work on several processes and machines: slices of a build, by Ray."""

@@ -1,0 +1,66 @@
+"""`Cluster`: where Ray is to be found, and how much of it one worker takes."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from knnmt.config import check
+from knnmt.errors import ClusterError, MissingDependencyError
+
+LOCAL = "local"
+_LOCAL_BYTES = 1 << 28  # that Ray keeps of what passes between processes of one machine
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A cluster that Ray runs on.
+
+    address: "local" starts Ray on this machine for as long as the work takes; "auto" uses the cluster that this machine
+        belongs to; host:port one elsewhere, ray://host:port one that is asked through its client port
+    workers: most slices that are worked on at a time; None for as many as there is room for
+    threads: CPU cores of each worker
+    gpus_per_worker: GPUs of each, 0.5 for one that two share; None for one if the model is on a GPU here, else none
+    """
+
+    address: str = LOCAL
+    workers: int | None = None
+    threads: int = 1
+    gpus_per_worker: float | None = None
+
+    def __post_init__(self) -> None:
+        check(bool(self.address), "the address of a cluster is 'local', 'auto', host:port or ray://host:port")
+        check(self.workers is None or self.workers >= 1, f"workers must be at least 1, got {self.workers}")
+        check(self.threads >= 1, f"threads must be at least 1, got {self.threads}")
+        gpus = self.gpus_per_worker
+        check(gpus is None or 0 <= gpus < math.inf, f"gpus_per_worker must be a number of at least 0, got {gpus}")
+
+
+@contextmanager
+def connected(cluster: Cluster) -> Iterator[Any]:
+    """The module `ray`, connected to a cluster. A connection that is there already is used, and left as it is."""
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingDependencyError("ray", "work on a cluster", "ray") from error
+    if ray.is_initialized():
+        yield ray
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray that we start tells nobody what it does
+    local = {"include_dashboard": False, "object_store_memory": _LOCAL_BYTES} if cluster.address == LOCAL else {}
+    try:
+        ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, **local)
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
+        raise ClusterError(
+            f"{cluster.address}: expected a cluster of Ray there, and it cannot be reached ({error}). `ray status` "
+            "says whether it runs; 'local' starts one on this machine"
+        ) from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
