@@ -7,7 +7,8 @@ A store that is not there is built first, of so many training pairs of its domai
 asked with development lines of its domain, or of another that its memory does not know. Systems take turns within every
 round, after one that does not count; time is CPU time with one thread of a CPU, else wall-clock time; ratios are those
 of medians. Translations with and without drafts are compared, token for token. Where they differ, the difference of the
-two best at that step is shown: it is small where computing in another shape may decide between them.
+two best at that step is shown: it is small where computing in another shape may decide between them. --rounds 0 compares
+and measures nothing.
 
 --turns: on a GPU, how long a step takes and how many tokens it brings for each number of tokens that a step may compute
 together. Text comes from KNNMT_DATA (default ../shared).
@@ -145,7 +146,9 @@ def main() -> None:
         for size in given.batches:
             batches: list[Sources] = [sources[first : first + size] for first in range(0, len(sources), size)]
             asked = {"alone": (None, False), "plain": (retrieval, False), "drafted": (retrieval, True)}
-            speeds: dict[str, list[float]] = {name: [] for name in asked}
+            if not given.rounds:
+                del asked["alone"]
+            speeds: dict[str, list[float]] = {name: [] for name in ("alone", "plain", "drafted")}
             found = {}
             for number in range(given.rounds + 1):
                 for name, way in asked.items():
@@ -154,13 +157,13 @@ def main() -> None:
                     tokens = sum(len(each.tokens) for each in found[name][0])
                     if number:
                         speeds[name].append(tokens / (clock() - began))
-            alone, plain, drafted = (statistics.median(each) for each in speeds.values())
+            alone, plain, drafted = (statistics.median(each) if each else 1.0 for each in speeds.values())
+            ratios = [plain / alone, drafted / alone, drafted / plain] if given.rounds else []
             counted = found["drafted"][1]
-            passes = counted.rows - counted.accepted
             ties, scores = compare(translator, sources, config, retrieval, found["plain"][0], found["drafted"][0])
             print(
-                f"| {domain} | {given.other or domain} | {size} | {plain / alone:.2f} | {drafted / alone:.2f} | "
-                f"{drafted / plain:.2f} | {counted.rows / passes:.2f} | "
+                f"| {domain} | {given.other or domain} | {size} | "
+                f"{' | '.join(f'{each:.2f}' for each in ratios) or '- | - | -'} | {counted.tokens_a_pass:.2f} | "
                 f"{counted.accepted / max(counted.drafted, 1):.0%} | {len(ties)} of {len(sources)} | "
                 f"{sum(tie > TIE for tie in ties)} | {scores:.1e} |",
                 flush=True,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import exp, isfinite
 
 import numpy as np
@@ -138,7 +139,7 @@ def drafted_search(
             with timing.stage("greedy"):
                 _constrain(constraints, log_probabilities, offsets, running)
                 best, tokens = best_tokens(log_probabilities)
-                firsts = [0, *np.cumsum(counts).tolist()]
+                firsts = [0, *accumulate(counts)]
                 gains, chosen, near, of_rows = (best + offsets).tolist(), tokens.tolist(), ids.numpy(), offsets.tolist()
                 taken = [
                     each.take(gains[first:last], chosen[first:last], end, config.max_tokens)
@@ -193,6 +194,7 @@ def _constrain(
 
 
 def _count(retrieval: BatchRetrieval, running: Sequence[_Sentence], taken: Sequence[int]) -> None:
-    drafted = [(len(each.draft), count - 1) for each, count in zip(running, taken, strict=True) if each.draft]
-    if drafted:
-        retrieval.statistics.count_drafts(len(drafted), *(sum(part) for part in zip(*drafted, strict=True)))
+    lengths = [len(each.draft) for each in running if each.draft]
+    if lengths:
+        accepted = sum(count - 1 for each, count in zip(running, taken, strict=True) if each.draft)
+        retrieval.statistics.count_drafts(lengths, accepted)

@@ -183,9 +183,11 @@ class _DraftedBatch:
             if mine[-1] == end or len(mine) == most or source in self._lost:
                 self._source_of[row] = -1
         self._chances, self._ends = chosen[:, 1].view(np.float32).astype(np.float64), chosen[:, 2].copy()
-        self._count(rows - forced, verified, (turns - 1) * verified, accepted)
+        self._count(rows - forced)
+        if verified:
+            self._retrieval.statistics.count_drafts([turns - 1] * verified, accepted)
 
-    def _count(self, rows: int, *drafts: int) -> None:
+    def _count(self, rows: int) -> None:
         statistics = self._retrieval.statistics
         if self._first:
             first = min(rows, len(self._tokens))
@@ -193,8 +195,6 @@ class _DraftedBatch:
             rows -= first
             self._first = False
         statistics.count(rows, rows, 0, first=False)
-        if drafts[0]:
-            statistics.count_drafts(*drafts)
 
     def _keep_running(self) -> None:
         """Go on with the sentences that are not done, the rest of a smaller step blanks."""

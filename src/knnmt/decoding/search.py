@@ -20,7 +20,7 @@ from knnmt.engine.state import EngineInTurn
 from knnmt.retrieval.retriever import BatchRetrieval
 
 # Sentences of a batch that tokens are drafted for: the rows of more keep a device busy without drafts.
-MAX_DRAFTED = {"cpu": 2, "cuda": 64}
+MAX_DRAFTED = {"cpu": 8, "cuda": 64}
 
 
 def search(
