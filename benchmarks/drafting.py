@@ -7,8 +7,8 @@ A store that is not there is built first, of so many training pairs of its domai
 asked with development lines of its domain, or of another that its memory does not know. Systems take turns within every
 round, after one that does not count; time is CPU time with one thread of a CPU, else wall-clock time; ratios are those
 of medians. Translations with and without drafts are compared, token for token. Where they differ, the difference of the
-two best at that step is shown: it is small where computing in another shape may decide between them. --rounds 0 compares
-and measures nothing.
+two best at that step is shown: it is small where computing in another shape may decide between them.
+--rounds 0 compares and measures nothing.
 
 --turns: on a GPU, how long a step takes and how many tokens it brings for each number of tokens that a step may compute
 together. Text comes from KNNMT_DATA (default ../shared).
