@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from knnmt.evaluation.reports import Report
     from knnmt.evaluation.running import RunSettings
     from knnmt.evaluation.tuning import TuningResult, tune
-    from knnmt.fitting.combined_stores import merge, split
+    from knnmt.fitting.combined_stores import merge, shard_set, split
     from knnmt.fitting.ready_store import Built, Datastore, build
     from knnmt.fitting.tuning_config import TuningConfig
     from knnmt.huggingface.processor import KNNLogitsProcessor
@@ -125,6 +125,7 @@ _HOMES = {
     "open_document": "knnmt.documents.opening",
     "read_glossary": "knnmt.corpus.glossary_files",
     "read_memories": "knnmt.documents.memories",
+    "shard_set": "knnmt.fitting.combined_stores",
     "split": "knnmt.fitting.combined_stores",
     "tune": "knnmt.evaluation.tuning",
     "unseen": "knnmt.datastore.overlap",
@@ -195,6 +196,7 @@ __all__ = [
     "open_document",
     "read_glossary",
     "read_memories",
+    "shard_set",
     "split",
     "tune",
     "unseen",

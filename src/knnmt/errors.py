@@ -35,6 +35,7 @@
     ├── SourceKeptWarning       a text, or a piece of it, stayed as it was, for nothing else kept its codes
     ├── TermWarning             a term of a glossary is missing in a translation, or contradicts another
     ├── MatchWarning            a match was taken over whose target has other placeholders than the text
+    ├── ShardWarning            a shard did not answer, and what it holds was left out
     └── LanguageWarning         text looks like another language than the one it was said to be
 
 A message says what was expected, what came, where, and what can be done.
@@ -173,6 +174,10 @@ class LongSegmentWarning(KnnmtWarning):
 
 class CutTranslationWarning(KnnmtWarning):
     """A translation reached the maximum length before it ended."""
+
+
+class ShardWarning(KnnmtWarning):
+    """A shard did not answer, and what it holds was left out."""
 
 
 class LanguageWarning(KnnmtWarning):

@@ -45,7 +45,7 @@ IN_SOAK = {  # what takes long, or needs a network: where `make soak` runs it
 }
 REAL_TEXT = {"make bench", "make bench-retrieval"}  # measure on it
 COMET = "tests/evaluation/test_comet.py makes such an environment in `make soak`, with a tiny checkpoint"
-RAY = "tests/distributed/test_building_by_ray.py builds on a cluster in `make test-ray`"
+RAY = "`make test-ray` builds and searches on clusters"
 NOT_RUN = {  # and why; sizes are of models that would be fetched
     "make test": "runs this",
     "make soak": "runs this",
@@ -58,6 +58,7 @@ NOT_RUN = {  # and why; sizes are of models that would be fetched
     "pip install 'knnmt[ray]'": "`make test-ray` does",
     "knnmt build projekt.tmx -o ray.store --ray local --workers 2": RAY,
     "knnmt build gross.tmx -o /shared/gross.store --ray auto --gpus-per-worker 1": RAY,
+    "knnmt shard-set 10.0.0.5:/data/a.store 10.0.0.6:/data/b.store -o menge2.store --ray auto": RAY,
     "knnmt adapt gross.tmx -o /shared/gross.store --ray ray://head:10001 --workers 8": RAY,
     "make test-dialects": "fetches half a gigabyte of packages",
     "python3 -m venv comet-env": COMET,

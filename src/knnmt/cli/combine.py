@@ -1,4 +1,4 @@
-"""`knnmt merge` and `split`: several datastores made into one, and one into several."""
+"""`knnmt merge`, `split` and `shard-set`: several datastores made into one, or used as one, and one into several."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from knnmt.cli.index import tell_ready
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.options import Threads
 from knnmt.cli.progress import counter, passing_bars
-from knnmt.cli.start import load_quickly
+from knnmt.cli.start import heavy_imports, load_quickly
 from knnmt.datastore.manifest import sizes
 from knnmt.engine.checkpoint import NamedByStore
 
@@ -127,3 +127,44 @@ def _make_ready(stores: Sequence[Datastore], model: str | None, threads: int | N
         with ends_with(f"the store is made; {command('index', store.path)} makes its index"):
             choice = make_ready(store, engine, passing_bars)
         tell_ready(store, choice)
+
+
+def shard_set(
+    shards: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="STORE...",
+            help="Datastores of the same model; NODE:PATH for one on the disk of another machine of the cluster.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where the set goes: a directory that does not exist yet.")
+    ],
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS",
+            help="The cluster of Ray that opens the shards: local, auto, HOST:PORT or ray://HOST:PORT.  "
+            "[default: whoever opens the set opens them]",
+            show_default=False,
+        ),
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="How long a shard may take to answer before it is left out.")] = 10.0,
+    model: ModelOfChanges = None,
+) -> None:
+    """Make a datastore whose entries lie in others, to translate with.
+
+    It is searched by segment: for each batch of sentences, the shards are asked for what covers them best, and what
+    they give is searched here. The translations are those of the merged store. A shard that does not answer in time is
+    left out, with a warning. What is added to a shard counts at once.
+
+    Example:
+
+        knnmt shard-set teil-1.store teil-2.store -o ganz.store
+    """
+    with heavy_imports():
+        from knnmt.fitting.combined_stores import shard_set as make_set
+    made = make_set(shards, output, cluster=ray, seconds=seconds, model=model)
+    typer.echo(f"made       {output}: {len(made.shards)} shards")

@@ -81,7 +81,14 @@ def without_removed(segment: Segment) -> dict[str, Array]:
     if not len(segment.removed):
         return arrays
     sentences = segment.live_sentences()
-    entries = segment.live_entries()
+    left = chosen_arrays(arrays, sentences, segment.live_entries())
+    if "word_tokens" in arrays:
+        left |= words_of_chosen(arrays, sentences)
+    return left
+
+
+def chosen_arrays(arrays: dict[str, Array], sentences: Array, entries: Array) -> dict[str, Array]:
+    """The arrays of some sentences, but for their words; these are ascending. entries: a mask of theirs, or places"""
     left = {name: arrays[name][entries] for name in ENTRY_ARRAYS if name in arrays}
     left["sentences"] = np.searchsorted(sentences, left["sentences"]).astype(np.int32)
     for offsets, names in _RAGGED.items():
@@ -90,8 +97,6 @@ def without_removed(segment: Segment) -> dict[str, Array]:
             left |= {name: arrays[name][rows] for name in names if name in arrays}
     if "source_tokens" in left:
         left |= posting_arrays(left["source_tokens"], left["source_offsets"])
-    if "word_tokens" in arrays:
-        left |= words_of_chosen(arrays, sentences)
     left |= {name: arrays[name][sentences] for name in _SENTENCE_ARRAYS if name in arrays}
     texts = (3 * sentences[:, None] + np.arange(3)).ravel()
     left["text_offsets"], rows = _choose(arrays["text_offsets"], texts)

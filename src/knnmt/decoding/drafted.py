@@ -14,26 +14,25 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from math import exp, isfinite
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from knnmt import timing
 from knnmt.config import DecodingConfig
-from knnmt.datastore.arrays import Array
 from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.continuations import best_tokens
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.batching import with_gaps_filled
 from knnmt.engine.state import EngineInTurn
+from knnmt.index.entries import Entries
 from knnmt.retrieval.compiled import CompiledSteps
 from knnmt.retrieval.retriever import BatchRetrieval
 
 _MAX_DRAFT = 15  # tokens of a sentence
-_VOTERS = 8  # entries, at most, that say what comes next
+_VOTERS = 16  # entries, at most, that are asked what comes next
 _ROW_COST = 0.08  # of each drafted token, in terms of a pass with one token of one sentence
 _SPEED = 1.4  # at which a batch is translated thanks to drafts: what a pass could bring instead
-_AHEAD = np.arange(1, _MAX_DRAFT + 1)
+_AHEAD = torch.arange(1 + _MAX_DRAFT)
 
 
 def least_chance(sentences: int) -> float:
@@ -46,24 +45,19 @@ def certainty(weight: float) -> float:
     return min(1.0, 0.05 + 1.3 * weight)
 
 
-def draft(values: Array, end: int, last: int, nearest: Array, sure: float, least: float) -> list[int]:
+def draft(near: Sequence[Sequence[int]], end: int, last: int, sure: float, least: float) -> list[int]:
     """What follows the last token where the entries have it that it was chosen by; they vote, the nearest counts most.
 
-    values: the token of each entry, those of a segment one after the other and its end token last
-    nearest: ids of these entries, nearest first; sure: how probable a token is that they agree on
+    near: of these entries, nearest first, their own token and those that follow it in the store, as many of each
+    sure: how probable a token is that they agree on
     least: the draft ends before the first token that is reached with less probability
     """
-    if sure < least:
-        return []
-    near = nearest[nearest >= 0]
-    near = near[values[near] == last][:_VOTERS]
-    coming = values[np.minimum(near[:, None] + _AHEAD, len(values) - 1)].tolist()
-    voters = [(1 / (1 + rank), tokens) for rank, tokens in enumerate(coming)]
+    voters = [(1 / (1 + rank), tokens) for rank, tokens in enumerate(each for each in near if each[0] == last)]
     total = sum(weight for weight, _ in voters)
     drafted: list[int] = []
     reached = 1.0
-    while voters and len(drafted) < _MAX_DRAFT:
-        place = len(drafted)
+    while voters and len(drafted) < len(near[0]) - 1:
+        place = len(drafted) + 1
         votes: dict[int, float] = {}
         for weight, tokens in voters:
             votes[tokens[place]] = votes.get(tokens[place], 0.0) + weight
@@ -76,14 +70,26 @@ def draft(values: Array, end: int, last: int, nearest: Array, sure: float, least
     return drafted
 
 
+def _following(entries: Entries, nearest: Tensor) -> list[list[list[int]]]:
+    """Of each row's nearest entries their own token and those that follow it; nearest (rows, k), -1 for none."""
+    ids = nearest[:, :_VOTERS, None] + _AHEAD
+    tokens = entries.values_of(ids.clamp(min=0, max=entries.entries - 1))
+    return tokens.masked_fill_(nearest[:, :_VOTERS, None] < 0, -1).tolist()  # type: ignore[no-any-return]
+
+
 @dataclass(slots=True, eq=False)
 class _Sentence:
-    """A sentence that is being translated. source: its number among the sources; last: the decoder's next input"""
+    """A sentence that is being translated.
+
+    source: its number among the sources; last: the decoder's next input
+    sure: how probable the next token is if the entries agree on it
+    """
 
     source: int
     last: int
     generated: list[int] = field(default_factory=list)
     draft: list[int] = field(default_factory=list)
+    sure: float = 0.0
     score: float = 0.0
     lost: bool = False
     ended: bool = False
@@ -119,7 +125,7 @@ def drafted_search(
     encoded = engine.encode(sources)
     retrieval.begin(encoded, sources)
     state = engine.start_in_turn(encoded)
-    values = retrieval.groups[0].store.values.numpy()
+    entries = retrieval.groups[0].store.index.entries
     running = [_Sentence(number, start) for number in range(len(sources))]
     found: list[list[Hypothesis]] = [[] for _ in sources]
 
@@ -140,7 +146,7 @@ def drafted_search(
                 _constrain(constraints, log_probabilities, offsets, running)
                 best, tokens = best_tokens(log_probabilities)
                 firsts = [0, *accumulate(counts)]
-                gains, chosen, near, of_rows = (best + offsets).tolist(), tokens.tolist(), ids.numpy(), offsets.tolist()
+                gains, chosen, of_rows = (best + offsets).tolist(), tokens.tolist(), offsets.tolist()
                 taken = [
                     each.take(gains[first:last], chosen[first:last], end, config.max_tokens)
                     for each, first, last in zip(running, firsts, firsts[1:], strict=False)
@@ -153,14 +159,18 @@ def drafted_search(
                     steps.accept(torch.tensor(last_rows), sum(taken) - at_end)
                 state.take(torch.tensor(taken))
                 open_ = [place for place, each in enumerate(running) if not (each.ended or each.lost)]
-                least = least_chance(max(len(open_), 1))
                 for each, row in zip(running, last_rows, strict=True):
-                    each.draft = []
+                    each.draft, each.sure = [], 0.0 if told else certainty(1 - exp(of_rows[row]))
                     if each.ended:
                         score = each.score / len(each.generated) ** config.length_penalty
                         found[each.source] = [Hypothesis(tuple(each.generated), score)]
-                    elif not each.lost and not told:
-                        each.draft = draft(values, end, each.last, near[row], certainty(1 - exp(of_rows[row])), least)
+                least = least_chance(max(len(open_), 1))
+                sure = [place for place in open_ if running[place].sure > least]
+                if sure:
+                    rows = torch.tensor([last_rows[place] for place in sure])
+                    for place, near in zip(sure, _following(entries, ids[rows]), strict=True):
+                        each = running[place]
+                        each.draft = draft(near, end, each.last, each.sure, least)
                         most = min(config.max_tokens, engine.max_positions) - len(each.generated) - 1
                         del each.draft[max(most, 0) :]
                 if open_ and len(open_) < len(running):

@@ -44,13 +44,22 @@ class Cluster:
 @contextmanager
 def connected(cluster: Cluster) -> Iterator[Any]:
     """The module `ray`, connected to a cluster. A connection that is there already is used, and left as it is."""
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingDependencyError("ray", "work on a cluster", "ray") from error
+    ray = _ray()
     if ray.is_initialized():
         yield ray
         return
+    connect(cluster)
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def connect(cluster: Cluster) -> Any:
+    """The module `ray`, connected to a cluster until the process ends, unless it is connected already."""
+    ray = _ray()
+    if ray.is_initialized():
+        return ray
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray that we start tells nobody what it does
     local = {"include_dashboard": False, "object_store_memory": _LOCAL_BYTES} if cluster.address == LOCAL else {}
     try:
@@ -60,7 +69,12 @@ def connected(cluster: Cluster) -> Iterator[Any]:
             f"{cluster.address}: expected a cluster of Ray there, and it cannot be reached ({error}). `ray status` "
             "says whether it runs; 'local' starts one on this machine"
         ) from error
+    return ray
+
+
+def _ray() -> Any:
     try:
-        yield ray
-    finally:
-        ray.shutdown()
+        import ray
+    except ImportError as error:
+        raise MissingDependencyError("ray", "work on a cluster", "ray") from error
+    return ray

@@ -1,4 +1,4 @@
-"""`merge` and `split` as `knnmt` shows them: the stores that they make are ready for use."""
+"""`merge`, `split` and `shard_set` as `knnmt` shows them: the stores that they make are ready for use."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from knnmt.config import check
+from knnmt.config import DEFAULT_SEGMENTS, check
 from knnmt.datastore.building import EntryProgress, no_progress
 from knnmt.datastore.combining import merge_stores, split_store
 from knnmt.datastore.manifest import Manifest
+from knnmt.distributed.shard_set import ShardPlace, ShardSet, make_shard_set
+from knnmt.distributed.sharded_store import SECONDS
 from knnmt.engine.base import Engine
 from knnmt.engine.checkpoint import NamedByStore
 from knnmt.fitting.ready_store import Datastore
@@ -70,6 +72,48 @@ def split(
     if make_index:
         _make_ready(made, model, bars)
     return made
+
+
+def shard_set(
+    shards: Sequence[str | Path],
+    path: str | Path,
+    *,
+    cluster: str | None = None,
+    seconds: float = SECONDS,
+    model: str | Path | Engine[Any] | None = None,
+) -> ShardSet:
+    """Make a set of shards, as `knnmt shard-set` does: a store to translate with whose entries lie in others.
+
+    Its settings are those of the largest shard, where that is on this machine; if it has none for search by segment,
+    they are estimated from it.
+
+    shards: stores of one model, in an order that stays; NODE:PATH for one on the disk of another machine of the cluster
+    path: a directory that does not exist yet
+    cluster: the address of a cluster of Ray, as in `Cluster`, which opens the shards; by default this process does
+    seconds: that a shard has to answer; after that it is left out
+    model: the one that the shards were built with, where it is not found by its name, or an engine that is loaded
+    """
+    found = ShardSet(tuple(ShardPlace.of(str(each)) for each in shards), cluster, seconds)
+    largest = make_shard_set(found, Path(path))
+    if largest is not None and not settings_by_segment(Path(path)):
+        from knnmt.fitting.calibration import calibrate_by_segment
+        from knnmt.retrieval.open_store import OpenStore
+
+        store = Datastore.open(largest)
+        snapshot = OpenStore(store, exact=True).snapshot
+        if (
+            estimated := calibrate_by_segment(snapshot, engine_of(store.manifest, model), DEFAULT_SEGMENTS)
+        ) is not None:
+            estimated.save(Path(path))
+    return found
+
+
+def settings_by_segment(store: Path) -> bool:
+    """Whether settings for search by segment were estimated or tuned for a store."""
+    from knnmt.fitting.calibration import Calibration
+    from knnmt.retrieval.profiles import SEGMENTS, read_profiles
+
+    return Calibration.of(store, by_segment=True) is not None or SEGMENTS in read_profiles(store)
 
 
 def _make_ready(stores: Sequence[Datastore], model: str | Path | Engine[Any] | None, bars: Bars) -> None:

@@ -13,7 +13,7 @@ What a sentence costs does not grow with the memory. Compiled code (`native/choo
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
@@ -27,6 +27,7 @@ from knnmt.datastore.manifest import SegmentRecord
 from knnmt.datastore.postings import posting_arrays
 from knnmt.datastore.segment import MAX_TOKENS, Segment, ascending
 from knnmt.errors import DatastoreDamagedError
+from knnmt.index.repeats import Repeats
 from knnmt.index.same_sources import HashOrder, SameSources, hashes_of, ranges
 from knnmt.native import library
 
@@ -43,6 +44,8 @@ _TOKENS = 4096  # vocabularies are counted in: a new token seldom makes one larg
 _DAMAGED = "its postings name sentences that it does not have; `knnmt verify` says all that is wrong with it"
 _NEWER_TOKENS = 1 << 20  # that are put in order at each addition; more become part of what is there for long
 _STEPS = 512  # of height that proposed sentences are told apart by
+_FORESEEN = 8.0  # times the largest sum of a part, that the largest of all parts has at most, as a rule
+_ROUNDED = 1.01  # steps that are taken for one, because sums are rounded
 
 _Tokenized = Callable[[Segment], dict[str, Array]]
 
@@ -115,6 +118,49 @@ class Covering:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceStatistics:
+    """How often tokens occur in the sources of a store, or of several together.
+
+    sentences: that there are; postings: (vocabulary,) int64, how many each token has
+    """
+
+    sentences: int
+    postings: Array
+
+    @classmethod
+    def together(cls, several: Sequence[SourceStatistics]) -> SourceStatistics:
+        """Of several stores as if they were one."""
+        postings = np.zeros(max((len(each.postings) for each in several), default=0), np.int64)
+        for each in several:
+            postings[: len(each.postings)] += each.postings
+        return cls(sum(each.sentences for each in several), postings)
+
+    @property
+    def mean_length(self) -> float:
+        """Of a source, in tokens."""
+        return max(1.0, float(self.postings.sum()) / max(1, self.sentences))
+
+    def idf(self, source: Sequence[int]) -> dict[int, float]:
+        """The weight of each token of a source: the rarer, the more."""
+        held = {token: float(self.postings[token]) for token in source if 0 <= token < len(self.postings)}
+        return {
+            token: float(np.log1p((max(self.sentences - count, 0.0) + 0.5) / (count + 0.5)))
+            for token, count in held.items()
+        }
+
+    def proposing(self, idf: Mapping[int, float], most: int) -> list[tuple[int, float]]:
+        """The tokens that propose sentences, rarest first, with their weights: as far as so many postings go."""
+        chosen: list[tuple[int, float]] = []
+        read = 0
+        for token in sorted(idf, key=lambda token: (self.postings[token], token)):
+            if read and read + self.postings[token] > most:
+                break
+            read += int(self.postings[token])
+            chosen.append((token, idf[token]))
+        return chosen
+
+
+@dataclass(frozen=True, slots=True)
 class _Places:
     """Where the postings of each token are, in some parts.
 
@@ -148,6 +194,7 @@ class SourceIndex:
 
     earlier: of an earlier state; what both have in common is not put in order again
     tokenized: gives the source tokens and postings of a segment that lacks them
+    of_more: the statistics of a larger store that the segments are a part of; by default their own
     """
 
     def __init__(
@@ -155,13 +202,15 @@ class SourceIndex:
         segments: Sequence[Segment],
         earlier: SourceIndex | None = None,
         tokenized: _Tokenized | None = None,
+        of_more: SourceStatistics | None = None,
     ) -> None:
         shared = 0 if earlier is None else earlier._in_common(segments)
         self._segments = list(segments)
         self._parts = self._parts_of(segments, earlier, shared, tokenized)
         largest = max((int(part["posting_tokens"].max(initial=0)) for part in self._parts[shared:]), default=0)
         needed = -(-(largest + 1) // _TOKENS) * _TOKENS
-        self._vocabulary: int = max(needed, 0 if earlier is None else earlier._vocabulary)
+        known = (earlier._vocabulary if earlier else 0, len(of_more.postings) if of_more else 0)
+        self._vocabulary: int = max(needed, *known)
         self._place = segments[0].path.parent.parent if segments else None
         self._first_sentence = np.cumsum([0, *(segment.record.sentences for segment in segments)])
         self._first_entry = np.cumsum([0, *(segment.record.entries for segment in segments)])
@@ -175,8 +224,8 @@ class SourceIndex:
         self._base_count: int = base_count
         self._base: _Places = base
         self._newer = self._placed(self._base_count, count)
-        self._postings = self._base.postings + self._newer.postings
-        self._mean_length = max(1.0, float(self._postings.sum()) / max(1, self.sentences))
+        own = SourceStatistics(self.sentences, self._base.postings + self._newer.postings)
+        self.statistics = own if of_more is None else SourceStatistics.together([of_more, _none(self._vocabulary)])
         self._same: SameSources = SameSources(ordered, self._ordered(self._base_count, count), self._removed())
         self._passed_over = self._masks(earlier, shared)
         self._compiled_parts = self._compile_parts(earlier, shared)
@@ -284,17 +333,18 @@ class SourceIndex:
             raise DatastoreDamagedError(f"{self._place}: {_DAMAGED}")
         return Covering(sentences, covered[:, 0], covered[:, 1])
 
-    def entries_of(self, chosen: Array, first_of: Array | None = None) -> list[Array]:
+    def entries_of(self, chosen: Array, repeats: Repeats | None = None) -> list[Array]:
         """For each row of chosen sentences, the ids of their entries and of those with the same sources, (n,) int64.
 
         They are ascending, each once. Sentences of -1 are passed over.
-        first_of: the entry in whose place each is searched for
+        repeats: says which entry is searched for in the place of each
         """
         if (native := library()) is None:
-            return [self._entries_of(mine, first_of) for mine in chosen]
+            return [self._entries_of(mine, repeats) for mine in chosen]
         chosen = np.ascontiguousarray(chosen)
         sizes = np.empty(len(chosen), np.int64)
-        given = (ctypes.byref(self._compiled), ctypes.byref(self._same.compiled), _at(first_of))
+        restated = None if repeats is None else ctypes.byref(repeats.compiled)
+        given = (ctypes.byref(self._compiled), ctypes.byref(self._same.compiled), restated)
         of_chosen = (*chosen.shape, torch.get_num_threads(), _at(chosen))
         native.knnmt_own_entries(*given, *of_chosen, None, _at(sizes), None)
         offsets = np.cumsum([0, *sizes])
@@ -302,11 +352,11 @@ class SourceIndex:
         native.knnmt_own_entries(*given, *of_chosen, _at(offsets), _at(sizes), _at(ids))
         return [ids[first : first + size] for first, size in zip(offsets.tolist(), sizes.tolist(), strict=False)]
 
-    def _entries_of(self, sentences: Array, first_of: Array | None) -> Array:
+    def _entries_of(self, sentences: Array, repeats: Repeats | None) -> Array:
         """The same for one row, in NumPy."""
         hashes = np.unique(self._same.hashes_of(sentences[sentences >= 0]))
         ids = ranges(*self._stretches(self._same.alike(hashes)))
-        return ids if first_of is None else np.unique(first_of[ids])
+        return ids if repeats is None else np.unique(repeats.firsts_of(ids))
 
     def _stretches(self, sentences: Array) -> tuple[Array, Array]:
         """The first entry of each sentence, and how many it has."""
@@ -339,15 +389,15 @@ class SourceIndex:
             *(_Directory(each.first.ctypes.data, each.places.ctypes.data) for each in (self._base, self._newer))
         )
         of_parts = (len(self._parts), ctypes.addressof(self._compiled_parts))
-        return _Index(
-            self._vocabulary, self.sentences, self._mean_length, *of_parts, directories, self._postings.ctypes.data
-        )
+        known = self.statistics
+        of_sources = (self._vocabulary, known.sentences, known.mean_length)
+        return _Index(*of_sources, *of_parts, directories, known.postings.ctypes.data)
 
     # In NumPy ---------------------------------------------------------------------------------------------------------
 
     def _choose(self, source: list[int], count: int, candidates: int) -> tuple[list[int], tuple[float, float]]:
         """The same for one source: numbers of sentences, -1 where there are no more, and what they cover."""
-        idf = {token: self._idf(token) for token in source if 0 <= token < self._vocabulary}
+        idf = self.statistics.idf(source)
         proposed = self._propose(idf, max(MAX_PROPOSED, candidates), POSTINGS * count)[:candidates]
         begins, lengths = self._sources_of(proposed)
         weights, held = self._grams_held(source, idf, proposed, begins, lengths)
@@ -403,32 +453,90 @@ class SourceIndex:
             weights.append(np.floor(sums[own_at[first]] * np.sqrt(n + 1.0) * _WHOLE))
         return np.concatenate(weights), np.concatenate(held, axis=1)
 
-    def _idf(self, token: int) -> float:
-        held = float(self._postings[token])
-        return float(np.log1p((max(self.sentences - held, 0.0) + 0.5) / (held + 0.5)))
-
     def _propose(self, idf: dict[int, float], most: int, postings: int) -> Array:
         """About so many sentences with the most of the rare tokens, ranked with their lengths."""
-        rarest = sorted(idf, key=lambda token: (self._postings[token], token))
-        read, numbers, scores = 0, [np.empty(0, np.int64)], [np.empty(0, np.float32)]
-        for token in rarest:
-            if read and read + self._postings[token] > postings:
-                break
-            read += int(self._postings[token])
-            mine = self._sentences_with(token)
-            numbers.append(mine)
-            scores.append(np.full(len(mine), idf[token], np.float32))
-        sentences, places = np.unique(np.concatenate(numbers), return_inverse=True)
-        sums = np.bincount(places, np.concatenate(scores), len(sentences)).astype(np.float32)
+        sentences, sums = self._proposed(self.statistics.proposing(idf, postings))
         if not len(sentences):
             return sentences
         steps = (sums * ((_STEPS - 1) / max(float(sums.max()), 1e-30))).astype(np.int64)
         reached = np.cumsum(np.bincount(steps, minlength=_STEPS)[::-1]) >= most
         lowest = _STEPS - 1 - int(reached.argmax()) if reached.any() else 0
         sentences, sums = sentences[steps >= lowest], sums[steps >= lowest]
-        lengths = self._sources_of(sentences)[1].astype(np.float32)
-        ranked = sums / (1 + _BM25_K * (1 - _BM25_B + _BM25_B * lengths / np.float32(self._mean_length)))
+        ranked = self._ranked(sentences, sums, self.statistics.mean_length)
         return sentences[np.lexsort((sentences, -ranked))]
+
+    def _proposed(self, proposing: Sequence[tuple[int, float]]) -> tuple[Array, Array]:
+        """The sentences that hold some of these tokens, and the sums of the weights that each holds, float32."""
+        numbers, scores = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
+        for token, weight in proposing:
+            mine = self._sentences_with(token)
+            numbers.append(mine)
+            scores.append(np.full(len(mine), weight, np.float32))
+        sentences, places = np.unique(np.concatenate(numbers), return_inverse=True)
+        return sentences, np.bincount(places, np.concatenate(scores), len(sentences)).astype(np.float32)
+
+    def _ranked(self, sentences: Array, sums: Array, mean_length: float) -> Array:
+        """Their sums, with lengths allowed for as in BM25."""
+        lengths = self._sources_of(sentences)[1].astype(np.float32)
+        ranked: Array = sums / (1 + _BM25_K * (1 - _BM25_B + _BM25_B * lengths / np.float32(mean_length)))
+        return ranked
+
+    # As a part of a larger store --------------------------------------------------------------------------------------
+
+    def candidates(
+        self, proposing: Sequence[tuple[int, float]], mean_length: float, count: int, highest: float
+    ) -> tuple[Array, float, float]:
+        """Every sentence that a larger store, of which this is a part, could choose among `count` for a source.
+
+        proposing: the tokens that propose sentences there, with their weights; mean_length: of a source there
+        highest: the largest sum of weights that a sentence there is known to have, 0 where nobody knows
+
+        Also the largest sum here, and up to which largest sum there nothing is missing. The larger store goes on with
+        the sentences whose sums are at most a step below the last of the `most` largest sums. Its last one is no lower
+        than the last one here, and a step is a part of its largest sum. Of sentences with one sum, those ranked best
+        count.
+        """
+        sentences, sums = self._proposed([each for each in proposing if each[0] < self._vocabulary])
+        most = max(MAX_PROPOSED, MIN_CANDIDATES, CANDIDATES * count)
+        here = float(sums.max(initial=0))
+        if len(sentences) <= most:
+            return sentences, here, float("inf")
+        last = float(np.partition(sums, len(sums) - most)[len(sums) - most])
+        reach = max(_FORESEEN * here, highest)
+        possible = np.flatnonzero(sums >= last - reach * _ROUNDED / (_STEPS - 1))
+        ranked = self._ranked(sentences[possible], sums[possible], mean_length)
+        order = np.lexsort((sentences[possible], -ranked, sums[possible]))
+        of_one_sum = np.cumsum(np.concatenate([[True], np.diff(sums[possible][order]) != 0]))
+        place = np.arange(len(order)) - np.searchsorted(of_one_sum, of_one_sum)
+        kept = possible[order[place < most]]
+        return np.sort(sentences[kept]), here, reach
+
+    def tokens_of(self, sentences: Array) -> dict[str, Array]:
+        """The arrays of the source side of some sentences, as a segment has them."""
+        begins, lengths = self._sources_of(sentences)
+        tokens = self._tokens_at(sentences, begins, lengths).astype(np.int32)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return {"source_tokens": tokens, "source_offsets": offsets, **posting_arrays(tokens, offsets)}
+
+    def hashes_of(self, sentences: Array) -> Array:
+        """(n,) uint64, of the sources of sentences."""
+        return self._same.hashes_of(sentences)
+
+    def alike(self, hashes: Array) -> Array:
+        """The sentences whose sources have one of these hashes and that are not removed, ascending."""
+        return self._same.alike(np.unique(hashes))
+
+    def entries_with(self, hashes: Array, first_of: Array | None) -> Array:
+        """The entries of these sentences, as `entries_of` gives them."""
+        ids = ranges(*self._stretches(self.alike(hashes)))
+        return ids if first_of is None else np.unique(first_of[ids])
+
+    def by_segment(self, sentences: Array) -> Iterator[tuple[int, Array, Array]]:
+        """Each segment that has some of these sentences, which they are there, and the places of their entries."""
+        for part, mine in self._by_part(sentences):
+            own = sentences[mine] - self._first_sentence[part]
+            first, sizes = self._stretches(sentences[mine])
+            yield part, own, ranges(first - self._first_entry[part], sizes)
 
     def _sentences_with(self, token: int) -> Array:
         """Those that may be chosen, once for each time that they have it."""
@@ -469,6 +577,10 @@ class SourceIndex:
         parts = np.searchsorted(self._first_sentence, sentences, side="right") - 1
         for part in np.unique(parts).tolist():
             yield part, np.flatnonzero(parts == part)
+
+
+def _none(vocabulary: int) -> SourceStatistics:
+    return SourceStatistics(0, np.zeros(vocabulary, np.int64))
 
 
 def _name(segment: Segment) -> SegmentRecord:

@@ -40,9 +40,9 @@ class PlainBM25(SourceIndex):
         lengths = self._lengths / max(1.0, float(self._lengths.mean()))
         for row, source in zip(chosen, sources, strict=True):
             scores = np.zeros(self.sentences)
-            for token in {token for token in source if token < self._vocabulary}:
+            for token, idf in self.statistics.idf(source).items():
                 held, times = np.unique(self._sentences_with(token), return_counts=True)
-                scores[held] += self._idf(token) * times * (_K1 + 1) / (times + _K1 * (1 - _B + _B * lengths[held]))
+                scores[held] += idf * times * (_K1 + 1) / (times + _K1 * (1 - _B + _B * lengths[held]))
             best = np.lexsort((np.arange(self.sentences), -scores))[:count]
             best = best[scores[best] > 0]
             row[: len(best)] = best

@@ -24,6 +24,7 @@ class Statistics:
         states that they were chosen by, in memory maps
     drafts: by their lengths, how many drafts of tokens from the memory a pass of the decoder looked at; accepted: how
         many of all these tokens were the right ones
+    left_out: how often a shard did not answer for a sentence
     """
 
     rows: int = 0
@@ -36,6 +37,7 @@ class Statistics:
     fast_states_bytes: int = 0
     drafts: Counter[int] = field(default_factory=Counter)
     accepted: int = 0
+    left_out: int = 0
 
     @property
     def drafted(self) -> int:
@@ -70,7 +72,14 @@ class Statistics:
             lines.append(f"drafts       {self.accepted:,} of {self.drafted:,} tokens accepted; {each}")
             lengths = ", ".join(f"{length}: {count:,}" for length, count in sorted(self.drafts.items()))
             lines.append(f"by length    {lengths}")
+        if self.left_out:
+            lines.append(f"shards       {self.left_out:,} times one did not answer for a sentence")
         return "\n".join(lines)
+
+    def count_left_out(self, times: int) -> None:
+        """Take in how often shards did not answer for sentences of a batch."""
+        with _counting:
+            self.left_out += times
 
     def count_drafts(self, lengths: Iterable[int], accepted: int) -> None:
         """Take in what came of drafts in a pass of the decoder."""

@@ -106,6 +106,7 @@ class _Watched(Collector):
             ("knnmt_rows", "Rows of all steps that might search.", statistics.rows),
             ("knnmt_searches", "Rows that searched.", statistics.searches),
             ("knnmt_retrieval_cache_hits", "Rows that took over an earlier retrieval.", statistics.hits),
+            ("knnmt_shards_left_out", "Times that a shard did not answer for a segment.", statistics.left_out),
             ("knnmt_result_cache_hits", "Texts that were in flight or remembered.", self._batcher.hits),
         ):
             yield CounterMetricFamily(name, help_text, value=value)

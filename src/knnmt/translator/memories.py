@@ -14,6 +14,8 @@ from knnmt.corpus.glossary import Glossary
 from knnmt.datastore.manifest import Manifest, read_manifest
 from knnmt.datastore.settings import settings_changed
 from knnmt.datastore.store import Datastore
+from knnmt.distributed.shard_set import ShardSet
+from knnmt.distributed.sharded_store import ShardedStore
 from knnmt.engine.base import Engine, State
 from knnmt.engine.checkpoint import NamedByStore, find_checkpoint, fingerprint
 from knnmt.engine.shipped import DEFAULT_MODEL
@@ -154,7 +156,16 @@ class Memory:
     def resolve(self, settings: RetrievalSettings | None = None) -> RetrievalConfig:
         """The whole settings of a call that asks for these, or for nothing."""
         own = StoresOwn(self.opened.datastore, self.estimates, self.profiles)
-        return resolve(settings or RetrievalSettings(), own)
+        settings = settings or RetrievalSettings()
+        if isinstance(self.opened, ShardedStore):
+            settings = settings.over(RetrievalSettings(search="segments"))
+            way = resolve(settings, own)
+            place = self.opened.datastore.path
+            check(
+                way.segments is not None, f"{place}: a set of shards is searched by segment, and not whole or by fast"
+            )
+            return way
+        return resolve(settings, own)
 
 
 class Memories:
@@ -180,7 +191,7 @@ class Memories:
             memory = self._open.pop(path, None)
             if memory is None:
                 store = Datastore.open(path, self._engine)
-                opened = OpenStore(store, self._engine.device, self._exact, choose_probes, self._engine.tokenizer)
+                opened = self._opened(store)
                 changed = settings_changed(path)
                 estimates = Estimates(opened, self._engine)
                 known = Profiles.of(path), _certainty_of(path)
@@ -188,6 +199,12 @@ class Memories:
             self._open[path] = memory
             self._read_settings(memory)  # a call may name a profile that was made since
             return memory
+
+    def _opened(self, store: Datastore) -> OpenStore:
+        device, tokenizer = self._engine.device, self._engine.tokenizer
+        if (found := ShardSet.read(store.path)) is not None:
+            return ShardedStore(store, found.opened(), device, tokenizer, found.seconds)
+        return OpenStore(store, device, self._exact, choose_probes, tokenizer)
 
     def close(self, datastore: Store) -> None:
         """Forget a store that is open; its memory is given back."""
@@ -227,8 +244,8 @@ class Memories:
         grown = memory.opened.refresh()
         memory.judged &= not grown
         self._read_settings(memory)
-        if grown:  # an estimate is as old as the entries it was made from
-            memory.estimates = Estimates(memory.opened, self._engine)
+        if grown:
+            memory.estimates = memory.estimates.following(memory.opened)
 
     def _read_settings(self, memory: Memory) -> None:
         """Read the settings of a store again if they were written since."""

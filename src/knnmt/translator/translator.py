@@ -24,10 +24,11 @@ from knnmt.decoding.constrained import constrained_search
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.requirements import Requirements
 from knnmt.decoding.search import search_each
+from knnmt.distributed.sharded_store import with_fetched
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.loading import load_engine
 from knnmt.engine.shipped import shipped_models
-from knnmt.errors import NoTranslationError, NoTranslationWarning, SettingError
+from knnmt.errors import NoTranslationError, NoTranslationWarning, SettingError, ShardWarning
 from knnmt.protection.layout import Layout, layout_of
 from knnmt.protection.marked import Marked
 from knnmt.protection.tags import TAGS, Tags, with_tags
@@ -547,7 +548,7 @@ class Translator:
             if required is None:
                 return next(self._search([(sources, ways)], call))
             record = call.evidence or call.steps
-            batch = BatchRetrieval(ways, call.statistics, record) if any(ways) else None
+            batch = _retrieval_of(ways, sources, call.statistics, record)
             hypotheses = constrained_search(self.engine, sources, required, call.decoding, batch)
             if batch is None:
                 return [[Part(each) for each in found] for found in hypotheses]
@@ -595,8 +596,7 @@ class Translator:
         """Hypotheses of one batch after another, and where it was asked for what each was made of."""
         record = call.evidence or call.steps
         asked, begun = tee(
-            (sources, None if not any(ways) else BatchRetrieval(ways, call.statistics, record))
-            for sources, ways in batches
+            (sources, _retrieval_of(ways, sources, call.statistics, record)) for sources, ways in batches
         )
         for (_, batch), hypotheses in zip(begun, search_each(self.engine, asked, call.decoding), strict=True):
             if batch is None:
@@ -609,13 +609,22 @@ class Translator:
         of_sentences = zip(batch.of_sentences, batch.snapshots, batch.coverage, hypotheses, strict=True)
         for retrieval, snapshot, coverage, found in of_sentences:
             if retrieval is None or snapshot is None or batch.steps is None:
-                parts.append([Part(each, coverage=coverage) for each in found])
+                told = () if snapshot is None else tuple(Caution(ShardWarning, each) for each in snapshot.left_out)
+                parts.append([Part(each, coverage=coverage, cautions=told) for each in found])
                 continue
             recorded, tokenizer = batch.steps, self.engine.tokenizer
             evidence = [evidence_of(each, recorded, snapshot, tokenizer) if call.evidence else [] for each in found]
             steps = [steps_of(each, recorded, retrieval.config.k) if call.steps else None for each in found]
-            parts.append([Part(*each, coverage) for each in zip(found, evidence, steps, strict=True)])
+            told = tuple(Caution(ShardWarning, each) for each in snapshot.left_out)
+            parts.append([Part(*each, coverage, cautions=told) for each in zip(found, evidence, steps, strict=True)])
         return parts
+
+
+def _retrieval_of(
+    ways: Sequence[Retrieval | None], sources: Sequence[Sequence[int]], statistics: Statistics, record: bool
+) -> BatchRetrieval | None:
+    """The retrieval of a batch, None for the model alone."""
+    return BatchRetrieval(with_fetched(ways, sources, statistics), statistics, record) if any(ways) else None
 
 
 def _held(retrieval: Retrieval | None) -> HeldSources | None:

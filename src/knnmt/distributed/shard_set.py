@@ -1,0 +1,128 @@
+"""A set of shards on disk: a store without entries of its own, whose `shards.json` names the stores that have them.
+
+It has the model and the settings of all. It can be named wherever a store is to be searched by segment.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from knnmt.config import check
+from knnmt.datastore.building import clear_leftovers, new_store, publish_new_store
+from knnmt.datastore.manifest import SEGMENTS
+from knnmt.datastore.publication import publish_file
+from knnmt.datastore.settings import read_settings, write_settings
+from knnmt.datastore.store import Datastore
+from knnmt.distributed.cluster import Cluster, connect
+from knnmt.distributed.sharded_store import SECONDS, ShardedStore
+from knnmt.distributed.shards import LocalShard, OpenShard, Shard
+from knnmt.errors import DatastoreDamagedError
+from knnmt.records import as_record, parse_json
+from knnmt.regular_files import read_regular
+
+SHARDS = "shards.json"
+_VERSION = 1
+_OPENING_SECONDS = 600.0  # that a shard may take to be opened for the first time
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlace:
+    """Where a shard is. node: the address of the machine that has its disk; None for any that sees the path"""
+
+    path: str
+    node: str | None = None
+
+    @classmethod
+    def of(cls, text: str) -> ShardPlace:
+        """A path, or NODE:PATH."""
+        node, colon, path = text.partition(":")
+        if colon and path.startswith("/") and "/" not in node:
+            return cls(path, node)
+        return cls(str(Path(text).absolute()))
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSet:
+    """The shards of a set.
+
+    cluster: where Ray opens them, an address as in `Cluster`; None for this process
+    seconds: that a shard has to answer
+    """
+
+    shards: tuple[ShardPlace, ...]
+    cluster: str | None = None
+    seconds: float = SECONDS
+    version: int = _VERSION
+
+    def __post_init__(self) -> None:
+        check(bool(self.shards), "name the shards of the set")
+        check(0 < self.seconds < math.inf, f"seconds must be a number above 0, got {self.seconds}")
+        check(self.version == _VERSION, f"expected version {_VERSION} of a set of shards, found {self.version}")
+        on_nodes = [each.path for each in self.shards if each.node is not None]
+        check(
+            not on_nodes or self.cluster is not None,
+            f"{', '.join(on_nodes)}: a shard on another machine is asked by Ray: name the cluster (--ray)",
+        )
+
+    @classmethod
+    def read(cls, store: Path) -> ShardSet | None:
+        """The shards of a set; None of another store."""
+        path = store / SHARDS
+        try:
+            return as_record(cls, parse_json(read_regular(path)))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise DatastoreDamagedError(
+                f"{path}: expected the places of shards, and they cannot be read ({error}). Restore the file, or make "
+                "the set again."
+            ) from error
+
+    def opened(self) -> list[Shard]:
+        """The shards, each ready to be asked. A connection to a cluster lasts as long as the process."""
+        if self.cluster is None:
+            return [LocalShard(Path(each.path)) for each in self.shards]
+        ray = connect(Cluster(self.cluster))
+        return [RayShard(ray, each) for each in self.shards]
+
+
+class RayShard:
+    """A shard that Ray opens in a process of its own, and again when that has died."""
+
+    def __init__(self, ray: Any, place: ShardPlace) -> None:
+        self.name = place.path if place.node is None else f"{place.node}:{place.path}"
+        there = {} if place.node is None else {"resources": {f"node:{place.node}": 0.001}}
+        self.actor = ray.remote(num_cpus=0, max_restarts=-1, **there)(OpenShard).remote(Path(place.path))
+
+    def ask(self, what: str, *given: Any) -> Future[Any]:
+        """As in `Shard`."""
+        future: Future[Any] = getattr(self.actor, what).remote(*given).future()
+        return future
+
+
+def make_shard_set(found: ShardSet, path: Path) -> Path | None:
+    """Make a set of shards, with the settings of its largest shard, and return the place of that if it is here."""
+    opened = found.opened()
+    states = [shard.ask("state").result(timeout=_OPENING_SECONDS) for shard in opened]
+    largest = Path(found.shards[max(range(len(states)), key=lambda number: states[number].live_entries)].path)
+    with new_store(path, "making") as making:
+        manifest = replace(states[0].manifest, generation=1, next_segment=0, for_fast=False)
+        clear_leftovers(making, manifest)
+        if states[0].projection is not None:
+            projection = Datastore.open(found.shards[0].path).projection
+            assert projection is not None  # noqa: S101 - its state says so
+            content = projection.content
+            publish_file(making / SEGMENTS / projection.stored.file, lambda file: file.write(content))
+            manifest = replace(manifest, projection=projection.stored)
+        if largest.is_dir():
+            write_settings(making, **read_settings(largest))  # they fit the set about as well
+        text = json.dumps(asdict(found), indent=1).encode()
+        publish_file(making / SHARDS, lambda file: file.write(text))
+        ShardedStore(Datastore(path, manifest, []), opened, seconds=found.seconds)  # refuses shards that do not fit
+        publish_new_store(making, path, manifest)
+    return largest if largest.is_dir() else None

@@ -1,0 +1,304 @@
+"""`ShardedStore`: a store whose entries lie in shards, searched by segment as if they were one.
+
+Statistics of sources are summed over the shards when it is opened and refreshed. For each batch the shards are asked
+twice: for candidates, among which the segments are chosen here, and for all of what was chosen. That becomes a small
+store in memory, which the batch is decoded with. A shard that does not answer in time is left out, and that is said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as TimedOut
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+import torch
+
+from knnmt import timing
+from knnmt.config import check
+from knnmt.datastore.arrays import Array
+from knnmt.datastore.manifest import SegmentRecord, StoredFile
+from knnmt.datastore.segment import Segment
+from knnmt.datastore.store import ALIKE, Datastore
+from knnmt.distributed.shards import AskedSource, Candidates, Shard, ShardState
+from knnmt.engine.tokenizer import Tokenizer
+from knnmt.errors import ClusterError, DatastoreMismatchError, ShardWarning
+from knnmt.index.covering import POSTINGS, SourceIndex, SourceStatistics
+from knnmt.retrieval.open_store import KEYS_SAMPLED, UNIT_SAME_DISTANCE, ChosenEntries, OpenStore, Snapshot
+from knnmt.retrieval.retriever import Retrieval
+from knnmt.retrieval.statistics import Statistics
+
+SECONDS = 10.0  # that a shard has to answer
+_PAUSE_SECONDS = 30.0  # in which one that did not is not asked again: texts would wait for it each time
+_fetched = count()
+
+
+@dataclass(frozen=True, eq=False)
+class FetchedSnapshot(Snapshot):
+    """What shards gave for a batch, as a small store. chosen: of each source, the entries to search, and coverage"""
+
+    chosen: Mapping[tuple[int, ...], tuple[Array, Any]] = field(default_factory=dict)
+
+    def choose_segments(self, sources: Sequence[Sequence[int]], segments: int) -> ChosenEntries:  # noqa: ARG002
+        """What was chosen for these sources among all shards; others were not asked for."""
+        found = [self.chosen[tuple(source)] for source in sources]
+        return ChosenEntries([entries for entries, _ in found], [coverage for _, coverage in found])
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What is known of the shards at one time. states: of those that answer, by their numbers"""
+
+    states: Mapping[int, ShardState]
+    statistics: SourceStatistics
+    same_distance: float
+
+    @property
+    def live_sentences(self) -> int:
+        return sum(state.live_sentences for state in self.states.values())
+
+
+class FetchedStore(OpenStore):
+    """A small store in memory with what shards gave for a batch."""
+
+    def __init__(self, store: Datastore, device: torch.device, tokenizer: Tokenizer | None) -> None:
+        super().__init__(store, device, exact=True, tokenizer=tokenizer)
+
+
+class ShardedStore(OpenStore):
+    """The open store of a set of shards.
+
+    store: the set's own place: its model, its settings, and no entries; seconds: that a shard has to answer
+    """
+
+    def __init__(
+        self,
+        store: Datastore,
+        shards: Sequence[Shard],
+        device: torch.device | str = "cpu",
+        tokenizer: Tokenizer | None = None,
+        seconds: float = SECONDS,
+    ) -> None:
+        check(bool(shards), f"{store.path}: expected at least one shard, found none")
+        super().__init__(store, device, exact=True, tokenizer=tokenizer)
+        self._shards, self._seconds = list(shards), seconds
+        self._resting: dict[int, float] = {}
+        self._shown = _Shown({}, SourceStatistics(0, np.empty(0, np.int64)), UNIT_SAME_DISTANCE)
+        self._take_states()
+
+    # Opening ----------------------------------------------------------------------------------------------------------
+
+    def refresh(self) -> bool:
+        """Move to the newest state of every shard; True if anything changed."""
+        changed = super().refresh()
+        return self._take_states() or changed
+
+    def _take_states(self) -> bool:
+        """Ask all shards what they are. Those that do not answer are as if they were not there until they do."""
+        states, silent = self._asked(dict.fromkeys(range(len(self._shards)), ("state",)))
+        if not states:
+            raise ClusterError(f"{self.datastore.path}: no shard answers: {'; '.join(self._words(silent))}")
+        _warn(self._words(silent), "it is left out until it answers")
+        for number, state in states.items():
+            self._require_alike(self._shards[number].name, state)
+        before = {number: state.name for number, state in self._shown.states.items()}
+        if before == {number: state.name for number, state in states.items()}:
+            return False
+        statistics = SourceStatistics.together([states[number].statistics for number in sorted(states)])
+        self._shown = _Shown(states, statistics, UNIT_SAME_DISTANCE * self._usual_length(states))
+        self._renumber()
+        return True
+
+    def _renumber(self) -> None:
+        """Let what is translated from now on count as translated with another state."""
+        self.snapshot = replace(self.snapshot, number=-1 - next(_fetched))
+
+    def _require_alike(self, name: str, state: ShardState) -> None:
+        ours = self.datastore.manifest
+        projection = None if ours.projection is None else ours.projection.sha256
+        for each in (each for each in ALIKE if each not in ("for_fast", "projection")):
+            expected, found = getattr(ours, each), getattr(state.manifest, each)
+            if expected != found:
+                raise DatastoreMismatchError(
+                    f"{name}: cannot be a shard of {self.datastore.path}: expected {each} {expected!r}, found "
+                    f"{found!r}. Make the set again of shards of one model and one kind."
+                )
+        if projection != state.projection:
+            raise DatastoreMismatchError(
+                f"{name}: cannot be a shard of {self.datastore.path}: its keys were reduced by another PCA. Split a "
+                "store that was reduced, or merge the shards and reduce the store that comes of it."
+            )
+
+    def _usual_length(self, states: Mapping[int, ShardState]) -> float:
+        """The median length of keys, by the sample that one store of all shards would take; 1 where there are none."""
+        numbers = sorted(states)
+        first = np.cumsum([0, *(states[number].entries for number in numbers)])
+        if not first[-1]:
+            return 1.0
+        ids = np.unique(np.linspace(0, first[-1] - 1, KEYS_SAMPLED, dtype=np.int64))
+        mine = np.searchsorted(first, ids, side="right") - 1
+        asked = {
+            number: ("lengths", states[number].name, ids[mine == place] - first[place])
+            for place, number in enumerate(numbers)
+        }
+        found, silent = self._asked(asked)
+        _warn(self._words(silent), "the lengths of its keys are not known")
+        lengths = np.concatenate([np.ones(0, np.float32), *(found[number] for number in sorted(found))])
+        return float(np.median(lengths)) if len(lengths) else 1.0
+
+    def signature(self) -> str:
+        """What a published score must say of the store."""
+        states = [state for _, state in sorted(self._shown.states.items())]
+        content = hashlib.sha256(" ".join(state.name for state in states).encode()).hexdigest()[:8]
+        entries = sum(state.live_entries for state in states)
+        dim = self.datastore.manifest.dim
+        return f"store:{self.datastore.path.name}|n:{entries}|d:{dim}|shards:{len(states)}|content:{content}|index:none"
+
+    # For a batch ------------------------------------------------------------------------------------------------------
+
+    def fetched(self, sources: Sequence[Sequence[int]], segments: int) -> tuple[FetchedStore, tuple[str, ...]]:
+        """A small store with the segments that cover some sources best, by their token ids, and what was left out."""
+        with timing.stage("shards"):
+            shown = self._shown  # which another thread may put another in the place of
+            missing = {each: "did not answer" for each in range(len(self._shards)) if each not in shown.states}
+            known = [source[:-1] for source in sources]  # all have the same end
+            wanted = min(segments, shown.live_sentences)
+            candidates, silent = self._candidates(shown, known, wanted)
+            missing |= silent
+            index = SourceIndex(
+                [self._part(number, found.sources, "candidates") for number, found in sorted(candidates.items())],
+                of_more=shown.statistics,
+            )
+            covering = index.choose(known, wanted)
+            chosen = [index.hashes_of(mine[mine >= 0]) for mine in covering.sentences]
+            every = segments >= shown.live_sentences
+            hashes = None if every else np.unique(np.concatenate([np.empty(0, np.uint64), *chosen]))
+            asked = {number: ("sentences", shown.states[number].name, hashes) for number in sorted(candidates)}
+            parts, silent = self._asked(asked)
+            missing |= silent
+            store = self._small(parts)
+            left_out = self._words(missing)
+            _warn(left_out, "what it holds is left out")
+            if missing:
+                self._renumber()  # what is translated next is to be asked for again
+            taken = store.snapshot
+            entries = taken.index.entries
+            if every:
+                live = np.arange(entries.entries) if entries.live is None else np.flatnonzero(entries.live.numpy())
+                own = [live] * len(sources)
+            else:
+                own = [taken.source_index.entries_with(mine, entries.first_of) for mine in chosen]
+            of_source = dict(zip(map(tuple, sources), zip(own, covering.coverage(), strict=True), strict=True))
+            fields = {each: getattr(taken, each) for each in Snapshot.__dataclass_fields__}
+            fields |= {"same_distance": shown.same_distance, "left_out": left_out}
+            store.snapshot = FetchedSnapshot(**fields, chosen=of_source)
+            return store, left_out
+
+    def _candidates(
+        self, shown: _Shown, sources: Sequence[Sequence[int]], wanted: int
+    ) -> tuple[dict[int, Candidates], dict[int, str]]:
+        """What each shard proposes; those are asked again that could not know how high sums are elsewhere."""
+        statistics, states = shown.statistics, shown.states
+        proposing = [
+            tuple(statistics.proposing(statistics.idf(source), POSTINGS * wanted)) for source in map(list, sources)
+        ]
+        asked = [AskedSource(tokens) for tokens in proposing]
+
+        def question(number: int) -> tuple[Any, ...]:
+            return "candidates", states[number].name, asked, statistics.mean_length, wanted
+
+        found, silent = self._asked({number: question(number) for number in states})
+        highest = [max((each.highest[i] for each in found.values()), default=0.0) for i in range(len(sources))]
+        short = [
+            number
+            for number, each in found.items()
+            if any(most > reach for most, reach in zip(highest, each.reach, strict=True))
+        ]
+        if short:
+            asked = [AskedSource(tokens, most) for tokens, most in zip(proposing, highest, strict=True)]
+            again, failed = self._asked({number: question(number) for number in short})
+            found, silent = {**found, **again}, silent | failed
+        return {number: each for number, each in found.items() if number not in silent}, silent
+
+    def _small(self, parts: Mapping[int, Sequence[dict[str, Array]]]) -> FetchedStore:
+        """A store in memory of what shards gave, in their order."""
+        segments = [
+            self._part(number, arrays, f"part-{place}")
+            for number, several in sorted(parts.items())
+            for place, arrays in enumerate(several)
+        ]
+        ours = self.datastore
+        manifest = replace(ours.manifest, segments=tuple(segment.record for segment in segments), for_fast=False)
+        return FetchedStore(Datastore(ours.path, manifest, segments, ours.projection), self.device, self._tokenizer)
+
+    def _part(self, number: int, given: dict[str, Array], name: str) -> Segment:
+        """Arrays that a shard gave, as a segment; what they hold is checked where it is used, as of any segment."""
+        arrays = {"sentences": np.empty(0, np.int32), "values": np.empty(0, np.int32), **given}
+        size = sum(array.nbytes for array in arrays.values())
+        digest = hashlib.sha256(f"{next(_fetched)} {number} {name}".encode()).hexdigest()
+        record = SegmentRecord(
+            StoredFile(f"shard-{number}-{name}.safetensors", size, digest),
+            sentences=len(arrays["source_offsets"]) - 1,
+            entries=len(arrays["values"]),
+        )
+        path = self.datastore.path / "shards" / record.stored.file
+        return Segment(record, arrays, np.empty(0, np.int32), (), path, self.datastore.manifest.vocabulary)
+
+    def _asked(self, questions: Mapping[int, tuple[Any, ...]]) -> tuple[dict[int, Any], dict[int, str]]:
+        """What shards answer in time, by their numbers, and why others do not. All are asked at once."""
+        now = time.monotonic()
+        late = f"did not answer in {self._seconds:g} s"
+        silent = {number: late for number in questions if self._resting.get(number, now) > now}
+        futures: dict[int, Future[Any]] = {
+            number: self._shards[number].ask(*question)
+            for number, question in questions.items()
+            if number not in silent
+        }
+        until = now + self._seconds
+        answers: dict[int, Any] = {}
+        for number, future in futures.items():
+            try:
+                answers[number] = future.result(timeout=max(0.0, until - time.monotonic()))
+            except TimedOut:
+                silent[number] = late
+                self._resting[number] = time.monotonic() + _PAUSE_SECONDS
+            except Exception as error:  # whatever it is: this shard cannot answer now
+                silent[number] = f"could not answer ({(str(error).splitlines() or [type(error).__name__])[0][:200]})"
+        return answers, silent
+
+    def _words(self, silent: Mapping[int, str]) -> tuple[str, ...]:
+        return tuple(f"shard {self._shards[number].name} {silent[number]}" for number in sorted(silent))
+
+
+def with_fetched(
+    of_sentences: Sequence[Retrieval | None], sources: Sequence[Sequence[int]], statistics: Statistics
+) -> list[Retrieval | None]:
+    """How the sentences of a batch retrieve, with what shards gave for it in the place of stores of shards."""
+    several: dict[int, list[int]] = {}
+    for number, each in enumerate(of_sentences):
+        if each is not None and isinstance(each.store, ShardedStore):
+            several.setdefault(id(each), []).append(number)
+    found = list(of_sentences)
+    for numbers in several.values():
+        retrieval = of_sentences[numbers[0]]
+        assert retrieval is not None  # noqa: S101 - chosen just above
+        assert isinstance(retrieval.store, ShardedStore)  # noqa: S101
+        segments = retrieval.config.segments
+        check(segments is not None, f"{retrieval.store.datastore.path}: shards are searched by segment: give segments")
+        store, left_out = retrieval.store.fetched([sources[number] for number in numbers], segments or 1)
+        statistics.count_left_out(len(left_out) * len(numbers))
+        of_batch = replace(retrieval, store=store)
+        for number in numbers:
+            found[number] = of_batch
+    return found
+
+
+def _warn(silent: Sequence[str], meaning: str) -> None:
+    for words in silent:
+        warnings.warn(f"{words}; {meaning}", ShardWarning, stacklevel=3)

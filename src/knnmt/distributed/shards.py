@@ -1,0 +1,177 @@
+"""A shard: a store that is a part of a larger one, and what it is asked for each sentence.
+
+1. Which of its sentences could be among those that cover a source best? It gives their source tokens; whoever asks then
+   chooses among the answers of all shards, by statistics of all, as if they were one store.
+2. All that it holds of the chosen sources: keys, values, texts.
+
+Each question names the state that it is meant of. A shard that has moved on from it, or does not answer, is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from knnmt.datastore.arrays import Array
+from knnmt.datastore.manifest import Manifest
+from knnmt.datastore.merging import chosen_arrays, joined
+from knnmt.datastore.store import Datastore
+from knnmt.errors import DatastoreError
+from knnmt.index.covering import SourceIndex, SourceStatistics
+from knnmt.retrieval.open_store import require_for_segments
+
+_STATES = 3  # that a shard can be asked of: those who ask move on at different times
+_OFFSETS = ("text_offsets", "target_offsets", "source_offsets", "context_offsets")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardState:
+    """What a shard is at one time.
+
+    name: of the state, a digest of all that the shard holds; manifest: without its files
+    """
+
+    name: str
+    manifest: Manifest
+    projection: str | None
+    live_sentences: int
+    live_entries: int
+    entries: int
+    statistics: SourceStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class AskedSource:
+    """A source whose candidates are asked for: the tokens that propose sentences, with weights; `highest` as in
+    `SourceIndex.candidates`.
+    """
+
+    proposing: tuple[tuple[int, float], ...]
+    highest: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Sentences that could be chosen for some sources.
+
+    sources: the arrays of their source sides, as a segment has them
+    highest, reach: of each source, as `SourceIndex.candidates` gives them
+    """
+
+    sources: dict[str, Array]
+    highest: tuple[float, ...]
+    reach: tuple[float, ...]
+
+
+class Shard(Protocol):
+    """One that can be asked what an `OpenShard` answers, wherever it is. name: for people"""
+
+    @property
+    def name(self) -> str: ...
+
+    def ask(self, what: str, *given: Any) -> Future[Any]:
+        """What the method of that name returns, in time; a shard that is gone fails, or never answers."""
+
+
+class OpenShard:
+    """A shard that is open in this process."""
+
+    def __init__(self, path: Path) -> None:
+        self._store = Datastore.open(path)
+        self._states: dict[str, _State] = {}
+
+    def state(self) -> ShardState:
+        """What it is now, of the newest generation."""
+        self._store.refresh()
+        store = self._store.pinned()
+        name = store.manifest.content
+        if name not in self._states:
+            require_for_segments(store)
+            earlier = list(self._states.values())[-1].sources if self._states else None
+            self._states[name] = _State(store, SourceIndex(store.segments, earlier))
+            for segment in store.segments:
+                for offsets in _OFFSETS:
+                    if offsets in segment.arrays:
+                        segment.offsets(offsets)  # refused here rather than when a sentence is asked for
+            while len(self._states) > _STATES:
+                del self._states[next(iter(self._states))]
+        manifest = store.manifest
+        return ShardState(
+            name,
+            replace(manifest, segments=(), projection=None),
+            None if manifest.projection is None else manifest.projection.sha256,
+            manifest.live_sentences,
+            manifest.live_entries,
+            manifest.entries,
+            self._states[name].sources.statistics,
+        )
+
+    def candidates(self, state: str, asked: Sequence[AskedSource], mean_length: float, count: int) -> Candidates:
+        """Sentences that could be among the `count` chosen for each of some sources."""
+        sources = self._of(state).sources
+        found = [sources.candidates(each.proposing, mean_length, count, each.highest) for each in asked]
+        numbers = np.unique(np.concatenate([np.empty(0, np.int64), *(each[0] for each in found)]))
+        return Candidates(
+            sources.tokens_of(numbers), tuple(each[1] for each in found), tuple(each[2] for each in found)
+        )
+
+    def sentences(self, state: str, hashes: Array | None) -> list[dict[str, Array]]:
+        """The arrays of segments that hold all sentences of sources with these hashes, in order; None for all."""
+        held = self._of(state)
+        return list(joined(held.cut(hashes)))
+
+    def lengths(self, state: str, entries: Array) -> Array:
+        """The lengths of the keys of some entries, (n,) float32."""
+        store = self._of(state).store
+        keys = np.array([store.entry(entry).key for entry in entries.tolist()], np.float32)
+        lengths: Array = np.linalg.norm(keys.reshape(len(entries), -1), axis=1)
+        return lengths
+
+    def _of(self, state: str) -> _State:
+        if state not in self._states:
+            self.state()  # a process that was started again has forgotten what it was asked before
+        if state not in self._states:
+            raise DatastoreError(f"{self._store.path}: it has moved on from the state that was asked for. Refresh.")
+        return self._states[state]
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    store: Datastore
+    sources: SourceIndex
+
+    def cut(self, hashes: Array | None) -> list[dict[str, Array]]:
+        """Of each segment the sentences that are asked for; what this costs does not grow with the store."""
+        segments = self.store.segments
+        if hashes is None:
+            first = np.cumsum([0, *(segment.record.sentences for segment in segments)])
+            live = [begin + segment.live_sentences() for begin, segment in zip(first, segments, strict=False)]
+            numbers = np.concatenate([np.empty(0, np.int64), *live])
+        else:
+            numbers = self.sources.alike(hashes)
+        return [
+            chosen_arrays(segments[place].arrays, own, entries)
+            for place, own, entries in self.sources.by_segment(numbers)
+        ]
+
+
+class LocalShard:
+    """A shard of this process."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        self._open = OpenShard(path)
+
+    def ask(self, what: str, *given: Any) -> Future[Any]:
+        """As in `Shard`; the answer is there at once."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(getattr(self._open, what)(*given))
+        except Exception as error:  # whatever it is, this shard cannot answer
+            future.set_exception(error)
+        return future

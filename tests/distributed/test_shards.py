@@ -1,0 +1,256 @@
+"""Stores in shards: what is chosen and translated is what the merged store gives, and a shard may be gone."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from knnmt import Datastore, RetrievalSettings, SegmentPair, Translation, Translator, shard_set
+from knnmt.datastore.building import BuildConfig
+from knnmt.datastore.combining import merge_stores, split_store
+from knnmt.distributed import shard_set as sets
+from knnmt.distributed import sharded_store
+from knnmt.distributed.shard_set import ShardPlace, ShardSet
+from knnmt.distributed.sharded_store import ShardedStore
+from knnmt.distributed.shards import LocalShard, OpenShard
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.errors import (
+    ClusterError,
+    DatastoreDamagedError,
+    DatastoreError,
+    DatastoreMismatchError,
+    SettingError,
+    ShardWarning,
+)
+from knnmt.index import covering
+from knnmt.retrieval.open_store import OpenStore
+
+SETTINGS = RetrievalSettings(k=4, temperature=5.0, interpolation_weight=0.6, segments=6, forms=False)
+pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
+
+
+def made_pairs(count: int, seed: int = 3) -> list[SegmentPair]:
+    """Sentences of few words in any order, some of them again with the same or another target."""
+    chance = random.Random(seed)
+    words = ["ab", "cd", "ef", "gh", "ij", "kl", "mn", "op", "qr", "st", "uv", "wx"]
+    sources = [" ".join(chance.choices(words, k=chance.randint(1, 7))) for _ in range(count)]
+    sources = [chance.choice(sources) if chance.random() < 0.2 else each for each in sources]
+    return [SegmentPair(each, each[::-1][: chance.randint(2, 20)], f"own.tsv#{n}") for n, each in enumerate(sources)]
+
+
+@pytest.fixture(scope="module")
+def merged(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Datastore:
+    path = tmp_path_factory.mktemp("whole") / "s"
+    return Datastore.build(path, made_pairs(300), tiny, BuildConfig(), make_index=False)
+
+
+@pytest.fixture(scope="module")
+def shards(merged: Datastore) -> list[Path]:
+    return split_store(merged, merged.path.with_name("parts"), pairs=75)
+
+
+@pytest.fixture
+def one(shards: list[Path], tiny: TransformerEngine, tmp_path: Path) -> Path:
+    """A set of four shards."""
+    assert len(shards) == 4
+    shard_set(shards, tmp_path / "set", model=tiny)
+    return tmp_path / "set"
+
+
+@pytest.fixture
+def few_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that shards have to leave out most of what they could propose."""
+    monkeypatch.setattr(covering, "MAX_PROPOSED", 12)
+    monkeypatch.setattr(covering, "MIN_CANDIDATES", 10)
+    monkeypatch.setattr(covering, "CANDIDATES", 2)
+
+
+def sources_of(engine: TransformerEngine, count: int = 40) -> list[list[int]]:
+    return engine.tokenizer.encode_sources([pair.source for pair in made_pairs(count, seed=8)])
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("segments", [1, 6, 1000])
+def test_what_is_chosen_is_what_the_merged_store_chooses(
+    merged: Datastore,
+    shards: list[Path],
+    tiny: TransformerEngine,
+    few_proposed: None,
+    monkeypatch: pytest.MonkeyPatch,
+    segments: int,
+    compiled: bool,
+) -> None:
+    if not compiled:
+        monkeypatch.setattr(covering, "library", lambda: None)
+    whole = OpenStore(merged, exact=True).snapshot
+    own = replace(merged.manifest, segments=())
+    sharded = ShardedStore(Datastore(merged.path, own, []), [LocalShard(path) for path in shards])
+    sources = sources_of(tiny, 4 if segments == 1000 else 30)
+    expected = whole.choose_segments(sources, segments)
+    store, left_out = sharded.fetched(sources, segments)
+    assert left_out == ()
+    found = store.snapshot.choose_segments(sources, segments)
+    assert found.coverage == expected.coverage
+    assert store.same_distance == whole.same_distance
+
+    def said(opened: Any, ids: Any) -> list[tuple[Any, ...]]:
+        entries = [opened.datastore.entry(int(each)) for each in ids]
+        counts = opened.counts(torch.from_numpy(ids), True)
+        often = [1.0] * len(ids) if counts is None else counts.tolist()
+        return [
+            (each.pair, each.position, each.value, each.key.tobytes(), count)
+            for each, count in zip(entries, often, strict=True)
+        ]
+
+    for mine, theirs in zip(found.entries, expected.entries, strict=True):
+        assert said(store.snapshot, mine) == said(whole, theirs)
+
+
+def test_translations_are_those_of_the_merged_store(merged: Datastore, one: Path, tiny_checkpoint: Path) -> None:
+    translator = Translator(tiny_checkpoint, device="cpu")
+    texts = [pair.source for pair in made_pairs(20, seed=9)]
+    for settings in (SETTINGS, replace(SETTINGS, segments=400)):
+        expected = list(translator.stream(texts, datastore=merged.path, settings=settings, evidence=True))
+        found = list(translator.stream(texts, datastore=one, settings=settings, evidence=True))
+        assert [each.text for each in found] == [each.text for each in expected]
+        assert [each.score for each in found] == pytest.approx([each.score for each in expected], abs=1e-5)
+        assert [each.coverage for each in found] == [each.coverage for each in expected]
+        for mine, theirs in zip(found, expected, strict=True):
+            for token, other in zip(mine.tokens, theirs.tokens, strict=True):
+                assert token.evidence is not None
+                assert other.evidence is not None
+                near, same = ([each.pair for each in side.evidence.neighbours] for side in (token, other))  # type: ignore[union-attr]
+                assert near == same
+        plain = list(translator.stream(texts, datastore=one, settings=settings))
+        assert [each.text for each in plain] == [each.text for each in expected]
+
+
+def of_shards(translation: Translation) -> list[str]:
+    return [each.message for each in translation.warnings if each.kind is ShardWarning]
+
+
+class Failing:
+    """A shard that fails, or never answers, from some question on."""
+
+    def __init__(self, path: Path, answers: int, forever: bool = False) -> None:
+        self.name, self.answers, self.forever = str(path), answers, forever
+        self._shard = LocalShard(path)
+
+    def ask(self, what: str, *given: Any) -> Future[Any]:
+        self.answers -= 1
+        if self.answers >= 0:
+            return self._shard.ask(what, *given)
+        future: Future[Any] = Future()
+        if not self.forever:
+            future.set_exception(ConnectionError("it is gone\nand more"))
+        return future
+
+
+@pytest.fixture
+def failing(shards: list[Path], monkeypatch: pytest.MonkeyPatch) -> list[Failing]:
+    made = [Failing(path, 10**6) for path in shards]
+    monkeypatch.setattr(ShardSet, "opened", lambda _: made)
+    return made
+
+
+@pytest.mark.parametrize(("after", "forever"), [(0, False), (1, False), (1, True)])
+def test_a_shard_that_is_gone_is_left_out_and_that_is_said(
+    shards: list[Path],
+    one: Path,
+    tiny_checkpoint: Path,
+    tmp_path: Path,
+    failing: list[Failing],
+    monkeypatch: pytest.MonkeyPatch,
+    after: int,
+    forever: bool,
+) -> None:
+    """Whichever question it fails at. What is found is what the others have; when it is back, it counts again."""
+    monkeypatch.setattr(sharded_store, "_PAUSE_SECONDS", 0.0)
+    translator = Translator(tiny_checkpoint, device="cpu")
+    edit = (one / "shards.json").read_text(encoding="utf-8").replace("10.0", "0.05")
+    (one / "shards.json").write_text(edit, encoding="utf-8")
+    texts = [pair.source for pair in made_pairs(4, seed=9)]
+    before = list(translator.stream(texts, datastore=one, settings=SETTINGS))
+    failing[1].answers, failing[1].forever = 1 + after, forever  # the first is what it is now, then of this batch
+    with pytest.warns(ShardWarning, match=r"00001\.store (could not answer \(it is gone\)|did not answer in)"):
+        found = list(translator.stream(texts, datastore=one, settings=SETTINGS))
+    assert [len(of_shards(each)) for each in found] == [1] * len(found)
+    if after == 0:
+        merge_stores([Datastore.open(shards[n]) for n in (0, 2, 3)], tmp_path / "rest")
+    with pytest.warns(ShardWarning, match="left out"):
+        again = list(translator.stream(texts, datastore=one, settings=SETTINGS))
+    if after == 0:  # now statistics are those of the others, too
+        expected = list(translator.stream(texts, datastore=tmp_path / "rest", settings=SETTINGS))
+        assert [each.text for each in again] == [each.text for each in expected]
+    failing[1].answers = 10**6
+    back = list(translator.stream(texts, datastore=one, settings=SETTINGS))
+    assert [(each.text, each.score) for each in back] == [(each.text, each.score) for each in before]
+    assert not any(map(of_shards, back))
+
+
+def test_a_shard_that_never_answers_is_not_waited_for_each_time(
+    shards: list[Path], merged: Datastore, tiny: TransformerEngine, failing: list[Failing]
+) -> None:
+    own = Datastore(merged.path, replace(merged.manifest, segments=()), [])
+    store = ShardedStore(own, failing, seconds=0.05)
+    failing[2].answers, failing[2].forever = 0, True
+    for _ in range(3):
+        with pytest.warns(ShardWarning, match=r"00002\.store did not answer in 0.05 s"):
+            assert len(store.fetched(sources_of(tiny, 3), 4)[1]) == 1
+    assert failing[2].answers == -1  # asked once, and not again for a while
+
+
+def test_what_is_added_to_a_shard_counts_with_the_next_call(
+    tiny: TransformerEngine, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    stores = [Datastore.build(path, made_pairs(30, seed), tiny, make_index=False) for seed, path in enumerate(paths)]
+    shard_set(paths, tmp_path / "set", model=tiny)
+    translator = Translator(tiny_checkpoint, device="cpu")
+    text = "zz yy zz yy"
+    settings = replace(SETTINGS, interpolation_weight=0.99, temperature=0.01)
+    assert translator.translate(text, datastore=tmp_path / "set", settings=settings).text != "new words"
+    stores[1].add([SegmentPair(text, "new words", "new#1")], tiny)
+    assert translator.translate(text, datastore=tmp_path / "set", settings=settings).text == "new words"
+    shard = OpenShard(paths[1])
+    with pytest.raises(DatastoreError, match="moved on from the state"):
+        shard.sentences("0" * 64, np.empty(0, np.uint64))
+
+
+def test_sets_that_cannot_be_are_refused(
+    shards: list[Path], one: Path, tiny: TransformerEngine, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    wide = Datastore.build(tmp_path / "wide", made_pairs(5), tiny, BuildConfig(key_dtype="float32"), make_index=False)
+    with pytest.raises(DatastoreMismatchError, match=r"cannot be a shard of .* expected key_dtype 'float16'"):
+        shard_set([*shards, wide.path], tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+    with pytest.raises(SettingError, match="name the shards"):
+        shard_set([], tmp_path / "x")
+    with pytest.raises(SettingError, match="seconds must be a number above 0, got 0"):
+        shard_set(shards, tmp_path / "x", seconds=0)
+    with pytest.raises(SettingError, match="asked by Ray: name the cluster"):
+        shard_set(["10.0.0.5:/data/a.store"], tmp_path / "x")
+    assert ShardPlace.of("10.0.0.5:/data/a.store") == ShardPlace("/data/a.store", "10.0.0.5")
+    assert ShardPlace.of("/data/a:b.store") == ShardPlace("/data/a:b.store")
+    translator = Translator(tiny_checkpoint, device="cpu")
+    with pytest.raises(SettingError, match="a set of shards is searched by segment"):
+        translator.translate("ab", datastore=one, search="whole")
+    (one / sets.SHARDS).write_text('{"shards": [{"path": 5}]}', encoding="utf-8")
+    with pytest.raises(DatastoreDamagedError, match="expected the places of shards"):
+        Translator(tiny_checkpoint, device="cpu", datastore=one)
+
+
+def test_a_set_none_of_whose_shards_answers_is_refused(
+    one: Path, tiny_checkpoint: Path, failing: list[Failing]
+) -> None:
+    for each in failing:
+        each.answers = 0
+    with pytest.raises(ClusterError, match=r"no shard answers: shard .* could not answer"):
+        Translator(tiny_checkpoint, device="cpu", datastore=one)
