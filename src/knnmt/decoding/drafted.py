@@ -74,7 +74,7 @@ def _following(entries: Entries, nearest: Tensor) -> list[list[list[int]]]:
     """Of each row's nearest entries their own token and those that follow it; nearest (rows, k), -1 for none."""
     ids = nearest[:, :_VOTERS, None] + _AHEAD
     tokens = entries.values_of(ids.clamp(min=0, max=entries.entries - 1))
-    return tokens.masked_fill_(nearest[:, :_VOTERS, None] < 0, -1).tolist()  # type: ignore[no-any-return]
+    return tokens.masked_fill_(nearest[:, :_VOTERS, None] < 0, -1).tolist()
 
 
 @dataclass(slots=True, eq=False)
