@@ -70,7 +70,10 @@ def both(
     batch = BatchRetrieval(ways, by_drafts)
     steps = batch.in_turn()
     assert steps is not None
-    return plain, plainly, drafted_search(engine, sources, config, batch, steps), by_drafts
+    told: dict[int, list[Hypothesis]] = {}
+    found = drafted_search(engine, sources, config, batch, steps, told.__setitem__)
+    assert told == dict(enumerate(found))
+    return plain, plainly, found, by_drafts
 
 
 def assert_alike(plain: list[list[Hypothesis]], others: list[list[Hypothesis]]) -> None:

@@ -51,7 +51,10 @@ def by_drafts(
     batch = BatchRetrieval([retrieval] * len(sources), counted)
     recorded = batch.recorded()
     assert recorded is not None
-    return recorded_drafts(engine, sources, config, batch, recorded)
+    told: dict[int, list[Hypothesis]] = {}
+    found = recorded_drafts(engine, sources, config, batch, recorded, told.__setitem__)
+    assert told == (dict(enumerate(found)) if config.max_tokens > 1 or config.forced_last_token is None else {})
+    return found
 
 
 @pytest.mark.parametrize("fading", [None, FADING])

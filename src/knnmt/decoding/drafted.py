@@ -21,7 +21,7 @@ from knnmt import timing
 from knnmt.config import DecodingConfig
 from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.continuations import best_tokens
-from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.hypothesis import Found, Hypothesis, unheard
 from knnmt.engine.batching import with_gaps_filled
 from knnmt.engine.state import EngineInTurn
 from knnmt.index.entries import Entries
@@ -118,6 +118,7 @@ def drafted_search(
     config: DecodingConfig,
     retrieval: BatchRetrieval,
     steps: CompiledSteps,
+    found: Found = unheard,
 ) -> list[list[Hypothesis]]:
     """As `greedy.greedy_search`, with drafts. steps: of the retrieval, whose sentences have segments of their own"""
     end, start = engine.special_tokens.end, engine.special_tokens.decoder_start
@@ -127,7 +128,7 @@ def drafted_search(
     state = engine.start_in_turn(encoded)
     entries = retrieval.groups[0].store.index.entries
     running = [_Sentence(number, start) for number in range(len(sources))]
-    found: list[list[Hypothesis]] = [[] for _ in sources]
+    results: list[list[Hypothesis]] = [[] for _ in sources]
 
     with torch.inference_mode():
         while running:
@@ -163,7 +164,8 @@ def drafted_search(
                     each.draft, each.sure = [], 0.0 if told else certainty(1 - exp(of_rows[row]))
                     if each.ended:
                         score = each.score / len(each.generated) ** config.length_penalty
-                        found[each.source] = [Hypothesis(tuple(each.generated), score)]
+                        results[each.source] = [Hypothesis(tuple(each.generated), score)]
+                        found(each.source, results[each.source])
                 least = least_chance(max(len(open_), 1))
                 sure = [place for place in open_ if running[place].sure > least]
                 if sure:
@@ -179,7 +181,7 @@ def drafted_search(
                     retrieval.keep(kept)
                     open_ = kept
                 running = [running[place] for place in open_]
-    return found
+    return results
 
 
 def _constrain(

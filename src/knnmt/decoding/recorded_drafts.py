@@ -20,10 +20,10 @@ from knnmt import timing
 from knnmt.config import DecodingConfig
 from knnmt.decoding.arena import MAX_TURNS, Arena, Recorded, arena_for, size_for
 from knnmt.decoding.constraints import Constraints
-from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.hypothesis import Found, Hypothesis, unheard
 from knnmt.decoding.recorded import LEAST_SLOTS, SHRINKING, begin_batch
 from knnmt.engine.fixed_state import RecordingEngine, TurnState, seen_up_to
-from knnmt.index.base import Found
+from knnmt.index import base
 from knnmt.native.gpu import kernel
 from knnmt.retrieval.recorded import MixedInTurn, RecordedRetrieval, RecordedSteps
 from knnmt.retrieval.retriever import BatchRetrieval
@@ -40,11 +40,12 @@ def recorded_drafts(
     config: DecodingConfig,
     retrieval: BatchRetrieval,
     recorded: RecordedRetrieval,
+    found: Found = unheard,
 ) -> list[list[Hypothesis]]:
     """As `greedy.greedy_search`. recorded: of the retrieval, whose sentences have segments of their own"""
     longest = max(len(source) for source in sources)
     with torch.inference_mode(), arena_for(engine, len(sources), 1, LEAST_SLOTS, longest) as arena:
-        return _DraftedBatch(engine, arena, sources, config, retrieval, recorded).search()
+        return _DraftedBatch(engine, arena, sources, config, retrieval, recorded, found).search()
 
 
 def turns_for(chances: npt.NDArray[np.float64], size: int) -> int:
@@ -75,9 +76,10 @@ class _DraftedBatch:
         config: DecodingConfig,
         retrieval: BatchRetrieval,
         recorded: RecordedRetrieval,
+        found: Found,
     ) -> None:
         self._engine, self._arena, self._config = engine, arena, config
-        self._retrieval, self._recorded = retrieval, recorded
+        self._retrieval, self._recorded, self._found = retrieval, recorded, found
         self._size = size_for(len(sources))
         self._extent = LEAST_SLOTS
         self._source_of = np.full(self._size, -1)
@@ -117,11 +119,13 @@ class _DraftedBatch:
                 self._look_at(newest.wait(), turns)
                 under_way, ahead = None, 0
                 self._keep_running()
-        found: list[list[Hypothesis]] = []
-        for source, (tokens, score) in enumerate(zip(self._tokens, self._scores, strict=True)):
-            mean = score / len(tokens) ** self._config.length_penalty
-            found.append([] if source in self._lost else [Hypothesis(tuple(tokens), mean)])
-        return found
+        return [self._result(source) for source in range(len(self._tokens))]
+
+    def _result(self, source: int) -> list[Hypothesis]:
+        tokens = self._tokens[source]
+        if source in self._lost:
+            return []
+        return [Hypothesis(tuple(tokens), self._scores[source] / len(tokens) ** self._config.length_penalty)]
 
     def _likely_done(self, turns: int) -> bool:
         """Whether a step of so many turns, which is under way, probably ends all sentences."""
@@ -182,6 +186,7 @@ class _DraftedBatch:
                 self._lost.add(source)
             if mine[-1] == end or len(mine) == most or source in self._lost:
                 self._source_of[row] = -1
+                self._found(source, self._result(source))
         self._chances, self._ends = chosen[:, 1].view(np.float32).astype(np.float64), chosen[:, 2].copy()
         self._count(rows - forced)
         if verified:
@@ -250,7 +255,7 @@ class _Choice:
         self._numbers: Tensor | None = None
 
     def __call__(
-        self, arena: Arena, log_probabilities: Tensor, mixed: MixedInTurn, found: Found, retrieval: RecordedSteps
+        self, arena: Arena, log_probabilities: Tensor, mixed: MixedInTurn, found: base.Found, retrieval: RecordedSteps
     ) -> None:
         config = self._config
         if len(self._suppressed):
