@@ -7,7 +7,7 @@ WEBLATE_VERSION := 5.14.3
 RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo serve test test-cuda test-dialects test-ray check format soak fuzz bench bench-retrieval clean
+.PHONY: demo serve test tests test-cuda test-dialects test-ray check format soak fuzz bench bench-retrieval clean
 
 demo: $(VENV)/.ready  ## adapt to real message catalogs; translate strings held out without and with the store
 	$(RUN) examples/demo.py
@@ -16,7 +16,10 @@ serve: $(VENV)/.ready-serve  ## the service, with its page, on the store that ma
 	@ls -d .demo/*.store > /dev/null 2>&1 || $(MAKE) demo
 	$(RUN) -m knnmt serve --data .demo/service $$(for store in .demo/*.store; do echo "--store $$(basename $$store .store)=$$store"; done)
 
-test: check  ## lint, formatting, types and all tests that take seconds, two at a time with a thread each
+test: $(VENV)/.ready-dev  ## lint, formatting, types and all tests that take seconds, side by side
+	$(MAKE) --jobs 2 check tests
+
+tests: $(VENV)/.ready-dev  ## the tests alone, two at a time with a thread each
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist worksteal
 
 test-cuda: $(VENV)/.ready-dev  ## all that needs a GPU; where everything is installed already: python -m pytest -m cuda

@@ -1,10 +1,15 @@
 """Many small additions to a store: how long each takes, and how long it takes then to open the store.
 
     OMP_NUM_THREADS=1 python benchmarks/adding.py --adds 10000 [--for-fast] [--store STORE]
+    OMP_NUM_THREADS=1 python benchmarks/adding.py --entries 100000 1000000 20000000 --adds 50
 
 Each addition is one made-up pair in one publication, by the shipped model. Every tenth is then corrected, and a reader
 that has the store open follows. --store: begin with a copy of this one. Times are in milliseconds, in brackets those of
 the processor alone, since other work may want it.
+
+--entries: corrections by the service's own writer, in stores that hold so many entries already, and how long the next
+translation of the corrected text takes, which must be the correction. All of such a store is made up of the same words;
+its keys are zeros. It needs as much room as a real one, 640 bytes an entry and more.
 """
 
 from __future__ import annotations
@@ -13,23 +18,38 @@ import argparse
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from knnmt.config import DEFAULT_SEGMENTS
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.correcting import correct
+from knnmt.datastore.manifest import SEGMENTS
+from knnmt.datastore.postings import posting_arrays, word_arrays
+from knnmt.datastore.segment import sentence_arrays, source_arrays
+from knnmt.datastore.slices import Slice, cut_slices, write_segment
 from knnmt.datastore.store import Datastore
+from knnmt.engine.base import Engine
 from knnmt.engine.loading import load_engine
+from knnmt.fitting.calibration import Calibration
 from knnmt.retrieval.open_store import OpenStore
+from knnmt.service.writing import Writers
+from knnmt.translator.translator import Translator
 
 NOUNS = ["Auftrag", "Bericht", "Drucker", "Filter", "Hebel", "Kessel", "Motor", "Regler", "Schalter", "Zylinder"]
 IN_ENGLISH = ["job", "report", "printer", "filter", "lever", "boiler", "motor", "governor", "switch", "cylinder"]
 BUILT = 50
 OPENINGS = 20
+DIFFERENT = 4  # segments of a made-up store; the others have their texts and other tokens
+CORRECTED = 9_000_000  # the number of a pair that no store has
 
 
 def pair(number: int) -> SegmentPair:
@@ -56,13 +76,90 @@ class Times:
         return ", ".join(f"{name} {clock:.1f} [{processor:.1f}]" for name, (clock, processor) in named)
 
 
+# Stores of any size, all made up --------------------------------------------------------------------------------------
+
+
+def made_up_store(path: Path, entries: int, engine: Engine[Any]) -> Datastore:
+    """A store that has at least so many entries, as if it had been searched by segment all along."""
+    store = Datastore.build(path, map(pair, range(BUILT)), engine, BuildConfig())
+    manifest, records = store.manifest, list(store.manifest.segments)
+    numbers = count(manifest.next_segment)
+    for arrays in segments_of_made_up_store(engine):
+        if sum(each.entries for each in records) >= entries:
+            break
+        records.append(write_segment(path / SEGMENTS, f"{next(numbers):05d}-made.safetensors", arrays))
+    manifest.changed(tuple(records), next(numbers)).write(path)
+    replace(Calibration.unknown(DEFAULT_SEGMENTS), queries=1).save(path)
+    return Datastore.open(path, engine)
+
+
+def segments_of_made_up_store(engine: Engine[Any]) -> Iterator[dict[str, Array]]:
+    pairs = map(pair, count(BUILT))
+    slices = cut_slices(pairs, engine.tokenizer, engine.max_positions, Counter(), BuildConfig().accelerators)
+    first = [made_up_segment(part, engine.dim) for part in islice(slices, DIFFERENT)]
+    for copy in count():
+        for arrays in first:
+            tokens = ((arrays["source_tokens"] + copy) % engine.vocabulary_size).astype(np.int32)
+            hashes = arrays["source_hashes"] ^ np.int64(copy * 0x9E3779B97F4A7)
+            own = {"source_tokens": tokens, "source_hashes": hashes}
+            yield {**arrays, **own, **posting_arrays(tokens, arrays["source_offsets"])}
+
+
+def made_up_segment(part: Slice, dim: int) -> dict[str, Array]:
+    lengths = np.array([len(target) for target in part.targets])
+    entries = int(lengths.sum())
+    return {
+        "keys": np.zeros((entries, dim), np.float16),
+        "values": np.array([token for target in part.targets for token in target], np.int32),
+        "sentences": np.repeat(np.arange(len(part.pairs), dtype=np.int32), lengths),
+        "positions": (np.arange(entries) - np.repeat(np.cumsum(lengths) - lengths, lengths)).astype(np.int32),
+        **sentence_arrays(part.pairs, part.targets),
+        "source_hashes": np.array(part.hashes, np.int64),
+        **word_arrays(part.words),
+        **source_arrays(part.sources),
+        "alignment": np.zeros(entries, np.uint16),
+        "log_probabilities": np.zeros(entries, np.float16),
+        "first_choices": np.zeros(entries, np.uint8),
+    }
+
+
+def correct_in(entries: int, corrections: int, engine: Engine[Any]) -> None:
+    """Correct a store of so many entries as the service does, and say how long each took."""
+    correcting, translating = Times(), Times()
+    with tempfile.TemporaryDirectory() as place:
+        path = made_up_store(Path(place).resolve() / "s", entries, engine).path
+        translator = Translator(datastore=path)
+        writers = Writers(translator)
+        translator.translate(pair(0).source)  # what is put in order at the first text is there
+        for number in range(corrections + 1):
+            better = replace(pair(CORRECTED + number % 3), target=f"This is correction {number}.")
+            correcting.take(lambda better=better: writers.of(path).put("replace", [better]).result())  # type: ignore[misc]
+            found: list[str] = []
+            translating.take(
+                lambda better=better, found=found: found.append(  # type: ignore[misc]
+                    translator.translate(better.source, exact_matches="use").text
+                )
+            )
+            assert found == [better.target], found
+        writers.close()
+        held = Datastore.open(path).manifest
+        print(f"{held.entries:,} entries in {len(held.segments):,} segments")
+        print(f"  corrections  {correcting.in_words(corrections)}")
+        print(f"  the next text {translating.in_words(corrections)}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--adds", type=int, default=2000)
     parser.add_argument("--store", type=Path)
     parser.add_argument("--for-fast", action="store_true", help="with the source side, as Fast kNN-MT needs it")
+    parser.add_argument("--entries", type=int, nargs="+", help="sizes of made-up stores to correct")
     arguments = parser.parse_args()
     engine = load_engine("de-en", device="cpu")
+    if arguments.entries is not None:
+        for entries in arguments.entries:
+            correct_in(entries, arguments.adds, engine)
+        return
     adding, correcting, following, opening = Times(), Times(), Times(), Times()
     with tempfile.TemporaryDirectory() as place:
         config = BuildConfig(for_fast=arguments.for_fast)

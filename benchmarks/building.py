@@ -1,25 +1,32 @@
-"""Building speed beside the bare forced pass: what everything around the model costs.
+"""Building speed beside the bare forced pass, and what each part of a build can do alone.
 
     python benchmarks/building.py [--text FILE.tsv] [--pairs 6000] [--rounds 5] [--batch-tokens 1024 ...]
-        [--device cuda]
+        [--device cuda] [--processes N ...] [--finish]
 
-Both sides run the same batches in one process, taking turns. "bare" is encoder and decoder without output projection
-and nothing else; "build" reads, tokenizes, cuts slices, runs the same passes, keeps the keys in float16, hashes and
-writes a store. Default text: the software domain's training pairs under KNNMT_DATA (default ../shared).
+All sides run the same batches in one process, taking turns. "bare" is encoder, decoder and the scores of the given
+tokens, which a store keeps, too; "build" reads, prepares text, cuts slices, runs the same passes, keeps the keys in
+float16, hashes and writes a store. CPU time counts all threads and processes. Then each stage runs alone, so that the
+slowest shows; --finish adds what `knnmt build` does at the end: settings, and an index where one is made. --pairs 0
+takes all of the text. Default text: the software domain's training pairs under KNNMT_DATA (default ../shared).
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import statistics
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -27,50 +34,116 @@ from knnmt import timing
 from knnmt.config import BatchingConfig
 from knnmt.corpus.opening import open_stream
 from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.reading import read_memories
 from knnmt.corpus.report import ReadingReport
+from knnmt.datastore import building
 from knnmt.datastore.building import BuildConfig, build
-from knnmt.datastore.slices import Slice, cut_slices
+from knnmt.datastore.passing import begin_passes
+from knnmt.datastore.slices import Slice, cut_slices, encode_slice, write_segment
+from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine
 from knnmt.engine.batching import batches_by_length
-from knnmt.engine.forced import pass_batching
+from knnmt.engine.forced import force, pass_batching, score
 from knnmt.engine.loading import load_engine
 from knnmt.engine.precision import cpu_name
 
 
 def sample(path: Path | None, count: int, scratch: Path) -> Path:
-    """The first pairs of a TSV file, in a file of their own."""
+    """The first pairs of a TSV file, or all of them, in a file of their own."""
     path = path or Path(os.environ.get("KNNMT_DATA", "../shared")) / "data" / "it" / "train.tsv.xz"
     if not path.exists():
         sys.exit(f"{path}: not there; set KNNMT_DATA or give --text FILE")
     with open_stream(path) as lines:
-        (scratch / "sample.tsv").write_bytes(b"".join(islice(lines, count)))
+        (scratch / "sample.tsv").write_bytes(b"".join(islice(lines, count or None)))
     return scratch / "sample.tsv"
 
 
-def bare_seconds(engine: Engine[Any], parts: list[Slice], batch_tokens: int) -> float:
-    """Encoder and decoder over the batches that a build makes."""
-    started = time.perf_counter()
+@dataclass
+class Spent:
+    """Seconds of a piece of work: on the clock, and of all cores together."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+
+
+@contextmanager
+def spending() -> Iterator[Spent]:
+    spent, wall, cpu = Spent(), time.perf_counter(), _cpu_seconds()
+    yield spent
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    spent.wall, spent.cpu = time.perf_counter() - wall, _cpu_seconds() - cpu
+
+
+def _cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def bare(engine: Engine[Any], parts: list[Slice], batch_tokens: int, scores: bool) -> None:
+    """Encoder and decoder over the batches that a build makes, with scores or without."""
     for part in parts:
         longer = [max(len(source), len(target)) for source, target in zip(part.sources, part.targets, strict=True)]
         for batch in batches_by_length(longer, BatchingConfig(sentences=None, tokens=batch_tokens)):
-            sources, targets = [part.sources[i] for i in batch], [part.targets[i] for i in batch]
-            longest = max(map(len, targets))
-            tokens = torch.tensor(
-                [[target + [0] * (longest - len(target))] for target in targets], device=engine.device
-            )
-            engine.step(engine.start(engine.encode(sources)), tokens)
-    if engine.device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - started
+            block = force(engine, [part.sources[i] for i in batch], [part.targets[i] for i in batch])
+            if scores:
+                score(engine, block.representations, block.targets)
 
 
-def build_seconds(engine: Engine[Any], memory: Path, store: Path, batch_tokens: int) -> float:
-    """A whole build, from the memory's file to a published store."""
-    started = time.perf_counter()
-    pairs = read_memories([memory], ReadingConfig(), ReadingReport())
-    build(store, pairs, engine, BuildConfig(batch_tokens=batch_tokens))
-    return time.perf_counter() - started
+def passes(engine: Engine[Any], parts: list[Slice], batch_tokens: int) -> None:
+    """All that the device does for a build, with the keys' way to the host."""
+    begun: deque[Callable[[], object]] = deque()
+    for part in parts:
+        begun.append(begin_passes(engine, part.sources, part.targets, "float16", batch_tokens, for_fast=False))
+        if len(begun) > 2:
+            begun.popleft()()
+    while begun:
+        begun.popleft()()
+
+
+def write(engine: Engine[Any], part: Slice, batch_tokens: int, times: int, place: Path) -> Spent:
+    """The arrays of one slice, written again and again by as many threads as a build has."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    arrays = encode_slice(engine, part, "float16", batch_tokens)
+    place.mkdir()
+    with spending() as spent, ThreadPoolExecutor(building._WRITERS) as writers:
+        list(writers.map(lambda number: write_segment(place, f"{number}.safetensors", arrays), range(times)))
+    return spent
+
+
+def pairs_of(memory: Path) -> Iterator[SegmentPair]:
+    return read_memories([memory], ReadingConfig(), ReadingReport())
+
+
+def stages(engine: Engine[Any], memory: Path, parts: list[Slice], batch_tokens: int, scratch: Path) -> None:
+    """What each stage can do alone, in entries a second."""
+    entries = sum(part.entries for part in parts)
+
+    def tell(name: str, spent: Spent, share: float = 1.0) -> None:
+        speed = entries * share / max(spent.wall, 1e-9)
+        print(f"| {name} | {speed:,.0f} | {1e6 * spent.cpu / (entries * share):.2f} |")
+
+    print("\n| stage alone | entries/s | µs of CPU time an entry |\n|---|---|---|")
+    with spending() as spent:
+        deque(pairs_of(memory), maxlen=0)
+    tell("reading", spent)
+    for processes in sorted({0, building._preparers(engine)}):
+        with spending() as spent:
+            cut = cut_slices(pairs_of(memory), engine.tokenizer, engine.max_positions, Counter(), "drop", processes)
+            deque(cut, maxlen=0)
+        tell(f"reading and preparing, {processes} processes beside", spent)
+    for name, scores in (("encoder and decoder", False), ("the same with scores", True)):
+        with spending() as spent:
+            bare(engine, parts, batch_tokens, scores)
+        tell(name, spent)
+    with spending() as spent:
+        passes(engine, parts, batch_tokens)
+    tell("all passes, keys brought to the host", spent)
+    largest = max(parts, key=lambda part: part.entries)
+    times = -(-entries // largest.entries)
+    tell("writing", write(engine, largest, batch_tokens, times, scratch / "written"), times * largest.entries / entries)
 
 
 def main() -> None:
@@ -80,7 +153,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--batch-tokens", type=int, nargs="*", default=[])
+    parser.add_argument("--processes", type=int, nargs="*", default=[])
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--finish", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     engine = load_engine(device=arguments.device)
@@ -89,25 +164,42 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         scratch = Path(place)
         memory = sample(arguments.text, arguments.pairs, scratch)
-        pairs = list(read_memories([memory], ReadingConfig(), ReadingReport()))
-        parts = list(cut_slices(pairs, engine.tokenizer, engine.max_positions, Counter()))
+        parts = list(cut_slices(pairs_of(memory), engine.tokenizer, engine.max_positions, Counter()))
         entries = sum(part.entries for part in parts)
         print(f"{name}, {engine.dtype}, {arguments.threads} threads, {arguments.rounds} rounds, {entries:,} entries\n")
-        print("| batch tokens | bare entries/s | build entries/s | build / bare |\n|---|---|---|---|")
+        print("| batch tokens | processes | bare entries/s | build entries/s | build / bare | in CPU time |")
+        print("|---|---|---|---|---|---|")
+        store = scratch / "store"
         for batch_tokens in arguments.batch_tokens or [usual]:
-            bare, built = [], []
-            for turn in range(arguments.rounds + 1):
-                seconds = bare_seconds(engine, parts, batch_tokens)
-                with timing.record() as timings:
-                    whole = build_seconds(engine, memory, scratch / f"{batch_tokens}-{turn}", batch_tokens)
-                if turn:  # the first round warms up
-                    bare.append(entries / seconds)
-                    built.append(entries / whole)
-            ratio = statistics.median(built) / statistics.median(bare)
-            print(
-                f"| {batch_tokens} | {statistics.median(bare):,.0f} | {statistics.median(built):,.0f} | {ratio:.2f} |"
-            )
-        print(f"\nWhere the last build's time went:\n{timings.table()}")
+            for processes in arguments.processes or [building._preparers(engine)]:
+                alone, whole = [], []
+                for turn in range(arguments.rounds + 1):
+                    with spending() as spent:
+                        bare(engine, parts, batch_tokens, scores=True)
+                    shutil.rmtree(store, ignore_errors=True)
+                    with (
+                        timing.record() as timings,
+                        mock.patch.object(building, "_preparers", lambda _, count=processes: count),
+                        spending() as built,
+                    ):
+                        build(store, pairs_of(memory), engine, BuildConfig(batch_tokens=batch_tokens))
+                    if turn:  # the first round warms up
+                        alone.append(spent)
+                        whole.append(built)
+                wall = [statistics.median(each.wall for each in side) for side in (alone, whole)]
+                cpu = [statistics.median(each.cpu for each in side) for side in (alone, whole)]
+                print(
+                    f"| {batch_tokens} | {processes} | {entries / wall[0]:,.0f} | {entries / wall[1]:,.0f} "
+                    f"| {wall[0] / wall[1]:.2f} | {cpu[0] / cpu[1]:.2f} |"
+                )
+        print(f"\nWhere the last build's time went, as its main thread saw it:\n{timings.table()}")
+        stages(engine, memory, parts, (arguments.batch_tokens or [usual])[-1], scratch)
+        if arguments.finish:
+            from knnmt.fitting.index_preparation import make_ready
+
+            with spending() as spent:
+                make_ready(Datastore.open(store), engine)
+            print(f"\nfinishing (settings, index): {spent.wall:.2f} s, {spent.cpu:.2f} s of CPU time")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -63,9 +64,10 @@ class SyntheticStore(OpenStore):
     def __init__(self, index: Index, entries: int, engine: TransformerEngine) -> None:
         values = torch.randint(engine.vocabulary_size, (entries,), dtype=torch.int32, device=engine.device)
         never: Any = None
-        searched: Any = index
+        of_entries = SimpleNamespace(entries=entries, values=values, counts=None, repeats=None)
+        searched: Any = SimpleNamespace(search=index.search, entries=of_entries)
         self.device = engine.device
-        self.snapshot = Snapshot(-id(index), never, searched, engine.device, values, None, None, None, 1.0)
+        self.snapshot = Snapshot(-id(index), never, searched, engine.device, None, 1.0)
 
 
 def ours(engine: TransformerEngine, retrieval: Retrieval | None, most: int, recorded: bool = True) -> Decode:
@@ -161,7 +163,7 @@ def with_memories(
             memory = Memories(engine, exact=how != "clusters")
             segments = int(how) if how.isdecimal() else None
             retrieval = memory.retrieval(store, RetrievalSettings(segments=segments))
-            name = f"kNN-MT, {len(retrieval.store.values) / 1e6:.2f} M entries, {how}"
+            name = f"kNN-MT, {retrieval.store.snapshot.size / 1e6:.2f} M entries, {how}"
             print(f"{how}: {retrieval.store.index.description}", flush=True)
             systems[name if segments is None else f"{name} segments"] = ours(engine, retrieval, most)
     for count in arguments.synthetic:

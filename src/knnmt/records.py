@@ -67,12 +67,23 @@ def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
+@cache
+def _required(kind: type) -> list[str]:
+    return [each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING]
+
+
+@cache
+def _form(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
+    """What an annotation is made of, and whether it is a dataclass: a manifest asks for some of them very often."""
+    return get_origin(hint), get_args(hint), is_dataclass(hint)
+
+
 def _record(kind: type[Record], content: Any, place: str, others: bool = False) -> Record:
     if not isinstance(content, dict):
         raise _expected("an object", content, place)
     assert is_dataclass(kind)  # noqa: S101 - which mypy cannot say of a type variable
     hints = _hints(kind)
-    required = [each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING]
+    required = _required(kind)
     within = f" in {place}" if place else ""
     if missing := [name for name in required if name not in content]:
         raise ValueError(f"lacks {', '.join(missing)}{within}")
@@ -87,7 +98,7 @@ def _record(kind: type[Record], content: Any, place: str, others: bool = False) 
 
 def as_type(hint: Any, value: Any, place: str) -> Any:
     """A value of an annotated type from JSON content; `place` names it in errors."""
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin, arguments, is_record = _form(hint)
     if hint is Any:
         return value
     if origin in (Union, types.UnionType):
@@ -102,8 +113,9 @@ def as_type(hint: Any, value: Any, place: str) -> Any:
         if not isinstance(value, dict):
             raise _expected("an object", value, place)
         return {name: as_type(arguments[1], each, _join(place, name)) for name, each in value.items()}
-    if is_dataclass(hint):
-        return _record(hint, value, place)  # type: ignore[arg-type]
+    if is_record:
+        made = isinstance(value, hint)  # by whoever read a part of the content before
+        return value if made else _record(hint, value, place)
     return _plain(hint, value, place)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from test_commands import knnmt
 from test_translate_input import refused_at_once
+from test_tune_commands import succeeds
 
 ENTRIES = [
     ("Schließen", "Shut", None),
@@ -31,15 +32,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("memory")
     for number, entries in enumerate((ENTRIES[:1], ENTRIES[1:])):
         (place / f"{number}.po").write_text(catalog(entries), encoding="utf-8")
-    done = knnmt("build", place / "0.po", place / "1.po", "-o", place / "s", "--no-index")
-    assert done.returncode == 0, done.stderr
+    succeeds("build", place / "0.po", place / "1.po", "-o", place / "s", "--no-index")
     return place / "s"
 
 
 def translated(*arguments: object) -> list[str]:
-    done = knnmt("translate", *map(str, arguments))
-    assert done.returncode == 0, done.stderr
-    return done.stdout.decode().splitlines()
+    return succeeds("translate", *map(str, arguments)).splitlines()
 
 
 def test_exact_matches_are_used_unless_told_otherwise(store: Path) -> None:

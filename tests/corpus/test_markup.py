@@ -58,7 +58,7 @@ def measure_memory(place: Path, sizes: Sequence[int], on_error: str) -> list[flo
     return [each / 1024 for each in kilobytes]
 
 
-@pytest.mark.parametrize("on_error", ["stop", "skip"])
+@pytest.mark.parametrize("on_error", ["stop", pytest.param("skip", marks=pytest.mark.soak)])
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, on_error: str) -> None:
     small, large = measure_memory(tmp_path, [100_000, 5_000_000], on_error)
     assert large < small + 2  # the pairs alone would take 8

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -120,11 +120,11 @@ def test_an_interrupted_build_goes_on_from_what_is_done(
     assert done >= 2
     encoded = []
 
-    def counted(*arguments: Any) -> dict[str, Array]:
+    def counted(*arguments: Any) -> Callable[[], dict[str, Array]]:
         encoded.append(1)
-        return slices.encode_slice(*arguments)
+        return slices.begin_slice(*arguments)
 
-    monkeypatch.setattr(building, "encode_slice", counted)
+    monkeypatch.setattr(building, "begin_slice", counted)
     result = build(tmp_path / "s", some_pairs(40), tiny)
     assert result.reused == done
     assert len(encoded) == len(result.manifest.segments) - done

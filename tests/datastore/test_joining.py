@@ -292,7 +292,7 @@ def dying(function, last):
     return call
 
 
-for last in range(1, 1000):
+for last in range(1, 1000, int(sys.argv[4])):
     copy = Path(shutil.copytree(place / "s", place / f"s{last}"))
     child = os.fork()
     if child == 0:
@@ -315,11 +315,15 @@ for last in range(1, 1000):
 """
 
 
-def test_killed_at_any_file_call_it_leaves_the_old_state_or_the_new_one(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", KILLED, str(tiny_checkpoint), str(tmp_path), str(Path(__file__).parent)]
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.soak)])
+def test_killed_at_any_file_call_it_leaves_the_old_state_or_the_new_one(
+    tiny_checkpoint: Path, tmp_path: Path, every: int
+) -> None:
+    given = [tiny_checkpoint, tmp_path, Path(__file__).parent, every]
+    command = [sys.executable, "-c", KILLED, *map(str, given)]
     ran = warm.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode == 0, ran.stderr
     states = [line.split()[0] for line in ran.stdout.splitlines()]
-    assert len(states) > 12
+    assert len(states) > 12 // every
     assert states == sorted(states, reverse=True)  # old ones, then new ones
     assert {"old", "new"} == set(states)

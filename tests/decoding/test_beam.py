@@ -213,8 +213,8 @@ def score_gap(engine: TransformerEngine, source: list[int], a: Hypothesis, b: Hy
 
 @pytest.mark.parametrize(("beam", "n_best"), [(5, 5), (1, 1)])
 def test_the_shipped_model_translates_as_in_transformers(engine: TransformerEngine, beam: int, n_best: int) -> None:
-    same, gaps = compare(engine, german_sentences(12), beam, n_best, batch=6)
-    assert same >= 11  # what is not the same is a tie
+    same, gaps = compare(engine, german_sentences(8), beam, n_best, batch=4)
+    assert same >= 7  # what is not the same is a tie
     assert all(gap < TIE for gap in gaps)
 
 

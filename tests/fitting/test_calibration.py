@@ -16,11 +16,12 @@ from torch import Tensor
 
 from german import german_memory
 from knnmt.config import Fading
+from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.settings import SETTINGS, read_settings, write_settings
 from knnmt.datastore.store import Datastore
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import DatastoreDamagedError
-from knnmt.fitting.calibration import Calibration, calibrate
+from knnmt.fitting.calibration import Calibration, Estimates, calibrate
 from knnmt.fitting.held_out import HeldOutQueries, sample
 from knnmt.fitting.likelihood import so_far as means_so_far
 from knnmt.fitting.likelihood import spread
@@ -28,6 +29,7 @@ from knnmt.index.base import Found
 from knnmt.index.entries import Entries
 from knnmt.index.exact import ExactIndex
 from knnmt.retrieval.combiner import SentenceDistances, log_fading
+from knnmt.retrieval.open_store import OpenStore
 
 ROWS, K, VOCABULARY, STEPS = 6000, 8, 40, 10
 CALIBRATION = Calibration(8, 12.5, 0.4, 0.8, Fading(3.0, 0.5, 4.0, 0.2), tuple(float(n) ** 2 for n in range(21)), 99)
@@ -48,7 +50,7 @@ def made(trust: Tensor, temperature: float, distances_sq: Tensor, seed: int = 0)
     of_model = torch.multinomial(queries.softmax(-1), 1, generator=generator)[:, 0]
     tokens = torch.where(torch.rand(ROWS, generator=generator) < trust, of_memory, of_model)
     sentences = torch.arange(ROWS) // STEPS
-    entries: Any = SimpleNamespace(values=values, counts=None)
+    entries: Any = SimpleNamespace(values_of=lambda ids: values[ids], counts_of=lambda _ids, merged: None)
     return HeldOutQueries(entries, queries, tokens, np.zeros(ROWS, np.int64), sentences, {}), (distances_sq, ids)
 
 
@@ -250,3 +252,24 @@ def test_a_file_that_holds_something_else_is_refused(tmp_path: Path, content: st
     (tmp_path / SETTINGS).write_text(content, encoding="utf-8")
     with pytest.raises(DatastoreDamagedError, match="settings"):
         Calibration.of(tmp_path)
+
+
+def test_a_correction_keeps_what_was_estimated_and_much_that_is_new_does_not(
+    tiny: TransformerEngine, tmp_path: Path
+) -> None:
+    pairs = [
+        SegmentPair(f"{'abcdefgh'[number % 8]}cb", f"fe{'abcd'[number % 4]}", f"#{number}") for number in range(12)
+    ]
+    store = Datastore.build(tmp_path / "s", pairs, tiny)
+    opened = OpenStore(store)
+    first = Estimates(opened, tiny)
+    estimated = first.whole
+    store.add([SegmentPair("abc", "fed", "made#new")], tiny)
+    opened.refresh()
+    second = first.following(opened)
+    assert second.whole is estimated
+    store.add([SegmentPair("abcd" * 5, "fed" * number, "made#much") for number in range(1, 60)], tiny)
+    opened.refresh()
+    third = second.following(opened)
+    assert third.whole == Estimates(opened, tiny).whole
+    assert third.whole is not estimated

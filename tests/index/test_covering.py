@@ -19,6 +19,7 @@ from knnmt.datastore.segment import Segment, source_arrays
 from knnmt.errors import DatastoreDamagedError
 from knnmt.index import covering
 from knnmt.index.covering import Covering, SourceIndex
+from knnmt.index.repeats import Repeats, Restated
 
 Sources = list[list[int]]
 
@@ -242,8 +243,8 @@ def test_nothing_is_chosen_where_nothing_is_shared(way: str) -> None:
     assert SourceIndex([]).choose([[1]], 1).sentences.tolist() == [[-1]]
 
 
-def entries_of(index: SourceIndex, sentences: Array, first_of: Array | None = None) -> list[int]:
-    [ids] = index.entries_of(sentences[None], first_of)
+def entries_of(index: SourceIndex, sentences: Array, repeats: Repeats | None = None) -> list[int]:
+    [ids] = index.entries_of(sentences[None], repeats)
     found: list[int] = ids.tolist()
     return found
 
@@ -261,9 +262,12 @@ def test_the_entries_of_sentences(way: str) -> None:
 
 def test_entries_that_say_the_same_are_searched_once(way: str) -> None:
     index = SourceIndex([segment_of([[1], [2], [3]], owners=[0, 0, 1, 1, 2])])
-    first_of = np.array([0, 1, 0, 3, 1])
-    assert entries_of(index, np.array([1]), first_of) == [0, 3], way
-    assert entries_of(index, np.array([2, 0]), first_of) == [0, 1]
+    base, newer = (
+        Restated(np.array(ids), np.array(firsts), np.ones(len(ids), np.int32))
+        for ids, firsts in (([0, 2, 3], [0, 0, 1]), ([3, 4], [3, 1]))
+    )
+    assert entries_of(index, np.array([1]), Repeats(base, newer)) == [0, 3], way
+    assert entries_of(index, np.array([2, 0]), Repeats(base, newer)) == [0, 1]
 
 
 @pytest.mark.parametrize(

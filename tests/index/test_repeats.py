@@ -6,12 +6,14 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 import torch
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
+from knnmt.index import repeats
 from knnmt.index.entries import Entries
 from knnmt.index.store_index import StoreIndex
 from knnmt.retrieval.open_store import OpenStore
@@ -56,7 +58,23 @@ PAIRS = [
 ]
 
 
-def test_what_repeats_is_followed_as_it_is_found(tiny: TransformerEngine, tmp_path: Path) -> None:
+def firsts_and_counts(entries: Entries) -> tuple[list[int], list[float]]:
+    """Of every entry, asked for all at once and for some."""
+    every, known = np.arange(entries.entries), entries.said_again
+    if known is None:
+        return every.tolist(), [1.0] * len(every)
+    firsts, counts = known.every_first(len(every)), known.every_count(len(every))
+    assert known.firsts_of(every[::-1]).tolist() == firsts[::-1].tolist()
+    assert known.counts_of(every[::-1]).tolist() == counts[::-1].tolist()
+    assert known.searched(len(every)).tolist() == (firsts == every).tolist()
+    return firsts.tolist(), counts.tolist()
+
+
+@pytest.mark.parametrize("newer", [0, 6, 1 << 16])
+def test_what_repeats_is_followed_as_it_is_found(
+    tiny: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newer: int
+) -> None:
+    monkeypatch.setattr(repeats, "_NEWER", newer)
     chance = Random(7)
     store = Datastore.build(tmp_path / "s", PAIRS[2:3], tiny)
     followed = Entries(store)
@@ -73,9 +91,8 @@ def test_what_repeats_is_followed_as_it_is_found(tiny: TransformerEngine, tmp_pa
         else:
             store.add(new * (3 if act == "several" else 1), tiny)
         followed, found = Entries(store, followed), Entries(store)
-        for mine, theirs in ((followed.first_of, found.first_of), (followed.repeats, found.repeats)):
-            assert (mine is None) == (theirs is None)
-            assert mine is None or theirs is None or mine.tolist() == theirs.tolist()
+        assert firsts_and_counts(followed) == firsts_and_counts(found)
+        assert (followed.repeats is None) == (found.repeats is None)
         repeated += found.repeats is not None
     assert 5 < repeated < 40
 

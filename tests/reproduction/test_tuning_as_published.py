@@ -14,7 +14,7 @@ from knnmt.fitting.tuning import PAPER_WEIGHTS as WEIGHTS
 from knnmt.reproduction.tuning import as_published
 
 
-def made(rows: int = 300, width: int = 64, seed: int = 0) -> Positions:
+def made(rows: int = 100, width: int = 64, seed: int = 0) -> Positions:
     generator = torch.Generator().manual_seed(seed)
     return Positions(
         torch.rand(rows, generator=generator).double() * 0.5,

@@ -99,6 +99,13 @@ def test_other_machines_need_keys(tmp_path: Path) -> None:
         ({"origin": "http://127.0.0.1"}, 200),
         ({"origin": "https://other.example"}, 403),
         ({"origin": "null"}, 403),
+        ({"origin": "http://127.0.0.1:9999", "host": "127.0.0.1:8500"}, 403),
+        ({"origin": "http://127.0.0.1:8500", "host": "127.0.0.1:8500"}, 200),
+        ({"origin": "http://127.0.0.1:8500"}, 200),  # a proxy may leave the port out
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, 403),
+        ({"sec-fetch-site": "same-site", "sec-fetch-mode": "cors"}, 403),
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, 200),  # a link
+        ({"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors"}, 200),
     ],
 )
 def test_pages_of_other_sites_are_refused(client: TestClient, headers: dict[str, str], status: int) -> None:

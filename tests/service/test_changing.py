@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import sleep
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+import warm
 from conftest import StartService
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.store import Datastore
-from knnmt.service import writing
+from knnmt.index import saved
+from knnmt.index.saved import build_index, read_saved
+from knnmt.service import index_renewal, writing
 from knnmt.service.shapes import DomainAnswer, DomainsAnswer, RemovedAnswer, SegmentsAnswer, StoredAnswer
 from knnmt.service.writing import Writers
 from knnmt.translator.translator import Translator
@@ -119,6 +124,40 @@ def test_a_store_that_another_process_changes_is_waited_for(
     assert (answer.status_code, answer.json()["code"]) == (503, "locked")
     assert "retry-after" in answer.headers
     assert client.post(SEGMENTS, json=segments(("a", "b"))).status_code == 201
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_an_index_that_corrections_outgrow_is_renewed(
+    start_service: StartService,
+    served_store: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    works: bool,
+) -> None:
+    pytest.importorskip("faiss")
+    started = []
+
+    def start(command: list[str], **options: Any) -> Any:
+        started.append(command)
+        return warm.Popen(command if works else [*command[:-1], "nowhere"], **options)
+
+    monkeypatch.setattr(saved, "_MIN_FELT_ENTRIES", 0)
+    monkeypatch.setattr(index_renewal, "start_process", start)
+    build_index(Datastore.open(served_store), "hnsw")
+    client = start_service(stores={"small": served_store})
+    for number in range(2):  # searched exactly beside the index at once, whatever becomes of that
+        assert client.post(SEGMENTS, json=segments((f"neu {number}", "one"))).status_code == 201
+        assert translated(client, f"neu {number}") == "one"
+    store = Datastore.open(served_store)
+    if works:
+        while (record := read_saved(store)) is None or record.entries < store.entries - 4:
+            sleep(0.01)
+    else:
+        while "could not be renewed" not in caplog.text:
+            sleep(0.01)
+        assert client.post(SEGMENTS, json=segments(("neu 2", "one"))).status_code == 201
+        assert len(started) == 1  # it would fail again
+    assert translated(client, "neu 0") == "one"
 
 
 def test_domains_are_made_and_deleted(start_service: StartService, served_store: Path, tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def remove(
 
     chosen = matching(origin, source_text, match)
     opened = Datastore.open(store)
-    found = [pair for pair in opened.units() if chosen(pair)]
+    found = list(opened.chosen(chosen))
     if not found:
         raise InputError(_nothing_fits(opened, origin, source_text))
     if dry_run:

@@ -14,10 +14,9 @@ import mmap
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 from knnmt.datastore.manifest import StoredFile
 from knnmt.datastore.publication import publish_file
 from knnmt.errors import DatastoreDamagedError
-from knnmt.records import as_type, parse_json
+from knnmt.records import as_type, parse_json, shown
 from knnmt.regular_files import open_regular
 
 Array = NDArray[Any]
@@ -118,8 +117,8 @@ def arrays_in(buffer: Buffer, path: Path) -> dict[str, Array]:
     try:
         length = int.from_bytes(buffer[:8], "little")
         text = buffer[8 : 8 + min(length, _MAX_HEADER_BYTES)]
-        header = as_type(dict[str, _Placed], parse_json(text), "")
-        return {name: _view(buffer, 8 + length, placed) for name, placed in header.items()}
+        header = as_type(dict[str, Any], parse_json(text), "")
+        return {name: _view(buffer, 8 + length, name, placed) for name, placed in header.items()}
     except ValueError as error:
         raise DatastoreDamagedError(
             f"{path}: expected arrays in the safetensors format, and its header does not say so ({error}). "
@@ -152,23 +151,20 @@ def _has_form(array: Array, form: Form) -> bool:
     return fits and str(array.dtype) == dtype
 
 
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    """What the format says of an array."""
-
-    dtype: Literal["F64", "F32", "F16", "I64", "I32", "U16", "U8"]
-    shape: tuple[int, ...]
-    data_offsets: tuple[int, int]
-
-
-def _view(buffer: Buffer, start: int, placed: _Placed) -> Array:
-    begin, end = placed.data_offsets
-    dtype = np.dtype(_DTYPES[placed.dtype])
-    count = math.prod(placed.shape)
-    if min(placed.shape, default=0) < 0 or begin < 0 or end - begin != count * dtype.itemsize:
+def _view(buffer: Buffer, start: int, name: str, placed: Any) -> Array:
+    """An array by what the format says of it. A large store has very many: so it is looked at without ceremony."""
+    try:
+        dtype, shape, (begin, end) = np.dtype(_DTYPES[placed["dtype"]]), placed["shape"], placed["data_offsets"]
+        whole = len(placed) == 3 and all(type(each) is int for each in (*shape, begin, end))
+    except (TypeError, LookupError, ValueError):
+        whole = False
+    if not whole:
+        raise ValueError(f"{shown(name)}: expected dtype, shape and data_offsets of an array, found {shown(placed)}")
+    count = math.prod(shape)
+    if min(shape, default=0) < 0 or begin < 0 or end - begin != count * dtype.itemsize:
         raise ValueError("an array has a shape that its place does not fit")
     if start + end > len(buffer):
         raise ValueError("an array lies beyond the file's end")
     if (start + begin) % dtype.itemsize:
         raise ValueError("an array is not aligned")
-    return np.frombuffer(buffer, dtype, count, start + begin).reshape(placed.shape)
+    return np.frombuffer(buffer, dtype, count, start + begin).reshape(shape)

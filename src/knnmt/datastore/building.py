@@ -9,13 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+from knnmt import timing
 from knnmt.config import check
 from knnmt.corpus.accelerators import Accelerators
 from knnmt.corpus.pairs import SegmentPair
@@ -30,13 +33,15 @@ from knnmt.datastore.publication import (
     storage_errors,
     sync_directory,
 )
-from knnmt.datastore.slices import Slice, cut_slices, encode_slice, write_segment
+from knnmt.datastore.slices import Slice, begin_slice, cut_slices, write_segment
 from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreExistsError, InputError
 from knnmt.records import parse_json
 from knnmt.regular_files import open_regular, read_regular
 
 PLAN = "plan.json"
+_WRITERS = 4  # threads, each with a segment in memory; most of their time goes into waiting for the disk
+_MAX_PREPARERS = 12  # processes that prepare text for a GPU
 # Every name that is written below `segments/`, with what it is called before it is whole; and beside the manifest.
 _SEGMENT_FILES = rf"(\d{{5,}}-[\w-]+|projection)\.safetensors(\.sha256)?|\.[\w-]+\.safetensors(\.sha256)?{SCRATCH}"
 _SCRATCH_FILES = rf"plan\.json|\.(manifest|plan)\.json{SCRATCH}"
@@ -110,7 +115,8 @@ def build(
         manifest = empty_manifest(engine, config)
         _prepare(building, manifest, restart)
         dropped: Counter[str] = Counter()
-        parts = cut_slices(pairs, engine.tokenizer, engine.max_positions, dropped, config.accelerators)
+        positions, processes = engine.max_positions, _preparers(engine)
+        parts = cut_slices(pairs, engine.tokenizer, positions, dropped, config.accelerators, processes)
         encode = encode or encode_parts
         records, reused = encode(engine, parts, building / SEGMENTS, manifest, config.batch_tokens, progress)
         if not records:
@@ -121,6 +127,12 @@ def build(
     return BuildResult(manifest, reused, dropped)
 
 
+def _preparers(engine: Engine[State]) -> int:
+    """How many processes prepare text beside this one: on a CPU, the model takes all cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(_MAX_PREPARERS, cores - 2) if engine.device.type == "cuda" and cores > 3 else 0
+
+
 def encode_parts(
     engine: Engine[State],
     parts: Iterable[Slice],
@@ -129,21 +141,47 @@ def encode_parts(
     batch_tokens: int | None,
     progress: EntryProgress,
 ) -> tuple[list[SegmentRecord], int]:
-    """Turn slices into segments numbered on from the manifest's, and say how many an earlier run had done already."""
+    """Turn slices into segments numbered on from the manifest's, and say how many an earlier run had done already.
+
+    Segments are written by threads of their own while the next are computed.
+    """
     records: list[SegmentRecord] = []
+    being_written: deque[tuple[Slice, Future[SegmentRecord]]] = deque()
     reused = done = entries = 0
-    for part in parts:
-        name = f"{manifest.next_segment + len(records):05d}-{part.digest()}.safetensors"
-        record = finished_segment(directory, name, len(part.pairs), part.entries)
-        if record is None:
-            arrays = encode_slice(engine, part, manifest.key_dtype, batch_tokens, manifest.for_fast)
-            record = finish_segment(directory, name, arrays)
-        else:
-            reused += 1
-        records.append(record)
+
+    def settle() -> None:
+        nonlocal done, entries
+        part, record = being_written.popleft()
+        with timing.stage("writers"):
+            records.append(record.result())
         done, entries = done + len(part.pairs), entries + part.entries
         progress(done, entries)
+
+    with ThreadPoolExecutor(_WRITERS, "knnmt-segment") as writers:
+        stream = iter(parts)
+        for number in count(manifest.next_segment):
+            with timing.stage("text"):
+                part = next(stream, None)
+            if part is None:
+                break
+            name = f"{number:05d}-{part.digest()}.safetensors"
+            finished = finished_segment(directory, name, len(part.pairs), part.entries)
+            if finished is None:
+                arrays = begin_slice(engine, part, manifest.key_dtype, batch_tokens, manifest.for_fast)
+                being_written.append((part, writers.submit(_finish_begun, directory, name, arrays)))
+            else:
+                reused += 1
+                being_written.append((part, Future()))
+                being_written[-1][1].set_result(finished)
+            while len(being_written) > _WRITERS or (being_written and being_written[0][1].done()):
+                settle()
+        while being_written:
+            settle()
     return records, reused
+
+
+def _finish_begun(directory: Path, name: str, arrays: Callable[[], dict[str, Array]]) -> SegmentRecord:
+    return finish_segment(directory, name, arrays())
 
 
 @contextmanager

@@ -33,17 +33,45 @@ class AmongSources:
         return self.chosen(pair)
 
 
-def removed_by(segments: Sequence[Segment], chosen: Selection, accelerators: Accelerators) -> dict[int, Array]:
-    """All removed sentences of each segment that loses some to a choice, by the segment's place."""
-    removed = {}
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A choice among units whose texts or origins hold some characters: segments without these are not read."""
+
+    characters: str
+    chosen: Selection
+
+    def __call__(self, pair: SegmentPair) -> bool:
+        """Whether a unit is chosen."""
+        return self.chosen(pair)
+
+    def may_be_in(self, segment: Segment) -> bool:
+        """Whether a segment has to be read."""
+        texts: bytes = segment.arrays["texts"].tobytes()
+        return self.characters.encode("utf-8", "surrogatepass") in texts
+
+
+def chosen_units(
+    segments: Sequence[Segment], chosen: Selection, accelerators: Accelerators
+) -> Iterator[tuple[int, list[tuple[int, SegmentPair]]]]:
+    """The units of each segment that a choice accepts, with their numbers; the segment by its place."""
     # Where accelerators were kept, the hashes of sources have them, and a choice may be of those without.
     hashes = possible_hashes(chosen.sources) if isinstance(chosen, AmongSources) and accelerators == "drop" else None
     for place, segment in enumerate(segments):
+        if isinstance(chosen, Holding) and not chosen.may_be_in(segment):
+            continue
         read = segment.units() if hashes is None else _units(segment, sentences_with(segment, hashes, accelerators))
-        if units := [sentence for sentence, pair in read if chosen(pair)]:
-            live = segment.live_sentences()
-            found = live[np.isin(segment.units_of(live), units)]
-            removed[place] = np.union1d(segment.removed, found).astype(np.int32)
+        if units := [(sentence, pair) for sentence, pair in read if chosen(pair)]:
+            yield place, units
+
+
+def removed_by(segments: Sequence[Segment], chosen: Selection, accelerators: Accelerators) -> dict[int, Array]:
+    """All removed sentences of each segment that loses some to a choice, by the segment's place."""
+    removed = {}
+    for place, units in chosen_units(segments, chosen, accelerators):
+        segment = segments[place]
+        live = segment.live_sentences()
+        found = live[np.isin(segment.units_of(live), [sentence for sentence, _ in units])]
+        removed[place] = np.union1d(segment.removed, found).astype(np.int32)
     return removed
 
 

@@ -13,6 +13,7 @@ word_tokens, word_offsets and word_sentences are the same for the words that fuz
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -32,7 +33,7 @@ def word_arrays(words: Sequence[Sequence[int]]) -> dict[str, Array]:
     """The postings of the words of some sources, by their hashes."""
     lengths = [len(each) for each in words]
     sentences = np.repeat(np.arange(len(words), dtype=np.int32), lengths)
-    hashes = np.array([word for each in words for word in each], np.int32)
+    hashes = np.fromiter(chain.from_iterable(words), np.int32, sum(lengths))
     return dict(zip(WORDS, _postings(hashes, sentences), strict=True))
 
 

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -92,7 +93,7 @@ def sentence_arrays(pairs: Sequence[SegmentPair], targets: Sequence[Sequence[int
     return {
         "texts": np.frombuffer(b"".join(texts), np.uint8),
         "text_offsets": _offsets([len(text) for text in texts]),
-        "target_tokens": np.array([token for target in targets for token in target], np.int32),
+        "target_tokens": _one_after_the_other(targets),
         "target_offsets": _offsets([len(target) for target in targets]),
         **(_context_arrays(contexts) if any(contexts) else {}),
     }
@@ -105,7 +106,7 @@ def _context_arrays(contexts: Sequence[bytes]) -> dict[str, Array]:
 
 def source_arrays(sources: Sequence[Sequence[int]]) -> dict[str, Array]:
     """The arrays that hold the source side of a segment: tokens, and where each of them occurs."""
-    tokens = np.array([token for source in sources for token in source], np.int32)
+    tokens = _one_after_the_other(sources)
     offsets = _offsets([len(source) for source in sources])
     return {"source_tokens": tokens, "source_offsets": offsets, **posting_arrays(tokens, offsets)}
 
@@ -114,6 +115,10 @@ def ascending(numbers: Array, each_once: bool = False) -> bool:
     """Whether no number is less than the one before it, or each more. Compared: differences of extremes would wrap."""
     before, after = numbers[:-1], numbers[1:]
     return bool((before < after if each_once else before <= after).all())
+
+
+def _one_after_the_other(rows: Sequence[Sequence[int]]) -> Array:
+    return np.fromiter(chain.from_iterable(rows), np.int32, sum(map(len, rows)))
 
 
 def _offsets(lengths: Sequence[int]) -> Array:

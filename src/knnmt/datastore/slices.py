@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -16,18 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from knnmt import timing
-from knnmt.config import BatchingConfig
 from knnmt.corpus.accelerators import Accelerators
-from knnmt.corpus.match_tokens import word_hashes
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.sameness import sameness_hash
-from knnmt.corpus.units import for_model, lines_of
 from knnmt.datastore.arrays import Array, write_stored
 from knnmt.datastore.manifest import SegmentRecord
 from knnmt.datastore.postings import word_arrays
-from knnmt.datastore.segment import NOT_ALIGNED, sentence_arrays, source_arrays
+from knnmt.datastore.preparing import prepared_chunks
+from knnmt.datastore.segment import sentence_arrays, source_arrays
 from knnmt.engine.base import Engine, State
-from knnmt.engine.batching import batches_by_length
 from knnmt.engine.tokenizer import Tokenizer
 from knnmt.errors import InputError, SettingError
 
@@ -36,7 +32,6 @@ _SLICE_PAIRS = 1 << 13
 _TOKENIZED_TOGETHER = 1024
 _IS_CONTEXT = 1 << 63  # beside the length of one: pairs without keep the digests that they had
 _CHARACTERS_TOGETHER = 1 << 21
-_LEAST = float(np.finfo(np.float16).min)  # of a log-probability
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +58,12 @@ class Slice:
         """Names the slice by what is in it."""
         digest = hashlib.sha256()
         for pair in self.pairs:
-            for text in (pair.source, pair.target, pair.origin):
-                encoded = text.encode("utf-8")
-                digest.update(len(encoded).to_bytes(8, "little"))
-                digest.update(encoded)
+            texts = [text.encode("utf-8") for text in (pair.source, pair.target, pair.origin)]
+            parts = [part for text in texts for part in (len(text).to_bytes(8, "little"), text)]
             if pair.context:
-                encoded = pair.context.encode("utf-8")
-                digest.update((len(encoded) | _IS_CONTEXT).to_bytes(8, "little"))
-                digest.update(encoded)
+                context = pair.context.encode("utf-8")
+                parts += [(len(context) | _IS_CONTEXT).to_bytes(8, "little"), context]
+            digest.update(b"".join(parts))
         return digest.hexdigest()[:16]
 
 
@@ -80,42 +73,48 @@ def cut_slices(
     max_positions: int,
     dropped: Counter[str],
     accelerators: Accelerators = "drop",
+    processes: int = 0,
 ) -> Iterator[Slice]:
     """Slices of about `SLICE_ENTRIES` target tokens. Pairs that do not fit the model are dropped, and counted.
+
+    processes: how many prepare text beside this one
 
     After a unit of several lines come its lines, where they can be told apart, in the same slice. The pairs are as they
     were read, the token ids of what the model is to see of them.
     """
     current = Slice()
     entries = 0
-    stream = iter(pairs)
-    while chunk := _chunk(stream):
-        for pair in chunk:
-            _require_text(pair)
-        units = [(pair, *lines_of(pair)) for pair in chunk]
-        seen = [for_model(pair, accelerators) for unit in units for pair in unit]
-        sources = tokenizer.encode_sources([pair.source for pair in seen])
-        targets = tokenizer.encode_targets([pair.target for pair in seen])
-        encoded = zip(seen, sources, targets, strict=True)
-        for unit in units:
+    for chunk, ready in prepared_chunks(_chunks(pairs), tokenizer, accelerators, processes):
+        first = 0
+        for number, unit in enumerate(chunk):
             if entries >= SLICE_ENTRIES or len(current.pairs) >= _SLICE_PAIRS:
                 yield current
                 current = Slice()
                 entries = 0
-            own = list(islice(encoded, len(unit)))
-            if max(map(len, own[0][1:])) > max_positions:
+            lines = ready.lines.get(number, [])
+            own = slice(first, first + 1 + len(lines))
+            first = own.stop
+            if max(len(ready.sources[own.start]), len(ready.targets[own.start])) > max_positions:
                 dropped[f"longer than the model's {max_positions} positions"] += 1
                 continue
-            for pair, (shown, source, target) in zip(unit, own, strict=True):
-                current.pairs.append(pair)
-                current.sources.append(source)
-                current.targets.append(target)
-                current.lines.append(pair is not unit[0])
-                current.hashes.append(sameness_hash(shown.source))
-                current.words.append(word_hashes(shown.source))
-                entries += len(target)
+            current.pairs.append(unit)
+            current.pairs.extend(SegmentPair(*line, unit.origin, unit.context) for line in lines)
+            current.lines.extend([False, *[True] * len(lines)])
+            current.sources.extend(ready.sources[own])
+            current.targets.extend(ready.targets[own])
+            current.hashes.extend(ready.hashes[own])
+            current.words.extend(ready.words[own])
+            entries += sum(map(len, ready.targets[own]))
     if current.pairs:
         yield current
+
+
+def _chunks(pairs: Iterable[SegmentPair]) -> Iterator[list[SegmentPair]]:
+    stream = iter(pairs)
+    while chunk := _chunk(stream):
+        for pair in chunk:
+            _require_text(pair)
+        yield chunk
 
 
 def _chunk(stream: Iterator[SegmentPair]) -> list[SegmentPair]:
@@ -146,57 +145,40 @@ def encode_slice(
     batch_tokens: most tokens a side of a pass, padding counted; None for what suits the device
     for_fast: the encoder's states as well
     """
-    # Both bring PyTorch, which looking into a store does not need.
-    from knnmt.engine.alignment import align
-    from knnmt.engine.forced import force, pass_batching, score
+    return begin_slice(engine, part, key_dtype, batch_tokens, for_fast)()
 
-    lengths = np.array([len(target) for target in part.targets])
-    first = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    keys: Array = np.empty((part.entries, engine.dim), key_dtype)
-    source = source_arrays(part.sources)
-    if for_fast:
-        source["source_states"] = np.empty((len(source["source_tokens"]), engine.dim), key_dtype)
-    alignment: Array = np.empty(part.entries, np.uint16)
-    log_probabilities: Array = np.empty(part.entries, np.float16)
-    first_choices: Array = np.empty(part.entries, np.uint8)
-    frame = set(engine.tokenizer.encode_sources([""])[0])
-    longer = [max(len(source), len(target)) for source, target in zip(part.sources, part.targets, strict=True)]
-    batching = BatchingConfig(sentences=None, tokens=batch_tokens) if batch_tokens else pass_batching(engine)
-    for batch in batches_by_length(longer, batching):
-        sources, targets = [part.sources[i] for i in batch], [part.targets[i] for i in batch]
-        block = force(engine, sources, targets, encoder_states=for_fast, cross_attention=True)
-        own, first_choice = score(engine, block.representations, block.targets)
-        with timing.stage("keys"):
-            place = first[batch][block.sentences.numpy()] + block.positions.numpy()
-            keys[place] = block.representations.float().cpu().numpy()
-            log_probabilities[place] = own.clamp(min=_LEAST).cpu().numpy()
-            first_choices[place] = first_choice.cpu().numpy()
-            if block.cross_attention is not None:
-                aligned = align(block.cross_attention, sources, [*map(len, targets)], frame).cpu()
-                alignment[place] = aligned[block.sentences, block.positions].clamp(max=NOT_ALIGNED).numpy()
-            if block.encoder_states is not None:
-                for i, tokens, states in zip(batch, sources, block.encoder_states.float().cpu().numpy(), strict=True):
-                    begin = source["source_offsets"][i]
-                    source["source_states"][begin : begin + len(tokens)] = states[: len(tokens)]
-    if not all(np.isfinite(array).all() for array in (keys, source.get("source_states", keys))):
-        raise SettingError(
-            f"a key between {part.pairs[0].origin} and {part.pairs[-1].origin} is no finite number in {key_dtype}; "
-            "build the store with float32 keys"
-        )
-    return {
-        "keys": keys,
-        "values": np.array([token for target in part.targets for token in target], np.int32),
-        "sentences": np.repeat(np.arange(len(part.pairs), dtype=np.int32), lengths),
-        "positions": (np.arange(part.entries) - np.repeat(first, lengths)).astype(np.int32),
-        **sentence_arrays(part.pairs, part.targets),
-        "source_hashes": np.array(part.hashes, np.int64),
-        **word_arrays(part.words),
-        **({"lines": np.array(part.lines, np.uint8)} if any(part.lines) else {}),
-        **source,
-        "alignment": alignment,
-        "log_probabilities": log_probabilities,
-        "first_choices": first_choices,
-    }
+
+def begin_slice(
+    engine: Engine[State], part: Slice, key_dtype: str, batch_tokens: int | None, for_fast: bool = False
+) -> Callable[[], dict[str, Array]]:
+    """Ask the device for all of a slice, and give what waits for it and makes the arrays; any thread may call that."""
+    from knnmt.datastore.passing import begin_passes  # which brings PyTorch; looking into a store does not need it
+
+    passed = begin_passes(engine, part.sources, part.targets, key_dtype, batch_tokens, for_fast)
+
+    def arrays() -> dict[str, Array]:
+        found = passed()
+        if found is None:
+            raise SettingError(
+                f"a key between {part.pairs[0].origin} and {part.pairs[-1].origin} is no finite number in {key_dtype}; "
+                "build the store with float32 keys"
+            )
+        lengths = np.array([len(target) for target in part.targets])
+        first = np.cumsum(lengths) - lengths
+        of_sentences = sentence_arrays(part.pairs, part.targets)
+        return {
+            "values": of_sentences["target_tokens"],
+            "sentences": np.repeat(np.arange(len(part.pairs), dtype=np.int32), lengths),
+            "positions": (np.arange(part.entries) - np.repeat(first, lengths)).astype(np.int32),
+            **of_sentences,
+            "source_hashes": np.array(part.hashes, np.int64),
+            **word_arrays(part.words),
+            **({"lines": np.array(part.lines, np.uint8)} if any(part.lines) else {}),
+            **source_arrays(part.sources),
+            **found,
+        }
+
+    return arrays
 
 
 def write_segment(directory: Path, name: str, arrays: dict[str, Array]) -> SegmentRecord:

@@ -16,6 +16,8 @@ from knnmt.corpus.units import for_model
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.segment import Segment
 
+_FEW = 8
+
 
 def seen_source(pair: SegmentPair, accelerators: Accelerators) -> str:
     """The source of a stored pair as the model saw it."""
@@ -42,8 +44,18 @@ def possible_hashes(sources: Iterable[str]) -> Array:
     return np.array(sorted(found), np.int64)
 
 
+def places_of(hashes: Array, wanted: Array) -> Array:
+    """Where one of some hashes stands among others; ascending."""
+    if len(wanted) > _FEW:
+        return np.flatnonzero(np.isin(hashes, wanted))
+    found = np.zeros(len(hashes), np.bool_)
+    for each in wanted:  # a large store has many segments, and NumPy takes long to see that there is little to do
+        found |= hashes == each
+    return np.flatnonzero(found)
+
+
 def sentences_with(segment: Segment, hashes: Array, accelerators: Accelerators) -> Array:
     """The sentences of a segment, removed ones left out, whose sources have one of these hashes; ascending."""
-    found = np.flatnonzero(np.isin(hashes_of_sources(segment, accelerators), hashes))
+    found = places_of(hashes_of_sources(segment, accelerators), hashes)
     left: Array = found[~np.isin(found, segment.removed)] if len(found) else found
     return left

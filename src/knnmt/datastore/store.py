@@ -22,7 +22,7 @@ from knnmt.corpus.units import for_model
 from knnmt.corpus.writing import write_tmx, write_tsv
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.building import BuildConfig, EntryProgress, build, clear_leftovers, no_progress
-from knnmt.datastore.changing import AmongSources, Selection, removed_by, write_change
+from knnmt.datastore.changing import AmongSources, Holding, Selection, chosen_units, removed_by, write_change
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import MANIFEST, SEGMENTS, Manifest, SegmentRecord, read_manifest
 from knnmt.datastore.merging import merge_segments, without_removed
@@ -172,8 +172,7 @@ class Datastore:
         found = _identity(self.path / MANIFEST)  # before it is read: what comes later is seen the next time
         if found is not None and found == self._read:
             return False
-        known = {segment.record: segment for segment in self.segments}
-        manifest, segments, projection = _open_newest(self.path, known)
+        manifest, segments, projection = _open_newest(self.path, self._known())
         newer = manifest.generation != self.manifest.generation
         made_for = _made_for(self.manifest, self.projection)
         if _made_for(manifest, projection) != made_for:
@@ -184,6 +183,9 @@ class Datastore:
             self._show(manifest, segments, projection)
         self._read = found
         return newer
+
+    def _known(self) -> dict[SegmentRecord, Segment]:
+        return {segment.record: segment for segment in self.segments}
 
     def require_engine(self, engine: Engine[State]) -> None:
         """Refuse a model that the store was not built with, and keys and values that cannot be of this one."""
@@ -260,6 +262,12 @@ class Datastore:
         """Every unit that was not removed, as it was read: those of the sentences that are no lines of another."""
         for segment in self.segments:
             for _, pair in segment.units():
+                yield pair
+
+    def chosen(self, selection: Selection) -> Iterator[SegmentPair]:
+        """Those of them that a selection accepts, as `remove` takes it."""
+        for _, units in chosen_units(self.segments, selection, self.manifest.accelerators):
+            for _, pair in units:
                 yield pair
 
     def export(self, path: str | Path) -> int:
@@ -367,7 +375,8 @@ class Datastore:
             try:
                 yield
             finally:
-                newest = read_manifest(self.path)
+                shown = self._read is not None and self._read == _identity(self.path / MANIFEST)
+                newest = self.manifest if shown else read_manifest(self.path)
                 clear_leftovers(self.path, newest, published=newest.generation != before)
 
     def _change(
@@ -413,8 +422,11 @@ class Datastore:
             yield part.digest(), encode_slice(engine, part, manifest.key_dtype, batch_tokens, manifest.for_fast)
 
     def _publish(self, manifest: Manifest) -> None:
+        """Publish a state and show it. The manifest of a large store takes long to read: it is known here."""
         manifest.write(self.path)
-        self.refresh()
+        self._read = _identity(self.path / MANIFEST)  # nobody else writes while we hold the lock
+        directory = self.path / SEGMENTS
+        self._show(manifest, _opened(directory, manifest, self._known()), self.projection)
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:
@@ -440,7 +452,7 @@ def _open_newest(
         manifest = read_manifest(path)
         require_directory(directory)
         try:
-            segments = [known.get(record) or Segment.open(directory, record, manifest) for record in manifest.segments]
+            segments = _opened(directory, manifest, known)
             projection = (
                 StoredProjection.open(directory, manifest.projection, manifest.dim) if manifest.projection else None
             )
@@ -448,6 +460,10 @@ def _open_newest(
         except DatastoreDamagedError:
             if read_manifest(path).generation == manifest.generation:
                 raise
+
+
+def _opened(directory: Path, manifest: Manifest, known: dict[SegmentRecord, Segment]) -> list[Segment]:
+    return [known.get(record) or Segment.open(directory, record, manifest) for record in manifest.segments]
 
 
 def _made_for(manifest: Manifest, projection: StoredProjection | None) -> tuple[str, str, int, int]:
@@ -479,7 +495,9 @@ def matching(origin: str | None = None, source_text: str | None = None, match: s
             and (pattern is None or bool(pattern.search(pair.source) or pattern.search(pair.target)))
         )
 
-    return accepts if source_text is None else AmongSources([source_text], accepts)
+    if source_text is not None:
+        return AmongSources([source_text], accepts)
+    return accepts if origin is None else Holding(max(origin.split("*"), key=len), accepts)
 
 
 def _is_source(text: str, pair: SegmentPair) -> bool:

@@ -170,8 +170,8 @@ def drafted_search(
 def _draftings(retrieval: BatchRetrieval, sources: Sequence[Sequence[int]], end: int) -> list[Drafting]:
     (chosen,) = retrieval.choose(sources)
     assert chosen is not None  # noqa: S101 - they have segments of their own
-    values = retrieval.groups[0].store.values.numpy()
-    return [Drafting(ids, values[ids], end) for ids in chosen.entries]
+    entries = retrieval.groups[0].store.index.entries
+    return [Drafting(ids, entries.values_of(torch.from_numpy(ids)).numpy(), end) for ids in chosen.entries]
 
 
 def _length(running: Sequence[_Sentence], offsets: Sequence[float]) -> int:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from knnmt.engine.sending import padded_rows, sent
 
 
 def align(
@@ -21,9 +24,9 @@ def align(
     word comes from there; only the end of a target aligns with the last token of its source.
     """
     device = cross_attention.device
-    longest = cross_attention.shape[2]
-    no_text = [[*(token in frame for token in source), *[True] * (longest - len(source))] for source in sources]
-    lasts = torch.tensor(target_lengths, device=device)[:, None] - 1
-    ends = torch.tensor([len(source) for source in sources], device=device)[:, None] - 1
-    places = cross_attention.masked_fill(torch.tensor(no_text, device=device)[:, None], -1).argmax(-1)
+    tokens = padded_rows(sources, -1)
+    no_text = torch.from_numpy(np.isin(tokens, [-1, *frame]))
+    ends = sent(torch.tensor([len(source) for source in sources]), device)[:, None] - 1
+    lasts = sent(torch.tensor(target_lengths), device)[:, None] - 1
+    places = cross_attention[..., : tokens.shape[1]].masked_fill(sent(no_text, device)[:, None], -1).argmax(-1)
     return torch.where(torch.arange(cross_attention.shape[1], device=device) == lasts, ends, places)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,10 +17,11 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.units import for_model
 from knnmt.engine.base import Engine, State
 from knnmt.engine.batching import batches_by_length
+from knnmt.engine.sending import padded_rows, places_in_rows, sent
 from knnmt.errors import CheckpointError, InputError
 
 _SCORES = {"cpu": 1 << 21, "cuda": 1 << 27}  # rows times vocabulary that are computed at once
-_BATCH_TOKENS = {"cpu": 1 << 10, "cuda": 1 << 14}  # a side, padding counted, with which a pass is fastest
+_BATCH_TOKENS = {"cpu": 1 << 10, "cuda": 1 << 15}  # a side, padding counted, with which a pass is fastest
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +70,22 @@ def force(
     with torch.inference_mode():
         encoded = engine.encode(sources)
         special = engine.special_tokens
-        padded = torch.tensor([[*target, *[special.padding] * (longest - len(target))] for target in targets])
-        beginning = torch.tensor(special.beginning).expand(len(targets), -1)
-        fed = torch.cat([beginning, padded[:, :-1]], dim=1)
+        # In NumPy: PyTorch would let all cores do it, which other processes may need, and wait for each of them.
+        padded = padded_rows(targets, special.padding).numpy()
+        beginning = np.tile(np.array(special.beginning), (len(targets), 1))
+        fed = torch.from_numpy(np.concatenate([beginning, padded[:, :-1]], axis=1))
         before = beginning.shape[1] - 1  # what comes after these is told, too, and is no entry
         attention: list[Tensor] | None = [] if cross_attention else None
-        representations = engine.step(engine.start(encoded), fed[:, None].to(engine.device), attention)[:, 0, before:]
+        device = engine.device
+        representations = engine.step(engine.start(encoded), sent(fed[:, None], device), attention)[:, 0, before:]
 
-        real = torch.arange(longest) < torch.tensor([len(target) for target in targets])[:, None]
-        sentences, positions = real.nonzero(as_tuple=True)
+        sentences, positions = places_in_rows(targets)
+        places = sent(torch.from_numpy(sentences * longest + positions), device)
         return ForcedBlock(
-            representations=representations[real.to(engine.device)],
-            targets=padded[real].to(engine.device),
-            sentences=sentences,
-            positions=positions,
+            representations=representations.flatten(0, 1)[places],
+            targets=sent(torch.from_numpy(padded[sentences, positions]), device),
+            sentences=torch.from_numpy(sentences),
+            positions=torch.from_numpy(positions),
             encoder_states=encoded.states if encoder_states else None,
             cross_attention=attention[0][:, 0, before:] if attention else None,
         )

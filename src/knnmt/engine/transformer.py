@@ -21,6 +21,7 @@ from knnmt.engine.blocks import TIED, DecoderLayer, Embedding, EncoderLayer
 from knnmt.engine.compiled_decoder import MAX_TOGETHER, CompiledDecoder
 from knnmt.engine.fixed_state import FixedMemory, FixedState, Kept
 from knnmt.engine.languages import TellLanguages, Told
+from knnmt.engine.sending import padded_rows, sent
 from knnmt.engine.state import TransformerState
 from knnmt.engine.weights import Weights
 from knnmt.errors import CheckpointError
@@ -189,22 +190,20 @@ class TransformerEngine:
             return found.view(*representations.shape[:-1], -1)
 
     def _padded(self, sources: Sequence[Sequence[int]]) -> Tensor:
-        longest = max(len(source) for source in sources)
-        padding = self.special_tokens.padding
-        rows = [[*source, *[padding] * (longest - len(source))] for source in sources]
-        tokens = torch.tensor(rows)
-        if longest and int(tokens.max()) >= len(self._source_embedding.tokens):
+        tokens = padded_rows(sources, self.special_tokens.padding)
+        most = int(tokens.numpy().max(initial=0))
+        if most >= len(self._source_embedding.tokens):
             raise CheckpointError(
-                f"{self.name}: its tokenizer gives token {int(tokens.max())}, and its weights have "
+                f"{self.name}: its tokenizer gives token {most}, and its weights have "
                 f"{len(self._source_embedding.tokens):,}. Check that both are from the same checkpoint."
             )
-        return tokens.to(self.device)
+        return sent(tokens, self.device)
 
     def _padding_mask(self, lengths: Sequence[int]) -> Tensor | None:
         """(sentences, 1, 1, longest), or None where every sentence is as long as the longest."""
         longest = max(lengths)
         if min(lengths) == longest:
             return None
-        padded = torch.arange(longest, device=self.device) >= torch.tensor(lengths, device=self.device)[:, None]
+        padded = torch.arange(longest, device=self.device) >= sent(torch.tensor(lengths), self.device)[:, None]
         zeros = torch.zeros(padded.shape, device=self.device, dtype=self.dtype)
         return zeros.masked_fill_(padded, float("-inf"))[:, None, None]

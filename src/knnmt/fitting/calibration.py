@@ -7,6 +7,7 @@ says which temperature and which λ fit, and how λ should fade with distance.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,7 @@ _TEMPERATURES = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5, 2.5, 4.0, 8.0)  # times the
 _FIXED_WEIGHTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 _QUANTILES = 20
 _FEW_SENTENCES = 50  # asked by a store that nothing was estimated for, whenever it is opened
+_MUCH = 0.1  # of a store's entries: so many more or fewer, and it is asked again
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +106,14 @@ def calibrate(
     if not bool(present.any()):
         return None
     distances_sq, ids, tokens = found[0][present], found[1][present], held_out.tokens[present]
-    counts = held_out.entries.counts
+    known = ids.clamp(min=0)
+    counts = held_out.entries.counts_of(known, merged=True)
     positions = Positions(
         base=model_probabilities(engine, held_out.queries[present], tokens),
         distances_sq=distances_sq,
-        matches=held_out.entries.values[ids.clamp(min=0)] == tokens[:, None],
+        matches=held_out.entries.values_of(known) == tokens[:, None],
         sentences=held_out.sentences[present],
-        log_counts=(None if counts is None else counts[ids.clamp(min=0)].log(), None),
+        log_counts=(None if counts is None else counts.log(), None),
     )
     temperatures = [spread(distances_sq) * each for each in _TEMPERATURES]
     fixed_loss, temperature, weight = min(best_fixed(positions, temperatures, _FIXED_WEIGHTS))
@@ -134,6 +137,20 @@ class Estimates:
     def __init__(self, opened: OpenStore, engine: Engine[State]) -> None:
         self._store, self._engine = opened.snapshot, engine
         self._saved, self._saved_by_segment = (Calibration.of(opened.datastore.path, each) for each in (False, True))
+        self._entries = self._store.datastore.manifest.live_entries
+
+    def following(self, opened: OpenStore) -> Estimates:
+        """Those of the store as it is now. What was estimated stays until the store has changed by much: else each
+        correction would make the next text wait for new estimates.
+        """
+        later = copy(self)
+        later._store = opened.snapshot
+        now = later._store.datastore.manifest.live_entries
+        if abs(now - self._entries) > _MUCH * self._entries:
+            later._entries = now
+            for name in ("whole", "by_segment"):
+                vars(later).pop(name, None)
+        return later
 
     @cached_property
     def whole(self) -> Calibration:

@@ -40,15 +40,13 @@ def fidelity(queries: Tensor, found: Found, true: Found, entries: Entries, tempe
     farthest_sq = true[0].masked_fill(~present, 0).amax(1, keepdim=True)
     distances_sq, _ = rerank(queries, found[1], entries, found[1].shape[1])  # an index's own may be approximate
     near = distances_sq <= farthest_sq * (1 + 1e-5)
-    variation = total_variation(
-        _distribution(found, entries.values, temperature), _distribution(true, entries.values, temperature)
-    )
+    variation = total_variation(_distribution(found, entries, temperature), _distribution(true, entries, temperature))
     return Fidelity(float(near.sum() / present.sum().clamp(min=1)), float(variation.mean()))
 
 
-def _distribution(found: Found, values: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def _distribution(found: Found, entries: Entries, temperature: float) -> tuple[Tensor, Tensor]:
     distances_sq, ids = found
-    tokens = torch.where(ids >= 0, values[ids.clamp(min=0)].long(), -1)
+    tokens = torch.where(ids >= 0, entries.values_of(ids.clamp(min=0)).long(), -1)
     return tokens, log_weights(distances_sq, temperature).exp()
 
 

@@ -5,7 +5,7 @@ What such an entry finds is what new text of the same kind would find.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array
+from knnmt.datastore.source_hashes import possible_hashes
 from knnmt.engine.base import Engine, State
 from knnmt.engine.forced import force_text
 from knnmt.index.base import Found, Index, nearest_first
@@ -106,19 +107,23 @@ def forced_queries(
 def sample(entries: Entries, sentences: int = SENTENCES, seed: int = 0) -> HeldOutQueries:
     """The entries of sampled sentences that were not removed; of long sentences fewer are enough."""
     rng = np.random.default_rng(seed)
-    places = [(n, s) for n, segment in enumerate(entries.segments) for s in segment.live_sentences().tolist()]
-    drawn = rng.permutation(len(places))[:sentences]
-    positions = np.cumsum([len(_entries_of(entries, *places[i])) for i in drawn])
+    live = [segment.live_sentences() for segment in entries.segments]
+    ends = np.cumsum([len(mine) for mine in live])
+    drawn = rng.permutation(int(ends[-1]) if len(ends) else 0)[:sentences]
+
+    def place(number: int) -> tuple[int, int]:
+        segment = int(np.searchsorted(ends, number, side="right"))
+        return segment, int(live[segment][number - ends[segment] + len(live[segment])])
+
+    positions = np.cumsum([len(_entries_of(entries, *place(number))) for number in drawn])
     enough = max(_MIN_SENTENCES, 1 + int(np.searchsorted(positions, _ENOUGH_POSITIONS)))
-    chosen = [places[i] for i in sorted(drawn[:enough])]
-    units = [segment.units_of(np.arange(segment.record.sentences)) for segment in entries.segments]  # of lines, too
+    chosen = [place(number) for number in sorted(drawn[:enough])]
     wanted: dict[bytes, int] = {}
-    for number, sentence in chosen:
-        wanted.setdefault(_source(entries, number, units[number][sentence]), len(wanted))
-    text_of_sentence = {
+    own = {each: wanted.setdefault(_unit_source(entries, *each), len(wanted)) for each in chosen}
+    text_of_sentence = own | {
         (number, sentence): text
-        for number, sentence in places
-        if (text := wanted.get(_source(entries, number, units[number][sentence]))) is not None
+        for number, sentence in _with_sources(entries, live, list(wanted))
+        if (text := wanted.get(_unit_source(entries, number, sentence))) is not None
     }
     ids = [_entries_of(entries, number, sentence) for number, sentence in chosen]
     flat = np.concatenate([np.empty(0, np.int64), *ids])
@@ -127,7 +132,7 @@ def sample(entries: Entries, sentences: int = SENTENCES, seed: int = 0) -> HeldO
     return HeldOutQueries(
         entries,
         torch.from_numpy(np.array(entries.keys_of(flat), np.float32)),
-        entries.values[torch.from_numpy(flat)].long(),
+        entries.values_of(torch.from_numpy(flat)).long(),
         texts.astype(np.int64),
         torch.from_numpy(np.repeat(np.arange(len(ids)), [len(each) for each in ids])),
         text_of_sentence,
@@ -135,8 +140,20 @@ def sample(entries: Entries, sentences: int = SENTENCES, seed: int = 0) -> HeldO
     )
 
 
-def _source(entries: Entries, number: int, sentence: int) -> bytes:
-    source: bytes = entries.segments[number].divided("text_offsets", 3 * sentence).tobytes()
+def _with_sources(entries: Entries, live: Sequence[Array], sources: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+    """The live sentences, by segment and number, whose units have one of these sources, and perhaps some others."""
+    hashes = possible_hashes(source.decode("utf-8", "replace") for source in sources)
+    for number, (segment, mine) in enumerate(zip(entries.segments, live, strict=True)):
+        of_units = entries.source_hashes[number][segment.units_of(mine)]  # of lines, too
+        for sentence in mine[np.isin(of_units, hashes)].tolist():
+            yield number, sentence
+
+
+def _unit_source(entries: Entries, number: int, sentence: int) -> bytes:
+    """The source of the unit that a sentence is of, as it is stored."""
+    segment = entries.segments[number]
+    (unit,) = segment.units_of(np.array([sentence])).tolist()
+    source: bytes = segment.divided("text_offsets", 3 * unit).tobytes()
     return source
 
 

@@ -67,8 +67,9 @@ def dimension_trade_offs(
     ids = np.sort(np.random.default_rng(seed).permutation(live)[:SAMPLED_ENTRIES])
     keys = torch.from_numpy(np.array(entries.keys_of(ids), np.float32))
     some = development.spread(SAMPLED_POSITIONS)
-    values = entries.values[torch.from_numpy(ids)].long()
-    counts = None if entries.counts is None else entries.counts[torch.from_numpy(ids)].log()
+    values = entries.values_of(torch.from_numpy(ids)).long()
+    counted = entries.counts_of(torch.from_numpy(ids), merged=True)
+    counts = None if counted is None else counted.log()
 
     def loss(queries: Tensor, among: Tensor) -> float:
         distances_sq, places = _nearest(queries, among, min(k, len(among)))
@@ -93,7 +94,7 @@ def search_trade_offs(opened: OpenStore, development: Development, config: Retri
     k = min(config.k, entries.entries)
 
     def loss(found: Found) -> float:
-        tokens = entries.values[found[1].clamp(min=0)].long().masked_fill(found[1] < 0, -1)
+        tokens = entries.values_of(found[1].clamp(min=0)).long().masked_fill(found[1] < 0, -1)
         neighbours = Neighbours(found[0], tokens, found[1])
         return some.positions_with(neighbours, opened.log_counts(found[1])).loss(config)
 

@@ -27,6 +27,7 @@ from knnmt.datastore.manifest import SegmentRecord
 from knnmt.datastore.postings import posting_arrays
 from knnmt.datastore.segment import MAX_TOKENS, Segment, ascending
 from knnmt.errors import DatastoreDamagedError
+from knnmt.index.repeats import Repeats
 from knnmt.index.same_sources import HashOrder, SameSources, hashes_of, ranges
 from knnmt.native import library
 
@@ -332,17 +333,18 @@ class SourceIndex:
             raise DatastoreDamagedError(f"{self._place}: {_DAMAGED}")
         return Covering(sentences, covered[:, 0], covered[:, 1])
 
-    def entries_of(self, chosen: Array, first_of: Array | None = None) -> list[Array]:
+    def entries_of(self, chosen: Array, repeats: Repeats | None = None) -> list[Array]:
         """For each row of chosen sentences, the ids of their entries and of those with the same sources, (n,) int64.
 
         They are ascending, each once. Sentences of -1 are passed over.
-        first_of: the entry in whose place each is searched for
+        repeats: says which entry is searched for in the place of each
         """
         if (native := library()) is None:
-            return [self._entries_of(mine, first_of) for mine in chosen]
+            return [self._entries_of(mine, repeats) for mine in chosen]
         chosen = np.ascontiguousarray(chosen)
         sizes = np.empty(len(chosen), np.int64)
-        given = (ctypes.byref(self._compiled), ctypes.byref(self._same.compiled), _at(first_of))
+        restated = None if repeats is None else ctypes.byref(repeats.compiled)
+        given = (ctypes.byref(self._compiled), ctypes.byref(self._same.compiled), restated)
         of_chosen = (*chosen.shape, torch.get_num_threads(), _at(chosen))
         native.knnmt_own_entries(*given, *of_chosen, None, _at(sizes), None)
         offsets = np.cumsum([0, *sizes])
@@ -350,11 +352,11 @@ class SourceIndex:
         native.knnmt_own_entries(*given, *of_chosen, _at(offsets), _at(sizes), _at(ids))
         return [ids[first : first + size] for first, size in zip(offsets.tolist(), sizes.tolist(), strict=False)]
 
-    def _entries_of(self, sentences: Array, first_of: Array | None) -> Array:
+    def _entries_of(self, sentences: Array, repeats: Repeats | None) -> Array:
         """The same for one row, in NumPy."""
         hashes = np.unique(self._same.hashes_of(sentences[sentences >= 0]))
         ids = ranges(*self._stretches(self._same.alike(hashes)))
-        return ids if first_of is None else np.unique(first_of[ids])
+        return ids if repeats is None else np.unique(repeats.firsts_of(ids))
 
     def _stretches(self, sentences: Array) -> tuple[Array, Array]:
         """The first entry of each sentence, and how many it has."""
@@ -524,10 +526,9 @@ class SourceIndex:
         """The sentences whose sources have one of these hashes and that are not removed, ascending."""
         return self._same.alike(np.unique(hashes))
 
-    def entries_with(self, hashes: Array, first_of: Array | None) -> Array:
-        """The entries of these sentences, as `entries_of` gives them."""
-        ids = ranges(*self._stretches(self.alike(hashes)))
-        return ids if first_of is None else np.unique(first_of[ids])
+    def entries_with(self, hashes: Array) -> Array:
+        """The entries of these sentences."""
+        return ranges(*self._stretches(self.alike(hashes)))
 
     def by_segment(self, sentences: Array) -> Iterator[tuple[int, Array, Array]]:
         """Each segment that has some of these sentences, which they are there, and the places of their entries."""

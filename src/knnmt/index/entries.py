@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import warnings
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import takewhile
 
 import numpy as np
@@ -17,19 +17,17 @@ from knnmt.datastore.joining import same_beginning
 from knnmt.datastore.source_hashes import hashes_of_sources, seen_source
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreDamagedError
-from knnmt.index.repeats import find_repeats, follow_repeats
+from knnmt.index.repeats import Repeats, find_repeats, follow_repeats
 
 
 class Entries:
     """A snapshot of a store's entries, in the order of their ids.
 
-    Keys stay where they are, in the segments' memory maps; values take 4 bytes an entry.
+    Keys and values stay where they are, in the segments' memory maps. What has an element for every entry is made when
+    it is first asked for: a store that is searched by segment never needs it.
 
-    values: (entries,) int32 tokens
-    live: (entries,) bool, False for those that were removed or say what an earlier one says (`knnmt.index.repeats`), or
-        None where all are searched for; live_share: the part that is
-    repeats: (entries,) float32, how often the store says what a live entry says, or None where it says nothing twice
-    counts: (entries,) float32, the same with what pruning merged; None where nothing was merged or repeats
+    source_hashes: (sentences,) int64 of each segment, equal for sources that are forms of one another
+    said_again: which entries say the same, or None where the store says nothing twice
     """
 
     def __init__(self, store: Datastore, earlier: Entries | None = None) -> None:
@@ -41,25 +39,20 @@ class Entries:
         self._first = np.cumsum([0, *(segment.record.entries for segment in self.segments)])
         self.entries = int(self._first[-1])
         self._rows = RowsInPlace([segment.arrays["keys"] for segment in self.segments])
-        self.values: Tensor = self._values(earlier)
         accelerators = store.manifest.accelerators
-        shared: list[Array] = [] if earlier is None else earlier._hashes[: earlier.segments_shared_with(self)]
+        shared: list[Array] = [] if earlier is None else earlier.source_hashes[: earlier.segments_shared_with(self)]
         new = [hashes_of_sources(segment, accelerators) for segment in self.segments[len(shared) :]]
-        self._hashes: list[Array] = [*shared, *new]
+        self.source_hashes: list[Array] = [*shared, *new]
         seen = partial(seen_source, accelerators=accelerators)
+        self.said_again: Repeats | None
         if earlier is None:
-            self._repeats = find_repeats(self.segments, self._hashes, seen)
+            self.said_again = find_repeats(self.segments, self.source_hashes, seen)
         else:
-            self._repeats = follow_repeats(earlier._repeats, earlier.segments, self.segments, self._hashes, seen)
-        self.repeats = None if self._repeats is None else torch.from_numpy(self._repeats.counts.astype(np.float32))
-        self.counts = self._counts()
-        gone = [segment for segment in self.segments if len(segment.removed)]
-        self.live = torch.from_numpy(np.concatenate([s.live_entries() for s in self.segments])) if gone else None
-        if self._repeats is not None:
-            searched = torch.from_numpy(self._repeats.searched)
-            self.live = searched if self.live is None else self.live & searched
-        left = self.entries if self.live is None else int(np.count_nonzero(self.live.numpy()))
-        self.live_share = max(1, left) / max(1, self.entries)
+            self.said_again = follow_repeats(
+                earlier.said_again, earlier.segments, self.segments, self.source_hashes, seen
+            )
+        if earlier is not None and "values" in vars(earlier):  # whoever needed those before will again
+            self.values = self._values(earlier)
 
     @property
     def key_dtype(self) -> torch.dtype:
@@ -71,6 +64,29 @@ class Entries:
         """The keys, one after the other in the order of their ids; none of the arrays is empty."""
         return self._rows.arrays
 
+    @cached_property
+    def _value_columns(self) -> RowsInPlace:
+        return RowsInPlace([segment.arrays["values"][:, None] for segment in self.segments])
+
+    def values_of(self, ids: Tensor) -> Tensor:
+        """The tokens of entry ids, int32, in the same shape. Ids must exist."""
+        found = torch.empty((ids.numel(), 1), dtype=torch.int32)
+        if ids.numel():
+            self._value_columns.gather(ids.flatten(), found)
+            (least, most), vocabulary = torch.aminmax(found), self.segments[0].vocabulary
+            if not 0 <= int(least) <= int(most) < vocabulary:
+                raise DatastoreDamagedError(
+                    f"{self.path}: the value of an entry is outside the vocabulary of {vocabulary:,}, so that its "
+                    "files were altered since it was built. `knnmt verify` reads every byte of it and says which; "
+                    "build it again, or take a copy."
+                )
+        return found.view(ids.shape)
+
+    @cached_property
+    def values(self) -> Tensor:
+        """(entries,) int32, the tokens of all."""
+        return self._values(None)
+
     def _values(self, earlier: Entries | None) -> Tensor:
         """Read from the segments, or taken over where an earlier snapshot had the same ones."""
         shared = 0 if earlier is None else earlier.segments_shared_with(self)
@@ -81,26 +97,62 @@ class Entries:
         new = _joined([segment.arrays["values"] for segment in self.segments[shared:]], np.int32)
         return new if earlier is None else torch.cat([earlier.values[: self.first_entry(shared)], new])
 
-    def _counts(self) -> Tensor | None:
-        if not any("counts" in segment.arrays for segment in self.segments):
+    @cached_property
+    def live(self) -> Tensor | None:
+        """(entries,) bool, False for those that were removed or say what an earlier one says (`knnmt.index.repeats`).
+
+        None where all are searched for.
+        """
+        gone = [segment for segment in self.segments if len(segment.removed)]
+        live = torch.from_numpy(np.concatenate([s.live_entries() for s in self.segments])) if gone else None
+        if self.repeats is None or self.said_again is None:
+            return live
+        searched = torch.from_numpy(self.said_again.searched(self.entries))
+        return searched if live is None else live & searched
+
+    @cached_property
+    def live_share(self) -> float:
+        """The part of the entries that is searched for."""
+        left = self.entries if self.live is None else int(np.count_nonzero(self.live.numpy()))
+        return max(1, left) / max(1, self.entries)
+
+    @cached_property
+    def repeats(self) -> Tensor | None:
+        """(entries,) float32, how often the store says what a live entry says; None where it says nothing twice."""
+        counts = None if self.said_again is None else self.said_again.every_count(self.entries)
+        return None if counts is None or not (counts > 1).any() else torch.from_numpy(counts)
+
+    @cached_property
+    def _pruned(self) -> bool:
+        """Whether some entries stand for others that pruning merged with them."""
+        return any("counts" in segment.arrays for segment in self.segments)
+
+    @cached_property
+    def counts(self) -> Tensor | None:
+        """(entries,) float32, the same with what pruning merged; None where nothing was merged or repeats."""
+        if not self._pruned:
             return self.repeats
         for segment in self.segments:
             if (segment.arrays.get("counts", np.ones(1)) < 1).any():
                 raise segment.damaged("an entry stands for fewer than one")
         ones = [segment.arrays.get("counts", np.ones(segment.record.entries)) for segment in self.segments]
         merged = _joined(ones, np.float32)
-        if self._repeats is None:
+        if self.said_again is None:
             return merged
-        return torch.zeros_like(merged).index_add_(0, torch.from_numpy(self._repeats.first_of), merged)
+        firsts = torch.from_numpy(self.said_again.every_first(self.entries))
+        return torch.zeros_like(merged).index_add_(0, firsts, merged)
 
-    @property
-    def first_of(self) -> Array | None:
-        """(entries,) int64, for every entry the first that says the same; None where the store says nothing twice."""
-        return None if self._repeats is None else self._repeats.first_of
+    def counts_of(self, ids: Tensor, merged: bool) -> Tensor | None:
+        """`counts` of entry ids, or if not merged `repeats`, in the same shape. Ids must exist."""
+        if merged and self._pruned:
+            return None if self.counts is None else self.counts[ids]
+        if self.said_again is None:
+            return None
+        return torch.from_numpy(self.said_again.counts_of(ids.numpy()))
 
     def once(self, ids: Array) -> Array:
         """Entry ids, ascending, with the first of those that say the same in their place."""
-        firsts: Array = ids if self.first_of is None else np.unique(self.first_of[ids])
+        firsts: Array = ids if self.said_again is None else np.unique(self.said_again.firsts_of(ids))
         return firsts
 
     def segments_shared_with(self, other: Entries) -> int:

@@ -6,8 +6,10 @@ else. Only the first of them is searched for, and it counts as often as there ar
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -16,27 +18,111 @@ from knnmt.corpus.sameness import plain
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.joining import removed_of, same_beginning
 from knnmt.datastore.segment import Segment
+from knnmt.datastore.source_hashes import places_of
+from knnmt.index.same_sources import hashes_of
 
 _MANY = 10_000  # sentences that came: from so many on, all are looked at
+_NEWER = 1 << 16  # entries of which something changed, until they are taken into the base
 _GOLDEN, _FIRST, _SECOND = (np.uint64(each) for each in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
-@dataclass(frozen=True, slots=True)
-class Repeats:
-    """Of the entries of a store that are not removed.
+class _CompiledRestated(ctypes.Structure):
+    """As in choose.cpp."""
 
-    first_of: (entries,) int64, for every entry the first that says the same
-    counts: (entries,) int64, how often each first one is said, itself counted; 1 for all others
+    _fields_ = (("count", ctypes.c_int64), ("ids", ctypes.c_void_p), ("firsts", ctypes.c_void_p))
+
+
+@dataclass(frozen=True, slots=True)
+class Restated:
+    """Some entries, and what is known of them; of the others nothing is.
+
+    ids: (n,) int64, ascending; firsts: (n,) int64, for each the first that says the same
+    counts: (n,) int32, how often a first one is said, itself counted; 1 for all others
     """
 
-    first_of: Array
+    ids: Array
+    firsts: Array
     counts: Array
 
-    @property
-    def searched(self) -> Array:
+    @classmethod
+    def none(cls) -> Restated:
+        return cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32))
+
+    def put_into(self, found: Array, ids: Array, known: Array) -> None:
+        """Write what is `known` of each, `firsts` or `counts`, where it is among some ids; others stay."""
+        if len(self.ids):
+            places = np.searchsorted(self.ids, ids).clip(max=len(self.ids) - 1)
+            mine = self.ids[places] == ids
+            found[mine] = known[places[mine]]
+
+    def under(self, other: Restated) -> Restated:
+        """Both in one; what the other knows holds."""
+        left = ~np.isin(self.ids, other.ids, assume_unique=True)
+        ids = np.concatenate([self.ids[left], other.ids])
+        order = np.argsort(ids, kind="stable")
+        firsts, counts = (
+            np.concatenate([self.firsts[left], other.firsts]),
+            np.concatenate([self.counts[left], other.counts]),
+        )
+        return Restated(ids[order], firsts[order], counts[order])
+
+    def only_repeating(self) -> Restated:
+        """Without those that are for themselves."""
+        kept = (self.firsts != self.ids) | (self.counts > 1)
+        return Restated(self.ids[kept], self.firsts[kept], self.counts[kept])
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Which entries of a store that are not removed say the same. It takes room for these alone.
+
+    base: as it was at some time; newer: what has changed since, which holds. So a change costs what it changes.
+    """
+
+    base: Restated
+    newer: Restated
+
+    def firsts_of(self, ids: Array) -> Array:
+        """For each of some entries the first that says the same, int64."""
+        firsts = np.array(ids, np.int64)
+        for each in (self.base, self.newer):
+            each.put_into(firsts, ids, each.firsts)
+        return firsts
+
+    def counts_of(self, ids: Array) -> Array:
+        """How often each of some entries is said if it is a first one, itself counted; 1 for all others; float32."""
+        counts = np.ones(np.shape(ids), np.float32)
+        for each in (self.base, self.newer):
+            each.put_into(counts, ids, each.counts)
+        return counts
+
+    def every_first(self, entries: int) -> Array:
+        """(entries,) int64, what `firsts_of` gives for all."""
+        firsts = np.arange(entries)
+        for each in (self.base, self.newer):
+            firsts[each.ids] = each.firsts
+        return firsts
+
+    def every_count(self, entries: int) -> Array:
+        """(entries,) float32, what `counts_of` gives for all."""
+        counts = np.ones(entries, np.float32)
+        for each in (self.base, self.newer):
+            counts[each.ids] = each.counts
+        return counts
+
+    def searched(self, entries: int) -> Array:
         """(entries,) bool, False for those that say the same as an earlier one."""
-        first: Array = self.first_of == np.arange(len(self.first_of))
-        return first
+        searched = np.ones(entries, np.bool_)
+        for each in (self.base, self.newer):
+            searched[each.ids] = each.firsts == each.ids
+        return searched
+
+    @cached_property
+    def compiled(self) -> ctypes.Array[_CompiledRestated]:
+        """As compiled code sees it. It points into arrays that live as long as this does."""
+        both = (self.base, self.newer)
+        found = [_CompiledRestated(len(each.ids), each.ids.ctypes.data, each.firsts.ctypes.data) for each in both]
+        return (_CompiledRestated * 2)(*found)
 
 
 def find_repeats(
@@ -49,18 +135,14 @@ def find_repeats(
     again = _again(segments, hashes)
     if not any(len(each) for each in again):
         return None
-    first_entry = np.cumsum([0, *(segment.record.entries for segment in segments)])
-    found = [_texts_so_far(segment, mine, seen) for segment, mine in zip(segments, again, strict=True)]
-    ids = np.concatenate([numbers + first for (numbers, _), first in zip(found, first_entry, strict=False)])
-    _, first, groups, counts = np.unique(
-        np.concatenate([so_far for _, so_far in found]), return_index=True, return_inverse=True, return_counts=True
-    )
-    if len(first) == len(ids):
-        return None
-    repeats = Repeats(np.arange(first_entry[-1]), np.ones(first_entry[-1], np.int64))
-    repeats.first_of[ids] = ids[first][groups]
-    repeats.counts[ids[first]] = counts
-    return repeats
+    source_of = _sources(segments, seen)
+    found = [
+        _texts_so_far(segment, mine, source_of, first)
+        for segment, mine, first in zip(segments, again, _first_entries(segments), strict=False)
+        if len(mine)
+    ]
+    restated = _grouped(*(np.concatenate(each) for each in zip(*found, strict=True))).only_repeating()
+    return Repeats(restated, Restated.none()) if len(restated.ids) else None
 
 
 def follow_repeats(
@@ -76,34 +158,77 @@ def follow_repeats(
     """
     shared = same_beginning(before, segments)
     came = sum(segment.record.sentences for segment in segments) - shared.sentences
-    if shared.segments < len(before) or came > _MANY:
+    if shared.segments < len(before) or came > _MANY or _by_tokens(before) != _by_tokens(segments):
         return find_repeats(segments, hashes, seen)
     first = np.cumsum([0, *(segment.record.sentences for segment in segments)])
     gone = np.setdiff1d(_removed(segments), _removed(before), assume_unique=True)
     changed = np.concatenate([gone, np.arange(shared.sentences, first[-1])])
     touched = np.unique(_hashes_at(changed, hashes, first))
-    first_entry = np.cumsum([0, *(segment.record.entries for segment in segments)])
-    known = Repeats(np.empty(0, np.int64), np.empty(0, np.int64)) if earlier is None else earlier
-    new = np.arange(len(known.first_of), first_entry[-1])
-    first_of = np.concatenate([known.first_of, new])
-    counts = np.concatenate([known.counts, np.ones_like(new)])
-    all_ids, live_ids, so_far = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
-    for segment, mine, begin in zip(segments, hashes, first_entry.tolist(), strict=False):
-        sentences = np.flatnonzero(np.isin(mine, touched))
+    source_of = _sources(segments, seen)
+    ids, live_ids, so_far = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
+    for segment, mine, begin in zip(segments, hashes, _first_entries(segments), strict=False):
+        sentences = places_of(mine, touched)
         if len(sentences):
-            numbers, texts = _texts_so_far(segment, sentences, seen)
-            live = ~np.isin(segment.arrays["sentences"][numbers], segment.removed)
-            all_ids.append(numbers + begin)
-            live_ids.append(numbers[live] + begin)
+            numbers, texts = _texts_so_far(segment, sentences, source_of, begin)
+            live = ~np.isin(segment.arrays["sentences"][numbers - begin], segment.removed)
+            ids.append(numbers)
+            live_ids.append(numbers[live])
             so_far.append(texts[live])
-    every, ids = np.concatenate(all_ids), np.concatenate(live_ids)
-    first_of[every], counts[every] = every, 1
-    _, firsts, groups, often = np.unique(
-        np.concatenate(so_far), return_index=True, return_inverse=True, return_counts=True
-    )
-    first_of[ids] = ids[firsts][groups]
-    counts[ids[firsts]] = often
-    return Repeats(first_of, counts) if (counts > 1).any() else None
+    every = np.concatenate(ids)
+    by_themselves = Restated(every, every, np.ones(len(every), np.int32))
+    again = by_themselves.under(_grouped(np.concatenate(live_ids), np.concatenate(so_far)))
+    known = Repeats(Restated.none(), Restated.none()) if earlier is None else earlier
+    newer = known.newer.under(again)
+    newer = Restated(*(each[_needed(known.base, newer)] for each in (newer.ids, newer.firsts, newer.counts)))
+    if len(newer.ids) > max(_NEWER, len(known.base.ids) // 16):
+        base = known.base.under(newer).only_repeating()
+        return Repeats(base, Restated.none()) if len(base.ids) else None
+    return Repeats(known.base, newer) if len(known.base.ids) + len(newer.ids) else None
+
+
+def _needed(base: Restated, newer: Restated) -> Array:
+    """Which entries must be said to have changed: those that repeat, and those that did before."""
+    before = np.isin(newer.ids, base.ids, assume_unique=True)
+    needed: Array = (newer.firsts != newer.ids) | (newer.counts > 1) | before
+    return needed
+
+
+def _grouped(ids: Array, so_far: Array) -> Restated:
+    """Live entries, ascending, by the hashes of what each says."""
+    _, firsts, groups, often = np.unique(so_far, return_index=True, return_inverse=True, return_counts=True)
+    counts = np.ones(len(ids), np.int32)
+    counts[firsts] = often
+    return Restated(ids, ids[firsts][groups], counts)
+
+
+def _first_entries(segments: Sequence[Segment]) -> list[int]:
+    firsts: list[int] = np.cumsum([0, *(segment.record.entries for segment in segments)]).tolist()
+    return firsts
+
+
+_SourceOf = Callable[[Segment, Array], Array]
+
+
+def _by_tokens(segments: Sequence[Segment]) -> bool:
+    """Whether all segments have the tokens of their sources; those of earlier versions lack them."""
+    return all("source_tokens" in segment.arrays for segment in segments)
+
+
+def _sources(segments: Sequence[Segment], seen: Callable[[SegmentPair], str]) -> _SourceOf:
+    """Gives a hash, (sentences,) uint64, of each source of a segment, at least of some sentences of it.
+
+    By its tokens, which is what the model reads, or where not all segments have them by its text.
+    """
+    if _by_tokens(segments):
+        return lambda segment, _: hashes_of(segment.source_tokens(), segment.offsets("source_offsets"))
+
+    def of_texts(segment: Segment, sentences: Array) -> Array:
+        sources = np.zeros(segment.record.sentences, np.int64)
+        for sentence in sentences.tolist():
+            sources[sentence] = hash(plain(seen(segment.pair(sentence))))
+        return sources.astype(np.uint64)
+
+    return of_texts
 
 
 def _removed(segments: Sequence[Segment]) -> Array:
@@ -127,15 +252,13 @@ def _again(segments: Sequence[Segment], hashes: Sequence[Array]) -> list[Array]:
     return [kept[np.isin(mine, several)] for mine, kept in zip(of_live, live, strict=True)]
 
 
-def _texts_so_far(segment: Segment, sentences: Array, seen: Callable[[SegmentPair], str]) -> tuple[Array, Array]:
-    """The entries of some sentences, by their numbers in the segment, and a hash of source and target up to each token.
+def _texts_so_far(segment: Segment, sentences: Array, source_of: _SourceOf, first: int) -> tuple[Array, Array]:
+    """The entries of some sentences, by their ids, and a hash of source and target up to each token.
 
-    The hashes are uint64 and hold within one process.
+    first: the id of the segment's first entry. The hashes are uint64 and hold within one process.
     """
     owners, positions, begins = segment.owners(), segment.arrays["positions"], segment.offsets("target_offsets")
-    sources = np.zeros(segment.record.sentences, np.int64)
-    for sentence in sentences.tolist():
-        sources[sentence] = hash(plain(seen(segment.pair(sentence))))
+    sources = source_of(segment, sentences)
     chosen = np.zeros(segment.record.sentences, np.bool_)
     chosen[sentences] = True
     numbers = np.flatnonzero(chosen[owners])
@@ -147,7 +270,7 @@ def _texts_so_far(segment: Segment, sentences: Array, seen: Callable[[SegmentPai
     shares = _mixed(_mixed(places.astype(np.uint64)) + segment.arrays["target_tokens"].astype(np.uint64))
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(shares)])
     so_far = sums[begins[owners] + positions + 1] - sums[begins[owners]]
-    return numbers, _mixed(so_far + _mixed(sources[owners].astype(np.uint64)))
+    return numbers + first, _mixed(so_far + _mixed(sources[owners]))
 
 
 def _mixed(numbers: Array) -> Array:

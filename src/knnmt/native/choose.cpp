@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -75,6 +76,13 @@ struct SameSources {
     HashOrder orders[2];     // of the sentences that were there for long, and of newer ones
     int64_t removed_count;
     const int64_t* removed;  // (removed_count,), the numbers of removed sentences, ascending
+};
+
+// Entries in whose place others are searched for.
+struct Restated {
+    int64_t count;
+    const int64_t* ids;     // (count,), ascending
+    const int64_t* firsts;  // (count,), the first that says what each says
 };
 }
 
@@ -488,6 +496,13 @@ std::pair<int64_t, int64_t> entries_of(const SourceIndex& index, int64_t sentenc
     return {part->first_entry + (begin - part->owners), end - begin};
 }
 
+// In the place of those of consecutive entries that are restated, the first that says the same.
+void put_firsts(const Restated& restated, int64_t first, int64_t size, int64_t* ids) {
+    const int64_t* place = std::lower_bound(restated.ids, restated.ids + restated.count, first);
+    for (; place < restated.ids + restated.count && *place < first + size; ++place)
+        ids[*place - first] = restated.firsts[place - restated.ids];
+}
+
 }  // namespace
 
 extern "C" {
@@ -515,8 +530,8 @@ bool knnmt_choose(const SourceIndex* index, const Choosing* choosing, int32_t so
 
 // The entries of chosen sentences, (sources, count), -1 for none, and of those with the same sources: those of source i from
 // ids[offsets[i]] on, ascending and each once, sizes[i] of them. Without ids, sizes[i] is how many there are at most.
-// first_of (entries,): the entry in whose place each is searched for, null where every entry is for itself.
-void knnmt_own_entries(const SourceIndex* index, const SameSources* same, const int64_t* first_of, int32_t sources,
+// restated (2,): in the place of which entries another is searched for, null where every entry is for itself.
+void knnmt_own_entries(const SourceIndex* index, const SameSources* same, const Restated* restated, int32_t sources,
                        int32_t count, int32_t threads, const int64_t* chosen, const int64_t* offsets, int64_t* sizes,
                        int64_t* ids) {
 #pragma omp parallel for schedule(dynamic, 4) num_threads(threads) if (threads > 1)
@@ -535,8 +550,10 @@ void knnmt_own_entries(const SourceIndex* index, const SameSources* same, const 
                     if (std::binary_search(same->removed, same->removed + same->removed_count, other)) continue;
                     const auto [first, size] = entries_of(*index, other);
                     sizes[i] += size;
-                    for (int64_t entry = first; ids && entry < first + size; ++entry)
-                        *end++ = first_of ? first_of[entry] : entry;
+                    if (!ids) continue;
+                    std::iota(end, end + size, first);
+                    for (const Restated* some = restated; some && some < restated + 2; ++some) put_firsts(*some, first, size, end);
+                    end += size;
                 }
             }
         }

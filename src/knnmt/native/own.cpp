@@ -23,6 +23,8 @@ struct OwnEntries {
     int64_t dimensions;
     const uint16_t* const* keys;  // (count,), where each key is, in float16
     const int64_t* ids;           // (count,)
+    const int32_t* values;        // (count,), the token of each
+    const float* counts;          // (count,), how many entries each stands for, or null
     // What knnmt_own_prepare writes, all for whole panels: the keys in int8, each with a scale, as products.h has them.
     int8_t* panels;
     float* bias;                  // minus half of each squared length
@@ -37,10 +39,7 @@ struct OwnEntries {
 struct OwnMixing {
     Mixture mixture;
     int32_t k;
-    int64_t entries;
     int64_t vocabulary;
-    const int32_t* values;
-    const float* counts;
 };
 }
 
@@ -123,7 +122,7 @@ void expect(const OwnEntries& own, int32_t place) {
 
 // The k nearest of a row. scores: (count,), in int8, which are changed; length: of the query; error: what they are wrong by
 void find_nearest(const OwnEntries& own, const float* query, float length, float error, float* scores, int32_t k,
-                  std::vector<Scored>& near, float* distances_sq, int64_t* ids) {
+                  std::vector<Scored>& near, float* distances_sq, int64_t* found) {
     // A score is a key's product with the query less half of its squared length; a height is minus the squared distance.
     const auto measured = [&](int32_t place) {
         return Scored{-distance_sq(query, own.keys[place], static_cast<int>(own.dimensions)), place};
@@ -159,14 +158,14 @@ void find_nearest(const OwnEntries& own, const float* query, float length, float
     std::sort_heap(near.begin(), near.end(), higher);
     for (size_t i = 0; i < near.size(); ++i) {
         distances_sq[i] = -near[i].score;
-        ids[i] = own.ids[near[i].place];
+        found[i] = near[i].place;
     }
 }
 
-// Some rows of a sentence: queries (rows, dimensions); distances_sq and ids (rows, k).
-void search_rows(const OwnEntries& own, int64_t rows, int32_t k, const float* queries, float* distances_sq, int64_t* ids) {
+// Some rows of a sentence: queries (rows, dimensions); distances_sq and places (rows, k), which of its entries are found.
+void search_rows(const OwnEntries& own, int64_t rows, int32_t k, const float* queries, float* distances_sq, int64_t* places) {
     std::fill_n(distances_sq, rows * k, INFINITE);
-    std::fill_n(ids, rows * k, int64_t{-1});
+    std::fill_n(places, rows * k, int64_t{-1});
     if (!own.count) return;
     const int64_t dimensions = own.dimensions, stride = stride_of(own), keys = panels_of(own) * FLOATS;
     const Matrix matrix{1, dimensions, keys, own.panels, own.bias, own.scales, own.starts};
@@ -200,8 +199,28 @@ void search_rows(const OwnEntries& own, int64_t rows, int32_t k, const float* qu
         // What was lost of the keys and of the query, and what float32 can be wrong by in sums of so many.
         const float rounding = static_cast<float>(dimensions) * 0x1p-23f * both * both;
         const float error = length * own.most_lost + lost * (own.longest + own.most_lost) + rounding;
-        find_nearest(own, query, length, error, &scores[static_cast<size_t>(row * keys)], k, near, distances_sq + row * k, ids + row * k);
+        find_nearest(own, query, length, error, &scores[static_cast<size_t>(row * keys)], k, near, distances_sq + row * k, places + row * k);
     }
+}
+
+// For the rows of each sentence, `width` of them, the k nearest of its entries, as search_rows has it.
+void search(const OwnEntries* sentences, int32_t count, int32_t width, int32_t k, int32_t threads, const float* queries,
+            float* distances_sq, int64_t* places) {
+    // Few sentences are shared by their rows: their keys are then read more than once, but near enough to be read fast.
+    const int32_t shares = count >= threads ? 1 : std::min(threads, width);
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1)
+    for (int32_t piece = 0; piece < count * shares; ++piece) {
+        const OwnEntries& own = sentences[piece / shares];
+        const int64_t share = piece % shares, begin = width * share / shares, end = width * (share + 1) / shares;
+        const int64_t first = static_cast<int64_t>(piece / shares) * width + begin;
+        search_rows(own, end - begin, k, queries + first * own.dimensions, distances_sq + first * k, places + first * k);
+    }
+}
+
+// Entry ids in the places of what was found of a sentence, (count,), -1 for none.
+void put_ids(const OwnEntries& own, int64_t count, int64_t* places) {
+    for (int64_t* place = places; place < places + count; ++place)
+        if (*place >= 0) *place = own.ids[*place];
 }
 
 }  // namespace
@@ -235,35 +254,30 @@ void knnmt_own_prepare(OwnEntries* sentences, int32_t count, int32_t threads) {
 // distances_sq and ids (sentences * width, k), nearest first, infinite and -1 where there are no more.
 void knnmt_own_search(const OwnEntries* sentences, int32_t count, int32_t width, int32_t k, int32_t threads,
                       const float* queries, float* distances_sq, int64_t* ids) {
-    // Few sentences are shared by their rows: their keys are then read more than once, but near enough to be read fast.
-    const int32_t shares = count >= threads ? 1 : std::min(threads, width);
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1)
-    for (int32_t piece = 0; piece < count * shares; ++piece) {
-        const OwnEntries& own = sentences[piece / shares];
-        const int64_t share = piece % shares, begin = width * share / shares, end = width * (share + 1) / shares;
-        const int64_t first = static_cast<int64_t>(piece / shares) * width + begin;
-        search_rows(own, end - begin, k, queries + first * own.dimensions, distances_sq + first * k, ids + first * k);
-    }
+    search(sentences, count, width, k, threads, queries, distances_sq, ids);
+    for (int64_t number = 0; number < count; ++number)
+        put_ids(sentences[number], static_cast<int64_t>(width) * k, ids + number * width * k);
 }
 
 // Both in one call: the search, and what knnmt_mix does with what it finds.
 bool knnmt_own_mix(const OwnMixing* mixing, const OwnEntries* sentences, int32_t count, int32_t width, int32_t threads,
                    int64_t stride, const float* queries, float* sums, float* steps, float* scores, float* offsets) {
     thread_local std::vector<float> distances_sq;
-    thread_local std::vector<int64_t> ids;
+    thread_local std::vector<int64_t> places;
     const int64_t rows = static_cast<int64_t>(count) * width, k = mixing->k;
     distances_sq.resize(static_cast<size_t>(rows * k));
-    ids.resize(static_cast<size_t>(rows * k));
+    places.resize(static_cast<size_t>(rows * k));
     float* found_sq = distances_sq.data();
-    int64_t* found = ids.data();
-    knnmt_own_search(sentences, count, width, mixing->k, threads, queries, found_sq, found);
+    int64_t* found = places.data();
+    search(sentences, count, width, mixing->k, threads, queries, found_sq, found);
     std::atomic<bool> sound{true};
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && count > threads)
     for (int32_t number = 0; number < count; ++number) {
+        const OwnEntries& own = sentences[number];
         const int64_t first = static_cast<int64_t>(number) * width;
-        if (!knnmt_mix(&mixing->mixture, 1, width, mixing->k, mixing->entries, mixing->vocabulary, stride, found_sq + first * k,
-                       found + first * k, mixing->values, mixing->counts, sums + number, steps + number,
-                       scores + first * stride, offsets + first))
+        if (!knnmt_mix(&mixing->mixture, 1, width, mixing->k, own.count, mixing->vocabulary, stride, found_sq + first * k,
+                       found + first * k, own.values, own.counts, sums + number, steps + number, scores + first * stride,
+                       offsets + first))
             sound = false;
     }
     return sound;
@@ -278,15 +292,16 @@ bool knnmt_own_mix_in_turn(const OwnMixing* mixing, const OwnEntries* sentences,
     const int64_t rows = static_cast<int64_t>(count) * turns, k = mixing->k;
     distances_sq.resize(static_cast<size_t>(rows * k));
     const float* found_sq = distances_sq.data();
-    knnmt_own_search(sentences, count, turns, mixing->k, threads, queries, distances_sq.data(), ids);
+    search(sentences, count, turns, mixing->k, threads, queries, distances_sq.data(), ids);
     for (int64_t row = 0; row < rows; ++row) {
+        const OwnEntries& own = sentences[row / turns];
         const bool first = row % turns == 0;
         sums[row] = first ? before_sums[row / turns] : sums[row - 1];
         steps[row] = first ? before_steps[row / turns] : steps[row - 1];
-        if (!knnmt_mix(&mixing->mixture, 1, 1, mixing->k, mixing->entries, mixing->vocabulary, stride, found_sq + row * k,
-                       ids + row * k, mixing->values, mixing->counts, sums + row, steps + row, scores + row * stride,
-                       offsets + row))
+        if (!knnmt_mix(&mixing->mixture, 1, 1, mixing->k, own.count, mixing->vocabulary, stride, found_sq + row * k,
+                       ids + row * k, own.values, own.counts, sums + row, steps + row, scores + row * stride, offsets + row))
             return false;
+        put_ids(own, k, ids + row * k);
     }
     return true;
 }

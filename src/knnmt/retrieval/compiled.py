@@ -54,8 +54,7 @@ class _OwnMixing(ctypes.Structure):
     _fields_ = (
         ("mixture", _Mixture),
         ("k", ctypes.c_int32),
-        *((name, ctypes.c_int64) for name in ("entries", "vocabulary")),
-        *((name, ctypes.c_void_p) for name in ("values", "counts")),
+        ("vocabulary", ctypes.c_int64),
     )
 
 
@@ -73,7 +72,7 @@ class CompiledSteps:
         self._store = store
         self._statistics = statistics
         self._first = True
-        self._k = min(config.k, len(store.values))
+        self._k = min(config.k, store.size)
         fading = config.fading
         of_fading = (1, 1, 1, 1) if fading is None else astuple(fading)
         self._mixture = _Mixture(
@@ -107,10 +106,9 @@ class CompiledSteps:
         """Sentences that are searched in segments of their own get the entries of these."""
         if chosen[0] is not None:
             with timing.stage("segments"):
-                self._own = CompiledOwnEntries(self._native, self._store.index.entries, chosen[0].entries)
-                values, counts = self._store.values, self._store.all_counts(self._use_counts)
-                places = (values.data_ptr(), None if counts is None else counts.data_ptr())
-                self._own_mixing = _OwnMixing(self._mixture, self._k, len(values), 0, *places)
+                entries = self._store.index.entries
+                self._own = CompiledOwnEntries(self._native, entries, chosen[0].entries, self._use_counts)
+                self._own_mixing = _OwnMixing(self._mixture, self._k)
 
     def mix(self, states: Tensor, scores: Tensor, history: Tensor, told: int) -> Tensor:  # noqa: ARG002 - for gates
         """As `retriever.RetrievalSteps` says."""

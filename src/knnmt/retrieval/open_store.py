@@ -60,9 +60,6 @@ class Snapshot:
 
     number: no two have the same
     datastore: the generation of the store on disk; index: the search over it
-    values: (entries,) int32, the entries' tokens
-    merged_counts: (entries,), how many entries each stands for that say the same or that pruning merged with it;
-        repeats: those that say the same alone; None where each is for itself
     projection: how queries are reduced, where the keys were
     same_distance: up to about which Euclidean distance a key is of the very same state: computed in other batches or in
         eight bits, a state of the shipped model lies 0.0003 to 0.03 of its length away from itself
@@ -76,9 +73,6 @@ class Snapshot:
     datastore: Datastore
     index: IndexSnapshot
     device: torch.device
-    values: Tensor
-    merged_counts: Tensor | None
-    repeats: Tensor | None
     projection: KeyProjection | None
     same_distance: float
     earlier_sources: SourceIndex | None = None
@@ -99,7 +93,7 @@ class Snapshot:
 
     def search(self, queries: Tensor, k: int) -> Neighbours:
         """The k nearest entries of projected queries, or all there are."""
-        k = min(k, len(self.values))
+        k = min(k, self.size)
         return self.neighbours(*self.nearest(queries, k)) if k else Neighbours.none(len(queries), 1, queries.device)
 
     def nearest(self, queries: Tensor, k: int) -> Found:
@@ -115,9 +109,34 @@ class Snapshot:
 
     def neighbours(self, distances_sq: Tensor, ids: Tensor) -> Neighbours:
         """What a search found, with the entries' tokens."""
-        if not len(self.values):
-            return Neighbours(distances_sq, ids.clamp(min=0), ids)
-        return Neighbours(distances_sq, self.values[ids.clamp(min=0)].long().masked_fill_(ids < 0, 0), ids)
+        known = ids.clamp(min=0)
+        if not self.size:
+            return Neighbours(distances_sq, known, ids)
+        tokens = self.values[known] if self.device.type != "cpu" else self.index.entries.values_of(known)
+        return Neighbours(distances_sq, tokens.long().masked_fill_(ids < 0, 0), ids)
+
+    @property
+    def size(self) -> int:
+        """How many entries there are, removed ones counted."""
+        return self.index.entries.entries
+
+    @cached_property
+    def values(self) -> Tensor:
+        """(entries,) int32, the entries' tokens, for whoever needs those of all in one place."""
+        return self.index.entries.values.to(self.device)
+
+    @cached_property
+    def merged_counts(self) -> Tensor | None:
+        """(entries,), how many entries each stands for that say the same or that pruning merged with it."""
+        return self._here(self.index.entries.counts)
+
+    @cached_property
+    def repeats(self) -> Tensor | None:
+        """The same of those that say the same alone; both None where each is for itself."""
+        return self._here(self.index.entries.repeats)
+
+    def _here(self, counts: Tensor | None) -> Tensor | None:
+        return None if counts is None or not len(counts) else counts.to(self.device)
 
     @cached_property
     def occurrences(self) -> SourceOccurrences:
@@ -155,7 +174,7 @@ class Snapshot:
             if segments >= self.datastore.manifest.live_sentences:
                 every = np.arange(entries.entries) if entries.live is None else np.flatnonzero(entries.live.numpy())
                 return ChosenEntries([every] * len(sources), found.coverage())
-            own = self.source_index.entries_of(found.sentences, entries.first_of)
+            own = self.source_index.entries_of(found.sentences, entries.said_again)
             return ChosenEntries(own, found.coverage())
 
     def segment_entries(self, sources: Sequence[Sequence[int]], segments: int) -> list[Array]:
@@ -175,8 +194,11 @@ class Snapshot:
 
     def counts(self, ids: Tensor, merged: bool) -> Tensor | None:
         """The same of some entries."""
+        known = ids.clamp(min=0)
+        if self.device.type == "cpu":
+            return self.index.entries.counts_of(known, merged)
         every = self.all_counts(merged)
-        return None if every is None else every[ids.clamp(min=0)]
+        return None if every is None else every[known]
 
     def log_counts(self, ids: Tensor) -> LogCounts:
         """The logarithms of both, on the CPU."""
@@ -226,18 +248,11 @@ class OpenStore:
         if (part := index.clustered) is not None and not part.clusters.settled:
             self._choose_probes(part, index.store)
         projection = KeyProjection.of(index.store)
-        counts, repeats = (
-            None if each is None or not len(each) else each.to(self.device)
-            for each in (entries.counts, entries.repeats)
-        )
         return Snapshot(
             number=next(_numbers),
             datastore=index.store,
             index=index,
             device=self.device,
-            values=entries.values.to(self.device),
-            merged_counts=counts,
-            repeats=repeats,
             projection=None if projection is None else projection.to(self.device),
             same_distance=UNIT_SAME_DISTANCE * _usual_length(entries),
             earlier_sources=None if earlier is None else vars(earlier).get("source_index", earlier.earlier_sources),

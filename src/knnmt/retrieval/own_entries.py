@@ -24,7 +24,10 @@ class _Own(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("count", "dimensions")),
-        *((name, ctypes.c_void_p) for name in ("keys", "ids", "panels", "bias", "scales", "starts", "lost")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("keys", "ids", "values", "counts", "panels", "bias", "scales", "starts", "lost")
+        ),
         *((name, ctypes.c_float) for name in ("most_lost", "longest")),
     )
 
@@ -35,33 +38,35 @@ class CompiledOwnEntries:
     held_keys: how many keys are held, those that sentences share once
     """
 
-    def __init__(self, native: Any, entries: Entries, chosen: Sequence[Array]) -> None:
-        """chosen: the entry ids of each sentence, ascending"""
+    def __init__(self, native: Any, entries: Entries, chosen: Sequence[Array], merged: bool = False) -> None:
+        """chosen: the entry ids of each sentence, ascending; merged: count what pruning merged with an entry, too"""
         self._native = native
         self._dim = entries.dim
         self._entries = entries  # whose memory maps are read at every step
         distinct = {id(ids): ids for ids in chosen}
-        bias = self._hold(list(distinct.values()))
+        bias = self._hold(list(distinct.values()), merged)
         entries.require_sound(bias)  # of squared lengths; others than numbers cannot be sorted
         places = {each: place for place, each in enumerate(distinct)}
         self._put([self._at[places[id(ids)]] for ids in chosen])
 
-    def _hold(self, chosen: Sequence[Array]) -> Tensor:
+    def _hold(self, chosen: Sequence[Array], merged: bool) -> Tensor:
         """Put keys into int8, in one stretch of memory for all sentences; minus half of their squared lengths."""
         panel = self._native.knnmt_panel()
         wholes = [-(-len(ids) // panel) * panel for ids in chosen]
         ends = np.cumsum([0, *wholes])
         every, stride = int(ends[-1]), -(-self._dim // panel) * panel
         ids = torch.from_numpy(np.concatenate([np.empty(0, np.int64), *chosen]))
-        keys = self._entries.addresses(ids)
+        keys, values = self._entries.addresses(ids), self._entries.values_of(ids)
+        counts = self._entries.counts_of(ids, merged)
         codes = torch.empty((every, stride), dtype=torch.int8)
         bias, scales, starts, lost = numbers = torch.empty((4, every))
-        self._kept = (ids, keys, codes, numbers)
+        self._kept = (ids, keys, values, counts, codes, numbers)
         self.held_keys = len(ids)
         self._at = (_Own * len(chosen))()
         first = 0
         for number, (mine, begin) in enumerate(zip(chosen, ends.tolist(), strict=False)):
-            at = [keys.data_ptr() + 8 * first, ids.data_ptr() + 8 * first]
+            at: list[int | None] = [keys.data_ptr() + 8 * first, ids.data_ptr() + 8 * first]
+            at += [values.data_ptr() + 4 * first, None if counts is None else counts.data_ptr() + 4 * first]
             of_keys = [each.data_ptr() + 4 * begin for each in (bias, scales, starts, lost)]
             self._at[number] = _Own(len(mine), self._dim, *at, codes.data_ptr() + begin * stride, *of_keys)
             first += len(mine)

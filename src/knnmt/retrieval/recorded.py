@@ -111,7 +111,7 @@ class RecordedSteps:
         with timing.stage("retrieval"):
             store = self._store
             queries = store.project(representations.flatten(0, 1))
-            k = min(self._config.k, len(store.values))
+            k = min(self._config.k, store.size)
             return store.nearest(queries, k) if self._own is None else self._own.search(queries, k)
 
     def mix(self, found: Found, log_probabilities: Tensor, scores: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ class RecordedSteps:
                 log_probabilities.shape[2],
                 distances_sq,
                 ids,
-                len(store.values),
+                store.size,
                 store.values,
                 self._mixture if counts is None else counts,
                 int(counts is not None),

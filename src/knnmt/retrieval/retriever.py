@@ -85,7 +85,7 @@ def steps_for(
     if len(groups) == 1 and len(groups[0].sentences) == sentences and evidence is None:
         store, config = groups[0].store, groups[0].config
         of_ones_own = groups[0].gate is not None or groups[0].combiner is not None
-        if not of_ones_own and config.fast is None and len(store.values):
+        if not of_ones_own and config.fast is None and store.size:
             recordable = config.cache is None  # which chooses the rows that search
             if (
                 fixed

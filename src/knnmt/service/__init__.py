@@ -6,6 +6,7 @@ config.py     settings of the service and its limits, from options or a TOML fil
 domains.py    names and the stores behind them
 batching.py   texts of all requests, decoded together
 writing.py    changes of stores, one at a time each, many in one publication
+index_renewal.py  indexes that corrections have outgrown, brought up to date
 jobs.py       memories that become domains, or are added to one, while the service goes on
 memory_work.py  what a job does, in a process of its own
 metrics.py    what Prometheus reads

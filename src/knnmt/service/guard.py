@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -63,15 +63,32 @@ class Guard:
                 raise HTTPException(413, _too_large(most).message)
             return message
 
-        await self._app(scope, counted, send)
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":  # no browser may take an answer for another kind than it is
+                MutableHeaders(scope=message).setdefault("x-content-type-options", "nosniff")
+            await send(message)
+
+        await self._app(scope, counted, sent)
 
     def _require_host(self, headers: Headers) -> None:
         host = _name_of(f"//{headers.get('host', '')}")
         if self._hosts is not None and host not in self._hosts:
             raise Problem(403, "unknown_host", "the service is not asked by this name; its setting `hosts` may add it")
-        origin = headers.get("origin")
-        if origin is not None and (origin == "null" or _name_of(origin) != host):
+        if _is_of_another_site(headers):
             raise Problem(403, "other_site", "pages of other sites may not ask the service")
+
+
+def _is_of_another_site(headers: Headers) -> bool:
+    """Whether a browser says that a page of another site, or of another port of this machine, asks; links may."""
+    followed = headers.get("sec-fetch-mode") == "navigate"
+    if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not followed:
+        return True
+    origin = headers.get("origin")
+    if origin is None:
+        return False
+    host = f"//{headers.get('host', '')}"
+    port = _port_of(host)  # proxies may leave it out
+    return origin == "null" or _name_of(origin) != _name_of(host) or port not in (None, _port_of(origin))
 
 
 def _name_of(address: str) -> str:
@@ -79,6 +96,14 @@ def _name_of(address: str) -> str:
         return (urlsplit(address).hostname or "").lower()
     except ValueError:
         return ""
+
+
+def _port_of(address: str) -> int | None:
+    try:
+        parts = urlsplit(address)
+        return parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return None
 
 
 def _too_large(most: int) -> Problem:

@@ -20,6 +20,7 @@ from knnmt.datastore.changing import Selection
 from knnmt.datastore.correcting import correct
 from knnmt.datastore.store import Change, Datastore
 from knnmt.errors import DatastoreLockedError, InputError
+from knnmt.service.index_renewal import IndexRenewal
 from knnmt.translator.translator import Translator
 
 _WRITERS = 4  # stores that change at the same time
@@ -63,9 +64,15 @@ class StoreWriter:
     """Changes one store, in the order that changes are asked for."""
 
     def __init__(
-        self, path: Path, translator: Translator, pool: ThreadPoolExecutor, told: Callable[[WriteReport], None]
+        self,
+        path: Path,
+        translator: Translator,
+        pool: ThreadPoolExecutor,
+        renewal: IndexRenewal,
+        told: Callable[[WriteReport], None],
     ) -> None:
         self._path, self._translator, self._pool, self._told = path, translator, pool, told
+        self._renewal = renewal
         self._lock = Lock()
         self._waiting: list[_Change] = []
         self._busy = False
@@ -128,6 +135,8 @@ class StoreWriter:
                 for each in group:
                     each.done.set_result(written)
                 self._told(WriteReport(group[0].kind, len(group), time.perf_counter() - began))
+                if group[0].kind != "other":  # a job looks after the index itself, when all of it is there
+                    self._renewal.consider(self._opened())
 
     def _next_group(self) -> list[_Change]:
         """The first of the changes that wait, with those after it that can be published with it.
@@ -169,6 +178,7 @@ class Writers:
     def __init__(self, translator: Translator, told: Callable[[WriteReport], None] = lambda _report: None) -> None:
         self._translator, self._told = translator, told
         self._pool = ThreadPoolExecutor(_WRITERS, "knnmt-write")
+        self._renewal = IndexRenewal(translator.memories)
         self._lock = Lock()
         self._writers: dict[Path, StoreWriter] = {}
 
@@ -176,7 +186,7 @@ class Writers:
         """The writer of a store."""
         with self._lock:
             if path not in self._writers:
-                self._writers[path] = StoreWriter(path, self._translator, self._pool, self._told)
+                self._writers[path] = StoreWriter(path, self._translator, self._pool, self._renewal, self._told)
             return self._writers[path]
 
     def forget(self, path: Path) -> None:
@@ -187,6 +197,7 @@ class Writers:
     def close(self) -> None:
         """End when all that was asked for is written."""
         self._pool.shutdown()
+        self._renewal.close()
 
 
 def _while_unlocked(write: Callable[[], Written]) -> Written:

@@ -244,8 +244,8 @@ class Memories:
         grown = memory.opened.refresh()
         memory.judged &= not grown
         self._read_settings(memory)
-        if grown:  # an estimate is as old as the entries it was made from
-            memory.estimates = Estimates(memory.opened, self._engine)
+        if grown:
+            memory.estimates = memory.estimates.following(memory.opened)
 
     def _read_settings(self, memory: Memory) -> None:
         """Read the settings of a store again if they were written since."""

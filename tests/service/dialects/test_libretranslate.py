@@ -100,7 +100,9 @@ def test_documents(client: TestClient) -> None:
     sent = {"files": {"file": ("page.html", page)}, "data": PAIR}
     place = client.post("/translate_file", **sent).json()["translatedFileUrl"]  # type: ignore[arg-type]
     assert place.endswith(".html")
-    assert client.get(place).text == page.replace(KNOWN, held(client, KNOWN))
+    taken = client.get(place)
+    assert taken.text == page.replace(KNOWN, held(client, KNOWN))
+    assert (taken.headers["content-disposition"], taken.headers["x-content-type-options"]) == ("attachment", "nosniff")
     assert client.get(place).status_code == 404
     refused = client.post("/translate_file", data=PAIR, files={"file": ("page.exe", b"\x7fELF\0")})
     assert (refused.status_code, "error" in refused.json()) == (400, True)

@@ -304,7 +304,7 @@ async def download_file(name: InPath, service: TheService) -> Response:
     token = PurePath(name).stem
     sent = service.documents.of(token[:32], token[32:])
     content = await asyncio.to_thread(service.documents.take, sent)
-    return Response(content, media_type="application/octet-stream")
+    return Response(content, media_type="application/octet-stream", headers={"Content-Disposition": "attachment"})
 
 
 def _told_to_everybody(request: Request, service: Service) -> Domain:

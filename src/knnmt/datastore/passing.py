@@ -1,0 +1,105 @@
+"""Forced passes over a slice, all of whose results go from the device to the host at once.
+
+Nothing here waits for a GPU until the results are asked for: meanwhile the host can prepare the next slice and ask for
+that. On a CPU all is done at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from knnmt import timing
+from knnmt.config import BatchingConfig
+from knnmt.datastore.arrays import Array
+from knnmt.datastore.segment import NOT_ALIGNED
+from knnmt.engine.alignment import align
+from knnmt.engine.base import Engine, State
+from knnmt.engine.batching import batches_by_length
+from knnmt.engine.forced import force, pass_batching, score
+from knnmt.engine.sending import places_in_rows, sent
+
+_LEAST = torch.finfo(torch.float16).min  # of a log-probability
+
+
+def begin_passes(
+    engine: Engine[State],
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    key_dtype: str,
+    batch_tokens: int | None,
+    for_fast: bool,
+) -> Callable[[], dict[str, Array] | None]:
+    """Ask for keys, alignment and scores of all targets, and give what waits for them; None if a key is not finite.
+
+    batch_tokens: most tokens a side of a pass, padding counted; None for what suits the device
+    for_fast: the encoder's states as well
+    """
+    entries, device, dtype = sum(map(len, targets)), engine.device, getattr(torch, key_dtype)
+    made = {
+        "keys": torch.empty((entries, engine.dim), dtype=dtype, device=device),
+        "alignment": torch.full((entries,), NOT_ALIGNED, dtype=torch.int32, device=device),
+        "log_probabilities": torch.empty(entries, dtype=torch.float16, device=device),
+        "first_choices": torch.empty(entries, dtype=torch.uint8, device=device),
+    }
+    if for_fast:
+        made["source_states"] = torch.empty((sum(map(len, sources)), engine.dim), dtype=dtype, device=device)
+    frame = set(engine.tokenizer.encode_sources([""])[0])
+    longer = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
+    batching = BatchingConfig(sentences=None, tokens=batch_tokens) if batch_tokens else pass_batching(engine)
+    first_entries, first_sources = _firsts(targets), _firsts(sources)
+    for batch in batches_by_length(longer, batching):
+        own_sources, own_targets = [sources[i] for i in batch], [targets[i] for i in batch]
+        block = force(engine, own_sources, own_targets, encoder_states=for_fast, cross_attention=True)
+        own, first_choice = score(engine, block.representations, block.targets)
+        with timing.stage("keys"), torch.inference_mode():
+            within, positions = block.sentences.numpy(), block.positions.numpy()
+            places = sent(torch.from_numpy(first_entries[batch][within] + positions), device)
+            made["keys"][places] = block.representations.to(dtype)
+            made["log_probabilities"][places] = own.clamp(min=_LEAST).half()
+            made["first_choices"][places] = first_choice.to(torch.uint8)
+            if block.cross_attention is not None:
+                aligned = align(block.cross_attention, own_sources, [*map(len, own_targets)], frame)
+                taken = sent(torch.from_numpy(within * aligned.shape[1] + positions), device)
+                made["alignment"][places] = aligned.flatten()[taken].clamp(max=NOT_ALIGNED).int()
+            if block.encoder_states is not None:
+                rows, columns = places_in_rows(own_sources)
+                into = sent(torch.from_numpy(first_sources[batch][rows] + columns), device)
+                taken = sent(torch.from_numpy(rows * block.encoder_states.shape[1] + columns), device)
+                made["source_states"][into] = block.encoder_states.flatten(0, 1)[taken].to(dtype)
+    finite = torch.stack([made[name].isfinite().all() for name in ("keys", "source_states") if name in made]).all()
+    return _fetched(made, finite)
+
+
+def _firsts(rows: Sequence[Sequence[int]]) -> Array:
+    """Where each row begins, when they stand one after the other."""
+    lengths = np.array([len(row) for row in rows], np.int64)
+    firsts: Array = np.cumsum(lengths) - lengths
+    return firsts
+
+
+def _fetched(made: dict[str, Tensor], finite: Tensor) -> Callable[[], dict[str, Array] | None]:
+    """Begin to bring results to the host, and give what waits for them."""
+    arrived: torch.cuda.Event | None = None
+    if finite.device.type == "cuda":
+        made, finite = {name: _on_its_way(each) for name, each in made.items()}, _on_its_way(finite)
+        arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        arrived.record()
+
+    def fetch() -> dict[str, Array] | None:
+        if arrived is not None:
+            arrived.synchronize()
+        if not bool(finite):
+            return None
+        arrays = {name: each.numpy() for name, each in made.items()}
+        return {**arrays, "alignment": arrays["alignment"].astype(np.uint16)}
+
+    return fetch
+
+
+def _on_its_way(found: Tensor) -> Tensor:
+    """A copy on the host that is there once the GPU has come so far."""
+    return torch.empty(found.shape, dtype=found.dtype, pin_memory=True).copy_(found, non_blocking=True)

@@ -1,0 +1,102 @@
+"""`IndexRenewal`: the index of a store that corrections have outgrown is brought up to date while the service goes on.
+
+What is newer than an index is searched exactly beside it, so that corrections count at once whatever becomes of this.
+An index is renewed once some ten thousand entries are newer, in a process of its own at a lower priority: `python -m
+knnmt.service.index_renewal STORE`. It ends when its input ends, because then the service is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING
+
+from knnmt.datastore.store import Datastore
+from knnmt.errors import KnnmtError
+from knnmt.index.saved import lags, update_index
+
+if TYPE_CHECKING:
+    from knnmt.translator.memories import Memories
+
+_log = logging.getLogger("knnmt.service")
+_NICENESS = 10
+start_process = subprocess.Popen
+
+
+class IndexRenewal:
+    """Renews the indexes of the stores that a translator has open, one at a time. Threads may share it."""
+
+    def __init__(self, memories: Memories) -> None:
+        self._memories = memories
+        self._pool = ThreadPoolExecutor(1, "knnmt-index")
+        self._lock = Lock()
+        self._considered: set[Path] = set()  # whose index is renewed now, or could not be
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed = Event()
+
+    def consider(self, store: Datastore) -> None:
+        """Have the index of a store renewed, if it is worth while."""
+        try:
+            behind = lags(store)
+        except KnnmtError as error:  # without its index, the store is searched exactly
+            _log.warning("%s", error)
+            return
+        with self._lock:
+            if behind and not self._closed.is_set() and store.path not in self._considered:
+                self._considered.add(store.path)
+                self._pool.submit(self._renew, store.path)
+
+    def close(self) -> None:
+        """End. What is not done is begun again after a later correction."""
+        with self._lock:
+            self._closed.set()
+            if self._process is not None:
+                self._process.kill()
+        self._pool.shutdown()
+
+    def _renew(self, path: Path) -> None:
+        command = [sys.executable, "-P", "-m", "knnmt.service.index_renewal", str(path)]
+        with self._lock:
+            if self._closed.is_set():
+                return
+            process = start_process(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, process_group=0)
+            self._process = process
+        with process:
+            status = process.wait()
+        with self._lock:
+            self._process = None
+            if self._closed.is_set():
+                return
+            if status:  # it would fail again after each correction
+                _log.error(
+                    "%s: its index could not be renewed (status %s); newer entries are searched exactly", path, status
+                )
+                return
+            self._considered.discard(path)
+        self._memories.refresh([path])
+
+
+def main() -> None:
+    """One process, one store."""
+    with contextlib.suppress(AttributeError, OSError):
+        os.nice(_NICENESS)
+    Thread(target=_end_with_the_service, daemon=True).start()
+    try:
+        update_index(Datastore.open(sys.argv[1]))
+    except KnnmtError as error:
+        sys.exit(str(error))
+
+
+def _end_with_the_service() -> None:
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()
