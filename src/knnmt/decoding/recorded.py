@@ -21,7 +21,7 @@ from knnmt.decoding.arena import Arena, Recorded, arena_for, size_for
 from knnmt.decoding.beam import Finished
 from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.continuations import best_continuations
-from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.hypothesis import Found, Hypothesis, unheard
 from knnmt.engine.fixed_state import FixedState, RecordingEngine
 from knnmt.retrieval.recorded import RecordedSteps
 from knnmt.retrieval.retriever import BatchRetrieval
@@ -37,13 +37,14 @@ def recorded_search(
     sources: Sequence[Sequence[int]],
     config: DecodingConfig,
     retrieval: BatchRetrieval | None = None,
+    found: Found = unheard,
 ) -> list[list[Hypothesis]]:
     """The `config.n_best` best hypotheses for each source, best first. A beam of 1 is greedy search."""
     if config.beam == 1:
         config = replace(config, early_stopping=True)
     longest = max(len(source) for source in sources)
     with torch.inference_mode(), arena_for(engine, len(sources), config.beam, _LEAST_SLOTS, longest) as arena:
-        batch = _FixedBatch(engine, arena, sources, config, retrieval)
+        batch = _FixedBatch(engine, arena, sources, config, retrieval, found)
         return [each.hypotheses[: config.n_best] for each in batch.search()]
 
 
@@ -63,8 +64,10 @@ class _FixedBatch:
         sources: Sequence[Sequence[int]],
         config: DecodingConfig,
         retrieval: BatchRetrieval | None,
+        found: Found,
     ) -> None:
         self._engine, self._arena, self._config, self._retrieval = engine, arena, config, retrieval
+        self._found = found
         self._told = engine.special_tokens  # which are part of what is recorded, and differ with the languages
         self._constraints = Constraints(config, engine.special_tokens.end, engine.device)
         self._size = size_for(len(sources))
@@ -168,6 +171,7 @@ class _FixedBatch:
         for row, source in enumerate(self._source_of.tolist()):
             if source >= 0 and (last or self._finished[source].closed(leaders[row], length)):
                 self._source_of[row] = -1
+                self._found(source, self._finished[source].hypotheses[: self._config.n_best])
         parents, tokens = np.take_along_axis(parents, going, 1), np.take_along_axis(tokens, going, 1)
         before = np.take_along_axis(self._history, parents[..., None].astype(np.int64), 1)
         self._history = np.concatenate([before, tokens[..., None]], axis=2)

@@ -11,7 +11,7 @@ from knnmt.config import DecodingConfig
 from knnmt.decoding.beam import beam_search
 from knnmt.decoding.drafted import MAX_DRAFTED, drafted_search
 from knnmt.decoding.greedy import greedy_search
-from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.hypothesis import Found, Hypothesis, unheard
 from knnmt.decoding.recorded import recorded_search
 from knnmt.engine.base import Engine
 from knnmt.engine.fixed_state import RecordingEngine
@@ -23,17 +23,21 @@ def search(
     sources: Sequence[Sequence[int]],
     config: DecodingConfig,
     retrieval: BatchRetrieval | None = None,
+    found: Found = unheard,
 ) -> list[list[Hypothesis]]:
-    """The `config.n_best` best hypotheses for each source, best first; greedy search for a beam of 1."""
+    """The `config.n_best` best hypotheses for each source, best first; greedy search for a beam of 1.
+
+    found: is told of sentences that are done before others; perhaps not of all of them
+    """
     # Steps of fixed shape can be replayed on a GPU, where nothing looks back at the text or chooses rows to search.
     fixed = engine.device.type == "cuda" and not config.suppressed_sequences
     if fixed and isinstance(engine, RecordingEngine) and (retrieval is None or retrieval.recorded() is not None):
-        return recorded_search(engine, sources, config, retrieval)
+        return recorded_search(engine, sources, config, retrieval, found)
     if config.beam > 1:
-        return beam_search(engine, sources, config, retrieval)
+        return beam_search(engine, sources, config, retrieval, found)
     if retrieval is not None and len(sources) <= MAX_DRAFTED and (steps := retrieval.in_turn()) is not None:
         return drafted_search(engine, sources, config, retrieval, steps)
-    return greedy_search(engine, sources, config, retrieval)
+    return greedy_search(engine, sources, config, retrieval, found)
 
 
 def search_each(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -69,20 +70,20 @@ def force(
     with torch.inference_mode():
         encoded = engine.encode(sources)
         special = engine.special_tokens
-        padded = padded_rows(targets, special.padding)
-        beginning = torch.tensor(special.beginning).expand(len(targets), -1)
-        fed = torch.cat([beginning, padded[:, :-1]], dim=1)
+        # In NumPy: PyTorch would let all cores do it, which other processes may need, and wait for each of them.
+        padded = padded_rows(targets, special.padding).numpy()
+        beginning = np.tile(np.array(special.beginning), (len(targets), 1))
+        fed = torch.from_numpy(np.concatenate([beginning, padded[:, :-1]], axis=1))
         before = beginning.shape[1] - 1  # what comes after these is told, too, and is no entry
         attention: list[Tensor] | None = [] if cross_attention else None
         device = engine.device
         representations = engine.step(engine.start(encoded), sent(fed[:, None], device), attention)[:, 0, before:]
 
-        # In NumPy: PyTorch would let all cores do it, which other processes may need, and wait for each of them.
         sentences, positions = places_in_rows(targets)
-        places = torch.from_numpy(sentences * longest + positions)
+        places = sent(torch.from_numpy(sentences * longest + positions), device)
         return ForcedBlock(
-            representations=representations.flatten(0, 1)[sent(places, device)],
-            targets=sent(padded.flatten()[places], device),
+            representations=representations.flatten(0, 1)[places],
+            targets=sent(torch.from_numpy(padded[sentences, positions]), device),
             sentences=torch.from_numpy(sentences),
             positions=torch.from_numpy(positions),
             encoder_states=encoded.states if encoder_states else None,

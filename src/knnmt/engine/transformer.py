@@ -191,9 +191,10 @@ class TransformerEngine:
 
     def _padded(self, sources: Sequence[Sequence[int]]) -> Tensor:
         tokens = padded_rows(sources, self.special_tokens.padding)
-        if tokens.numel() and int(tokens.max()) >= len(self._source_embedding.tokens):
+        most = int(tokens.numpy().max(initial=0))
+        if most >= len(self._source_embedding.tokens):
             raise CheckpointError(
-                f"{self.name}: its tokenizer gives token {int(tokens.max())}, and its weights have "
+                f"{self.name}: its tokenizer gives token {most}, and its weights have "
                 f"{len(self._source_embedding.tokens):,}. Check that both are from the same checkpoint."
             )
         return sent(tokens, self.device)

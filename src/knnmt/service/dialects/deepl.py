@@ -45,7 +45,7 @@ _PROBE = (["test"], "en", "de")  # what Weblate sends before it saves its settin
 _NO_STYLES = "there are no style rules"
 
 
-def _caller(request: Request, service: TheService) -> Caller:
+async def _caller(request: Request, service: TheService) -> Caller:
     return service.access.caller(bearer(request, "DeepL-Auth-Key"))
 
 
