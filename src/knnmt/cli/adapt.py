@@ -60,7 +60,7 @@ def adapt(
     the other tells what it gains over the model alone: perplexity, BLEU and chrF on text that it does not hold. In the
     end both halves go into the store, too.
 
-    Interrupted or killed, the same command goes on from what is done; until all is done there is no STORE.
+    If interrupted, rerun the command; it resumes. There is no STORE until everything is done.
 
     Examples:
 

@@ -56,9 +56,9 @@ def build(
     """Build a datastore from translation memories.
 
     Every pair is run through the frozen model once; for each target token the store keeps the decoder's state before
-    it (the key), the token (the value), and where it came from. Interrupted or killed, the same command goes on from
-    what is done. At the end settings that fit the store are estimated. A store of fewer than 100,000 segments also gets
-    an index that finds near keys fast; larger ones are searched by segment, which needs none.
+    it (the key), the token (the value), and where it came from. If interrupted, rerun the command; it resumes. At the
+    end, settings that fit the store are estimated. A store of fewer than 100,000 segments also gets an index that finds
+    near keys fast. Larger ones are searched by segment, which needs none.
 
     Examples:
 

@@ -91,7 +91,7 @@ def split(
     """Make several datastores of one, without running the model.
 
     There is one for each file that units came from, or for each so many units. A new store holds its own units and
-    nothing of the others. The store stays as it is. Interrupted or killed, the same command goes on.
+    nothing of the others. The store stays as it is. If interrupted, rerun the command; it resumes.
 
     Examples:
 

@@ -80,7 +80,7 @@ def reproduce(
 
     Builds the stores of each domain, tunes each system on text that is not reported (a half of dev where there is no
     test.*), translates with each, measures speed, and writes report.md with plots, the paper's numbers beside ours.
-    Interrupted or killed, the same command goes on; what is done is not done again. Producing and reporting can run on
+    If interrupted, rerun the command; it resumes. Producing and reporting can run on
     different machines.
 
     Examples:
