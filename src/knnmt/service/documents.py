@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from threading import Lock
+from threading import Event, Lock
 from typing import IO, Literal
 
 from knnmt.corpus.glossary import Glossary
@@ -81,7 +81,7 @@ class SentDocument:
     units: int | None = None
     translated: int = 0
     asked: Sequence[Future[Translation]] = ()
-    unwanted: bool = False
+    unwanted: Event = field(default_factory=Event)
     ended: Future[None] = field(default_factory=Future)
     created: float = field(default_factory=time.monotonic)
 
@@ -148,7 +148,7 @@ class Documents:
         """Do no more for a document, and remove all of it."""
         with self._lock:
             self._sent.pop(sent.id, None)
-        sent.unwanted = True
+        sent.unwanted.set()
         sent.ended.cancel()
         for each in sent.asked:
             each.cancel()
@@ -185,7 +185,7 @@ class Documents:
             sent.message = message.replace(str(sent.source), sent.name)
             sent.state = "error"
         except Exception:
-            if sent.unwanted:  # its directory is gone
+            if sent.unwanted.is_set():  # its directory is gone
                 return
             _log.exception("a document could not be translated")
             sent.message, sent.state = "the service failed; its log says why", "error"
@@ -217,7 +217,7 @@ class Documents:
             for text, context in zip(texts, contexts, strict=True)
         ]
         while True:
-            if sent.unwanted:
+            if sent.unwanted.is_set():
                 raise Problem(404, "unknown_document", "nobody wants the document any more")
             try:
                 futures = self._batcher.submit(requests, work.settings)
@@ -229,7 +229,7 @@ class Documents:
                 break
         sent.asked, made = futures, []
         for future in futures:
-            if sent.unwanted:
+            if sent.unwanted.is_set():
                 future.cancel()
             made.append(future.result())
             sent.translated += 1
