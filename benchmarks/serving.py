@@ -7,7 +7,9 @@
 The service, the translator and the load are processes of their own; one of the first two works at a time, and they take
 turns within every round, so that a slow moment of the machine hits both. Each client sends one sentence after the other
 and waits for its answer; `burst` is one sentence of every client at once. No result is remembered, and no sentence
-comes twice at the same time. Default text: the German side of the development sets under KNNMT_DATA (default
+comes twice at the same time. `CPU ms` is the time of all processors that a sentence takes: of the service, of the load
+beside it, and of translating offline. On a machine that others use, too, it says more than the clock does, best with
+--threads 1, for threads that wait for each other spin. Default text: the German side of the development sets under KNNMT_DATA (default
 ../shared). With --store, both translate with it.
 """
 
@@ -60,9 +62,10 @@ def offline(store: str | None) -> None:
     translator = Translator(datastore=store)
     for line in sys.stdin:
         texts = json.loads(line)
-        began = time.perf_counter()
+        began, processor = time.perf_counter(), time.process_time()
         list(translator.stream(texts, **SETTINGS))
-        print(json.dumps(time.perf_counter() - began), flush=True)
+        done = {"seconds": time.perf_counter() - began, "processor": time.process_time() - processor}
+        print(json.dumps(done), flush=True)
 
 
 # The load, in a process of its own ------------------------------------------------------------------------------------
@@ -73,12 +76,13 @@ def load(port: int) -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         texts, clients, beam = asked["texts"], asked["clients"], asked.get("beam", 5)
-        began = time.perf_counter()
+        began, processor = time.perf_counter(), time.process_time()
         with ThreadPoolExecutor(clients) as pool:
             shares = [texts[number::clients] for number in range(clients)]
             done = list(pool.map(client, [port] * clients, shares, [beam] * clients))
         seconds = time.perf_counter() - began
-        print(json.dumps({"seconds": seconds, "took": [each for share in done for each in share]}), flush=True)
+        told = {"seconds": seconds, "processor": time.process_time() - processor}
+        print(json.dumps({**told, "took": [each for share in done for each in share]}), flush=True)
 
 
 def client(port: int, texts: Sequence[str], beam: int) -> list[float]:
@@ -144,10 +148,14 @@ def ask(port: int, method: str, path: str, body: bytes | None = None) -> bytes:
 
 def megabytes(port: int) -> float:
     """The memory of the service."""
+    return metric(port, "process_resident_memory_bytes") / 1e6
+
+
+def metric(port: int, name: str) -> float:
     for line in ask(port, "GET", "/metrics").decode().splitlines():
-        if line.startswith("process_resident_memory_bytes "):
-            return float(line.split()[1]) / 1e6
-    raise LookupError("the metrics do not say how much memory there is")
+        if line.startswith(f"{name} "):
+            return float(line.split()[1])
+    raise LookupError(f"the metrics do not have {name}")
 
 
 def percentile(took: Sequence[float], part: float) -> float:
@@ -161,27 +169,40 @@ def under_load(texts: list[str], store: str | None, counts: Sequence[int], round
         senders = Peer("--as-load", str(port))
         senders.ask({"texts": texts[:8], "clients": 8})
         speeds: list[float] = []
+        processor: dict[str, list[float]] = {}
         rates: dict[int, list[float]] = {count: [] for count in counts}
         took: dict[tuple[str, int], list[float]] = {}
         for _ in range(rounds):
-            speeds.append(len(texts) / alone.ask(texts))
+            done = alone.ask(texts)
+            speeds.append(len(texts) / done["seconds"])
+            processor.setdefault("offline", []).append(done["processor"] / len(texts))
             for count in counts:
                 some = texts[: max(count, len(texts) if count > 1 else len(texts) // 4)]
+                before = metric(port, "process_cpu_seconds_total")
                 found = senders.ask({"texts": some, "clients": count})
+                used = metric(port, "process_cpu_seconds_total") - before
+                processor.setdefault(f"service {count}", []).append(used / len(some))
+                processor.setdefault(f"load {count}", []).append(found["processor"] / len(some))
                 rates[count].append(len(some) / found["seconds"])
                 took.setdefault(("steady", count), []).extend(found["took"])
                 burst = senders.ask({"texts": texts[:count], "clients": count})
                 took.setdefault(("burst", count), []).extend(burst["took"])
         offline_speed = statistics.median(speeds)
         print(f"offline      {offline_speed:7.1f} sentences/s  ({', '.join(f'{each:.1f}' for each in speeds)})")
-        print("clients  sentences/s  of offline    p50 s   p95 s   p99 s   burst p95 s  x clients/offline")
+        milliseconds = {name: 1000 * statistics.median(each) for name, each in processor.items()}
+        print(f"             {milliseconds['offline']:7.1f} CPU ms a sentence")
+        print(
+            "clients  sentences/s  of offline    p50 s   p95 s   p99 s   burst p95 s  x clients/offline"
+            "  CPU ms: service  of offline  load"
+        )
         for count in counts:
             rate, steady, burst = statistics.median(rates[count]), took["steady", count], took["burst", count]
             parts = "  ".join(f"{percentile(steady, part):6.3f}" for part in (0.5, 0.95, 0.99))
             last = percentile(burst, 0.95)
             print(
                 f"{count:7}  {rate:11.1f}  {rate / offline_speed:9.0%}    {parts}  {last:12.3f}"
-                f"  {last / (count / offline_speed):17.2f}"
+                f"  {last / (count / offline_speed):17.2f}  {milliseconds[f'service {count}']:15.1f}"
+                f"  {milliseconds['offline'] / milliseconds[f'service {count}']:10.0%}  {milliseconds[f'load {count}']:4.1f}"
             )
         print(f"memory       {megabytes(port):,.0f} MB")
         senders.end()

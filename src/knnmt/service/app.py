@@ -33,6 +33,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
         (401, "no key, or one that is not known"),
         (403, "the key may not do this, or the request comes from another site"),
         (404, "no such domain"),
+        (408, "the body did not come in time"),
         (409, "the domain cannot have this done to it"),
         (413, "more than the limits allow"),
         (422, "the request is not as expected"),

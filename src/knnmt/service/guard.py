@@ -6,6 +6,7 @@ leads here though it is another's (DNS rebinding) is known by the header Host. B
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Collection
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ _PREFIX = re.compile(r"/d/([^/]+)(/.*)")
 _UPLOADS = re.compile(
     r"/v1/domains/[^/]+/memories|/v1/documents|/v2/document|/translate_file|/v3/translation_memories/files/[^/]+"
 )
+_PIECE_SECONDS = 30.0  # that a client may take between two pieces of a body
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 DOMAIN = "knnmt.domain"  # where the domain of a path stands in the scope of a request
 
@@ -53,11 +55,16 @@ class Guard:
         except Problem as problem:
             await problem.answer()(scope, receive, send)
             return
-        received = 0
+        received, coming = 0, True
 
         async def counted() -> Message:
-            nonlocal received
-            message = await receive()
+            nonlocal received, coming
+            try:
+                async with asyncio.timeout(_PIECE_SECONDS if coming else None):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, f"nothing more of the body came for {_PIECE_SECONDS:g} seconds") from None
+            coming = message.get("more_body", False)
             received += len(message.get("body", b""))
             if received > most:  # as an exception that FastAPI hands on from where it reads
                 raise HTTPException(413, _too_large(most).message)

@@ -25,6 +25,7 @@ _CODES = {
     400: "bad_request",
     404: "not_found",
     405: "method_not_allowed",
+    408: "too_slow",
     413: "too_large",
     415: "unsupported_media_type",
 }
@@ -73,7 +74,11 @@ def install(app: FastAPI) -> None:
         return problem.answer()
 
     @app.exception_handler(RequestValidationError)
-    async def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
+    async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        kind = request.headers.get("content-type", "nothing")
+        if "json" not in kind and any(each["loc"] == ("body",) for each in error.errors()):
+            message = f"expected JSON as the body, sent as Content-Type: application/json; found {kind[:80]}"
+            return Problem(422, "invalid_request", message).answer()
         details = [
             {"where": ".".join(str(part) for part in each["loc"]), "message": each["msg"]} for each in error.errors()
         ]

@@ -2,19 +2,60 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 import socket
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from knnmt.service.app import make_app
 from knnmt.service.service import Service
 
 _DRAIN_SECONDS = 60  # that requests may still take when the service is told to end
 _IDLE_SECONDS = 30  # that a connection may stay open between two requests
+_WAITING = 2048  # connections that are not accepted yet
+_CONNECTIONS = 1_000  # that are open at the same time; each takes a file of those that a process may have
+
+
+class Connection(H11Protocol):
+    """As uvicorn's, which bounds how long the head of a request may be; here it must also come within a time.
+
+    Else whoever opens connections and says nothing, or a letter now and then, could keep all that there may be.
+    """
+
+    head_seconds = 30.0
+    _waiting_for_head: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_waiting()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.cycle.response_complete:  # else the next one was there already
+            self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait_for_head(self) -> None:
+        self._stop_waiting()
+        self._waiting_for_head = self.loop.call_later(self.head_seconds, self.transport.close)
+
+    def _stop_waiting(self) -> None:
+        if self._waiting_for_head is not None:
+            self._waiting_for_head.cancel()
 
 
 class _Server(uvicorn.Server):
@@ -35,15 +76,18 @@ def run(service: Service, begun: Callable[[str], None]) -> None:
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listening.bind((config.host, config.port))
+    listening.listen(_WAITING)  # whoever is told the address may ask at once
     host = f"[{config.host}]" if family is socket.AF_INET6 else config.host
     server = _Server(
         uvicorn.Config(
             make_app(service),
-            http="h11",  # it bounds what the head of a request may have
+            http=Connection,
             log_config=None,
             access_log=False,  # it would hold what people translate, where that stands in an address
             server_header=False,
             timeout_keep_alive=_IDLE_SECONDS,
+            limit_concurrency=_CONNECTIONS,
+            backlog=_WAITING,
             timeout_graceful_shutdown=_DRAIN_SECONDS,
         )
     )
