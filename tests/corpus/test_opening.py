@@ -32,6 +32,17 @@ def test_compression_is_known_by_content_and_parts_are_joined(tmp_path: Path, ki
     assert list(read_lines(path)) == CONTENT.decode().splitlines()
 
 
+@pytest.mark.parametrize("kind", COMPRESS)
+def test_more_than_is_taken_is_refused_while_it_is_unpacked(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "bomb"
+    path.write_bytes(COMPRESS[kind](b"a" * 5_000_000))
+    with open_stream(path, 1_000_000) as stream, pytest.raises(InputError, match="bomb: has more than 1,000,000 bytes"):
+        stream.read()
+    path.write_bytes(CONTENT)
+    with open_stream(path, len(CONTENT)) as stream:
+        assert stream.read() == CONTENT
+
+
 def test_plain_files_and_empty_ones(tmp_path: Path) -> None:
     path = tmp_path / "plain.gz"
     path.write_bytes(CONTENT)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -85,7 +87,7 @@ def test_the_offered_settings_are_settings(tmp_path: Path) -> None:
 
 
 def test_the_image_is_made_with_care() -> None:
-    """What hadolint looks for, as far as it can go wrong here; where it is installed, it is asked itself."""
+    """What hadolint looks for, as far as it can go wrong here; it is asked itself, too, where there is one."""
     path = DEPLOY / "Dockerfile"
     joined = re.sub(r"\\\n\s*", "", path.read_text(encoding="utf-8"))
     steps = [line.split(maxsplit=1) for line in joined.splitlines() if line and not line.startswith("#")]
@@ -97,7 +99,7 @@ def test_the_image_is_made_with_care() -> None:
         assert "pip install" not in run or ("--no-cache-dir" in run and "--constraint" in run)
     kinds = [name for name, _ in steps]
     last = len(kinds) - kinds[::-1].index("FROM")
-    assert of_kind["USER"] == ["knnmt"]
+    assert of_kind["USER"] == ["10001"]
     assert "USER" in kinds[last:]
     for each in (*of_kind["ENTRYPOINT"], *of_kind["CMD"]):
         assert each.startswith("["), "as words, so that signals reach the service"
@@ -107,8 +109,9 @@ def test_the_image_is_made_with_care() -> None:
         assert all(f"!{each}" in (DEPLOY / "Dockerfile.dockerignore").read_text().split() for each in sources)
     options = re.findall(r'"(--[a-z-]+)"', of_kind["CMD"][0])
     assert {each[2:].replace("-", "_") for each in options} <= set(serve.__annotations__)
-    if shutil.which("hadolint"):
-        subprocess.run(["hadolint", path], check=True)
+    places = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    if hadolint := shutil.which("hadolint", path=places):
+        subprocess.run([hadolint, path], check=True)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")

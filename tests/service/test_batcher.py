@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from pathlib import Path
 from threading import Event
@@ -12,12 +12,13 @@ import pytest
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
+from knnmt.retrieval.statistics import Statistics
 from knnmt.service.batching import Batcher
 from knnmt.service.problems import Problem
 from knnmt.translator.assembly import Part
 from knnmt.translator.guarded_search import Job
 from knnmt.translator.memories import Request
-from knnmt.translator.piecework import Lane, TextSettings
+from knnmt.translator.piecework import Lane, Piecework, TextSettings
 from knnmt.translator.translator import Translator
 
 SETTINGS = TextSettings(beam=1)
@@ -32,13 +33,13 @@ class Watched:
         self.begun, self.go = Event(), Event()
         decode = Lane.decode
 
-        def watched(lane: Lane, jobs: Sequence[Job]) -> list[list[Part]]:
+        def watched(lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None]) -> list[list[Part]]:
             self.batches.append([job.segment.text for job in jobs])
             self.begun.set()
             assert self.go.wait(60)
             if any("broken" in job.segment.text for job in jobs):
                 raise ValueError("broken")
-            return decode(lane, jobs)
+            return decode(lane, jobs, found)
 
         patched.setattr(Lane, "decode", watched)
 
@@ -154,6 +155,35 @@ def test_a_text_that_breaks_decoding_breaks_no_other(batcher: Batcher, watched: 
     assert sound.result().error is None
 
 
+def test_a_text_is_answered_when_it_is_done_and_others_are_not(
+    batcher: Batcher, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what is told twice, or breaks the batch after that, breaks no text that was answered."""
+    first = batcher.submit(requests("a"), SETTINGS)
+    assert watched.begun.wait(60)
+    answered, decode = Event(), Lane.decode
+
+    def one_early(lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None]) -> list[list[Part]]:
+        done = decode(lane, jobs, lambda *_: None)
+        if len(jobs) > 1:
+            found(0, done[0])
+            assert answered.wait(60)
+            raise ValueError("later")
+        return done
+
+    early, late = batcher.submit(requests("kurz", "lang"), SETTINGS)
+    queued(batcher, 2)
+    monkeypatch.setattr(Lane, "decode", one_early)
+    watched.go.set()
+    text = early.result(60)
+    assert not late.done()
+    answered.set()
+    assert late.result(60).error is None
+    assert early.result() is text
+    wait(first)
+    assert batcher.waiting == 0
+
+
 def test_closing_ends_what_was_asked_for(tiny_translator: Translator) -> None:
     batcher = Batcher(tiny_translator, batch=4, queue=40, cached=0)
     asked = batcher.submit(requests(*(f"noch {number}" for number in range(9))), SETTINGS)
@@ -161,3 +191,36 @@ def test_closing_ends_what_was_asked_for(tiny_translator: Translator) -> None:
     assert all(each.done() and each.result().error is None for each in asked)
     with pytest.raises(Problem, match="stopped"):
         batcher.submit(requests("a"), SETTINGS)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("with_store", [False, True])
+def test_what_is_found_early_is_what_is_found(
+    tiny_translator: Translator, served_store: Path, beam: int, with_store: bool
+) -> None:
+    texts = [
+        "Satz",
+        "etwas %s ganz anderes 12",
+        "noch ein langer Text, der nicht bald endet",
+        "a <b>fetter</b> Text",
+        "Wort",
+    ]
+    asked = requests(*texts, store=served_store if with_store else None)
+    begun = Piecework(tiny_translator, TextSettings(beam=beam, n_best=beam), Statistics()).begin(asked)
+    jobs = [job for text in begun for job in text.jobs]
+    told: dict[int, list[Part]] = {}
+
+    def hear(number: int, parts: list[Part]) -> None:
+        assert number not in told
+        told[number] = parts
+
+    lane = begun[0].lane
+    expected = next(lane.by.decoded([jobs], lane.call))
+    assert [[part.text for part in parts] for parts in lane.decode(jobs, hear)] == [
+        [part.text for part in parts] for parts in expected
+    ]
+    assert told
+    for number, parts in told.items():
+        assert [(part.marked, part.hypothesis.tokens, part.coverage) for part in parts] == [
+            (part.marked, part.hypothesis.tokens, part.coverage) for part in expected[number]
+        ]

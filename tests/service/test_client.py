@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -16,11 +17,11 @@ import uvicorn
 import knnmt
 import warm
 from conftest import ROOT
-from knnmt.errors import InputError, ServiceError, SettingError
+from knnmt.errors import InputError, ServiceError, SettingError, StorageError
 from knnmt.service import jobs
 from knnmt.service.access import new_key
 from knnmt.service.app import make_app
-from knnmt.service.client import Client, SentMemory
+from knnmt.service.client import Client, SentMemory, ServedDocument
 from knnmt.service.config import Limits, ServiceConfig
 from knnmt.service.service import Service
 from knnmt.translator.translator import Translator
@@ -93,6 +94,31 @@ def test_a_memory_is_sent_and_waited_for(client: Client, tmp_path: Path) -> None
     assert raised.value.code == "failed"
     with pytest.raises(InputError, match="cannot be read"):
         client.send_memory(tmp_path / "none.tmx", "own")
+
+
+def test_a_document_is_translated_into_a_file(client: Client, tmp_path: Path) -> None:
+    document, output = tmp_path / "Größe.json", tmp_path / "out.json"
+    document.write_text('{"a": "Satz 1 ja"}', encoding="utf-8")
+    heard: list[ServedDocument] = []
+    done = client.translate_document(document, output, glossary={"Wort": "word"}, tell=heard.append)
+    assert (done.state, done.done, done.of, done.name) == ("done", 1, 1, "Größe.json")
+    assert json.loads(output.read_bytes()) == {"a": "line 1 yes"}
+    with pytest.raises(ServiceError) as raised:
+        client.document(done.id)  # it was taken
+    assert raised.value.status == 404
+    (tmp_path / "bad.json").write_bytes(b'{"a": ')
+    with pytest.raises(ServiceError, match=r"bad\.json") as raised:
+        client.translate_document(tmp_path / "bad.json", tmp_path / "none.json")
+    assert raised.value.code == "failed"
+    assert not (tmp_path / "none.json").exists()
+    sent = client.send_document(document, domain="base")
+    client.forget_document(sent.id)
+    with pytest.raises(ServiceError):
+        client.document(sent.id)
+    with pytest.raises(InputError, match="cannot be read"):
+        client.send_document(tmp_path / "none.po")
+    with pytest.raises(StorageError, match="cannot be written"):
+        client.translate_document(document, tmp_path / "none" / "out.json")
 
 
 def test_errors_have_code_message_and_status(client: Client) -> None:

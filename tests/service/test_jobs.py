@@ -110,12 +110,13 @@ def test_what_is_added_to_a_store_is_what_add_would_add(
         (b"\x00\x01\x02" * 100, {}, "memory: "),
         (b"a\tb\n" * 3, {"name": "a.tsv"}, "at most 2"),
         (b"x" * 500 + b"\t" + b"y" * 500 + b"\n", {"name": "a.tsv"}, "no usable pair was read"),
+        (gzip.compress(b"a\tb\n" * 3000), {"name": "a.tsv"}, "a.tsv: has more than 10,000 bytes once it is unpacked"),
     ],
 )
 def test_a_job_that_fails_says_why_and_leaves_nothing(
     start_service: StartService, tmp_path: Path, content: bytes, asked: dict[str, Any], words: str
 ) -> None:
-    client = start_service(limits=Limits(memory_pairs=2))
+    client = start_service(limits=Limits(memory_pairs=2, unpacked_bytes=10_000))
     job = ended(client, sent(client, "own", content, **asked))
     assert job.state == "failed"
     assert job.message is not None

@@ -179,6 +179,7 @@ def kill_with_a_job(checkpoint: Path, store: Path, chance: Random, kills: int) -
 def test_the_process_of_a_job_ends_with_the_service(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "memory.tsv")
     work = MemoryWork(
+        unpacked_bytes=1 << 20,
         kind="build",
         file=str(tmp_path / "memory.tsv"),  # nobody writes into it: the process waits
         name="a.tsv",

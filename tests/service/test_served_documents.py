@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -13,6 +16,9 @@ from conftest import StartService
 from knnmt.service.access import new_key
 from knnmt.service.config import Limits
 from knnmt.service.shapes import DocumentAnswer
+from knnmt.translator.assembly import Part
+from knnmt.translator.guarded_search import Job
+from knnmt.translator.piecework import Lane
 
 CATALOG = b'msgid ""\nmsgstr "Language: en\\n"\n\nmsgid "Satz 3 ja ja ja"\nmsgstr ""\n\nmsgid "Satz"\nmsgstr "done"\n'
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
@@ -86,6 +92,30 @@ def test_what_is_no_document_fails_and_says_why_without_a_place_on_disk(client: 
     assert str(tmp_path) not in told["message"]
     taken = client.get(f"/v1/documents/{told['id']}/content")
     assert (taken.status_code, taken.json()["code"]) == (422, "failed")
+
+
+def test_what_nobody_wants_any_more_is_not_translated(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go, asked = Event(), Event(), []
+
+    def waiting(lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None]) -> list[list[Part]]:
+        asked.append(len(jobs))
+        begun.set()
+        assert go.wait(60)
+        return decode(lane, jobs, found)
+
+    decode = Lane.decode
+    monkeypatch.setattr(Lane, "decode", waiting)
+    texts = {str(number): f"etwas {number} anderes" for number in range(200)}
+    sent = client.post("/v1/documents", params={"name": "a.json"}, content=json.dumps(texts).encode())
+    assert begun.wait(60)
+    assert client.delete(sent.headers["location"]).status_code == 204
+    assert client.get(sent.headers["location"]).status_code == 404
+    assert client.delete(sent.headers["location"]).status_code == 404
+    go.set()
+    while client.get("/ready").json()["waiting"]:
+        time.sleep(0.01)
+    assert sum(asked) <= 64  # the batch that was begun, and perhaps one more
+    assert done(client, client.post("/v1/documents", params={"name": "app.po"}, content=CATALOG))["state"] == "done"
 
 
 def test_only_who_knows_the_id_and_may_use_the_domain(

@@ -28,10 +28,10 @@ class _Readable(Protocol):
 
 
 class _NamedStream(io.RawIOBase):
-    """Passes bytes on, and says which file it was when they turn out to be damaged."""
+    """Passes bytes on, at most so many, and says which file it was when they turn out to be damaged."""
 
-    def __init__(self, name: str, file: BinaryIO, inner: _Readable) -> None:
-        self._name = name
+    def __init__(self, name: str, file: BinaryIO, inner: _Readable, most: int | None) -> None:
+        self._name, self._most, self._passed = name, most, 0
         self._file = file
         self._inner = inner
 
@@ -49,6 +49,9 @@ class _NamedStream(io.RawIOBase):
         except (zlib.error, lzma.LZMAError, OSError) as error:
             raise InputError(f"{self._name}: cannot be read to its end: {error}") from error
         view[: len(data)] = data
+        self._passed += len(data)
+        if self._most is not None and self._passed > self._most:
+            raise InputError(f"{self._name}: has more than {self._most:,} bytes once it is unpacked: divide it")
         return len(data)
 
     def close(self) -> None:
@@ -130,8 +133,11 @@ def origin_name(path: Path) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace").replace("#", "%23")
 
 
-def open_stream(path: Path) -> io.BufferedReader:
-    """The bytes of a file, decompressed if need be; the first `HEAD` of them can be looked at with `peek`."""
+def open_stream(path: Path, most: int | None = None) -> io.BufferedReader:
+    """The bytes of a file, decompressed if need be; the first `HEAD` of them can be looked at with `peek`.
+
+    most: bytes, decompressed; one that has more is refused when they are read
+    """
     name = str(path)
     try:
         file = path.open("rb")
@@ -148,7 +154,7 @@ def open_stream(path: Path) -> io.BufferedReader:
     except BaseException:
         file.close()
         raise
-    return io.BufferedReader(_NamedStream(name, file, inner), buffer_size=HEAD)
+    return io.BufferedReader(_NamedStream(name, file, inner, most), buffer_size=HEAD)
 
 
 def _decompressed(file: io.BufferedReader, name: str) -> _Readable:

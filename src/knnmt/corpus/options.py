@@ -20,7 +20,8 @@ class ReadingConfig:
     reading or is counted and left out. `unfinished` takes XLIFF segments that nobody marked as translated, and fuzzy PO
     entries. `catalog_language` is the language of the translations in a PO file that does not say it. Columns of TSV
     and CSV count from 1; `origin_column` holds where a pair came from, as `write_tsv` leaves it in column 3. What
-    separates the columns of CSV is found from the first line unless `delimiter` says it.
+    separates the columns of CSV is found from the first line unless `delimiter` says it. `max_bytes` is the most that a
+    file may have once it is unpacked; None for any.
     """
 
     source_language: str = "de"
@@ -35,6 +36,7 @@ class ReadingConfig:
     origin_column: int | None = None
     header: bool = False
     delimiter: str | None = None
+    max_bytes: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("source_language", "target_language", "catalog_language"):

@@ -74,7 +74,7 @@ def _read(paths: Sequence[Path], config: ReadingConfig, report: ReadingReport) -
 
 
 def _open(path: Path, config: ReadingConfig, files: ExitStack) -> tuple[BufferedReader, str]:
-    stream = files.enter_context(open_stream(path))
+    stream = files.enter_context(open_stream(path, config.max_bytes))
     require_text(path, stream.peek())
     return stream, config.format or detect_format(path, stream.peek())
 

@@ -19,7 +19,7 @@ from knnmt import timing
 from knnmt.config import DecodingConfig
 from knnmt.decoding.batch import Batch
 from knnmt.decoding.continuations import best_continuations
-from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.hypothesis import Found, Hypothesis, unheard
 from knnmt.engine.base import Engine, State
 from knnmt.retrieval.retriever import BatchRetrieval
 
@@ -61,6 +61,7 @@ def beam_search(
     sources: Sequence[Sequence[int]],
     config: DecodingConfig,
     retrieval: BatchRetrieval | None = None,
+    found: Found = unheard,
 ) -> list[list[Hypothesis]]:
     """The `config.n_best` best hypotheses for each source, best first."""
     beam, end = config.beam, engine.special_tokens.end
@@ -95,7 +96,10 @@ def beam_search(
                 open_ = [i for i, source in running if not finished[source].closed(leaders[i], length)]
                 if not open_:
                     break
-                batch.keep(open_)
+                if len(open_) < len(batch.sources):
+                    for source in set(batch.sources) - {batch.sources[i] for i in open_}:
+                        found(source, finished[source].hypotheses[: config.n_best])
+                    batch.keep(open_)
                 if length % _COMPACT_EVERY == 0:
                     batch.state.compact()
     return [each.hypotheses[: config.n_best] for each in finished]

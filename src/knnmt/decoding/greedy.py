@@ -10,7 +10,8 @@ import torch
 from knnmt import timing
 from knnmt.config import DecodingConfig
 from knnmt.decoding.batch import Batch
-from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.continuations import best_tokens
+from knnmt.decoding.hypothesis import Found, Hypothesis, unheard
 from knnmt.engine.base import Engine, State
 from knnmt.retrieval.retriever import BatchRetrieval
 
@@ -20,17 +21,18 @@ def greedy_search(
     sources: Sequence[Sequence[int]],
     config: DecodingConfig,
     retrieval: BatchRetrieval | None = None,
+    found: Found = unheard,
 ) -> list[list[Hypothesis]]:
     """One hypothesis for each source, in a list of its own, as `beam_search` does; none where none is possible."""
     end = engine.special_tokens.end
     batch = Batch(engine, sources, config, retrieval)
-    found: list[list[Hypothesis]] = [[] for _ in sources]
+    results: list[list[Hypothesis]] = [[] for _ in sources]
 
     with torch.inference_mode():
         for length in range(1, config.max_tokens + 1):
             scores, log_probabilities = batch.step()
             with timing.stage("greedy"):
-                best, tokens = log_probabilities.max(-1)
+                best, tokens = (each[:, None] for each in best_tokens(log_probabilities[:, 0]))
                 best = best + scores
                 parents = torch.zeros_like(tokens)
                 ends = tokens[:, 0] == end
@@ -43,10 +45,11 @@ def greedy_search(
                     hypotheses = batch.ended(ended, parents[ended, 0], tokens[ended, 0], best[ended, 0])
                     for i, hypothesis in zip(sentences, hypotheses, strict=True):
                         score = hypothesis.score / length**config.length_penalty
-                        found[batch.sources[i]] = [replace(hypothesis, score=score)]
+                        results[batch.sources[i]] = [replace(hypothesis, score=score)]
+                        found(batch.sources[i], results[batch.sources[i]])
                 running = (~(ends | lost)).nonzero()[:, 0].tolist()
                 if not running:
                     break
                 batch.follow(parents, tokens, best)
                 batch.keep(running)
-    return found
+    return results

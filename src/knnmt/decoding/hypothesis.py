@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -19,3 +20,11 @@ class Hypothesis:
     score: float
     rows: tuple[int, ...] = ()
     base: tuple[float, ...] = ()
+
+
+Found = Callable[[int, list[Hypothesis]], None]
+"""Is called with the number of a sentence and its hypotheses as soon as it is done, while others are decoded."""
+
+
+def unheard(_sentence: int, _hypotheses: list[Hypothesis]) -> None:
+    """Wait for all."""

@@ -193,7 +193,7 @@ class ShardedStore(OpenStore):
                 live = np.arange(entries.entries) if entries.live is None else np.flatnonzero(entries.live.numpy())
                 own = [live] * len(sources)
             else:
-                own = [taken.source_index.entries_with(mine, entries.first_of) for mine in chosen]
+                own = [entries.once(taken.source_index.entries_with(mine)) for mine in chosen]
             of_source = dict(zip(map(tuple, sources), zip(own, covering.coverage(), strict=True), strict=True))
             fields = {each: getattr(taken, each) for each in Snapshot.__dataclass_fields__}
             fields |= {"same_distance": shown.same_distance, "left_out": left_out}

@@ -137,7 +137,6 @@ class Estimates:
     def __init__(self, opened: OpenStore, engine: Engine[State]) -> None:
         self._store, self._engine = opened.snapshot, engine
         self._saved, self._saved_by_segment = (Calibration.of(opened.datastore.path, each) for each in (False, True))
-
         self._entries = self._store.datastore.manifest.live_entries
 
     def following(self, opened: OpenStore) -> Estimates:

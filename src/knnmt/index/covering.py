@@ -526,10 +526,9 @@ class SourceIndex:
         """The sentences whose sources have one of these hashes and that are not removed, ascending."""
         return self._same.alike(np.unique(hashes))
 
-    def entries_with(self, hashes: Array, first_of: Array | None) -> Array:
-        """The entries of these sentences, as `entries_of` gives them."""
-        ids = ranges(*self._stretches(self.alike(hashes)))
-        return ids if first_of is None else np.unique(first_of[ids])
+    def entries_with(self, hashes: Array) -> Array:
+        """The entries of these sentences."""
+        return ranges(*self._stretches(self.alike(hashes)))
 
     def by_segment(self, sentences: Array) -> Iterator[tuple[int, Array, Array]]:
         """Each segment that has some of these sentences, which they are there, and the places of their entries."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
@@ -23,10 +23,12 @@ from knnmt.translator.memories import Request as TextRequest
 
 Result = TypeVar("Result")
 _VERSION = re.compile(r"v\d")  # what is left of an address whose last part a client has dropped
+_WRITTEN_BYTES = 1 << 20  # at once
 _bearer = HTTPBearer(auto_error=False, description="An API key, where the service has keys.")
 
 
-def _service(request: Request) -> Service:
+# What requests depend on is asynchronous though it waits for nothing: else each would be called in another thread.
+async def _service(request: Request) -> Service:
     found: Service = request.app.state.service
     return found
 
@@ -34,7 +36,9 @@ def _service(request: Request) -> Service:
 TheService = Annotated[Service, Depends(_service)]
 
 
-def _caller(service: TheService, presented: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Caller:
+async def _caller(
+    service: TheService, presented: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> Caller:
     return service.access.caller(None if presented is None else presented.credentials)
 
 
@@ -114,6 +118,21 @@ async def require_retrieval(service: Service, requests: Sequence[TextRequest]) -
     by = service.translator.between(first.languages)
     if first.datastore is not None and first.settings.given():
         await asyncio.to_thread(by.memories.retrieval, first.datastore, first.settings)  # type: ignore[arg-type]
+
+
+async def sent_file(request: Request, what: str, write: Callable[[bytes], object]) -> None:
+    """Write the body of a request, as it comes, where it is to go; one without is refused. what: it is, for people"""
+    pieces: list[bytes] = []
+    size = found = 0
+    async for piece in request.stream():
+        pieces.append(piece)
+        size, found = size + len(piece), found + len(piece)
+        if size >= _WRITTEN_BYTES:
+            await asyncio.to_thread(write, b"".join(pieces))
+            pieces, size = [], 0
+    if not found:
+        raise Problem(422, "invalid_request", f"expected {what} as the body of the request, found nothing")
+    await asyncio.to_thread(write, b"".join(pieces))
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:

@@ -4,6 +4,7 @@ Two threads serve everybody. One takes texts in: it looks up exact matches, whic
 into segments. The other decodes batch after batch. A batch begins with the segment whose turn it is, and is filled with
 those that wait of about its length, whatever their request or domain. So a new segment waits for one batch, not for the
 requests before it: turns are given to requests in rotation, a long one gets as many segments into a batch as others.
+A text is answered when its own segments are done, while others of the batch are still decoded.
 
 Equal texts that wait, or are decoded, are decoded once. Recent results are remembered as long as no store changes.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -256,15 +257,12 @@ class Batcher:
         while (batch := self._next_batch()) is not None:
             lane, pieces = batch
             began = time.perf_counter()
-            done = list(self._decoded(lane, pieces))
+            self._decode_batch(lane, pieces)
             seconds = time.perf_counter() - began
             with self._changed:
-                self._decoding -= len(pieces)
                 speed = len(pieces) / max(seconds, 1e-6)
                 self._per_second = _FORGETTING * self._per_second + (1 - _FORGETTING) * speed or speed
                 waiting = self.waiting
-            for text in done:
-                self._end(text)
             self._lingers_until = time.perf_counter() + min(_LINGER * seconds, _MAX_LINGER_SECONDS)
             self._told(BatchReport(len(pieces), seconds, waiting))
 
@@ -311,23 +309,39 @@ class Batcher:
                 heappush(lane, each)
         return [considered[place][2] for place in sorted(taken)]
 
-    def _decoded(self, lane: Lane, pieces: list[_Piece]) -> Iterator[_Text]:
-        """Decode some segments; the texts that have all of theirs by that."""
+    def _decode_batch(self, lane: Lane, pieces: list[_Piece]) -> None:
+        """Decode some segments, and end the texts that have all of theirs by that."""
+        known: set[int] = set()
+
+        def take(number: int, parts: list[Part]) -> None:
+            known.add(number)
+            self._take(pieces[number], parts)
+
         try:
-            found = lane.decode([piece.job for piece in pieces])
+            found = lane.decode([piece.job for piece in pieces], take)
         except Exception as error:
+            left = [piece for number, piece in enumerate(pieces) if number not in known]
             if len(pieces) > 1:  # one of them is to blame, and the others are not
-                for piece in pieces:
-                    yield from self._decoded(lane, [piece])
-                return
-            self._fail(pieces[0].text, error)
+                for piece in left:
+                    self._decode_batch(lane, [piece])
+            elif left:
+                with self._changed:
+                    self._decoding -= 1
+                self._fail(pieces[0].text, error)
             return
-        for piece, parts in zip(pieces, found, strict=True):
-            text = piece.text
-            text.found[piece.place] = parts
-            text.missing -= 1
-            if not text.missing:
-                yield text
+        for number, parts in enumerate(found):
+            if number not in known:
+                self._take(pieces[number], parts)
+
+    def _take(self, piece: _Piece, parts: list[Part]) -> None:
+        """What was found for a segment; its text is ended when nothing of it is missing."""
+        text = piece.text
+        text.found[piece.place] = parts
+        text.missing -= 1
+        with self._changed:
+            self._decoding -= 1
+        if not text.missing:
+            self._end(text)
 
     def _end(self, text: _Text) -> None:
         try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import IO, Any, TypeVar, overload
 from urllib.parse import quote, urlencode, urlsplit
 
 from knnmt.config import check
-from knnmt.errors import InputError, ServiceError
+from knnmt.errors import InputError, ServiceError, StorageError
 from knnmt.records import as_record, parse_json
 
 _MAX_LINE_BYTES = 64 << 20
@@ -128,6 +128,31 @@ class SentMemory:
         return self.state not in ("waiting", "running")
 
 
+@dataclass(frozen=True, slots=True)
+class ServedDocument:
+    """A document that a service translates.
+
+    id: whoever knows it may ask for the document
+    state: "waiting", "running", "done" or "failed"
+    done, of: units to translate; message: why it failed
+    """
+
+    id: str
+    domain: str
+    name: str
+    state: str
+    done: int
+    of: int | None = None
+    message: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.state not in ("waiting", "running")
+
+
+Work = TypeVar("Work", SentMemory, ServedDocument)
+
+
 class Client:
     """A service that is asked.
 
@@ -234,11 +259,7 @@ class Client:
         """Send a memory, which becomes a domain or is added to it. This returns when it is sent; see `wait`."""
         path = Path(path)
         asked = urlencode({"name": path.name, "skip_malformed": _told(skip_malformed), "unfinished": _told(unfinished)})
-        try:
-            file = path.open("rb")
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-        with file:
+        with _opened(path) as file:
             where = f"/v1/domains/{quote(domain, safe='')}/memories?{asked}"
             return _read(SentMemory, self._ask("POST", where, file))
 
@@ -256,14 +277,79 @@ class Client:
 
     def wait(self, number: str, tell: Callable[[SentMemory], object] = lambda _: None) -> SentMemory:
         """Wait until a job is over. One that failed or was cancelled raises a `ServiceError`. tell: how far it is"""
-        pause, most = _POLL_SECONDS
-        while not (job := self.memory(number)).is_over:
-            tell(job)
-            time.sleep(pause)
-            pause = min(2 * pause, most)
+        job = _when_over(lambda: self.memory(number), tell)
         if job.state != "done":
             raise ServiceError(job.message or f"the job was {job.state}", job.state)
         return job
+
+    # Documents --------------------------------------------------------------------------------------------------------
+
+    def translate_document(
+        self,
+        path: str | Path,
+        output: str | Path,
+        *,
+        domain: str | None = None,
+        glossary: Mapping[str, str] | None = None,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        tell: Callable[[ServedDocument], object] = lambda _: None,
+    ) -> ServedDocument:
+        """Translate what is missing in a document (PO, XLIFF, DOCX and so on), and write it whole to `output`.
+
+        glossary: terms and their translations
+        source_language, target_language: for models of many languages
+        tell: is called with how far it is
+
+        One that cannot be translated raises a `ServiceError`, and nothing is written.
+        """
+        sent = self.send_document(
+            path, domain=domain, glossary=glossary, source_language=source_language, target_language=target_language
+        )
+        try:
+            done = _when_over(lambda: self.document(sent.id), tell)
+            content = self.take_document(sent.id)  # of one that failed, an error that says why
+        except BaseException:
+            with suppress(ServiceError):
+                self.forget_document(sent.id)
+            raise
+        try:
+            Path(output).write_bytes(content)
+        except OSError as error:
+            raise StorageError(f"{output}: cannot be written: {error.strerror}") from error
+        return done
+
+    def send_document(
+        self,
+        path: str | Path,
+        *,
+        domain: str | None = None,
+        glossary: Mapping[str, str] | None = None,
+        source_language: str | None = None,
+        target_language: str | None = None,
+    ) -> ServedDocument:
+        """Send a document. This returns when it is sent; `document` says how far it is."""
+        path = Path(path)
+        named = domain if domain is not None else self._domain
+        languages = (("source_language", source_language), ("target_language", target_language))
+        asked = [("name", path.name), ("domain", named), *languages]
+        terms = [("term", f"{source}={target}") for source, target in (glossary or {}).items()]
+        given = urlencode([(name, value) for name, value in [*asked, *terms] if value is not None])
+        with _opened(path) as file:
+            return _read(ServedDocument, self._ask("POST", f"/v1/documents?{given}", file))
+
+    def document(self, number: str) -> ServedDocument:
+        """How far a document is."""
+        return _read(ServedDocument, self._ask("GET", f"/v1/documents/{quote(number, safe='')}"))
+
+    def take_document(self, number: str) -> bytes:
+        """The translated document, once: then the service forgets it."""
+        with self._answer("GET", f"/v1/documents/{quote(number, safe='')}/content") as response:
+            return response.read()
+
+    def forget_document(self, number: str) -> None:
+        """Have no more done for a document."""
+        self._ask("DELETE", f"/v1/documents/{quote(number, safe='')}")
 
     # Asking -----------------------------------------------------------------------------------------------------------
 
@@ -309,6 +395,23 @@ class Client:
             raise ServiceError(f"{self}: cannot be asked: {error or type(error).__name__}", "unreachable") from error
         finally:
             connection.close()
+
+
+def _when_over(look: Callable[[], Work], tell: Callable[[Work], object]) -> Work:
+    """What somebody waits for, once it is over. tell: how far it is"""
+    pause, most = _POLL_SECONDS
+    while not (work := look()).is_over:
+        tell(work)
+        time.sleep(pause)
+        pause = min(2 * pause, most)
+    return work
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def _told(value: bool) -> str:

@@ -32,6 +32,7 @@ class Limits:
     """What the service takes from requests.
 
     body_bytes: of a request; upload_bytes: of a memory or a document
+    unpacked_bytes: of a memory that is compressed
     texts: of a request; characters: of all its texts; text_characters: of one
     queue: sentences that wait; beyond them, requests are refused until there is room
     wait_seconds: the longest that a request may take; more is not done for it
@@ -43,6 +44,7 @@ class Limits:
 
     body_bytes: int = 4 << 20
     upload_bytes: int = 1 << 30
+    unpacked_bytes: int = 8 << 30
     texts: int = 1_000
     characters: int = 1_000_000
     text_characters: int = 20_000

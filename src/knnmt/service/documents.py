@@ -66,6 +66,7 @@ class SentDocument:
     characters: that were translated
     units: to translate, once it is read; translated: of them
     ended: when nothing more is done for it
+    asked: texts of it that wait or are decoded; unwanted: nobody asks for it any more
     """
 
     id: str
@@ -79,6 +80,8 @@ class SentDocument:
     characters: int = 0
     units: int | None = None
     translated: int = 0
+    asked: Sequence[Future[Translation]] = ()
+    unwanted: bool = False
     ended: Future[None] = field(default_factory=Future)
     created: float = field(default_factory=time.monotonic)
 
@@ -142,9 +145,13 @@ class Documents:
         return content
 
     def forget(self, sent: SentDocument) -> None:
-        """Remove all of a document."""
+        """Do no more for a document, and remove all of it."""
         with self._lock:
             self._sent.pop(sent.id, None)
+        sent.unwanted = True
+        sent.ended.cancel()
+        for each in sent.asked:
+            each.cancel()
         shutil.rmtree(sent.place, ignore_errors=True)
 
     def close(self) -> None:
@@ -178,6 +185,8 @@ class Documents:
             sent.message = message.replace(str(sent.source), sent.name)
             sent.state = "error"
         except Exception:
+            if sent.unwanted:  # its directory is gone
+                return
             _log.exception("a document could not be translated")
             sent.message, sent.state = "the service failed; its log says why", "error"
 
@@ -208,6 +217,8 @@ class Documents:
             for text, context in zip(texts, contexts, strict=True)
         ]
         while True:
+            if sent.unwanted:
+                raise Problem(404, "unknown_document", "nobody wants the document any more")
             try:
                 futures = self._batcher.submit(requests, work.settings)
             except Problem as problem:
@@ -216,8 +227,10 @@ class Documents:
                 time.sleep(_PATIENCE_SECONDS)
             else:
                 break
-        made = []
+        sent.asked, made = futures, []
         for future in futures:
+            if sent.unwanted:
+                future.cancel()
             made.append(future.result())
             sent.translated += 1
         return made

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
 from knnmt.datastore.store import Datastore
@@ -38,7 +38,7 @@ class IndexRenewal:
         self._lock = Lock()
         self._considered: set[Path] = set()  # whose index is renewed now, or could not be
         self._process: subprocess.Popen[bytes] | None = None
-        self._closed = False
+        self._closed = Event()
 
     def consider(self, store: Datastore) -> None:
         """Have the index of a store renewed, if it is worth while."""
@@ -48,14 +48,14 @@ class IndexRenewal:
             _log.warning("%s", error)
             return
         with self._lock:
-            if behind and not self._closed and store.path not in self._considered:
+            if behind and not self._closed.is_set() and store.path not in self._considered:
                 self._considered.add(store.path)
                 self._pool.submit(self._renew, store.path)
 
     def close(self) -> None:
         """End. What is not done is begun again after a later correction."""
         with self._lock:
-            self._closed = True
+            self._closed.set()
             if self._process is not None:
                 self._process.kill()
         self._pool.shutdown()
@@ -63,7 +63,7 @@ class IndexRenewal:
     def _renew(self, path: Path) -> None:
         command = [sys.executable, "-P", "-m", "knnmt.service.index_renewal", str(path)]
         with self._lock:
-            if self._closed:
+            if self._closed.is_set():
                 return
             process = start_process(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, process_group=0)
             self._process = process
@@ -71,7 +71,7 @@ class IndexRenewal:
             status = process.wait()
         with self._lock:
             self._process = None
-            if self._closed:
+            if self._closed.is_set():
                 return
             if status:  # it would fail again after each correction
                 _log.error(

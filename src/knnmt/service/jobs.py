@@ -103,7 +103,6 @@ class Incoming:
 
     def __init__(self, jobs: Jobs, place: Path, file: str, make: Callable[..., Job]) -> None:
         self._jobs, self._place, self._make, self._made = jobs, place, make, False
-        self.bytes = 0
         try:
             with storage_errors(place):
                 place.mkdir()
@@ -116,7 +115,6 @@ class Incoming:
         """Take in some of it."""
         with storage_errors(self._place):
             self._out.write(content)
-            self.bytes += len(content)
 
     def begin(self, **asked: Any) -> Job:
         """Make a job of it, now that it is whole."""
@@ -438,6 +436,7 @@ class Jobs:
             skip_malformed=job.skip_malformed,
             unfinished=job.unfinished,
             pairs=self._limits.memory_pairs,
+            unpacked_bytes=self._limits.unpacked_bytes,
         )
 
 

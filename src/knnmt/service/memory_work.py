@@ -50,7 +50,7 @@ class MemoryWork:
     file: the memory; name: as whoever sent it calls it
     store: the store to make
     domain: the store that the pairs are for, where there is one already: what it holds is left out
-    pairs: the most that are taken
+    pairs: the most that are taken; unpacked_bytes: the most that the file may have once it is unpacked
     """
 
     kind: Literal["build", "index"]
@@ -67,6 +67,7 @@ class MemoryWork:
     skip_malformed: bool
     unfinished: bool
     pairs: int
+    unpacked_bytes: int
 
     def line(self) -> bytes:
         """As the process reads it."""
@@ -113,6 +114,7 @@ def _build(work: MemoryWork, tell: Tell) -> None:
             format=work.format,
             on_error="skip" if work.skip_malformed else "stop",
             unfinished=work.unfinished,
+            max_bytes=work.unpacked_bytes,
         ),
     )
     total = reading.count() or 0

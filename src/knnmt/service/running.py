@@ -39,6 +39,7 @@ def run(service: Service, begun: Callable[[str], None]) -> None:
     server = _Server(
         uvicorn.Config(
             make_app(service),
+            http="h11",  # it bounds what the head of a request may have
             log_config=None,
             access_log=False,  # it would hold what people translate, where that stands in an address
             server_header=False,

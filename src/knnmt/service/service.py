@@ -25,7 +25,7 @@ from knnmt.translator.piecework import TextSettings
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
 
-_ON_A_CPU, _ON_A_GPU = 32, 128  # segments decoded together
+_ON_A_CPU, _ON_A_GPU = 16, 128  # segments decoded together
 Result = TypeVar("Result")
 
 

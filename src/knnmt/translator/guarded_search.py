@@ -95,6 +95,14 @@ class GuardedSearch:
         self._put_codes_back(jobs, results, search)
         return [[self._told(job, part) for part in parts] for job, parts in zip(jobs, results, strict=True)]
 
+    def kept_at_once(self, job: Job, parts: Sequence[Part]) -> list[Part] | None:
+        """What `kept` gives, where it is known without another pass of the model; else None."""
+        if any(not each.length for each in job.guarded.codes):
+            return None
+        sound = self._sound(job, parts, terms=True) if job.guarded else self._as_it_is(job, parts)
+        marked = [replace(part, marked=with_shown_codes((part.text,), job.guarded)) for part in sound]
+        return [self._told(job, part) for part in marked] or None
+
     def _as_it_is(self, job: Job, parts: Sequence[Part]) -> list[Part]:
         decode = self._engine.tokenizer.decode
         return [replace(part, text=laid_out(job.segment, decode(part.hypothesis.tokens))) for part in parts]

@@ -1,13 +1,13 @@
 """Texts translated piece by piece, for whoever forms batches from the texts of many calls.
 
 begun = Piecework(translator, beam=5).begin(requests)    # cut into segments; matches are found already
-parts = begun[0].lane.decode(segments)                   # segments of any texts of the same lane
+parts = begun[0].lane.decode(segments, tell)             # segments of any texts of the same lane
 made = begun[0].end(parts)                               # when all segments of a text are decoded
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from knnmt.config import BatchingConfig, DecodingConfig, ExactMatches, MatchConfig, check
@@ -54,9 +54,9 @@ class Lane:
     evidence: bool
     call: Call = field(compare=False)
 
-    def decode(self, jobs: Sequence[Job]) -> list[list[Part]]:
-        """What is found for each segment."""
-        return next(self.by.decoded([jobs], self.call))
+    def decode(self, jobs: Sequence[Job], found: Callable[[int, list[Part]], None]) -> list[list[Part]]:
+        """What is found for each segment. found: is told of those that are done before others, by their numbers"""
+        return self.by.decoded_at_once(jobs, self.call, found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

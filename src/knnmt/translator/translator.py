@@ -23,7 +23,7 @@ from knnmt.datastore.sources import HeldSources
 from knnmt.decoding.constrained import constrained_search
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.decoding.requirements import Requirements
-from knnmt.decoding.search import search_each
+from knnmt.decoding.search import search, search_each
 from knnmt.distributed.sharded_store import with_fetched
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.loading import load_engine
@@ -498,6 +498,38 @@ class Translator:
         )
         for jobs, found in zip(begun, searched, strict=True):
             yield self._guarded(jobs, found, call)
+
+    def decoded_at_once(
+        self, jobs: Sequence[Job], call: Call, found: Callable[[int, list[Part]], None]
+    ) -> list[list[Part]]:
+        """What is found for each segment of one batch.
+
+        found: is told of those that are done before others, by their numbers
+        """
+        if call.evidence or call.steps:  # which are made of all that was recorded, at the end
+            return next(self.decoded([jobs], call))
+        ways = [job.retrieval for job in jobs]
+        batch = BatchRetrieval(ways, call.statistics) if any(ways) else None
+        known: dict[int, list[Part]] = {}
+
+        def hear(number: int, hypotheses: list[Hypothesis]) -> None:
+            coverage = None if batch is None else batch.coverage[number]
+            parts = [Part(each, coverage=coverage) for each in hypotheses]
+            if jobs[number].segment.guarded is not None:
+                parts = self._guard.kept_at_once(jobs[number], parts) or []
+            if parts:
+                known[number] = parts
+                found(number, parts)
+
+        hypotheses = search(self.engine, [job.source for job in jobs], call.decoding, batch, hear)
+        left = [number for number in range(len(jobs)) if number not in known]
+        parts = (
+            [[Part(each) for each in hypotheses[number]] for number in left]
+            if batch is None
+            else [self._parts(batch, hypotheses, call)[number] for number in left]
+        )
+        known |= dict(zip(left, self._guarded([jobs[number] for number in left], parts, call), strict=True))
+        return [known[number] for number in range(len(jobs))]
 
     def finished(self, text: OpenText, found: Sequence[list[Part]], call: Call) -> Translation | None:
         """The translation of a text whose segments are decoded; None if it must be cut again, and not as a whole."""

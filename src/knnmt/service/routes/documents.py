@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, Response
 
 from knnmt.corpus.glossary import Glossary, Term
 from knnmt.service.access import Caller
-from knnmt.service.asking import TheCaller, TheService, domain_asked
+from knnmt.service.asking import TheCaller, TheService, domain_asked, sent_file
 from knnmt.service.documents import DocumentWork, SentDocument, require_size
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service
@@ -71,11 +71,12 @@ async def send(
         glossary=_glossary(term or []),
     )
     with SpooledTemporaryFile(_IN_MEMORY) as received:
-        async for piece in request.stream():
-            await asyncio.to_thread(received.write, piece)
+
+        def write(piece: bytes) -> None:
+            received.write(piece)
             require_size(received.tell())
-        if not received.tell():
-            raise Problem(422, "invalid_request", "expected a document as the body of the request, found nothing")
+
+        await sent_file(request, "a document", write)
         received.seek(0)
         sent = await asyncio.to_thread(service.documents.send, name, received, caller.name, work)
     return JSONResponse(_shown(sent), status_code=202, headers={"Location": f"/v1/documents/{_id(sent)}"})
@@ -101,6 +102,13 @@ async def content(document: str, service: TheService, caller: TheCaller) -> Resp
         "X-Content-Type-Options": "nosniff",
     }
     return Response(made, media_type="application/octet-stream", headers=headers)
+
+
+@router.delete("/v1/documents/{document}", status_code=204)
+async def delete(document: str, service: TheService, caller: TheCaller) -> Response:
+    """Do no more for a document, and forget it."""
+    await asyncio.to_thread(service.documents.forget, _seen(service, caller, document))
+    return Response(status_code=204)
 
 
 def _seen(service: Service, caller: Caller, document: str) -> SentDocument:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from knnmt.service.access import Caller
-from knnmt.service.asking import TheCaller, TheService
+from knnmt.service.asking import TheCaller, TheService, sent_file
 from knnmt.service.config import require_name
 from knnmt.service.jobs import Job
 from knnmt.service.problems import Problem
@@ -19,7 +19,6 @@ from knnmt.service.service import Service
 from knnmt.service.shapes import JobAnswer, JobsAnswer
 
 router = APIRouter(tags=["memories"])
-_TOGETHER = 1 << 20  # bytes that are written at once
 _PLAIN = re.compile(r"[^/\\\x00-\x1f\x7f]+")
 _MEMORY: dict[str, Any] = {
     "requestBody": {
@@ -74,16 +73,7 @@ async def begun(request: Request, service: Service, name: str, **asked: Any) -> 
         raise Problem(422, "invalid_request", "name: expected the name of a file, found slashes or control characters")
     incoming = await asyncio.to_thread(service.jobs.receive, name)
     try:
-        pieces, size = [], 0
-        async for piece in request.stream():
-            pieces.append(piece)
-            size += len(piece)
-            if size >= _TOGETHER:
-                await asyncio.to_thread(incoming.write, b"".join(pieces))
-                pieces, size = [], 0
-        await asyncio.to_thread(incoming.write, b"".join(pieces))
-        if not incoming.bytes:
-            raise Problem(422, "invalid_request", "expected a memory as the body of the request, found nothing")
+        await sent_file(request, "a memory", incoming.write)
         return await asyncio.to_thread(incoming.begin, **asked)
     finally:
         await asyncio.to_thread(incoming.close)
