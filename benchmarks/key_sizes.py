@@ -13,13 +13,15 @@ standard deviation of the difference to float16 over 300 bootstrap samples. Text
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 import harm
-from knnmt.compression.pca import reduce
+from knnmt.compression.pca import KeyProjection, reduce
 from knnmt.compression.transforming import making, publish
 from knnmt.datastore.merging import without_removed
 from knnmt.datastore.store import Datastore
@@ -53,8 +55,10 @@ def in_eight_bits(store: Datastore, output: Path) -> Datastore:
             rounded = np.rint((mine - least) / step) * step + least
             yield {**without_removed(segment), "keys": rounded.astype(np.float16)}
 
+    projection = KeyProjection.of(store)
     with making(store, output) as directory:
-        return publish(directory, output, store.manifest, "rounded", parts())
+        stored = None if projection is None else projection.write(directory)
+        return publish(directory, output, replace(store.manifest, projection=stored), "rounded", parts())
 
 
 def main() -> None:
@@ -71,15 +75,17 @@ def main() -> None:
     store = base_store(arguments.place / name, arguments.domain, arguments.pairs, translator)
     stores = {"float16": (store, 2 * store.manifest.dim)}
 
-    def also(what: str, made: Datastore | None, make, bytes_each: int) -> None:  # type: ignore[no-untyped-def]
+    def also(what: str, bytes_each: int, make: Callable[[Path], object]) -> Datastore:
         place = arguments.place / f"{name}-{what.replace(' ', '')}"
-        stores[what] = (made or (Datastore.open(place) if place.exists() else make(place)), bytes_each)
+        if not place.exists():
+            make(place)
+        stores[what] = (Datastore.open(place), bytes_each)
+        return stores[what][0]
 
-    also("8 bits", None, lambda place: in_eight_bits(store, place), store.manifest.dim)
+    also("8 bits", store.manifest.dim, partial(in_eight_bits, store))
     for dim in arguments.dims:
-        also(f"PCA {dim}", None, lambda place, dim=dim: reduce(store, place, dim), 2 * dim)
-        reduced = stores[f"PCA {dim}"][0]
-        also(f"PCA {dim} in 8 bits", None, lambda place, reduced=reduced: in_eight_bits(reduced, place), dim)
+        reduced = also(f"PCA {dim}", 2 * dim, partial(reduce, store, dim=dim))
+        also(f"PCA {dim} in 8 bits", dim, partial(in_eight_bits, reduced))
     compare(translator, stores, arguments.domain, arguments.lines)
 
 

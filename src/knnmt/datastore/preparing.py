@@ -15,8 +15,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
+from threading import Thread
 from typing import IO, cast
 
 from knnmt.corpus.accelerators import Accelerators
@@ -26,7 +27,7 @@ from knnmt.corpus.sameness import sameness_hash
 from knnmt.corpus.units import for_model, lines_of
 from knnmt.engine.tokenizer import Tokenizer
 
-_ALONE_FIRST = 4  # chunks that are prepared before processes are started for the rest
+_ALONE_FIRST = 2  # chunks that are prepared here before processes are started for the rest, and while they start
 _GONE = (OSError, EOFError, pickle.UnpicklingError)  # what is met at the pipes of a process that has ended
 
 
@@ -71,16 +72,22 @@ def prepared_chunks(
     """Chunks of a memory made ready, in their order; by this process, or after the first few by so many others."""
     stream = iter(chunks)
     settings = _pickled((tokenizer, accelerators)) if processes else None
-    for chunk in islice(stream, None if settings is None else _ALONE_FIRST):
+    alone = None if settings is None else _ALONE_FIRST
+    for chunk in islice(stream, alone):
         yield chunk, prepare(_texts(chunk), tokenizer, accelerators)
+    first = next(stream, None)
+    if first is None or settings is None:
+        return
     with ExitStack() as ending:
-        others: list[_Preparer] = []
+        others = [ending.enter_context(_Preparer(tokenizer, accelerators, settings)) for _ in range(processes)]
+        for chunk in islice(chain([first], stream), _ALONE_FIRST):  # while the others start
+            yield chunk, prepare(_texts(chunk), tokenizer, accelerators)
         waiting: deque[tuple[list[SegmentPair], _Preparer]] = deque()
         for chunk in stream:
-            if len(others) < processes:
-                others.append(ending.enter_context(_Preparer(tokenizer, accelerators, settings or b"")))
-                others[-1].ask(chunk)
-                waiting.append((chunk, others[-1]))
+            if len(waiting) < processes:
+                other = others[len(waiting)]
+                other.ask(chunk)
+                waiting.append((chunk, other))
                 continue
             oldest, other = waiting.popleft()
             ready = other.answer(oldest)
@@ -121,7 +128,9 @@ class _Preparer:
             },
         )
         self._requests, self._answers = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
-        self._send(pickled)
+        # Beside: a process takes a moment to start, and until then it takes nothing.
+        self._telling = Thread(target=self._send, args=(pickled,), name="knnmt-preparer", daemon=True)
+        self._telling.start()
 
     def __enter__(self) -> _Preparer:
         return self
@@ -129,12 +138,14 @@ class _Preparer:
     def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.wait()
+        self._telling.join()
         for pipe in (self._answers, self._requests):
             with suppress(OSError):  # what could not be sent
                 pipe.close()
 
     def ask(self, chunk: Sequence[SegmentPair]) -> None:
         """Give it a chunk, when it has answered for the one before."""
+        self._telling.join()
         self._send(pickle.dumps(_texts(chunk), pickle.HIGHEST_PROTOCOL))
 
     def answer(self, chunk: Sequence[SegmentPair]) -> Prepared:
