@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
-import numpy as np
 import pytest
 from datastore_pairs import some_pairs
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
+from conftest import own_engine
 from german import german_memory, german_sentences
 from knnmt import Translator
 from knnmt.compression.pca import reduce
@@ -19,7 +21,7 @@ from knnmt.compression.pruning import prune
 from knnmt.config import DecodingConfig, Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.decoding import drafted, search
-from knnmt.decoding.drafted import Drafting, draft_length, drafted_search
+from knnmt.decoding.drafted import certainty, draft, drafted_search, least_chance
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.transformer import TransformerEngine
@@ -35,13 +37,23 @@ END = 0
 needs_compiled = pytest.mark.skipif(library() is None, reason="nothing is compiled here")
 
 
+@pytest.fixture(scope="module")
+def halves(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> TransformerEngine:
+    """The tiny engine with weights that float16 holds: compiled code decodes."""
+    place = tmp_path_factory.mktemp("halves") / "model"
+    copytree(tiny_checkpoint, place)
+    file = place / "model.safetensors"
+    save_file({name: each.half() for name, each in load_file(file).items()}, file, metadata={"format": "pt"})
+    return own_engine(place)
+
+
 @pytest.fixture(scope="module", params=["plain", "reduced", "pruned"])
 def store(
-    request: pytest.FixtureRequest, tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, halves: TransformerEngine, tmp_path_factory: pytest.TempPathFactory
 ) -> Datastore:
     place = tmp_path_factory.mktemp("stores")
-    made = Datastore.build(place / "plain", some_pairs(25), tiny)
-    made.add(some_pairs(10, start=95), tiny)
+    made = Datastore.build(place / "plain", some_pairs(25), halves)
+    made.add(some_pairs(10, start=95), halves)
     made.remove(lambda pair: pair.source.startswith("Satz 4"))
     if request.param == "reduced":
         made, _ = reduce(made, place / "reduced", 12)
@@ -58,7 +70,10 @@ def both(
     batch = BatchRetrieval(ways, by_drafts)
     steps = batch.in_turn()
     assert steps is not None
-    return plain, plainly, drafted_search(engine, sources, config, batch, steps), by_drafts
+    told: dict[int, list[Hypothesis]] = {}
+    found = drafted_search(engine, sources, config, batch, steps, told.__setitem__)
+    assert told == dict(enumerate(found))
+    return plain, plainly, found, by_drafts
 
 
 def assert_alike(plain: list[list[Hypothesis]], others: list[list[Hypothesis]]) -> None:
@@ -84,17 +99,15 @@ def assert_alike(plain: list[list[Hypothesis]], others: list[list[Hypothesis]]) 
 def test_tokens_scores_and_searches_are_those_of_greedy_search(
     settings: dict[str, Any],
     fading: Fading | None,
-    tiny: TransformerEngine,
+    halves: TransformerEngine,
     store: Datastore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(drafted, "_MAX_ROWS", 100)
-    monkeypatch.setattr(drafted, "_ROW_COST", 0.0)  # long drafts for all, so that many are cut back
-    monkeypatch.setattr(drafted, "_MAX_UNSEEN", 9)
-    sources = tiny.tokenizer.encode_sources(TEXTS)
-    config = replace(tiny.generation, beam=1, n_best=1, length_penalty=0.7, **settings)
+    monkeypatch.setattr(drafted, "_ROW_COST", 0.0)  # long drafts for all, so that many are in vain
+    sources = halves.tokenizer.encode_sources(TEXTS)
+    config = replace(halves.generation, beam=1, n_best=1, length_penalty=0.7, **settings)
     retrieval = Retrieval(OpenStore(store), replace(CONFIG, fading=fading))
-    plain, plainly, found, by_drafts = both(tiny, sources, config, retrieval)
+    plain, plainly, found, by_drafts = both(halves, sources, config, retrieval)
     assert_alike(plain, found)
     counted = (plainly.rows, plainly.searches, plainly.first_rows)
     assert (by_drafts.rows, by_drafts.searches, by_drafts.first_rows) == counted
@@ -113,29 +126,56 @@ def test_a_memory_that_knows_the_text_is_followed_in_strides(
     settings: dict[str, Any] = {"datastore": tmp_path / "s", "beam": 1, "segments": 8, "batch_size": 1}
     found = translator.translate(texts, statistics=counted, **settings)
     assert counted.rows - counted.accepted < 0.5 * counted.rows, "passes are fewer than half as many as tokens"
-    assert "tokens for each pass that had a draft" in counted.summary()
-    monkeypatch.setattr(search, "MAX_DRAFTED", 0)
+    assert f"{counted.tokens_a_pass:.2f} tokens a pass" in counted.summary()
+    assert counted.drafted == sum(length * count for length, count in counted.drafts.items())
+    monkeypatch.setattr(search, "MAX_DRAFTED", {})
     plain = translator.translate(texts, **settings)
     assert [each.text for each in found] == [each.text for each in plain]
     assert [each.score for each in found] == pytest.approx([each.score for each in plain], abs=1e-5)
 
 
-def test_a_draft_is_what_follows_the_nearest_entry_that_has_the_token() -> None:
-    drafting = Drafting(np.array([3, 4, 5, 8, 9, 10, 11]), np.array([21, 22, END, 23, 21, 24, END]), END)
-    assert drafting.draft(21, np.array([9, 3]), 5) == [24]
-    assert drafting.draft(21, np.array([8, 3, 9]), 5) == [22]
-    assert drafting.draft(23, np.array([8, -1]), 5) == [21, 24]
-    assert drafting.draft(23, np.array([8, -1]), 1) == [21]
-    assert drafting.draft(23, np.array([8]), 0) == []
-    assert drafting.draft(22, np.array([8, 9]), 5) == []
-    assert drafting.draft(22, np.array([-1, -1]), 5) == []
+def by_all_continuations(near: list[list[int]], last: int, sure: float, least: float) -> list[int]:
+    """The votes of `draft`, by looking at all continuations anew for every token."""
+    having_it = [tokens[1:] for tokens in near if tokens[0] == last]
+    found: list[int] = []
+    reached = 1.0
+    while having_it and len(found) < len(having_it[0]):
+        agreeing = {rank: tokens[len(found)] for rank, tokens in enumerate(having_it) if tokens[: len(found)] == found}
+        weights = dict.fromkeys(agreeing.values(), 0.0)
+        for rank, token in agreeing.items():
+            weights[token] += 1 / (1 + rank)
+        token = max(weights, key=lambda each: weights[each])
+        reached *= sure * weights[token] / sum(1 / (1 + rank) for rank in range(len(having_it)))
+        if token == END or reached < least:
+            break
+        found.append(token)
+    return found
 
 
-@given(st.floats(0, 1), st.integers(1, 9))
-def test_the_length_of_a_draft_is_worth_most(chance: float, sentences: int) -> None:
-    def worth(length: int) -> float:
-        tokens = sum(chance**number for number in range(length + 1))
-        return tokens / (1 + length * (drafted._TURN_COST + drafted._ROW_COST * sentences))
+@given(
+    st.lists(st.lists(st.integers(0, 3), min_size=5, max_size=5), min_size=1, max_size=9),
+    st.integers(0, 3),
+    st.floats(0, 1),
+    st.floats(0, 1),
+)
+def test_a_draft_is_what_follows_the_entries_that_have_the_token(
+    near: list[list[int]], last: int, sure: float, least: float
+) -> None:
+    assert draft(near, END, last, sure, least) == by_all_continuations(near, last, sure, least)
 
-    most = max(drafted._MAX_ROWS // sentences, 1)
-    assert worth(draft_length(chance, sentences)) == pytest.approx(max(map(worth, range(most))))
+
+def test_the_nearest_entry_counts_most_and_some_together_count_more() -> None:
+    first, second, third = [21, 22, END, 9], [21, 23, 24, END], [21, 23, 25, END]
+    assert draft([first, second], END, 21, 1.0, 0.0) == [22]
+    assert draft([first, second, third], END, 21, 1.0, 0.0) == [22]
+    assert draft([second, first, third], END, 21, 1.0, 0.0) == [23, 24]
+    assert draft([second, first, third], END, 21, 1.0, 0.6) == [23]
+    assert draft([second, first, third], END, 22, 1.0, 0.0) == []
+    assert draft([[-1, -1]], END, 21, 1.0, 0.0) == []
+
+
+def test_a_token_must_be_the_more_probable_the_more_sentences_there_are() -> None:
+    least = [least_chance(sentences) for sentences in (1, 2, 4, 8, 64)]
+    assert least == sorted(least)
+    assert least[0] < 0.2
+    assert certainty(0.0) < least[0], "nothing is drafted where the memory does not count"

@@ -256,7 +256,7 @@ def test_search_records_on_a_gpu_what_can_be_recorded(
     tiny: TransformerEngine, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Decided without one: by an engine that says that it is on a GPU, and loops that say who they are."""
-    for name in ("recorded_search", "beam_search", "greedy_search"):
+    for name in ("recorded_search", "recorded_drafts", "beam_search", "greedy_search"):
         monkeypatch.setattr(f"knnmt.decoding.search.{name}", lambda *_, name=name: name)
     plain = Retrieval(OpenStore(Datastore.open(store)), RetrievalConfig(k=4, interpolation_weight=0.6, temperature=2))
     cached = replace(plain, config=replace(plain.config, cache=CacheConfig(2.0)))
@@ -273,6 +273,9 @@ def test_search_records_on_a_gpu_what_can_be_recorded(
 
     assert taken(on_gpu, config) == taken(on_gpu, config, plain) == "recorded_search"
     assert taken(on_gpu, replace(config, beam=1), plain) == "recorded_search"
+    by_segment = replace(plain, config=replace(plain.config, segments=3))
+    assert taken(on_gpu, config, by_segment) == "recorded_search"
+    assert taken(on_gpu, replace(config, beam=1), by_segment) == "recorded_drafts"
     assert taken(tiny, config, plain) == taken(on_gpu, config, cached) == taken(on_gpu, looks_back) == "beam_search"
     assert taken(on_gpu, config, plain, record=True) == "beam_search"
     assert taken(on_gpu, replace(config, beam=1), cached) == "greedy_search"

@@ -68,6 +68,42 @@ def walk(engine: TransformerEngine, compiled: CompiledDecoder | None) -> list[Te
 
 
 @pytest.mark.usefixtures("build")
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_several_tokens_of_each_sentence_are_those_one_by_one(tmp_path: Path, dtype: str) -> None:
+    """Of some tokens only the first count: others come in their place."""
+    engine = load(tmp_path, "bart", dtype, max_position_embeddings=160)
+    assert engine.takes_turns
+    encoded = engine.encode(some_sources(3))
+    random = torch.Generator().manual_seed(4)
+    texts = torch.randint(4, 100, (3, 130), generator=random)
+    one_by_one = []
+    for number in range(3):
+        state = engine.start(engine.encode(some_sources(3)[number : number + 1]))
+        steps = [engine.step(state, token.view(1, 1, 1))[0, 0] for token in texts[number]]
+        one_by_one.append(torch.cat(steps))
+    in_turn = engine.start_in_turn(encoded)
+    going = [0, 1, 2]
+    while max(in_turn.lengths.tolist()) < 100:
+        turns = torch.randint(1, 9, (len(going),), generator=random, dtype=torch.int32)
+        count = torch.minimum(turns, torch.randint(1, 9, (len(going),), generator=random)).long()
+        asked, begins = [], in_turn.lengths.tolist()
+        for number, begin, some, right in zip(going, begins, turns.tolist(), count.tolist(), strict=True):
+            wrong = torch.randint(4, 100, (some - right,), generator=random)
+            asked.append(torch.cat([texts[number, begin : begin + right], wrong]))
+        found = torch.split(engine.step_in_turn(in_turn, torch.cat(asked), turns), turns.tolist())
+        for number, begin, mine, right in zip(going, begins, found, count.tolist(), strict=True):
+            torch.testing.assert_close(mine[:right], one_by_one[number][begin : begin + right], atol=2e-5, rtol=2e-5)
+        in_turn.take(count)
+        if len(going) == 3 and max(in_turn.lengths.tolist()) > 40:
+            in_turn.keep([2, 1])
+            going = [2, 1]
+    with pytest.raises(ValueError, match="expected tokens of 2 sentences"):
+        engine.step_in_turn(in_turn, torch.tensor([4]), torch.tensor([1], dtype=torch.int32))
+    with pytest.raises(InputError, match="not one of the model's"):
+        engine.step_in_turn(in_turn, torch.tensor([4, -1]), torch.tensor([1, 1], dtype=torch.int32))
+
+
+@pytest.mark.usefixtures("build")
 @pytest.mark.parametrize(
     ("family", "heads"),
     [("fsmt", 4), ("bart", 1), ("bart, untied", 4), ("mbart", 2), ("m2m100", 4), ("pegasus", 1)],
@@ -94,7 +130,7 @@ def test_in_int8_as_well(family: str, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("build")
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_a_row_depends_neither_on_the_others_nor_on_the_threads(dtype: str, tmp_path: Path) -> None:
-    engine = load(tmp_path, "bart", dtype)
+    engine = load(tmp_path, "bart", dtype, max_position_embeddings=160)
     before = torch.get_num_threads()
     found = []
     try:
@@ -181,7 +217,7 @@ def test_tokens_of_other_shapes_and_types(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_threads_share_an_engine(dtype: str, tmp_path: Path) -> None:
-    engine = load(tmp_path, "bart", dtype)
+    engine = load(tmp_path, "bart", dtype, max_position_embeddings=160)
     alone = walk(engine, engine._compiled)
     with ThreadPoolExecutor(3) as threads:
         for together in threads.map(lambda _: walk(engine, engine._compiled), range(6)):

@@ -7,6 +7,9 @@ namespace mix {
 namespace select_ {
 #include "select.cu"
 }
+namespace take {
+#include "take.cu"
+}
 namespace tiles {
 #include "tiles.cu"
 }
@@ -16,15 +19,26 @@ namespace measure {
 
 extern "C" void run_mix(int across, int down, int threads, const float* mixture, int width, int k, int vocabulary,
                         const float* distances_sq, const long long* ids, int entries, const int* values, const float* counts,
-                        int use_counts, float* sums, float* steps, float* scores, const float* before, float* after) {
+                        int use_counts, const float* sums, const float* steps, float* scores, int in_turn,
+                        float* sums_after, float* steps_after, float* offsets) {
     launch(across, down, threads, [=] {
         mix::knnmt_mix(mixture, width, k, vocabulary, distances_sq, ids, entries, values, counts, use_counts, sums, steps,
-                       scores, before, after);
+                       scores, in_turn, sums_after, steps_after, offsets);
     });
 }
 
 extern "C" void run_select(int across, int down, int threads, const float* values, int columns, int k, long long* chosen) {
     launch(across, down, threads, [=] { select_::knnmt_select(values, columns, k, chosen); });
+}
+
+extern "C" void run_take(int across, int down, int threads, const int* numbers, const float* best, const long long* tokens,
+                         const float* offsets, const float* sums_after, const float* steps_after, const long long* ids,
+                         int entries, const int* values, long long* draft, long long* last, long long* generated, int* ended,
+                         float* sums, float* steps, int* chosen) {
+    launch(across, down, threads, [=] {
+        take::knnmt_take(numbers, best, tokens, offsets, sums_after, steps_after, ids, entries, values, draft, last, generated,
+                         ended, sums, steps, chosen);
+    });
 }
 
 extern "C" void run_tiles(int across, int down, int threads, const unsigned short* asked, int stride,

@@ -61,6 +61,8 @@ static float __uint_as_float(unsigned bits) {
     std::memcpy(&number, &bits, 4);
     return number;
 }
+static int __float_as_int(float number) { return (int)__float_as_uint(number); }
+static int min(int a, int b) { return a < b ? a : b; }
 static int __popc(unsigned bits) { return __builtin_popcount(bits); }
 static int __ffs(unsigned bits) { return __builtin_ffs(bits); }
 static unsigned atomicAdd(unsigned* sum, unsigned more) { return __atomic_fetch_add(sum, more, __ATOMIC_SEQ_CST); }
@@ -76,6 +78,7 @@ template <class Number> static Number of_lane(Number number, int lane) {
 template <class Number> static Number __shfl_xor_sync(unsigned, Number number, int apart) {
     return of_lane(number, lane_of_thread() ^ apart);
 }
+template <class Number> static Number __shfl_sync(unsigned, Number number, int lane) { return of_lane(number, lane); }
 template <class Number> static Number __shfl_up_sync(unsigned, Number number, int apart) {
     return of_lane(number, lane_of_thread() >= apart ? lane_of_thread() - apart : lane_of_thread());
 }

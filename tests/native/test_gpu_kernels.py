@@ -6,22 +6,27 @@ import ctypes
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from made_stores import made_store, random_keys, random_values
 
 from knnmt import native
 from knnmt.config import Fading, RetrievalConfig
+from knnmt.decoding import recorded_drafts
+from knnmt.decoding.arena import MAX_TURNS, Arena
+from knnmt.engine.transformer import TransformerEngine
 from knnmt.index import clusters, reranking, selecting
 from knnmt.index.clusters import Clusters
 from knnmt.index.reranking import Places, nearest_among
 from knnmt.index.resident import ResidentKeys
 from knnmt.retrieval import recorded
 from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.recorded import RecordedSteps
+from knnmt.retrieval.recorded import MixedInTurn, RecordedSteps
 
 HERE = Path(__file__).parent
 KERNELS = Path(native.__file__).parent / "gpu"
@@ -153,3 +158,77 @@ def test_a_mixture_is_what_the_equations_say(
         found = of_kernel.mix((distances_sq, ids), mixed, scores)
         torch.testing.assert_close(found, of_pytorch.mix((distances_sq, ids), expected, scores))
         torch.testing.assert_close(mixed, expected)
+
+
+@pytest.mark.parametrize("fading", [None, FADING])
+def test_steps_one_after_the_other_are_mixed_as_they_are_one_by_one(
+    compiled: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fading: Fading | None
+) -> None:
+    store = OpenStore(made_store(tmp_path / "s", random_keys(90, 6), random_values(90, kinds=12)), exact=True).snapshot
+    config = RetrievalConfig(k=3, interpolation_weight=0.6, temperature=2.0, fading=fading)
+    in_turn = RecordedSteps(store, config, 2)
+    monkeypatch.setattr(recorded, "kernel", lambda *_: None)
+    in_pytorch, one_by_one = RecordedSteps(store, config, 2), RecordedSteps(store, config, 2)
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(2):
+        states = torch.randn((2, 4, 6), generator=generator)
+        distances_sq, ids = in_turn.look(states)
+        distances_sq[5], ids[5] = float("inf"), -1
+        before = torch.randn((2, 4, 20), generator=generator).log_softmax(-1)
+        mixed = [before.clone() for _ in range(3)]
+        offsets = []
+        for turn in range(4):
+            found = distances_sq[turn::4], ids[turn::4]
+            scores = mixed[2][:, turn : turn + 1].clone()
+            offsets.append(one_by_one.mix(found, scores, torch.zeros((2, 1))))
+            mixed[2][:, turn : turn + 1] = scores
+        for steps, scores in zip((in_turn, in_pytorch), mixed, strict=False):
+            left = steps.mix_in_turn((distances_sq, ids), scores)
+            torch.testing.assert_close(left.offsets, torch.cat(offsets, 1))
+            torch.testing.assert_close(scores, mixed[2])
+            steps.take(left, torch.tensor([3, 3]))
+            torch.testing.assert_close(steps.so_far.sums, one_by_one.so_far.sums)
+            torch.testing.assert_close(steps.so_far.steps, one_by_one.so_far.steps)
+
+
+@pytest.mark.parametrize("forced", [None, 3])
+@pytest.mark.parametrize(("turns", "k"), [(1, 40), (4, 2)])
+def test_what_is_taken_and_drafted_is_what_pytorch_takes(
+    kernel: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tiny: TransformerEngine,
+    tmp_path: Path,
+    forced: int | None,
+    turns: int,
+    k: int,
+) -> None:
+    generator = torch.Generator().manual_seed(turns)
+    sentences, entries, words = 12, 60, 6
+    values = np.arange(entries, dtype=np.int32) % words
+    values[30] = 40  # no token of the model
+    store = OpenStore(made_store(tmp_path / "s", random_keys(entries, 6), values), exact=True).snapshot
+    config = replace(tiny.generation, beam=1, max_tokens=9, min_tokens=2, forced_last_token=forced)
+    log_probabilities = torch.randn((sentences, turns, words), generator=generator).log_softmax(-1)
+    log_probabilities[3, 0] = -float("inf")
+    ids = torch.randint(-1, entries, (sentences * turns, k), generator=generator)
+    mixed = MixedInTurn(*-torch.rand((3, sentences, turns), generator=generator))
+    draft = torch.randint(words, (sentences, MAX_TURNS - 1), generator=generator)
+    draft[::2, : turns - 1] = log_probabilities[::2, : turns - 1].argmax(-1)
+    generated = torch.randint(9, (sentences,), generator=generator)
+    left = []
+    for of_name in (kernel, lambda *_: None):
+        monkeypatch.setattr(recorded_drafts, "kernel", of_name)
+        retrieval = RecordedSteps(store, RetrievalConfig(k=k, interpolation_weight=0.5, temperature=2.0), sentences)
+        arena = Arena(tiny, sentences, 1, 128, 4)
+        arena.draft.copy_(draft)
+        arena.generated.copy_(generated)
+        arena.ended[5] = 1
+        choice = recorded_drafts._Choice(tiny, config, sentences, turns)
+        choice(arena, log_probabilities.clone(), mixed, (torch.zeros(ids.shape), ids), retrieval)
+        going = arena.ended == 0
+        told = [arena.ended, arena.generated, arena.chosen[:, 0], arena.chosen[going, 2:]]
+        chances = arena.chosen[going, 1].view(torch.float32)
+        left.append([*told, chances, arena.tokens[going], arena.draft[going], retrieval.so_far.sums[going]])
+    assert len({*left[0][2].tolist()}) >= min(turns, 3)
+    for mine, expected in zip(*left, strict=True):
+        torch.testing.assert_close(mine, expected)

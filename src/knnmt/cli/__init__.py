@@ -31,6 +31,7 @@ from knnmt.cli import (
     tune,
 )
 from knnmt.cli.ending import TRACEBACK, run
+from knnmt.cli.panels import CommandInPanels
 from knnmt.cli.streams import guard_streams
 from knnmt.corpus.visible import visible
 from knnmt.errors import LanguageWarning
@@ -47,32 +48,32 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("translate")(translate.translate)
-app.command("explain")(explain.explain)
-app.command("adapt")(adapt.adapt)
-app.command("build")(build.build)
-app.command("add")(change.add)
-app.command("replace")(change.replace)
-app.command("remove")(change.remove)
-app.command("compact")(change.compact)
-app.command("upgrade")(change.upgrade)
-app.command("merge")(combine.merge)
-app.command("split")(combine.split)
-app.command("shard-set")(combine.shard_set)
-app.command("reduce")(compress.reduce)
-app.command("prune")(compress.prune)
-app.command("index")(index.index)
-app.command("tune")(tune.tune)
-app.command("train-gate")(train_gate.train_gate)
-app.command("inspect")(look.inspect)
-app.command("verify")(look.verify)
-app.command("export")(look.export)
-app.command("evaluate")(evaluate.evaluate)
-app.command("bench")(bench.bench)
-app.command("reproduce")(reproduce.reproduce)
-app.command("serve")(serve.serve)
-app.command("serve-key")(serve.serve_key)
-app.command("models")(models.models)
+app.command("translate", cls=CommandInPanels)(translate.translate)
+app.command("explain", cls=CommandInPanels)(explain.explain)
+app.command("adapt", cls=CommandInPanels)(adapt.adapt)
+app.command("build", cls=CommandInPanels)(build.build)
+app.command("add", cls=CommandInPanels)(change.add)
+app.command("replace", cls=CommandInPanels)(change.replace)
+app.command("remove", cls=CommandInPanels)(change.remove)
+app.command("compact", cls=CommandInPanels)(change.compact)
+app.command("upgrade", cls=CommandInPanels)(change.upgrade)
+app.command("merge", cls=CommandInPanels)(combine.merge)
+app.command("split", cls=CommandInPanels)(combine.split)
+app.command("shard-set", cls=CommandInPanels)(combine.shard_set)
+app.command("reduce", cls=CommandInPanels)(compress.reduce)
+app.command("prune", cls=CommandInPanels)(compress.prune)
+app.command("index", cls=CommandInPanels)(index.index)
+app.command("tune", cls=CommandInPanels)(tune.tune)
+app.command("train-gate", cls=CommandInPanels)(train_gate.train_gate)
+app.command("inspect", cls=CommandInPanels)(look.inspect)
+app.command("verify", cls=CommandInPanels)(look.verify)
+app.command("export", cls=CommandInPanels)(look.export)
+app.command("evaluate", cls=CommandInPanels)(evaluate.evaluate)
+app.command("bench", cls=CommandInPanels)(bench.bench)
+app.command("reproduce", cls=CommandInPanels)(reproduce.reproduce)
+app.command("serve", cls=CommandInPanels)(serve.serve)
+app.command("serve-key", cls=CommandInPanels)(serve.serve_key)
+app.command("models", cls=CommandInPanels)(models.models)
 
 
 def _print_version(wanted: bool) -> None:

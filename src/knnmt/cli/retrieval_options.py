@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from knnmt.cli.memories import typed_parameters
+from knnmt.cli.panels import RESEARCH
 from knnmt.retrieval.settings import Description, RetrievalSettings, described, spelled
-
-PANEL = "With a datastore"  # what the help calls options that concern one
 
 
 def takes_retrieval_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -50,7 +49,7 @@ def _parameter(option: str, name: str) -> inspect.Parameter:
         metavar=each.metavar,
         min=each.least if each.kind is int else None,
         show_default=False,
-        rich_help_panel=PANEL,
+        rich_help_panel=RESEARCH,
         parser=None if each.kind is bool else each.read,
     )
     annotation = Annotated[each.kind | None, told]  # type: ignore[name-defined]

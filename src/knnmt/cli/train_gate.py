@@ -47,7 +47,11 @@ def train_gate(
         int | None, typer.Option(min=1, help="Neighbours a step.  [default: the store's]", show_default=False)
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(help="Of equation 2.  [default: the store's]", show_default=False)
+        float | None,
+        typer.Option(
+            help="How evenly neighbours share the weight: the higher, the more far ones count.  [default: the store's]",
+            show_default=False,
+        ),
     ] = None,
     profile: Annotated[
         str | None, typer.Option(help="Take k and T from this profile.  [default: the store's]", show_default=False)

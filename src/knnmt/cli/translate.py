@@ -20,8 +20,9 @@ from knnmt.cli.check import check_documents, require_check
 from knnmt.cli.documents import Jobs, are_documents, refuse_options_of_lines, translate_documents
 from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.cli.output import Columns, open_output, require_other_output, write_all
+from knnmt.cli.panels import DECODING, MEMORY, RESEARCH
 from knnmt.cli.progress import tally
-from knnmt.cli.retrieval_options import PANEL, options_of, takes_retrieval_settings
+from knnmt.cli.retrieval_options import options_of, takes_retrieval_settings
 from knnmt.cli.start import heavy_imports
 from knnmt.config import MatchConfig
 from knnmt.corpus.glossary_files import read_glossary
@@ -101,12 +102,15 @@ def translate(
         Path | None,
         typer.Option("--html", help="With --check: write a page for a browser, too.", show_default=False),
     ] = None,
-    beam: Annotated[int, typer.Option(min=1, help="Hypotheses kept at each step; 1 is greedy search.")] = 5,
+    beam: Annotated[
+        int, typer.Option(min=1, help="Hypotheses kept at each step; 1 is greedy search.", rich_help_panel=DECODING)
+    ] = 5,
     n_best: Annotated[
         int,
         typer.Option(
             min=1,
             help="Translations a line. Above 1, each has a line of its own: number of the input line, tab, text.",
+            rich_help_panel=DECODING,
         ),
     ] = 1,
     scores: Annotated[
@@ -132,11 +136,21 @@ def translate(
     ] = False,
     batch_size: Annotated[
         int | None,
-        typer.Option(min=1, help="Most sentences decoded together.  [default: 32, on a GPU 128]", show_default=False),
+        typer.Option(
+            min=1,
+            help="Most sentences decoded together.  [default: 32, on a GPU 128]",
+            show_default=False,
+            rich_help_panel=DECODING,
+        ),
     ] = None,
     batch_tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="Most source tokens decoded together, padding counted.", show_default=False),
+        typer.Option(
+            min=1,
+            help="Most source tokens decoded together, padding counted.",
+            show_default=False,
+            rich_help_panel=DECODING,
+        ),
     ] = None,
     window: Annotated[
         int | None,
@@ -145,6 +159,7 @@ def translate(
             help="Lines read ahead and sorted by length. Each is written when it and those before it are done; Ctrl-C "
             "loses no more than these. 1 answers line by line.  [default: 512]",
             show_default=False,
+            rich_help_panel=DECODING,
         ),
     ] = None,
     split_sentences: Annotated[
@@ -156,14 +171,28 @@ def translate(
     ] = True,
     length_penalty: Annotated[
         float | None,
-        typer.Option(help="Above 0 prefers longer translations.  [default: the checkpoint's]", show_default=False),
+        typer.Option(
+            help="Above 0 prefers longer translations.  [default: the checkpoint's]",
+            show_default=False,
+            rich_help_panel=DECODING,
+        ),
     ] = None,
     max_tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="Longest translation of a sentence.  [default: the checkpoint's]", show_default=False),
+        typer.Option(
+            min=1,
+            help="Longest translation of a sentence.  [default: the checkpoint's]",
+            show_default=False,
+            rich_help_panel=DECODING,
+        ),
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="cpu, cuda or cuda:N.  [default: cuda where there is one]", show_default=False)
+        str | None,
+        typer.Option(
+            help="cpu, cuda or cuda:N.  [default: cuda where there is one]",
+            show_default=False,
+            rich_help_panel=DECODING,
+        ),
     ] = None,
     dtype: Annotated[
         str | None,
@@ -171,23 +200,25 @@ def translate(
             help="float32, bfloat16, float16 (cuda), int8 (cpu), or auto: what this machine is fastest in.  "
             "[default: float32 on a CPU, float16 on cuda]",
             show_default=False,
+            rich_help_panel=DECODING,
         ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]", show_default=False)
+        int | None,
+        typer.Option(min=1, help="CPU threads.  [default: all cores]", show_default=False, rich_help_panel=DECODING),
     ] = None,
     *,
     settings: RetrievalSettings,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Search every key, whatever index there is.", rich_help_panel=PANEL)
+        bool, typer.Option("--exact", help="Search every key, whatever index there is.", rich_help_panel=RESEARCH)
     ] = False,
     evidence: Annotated[
         bool,
-        typer.Option("--evidence", help="With --jsonl: why each token was chosen.", rich_help_panel=PANEL),
+        typer.Option("--evidence", help="With --jsonl: why each token was chosen.", rich_help_panel=MEMORY),
     ] = False,
     match: Annotated[
         bool,
-        typer.Option("--match", help="With --jsonl: the memory's closest source segment.", rich_help_panel=PANEL),
+        typer.Option("--match", help="With --jsonl: the memory's closest source segment.", rich_help_panel=MEMORY),
     ] = False,
     exact_matches: Annotated[
         str | None,
@@ -196,7 +227,7 @@ def translate(
             help="What becomes of a text that the memory holds: its own target (use); that, unless the memory has "
             "several, or context or placeholders differ (prefer); or a translation like those of other texts "
             "(ignore).  [default: use]",
-            rich_help_panel=PANEL,
+            rich_help_panel=MEMORY,
             show_default=False,
         ),
     ] = None,
@@ -207,7 +238,7 @@ def translate(
             max=100,
             help="Take over matches of this score, in percent, where nothing but numbers and placeholders differ, with "
             "those of the text put in.  [default: 100, exact ones alone]",
-            rich_help_panel=PANEL,
+            rich_help_panel=MEMORY,
             show_default=False,
         ),
     ] = None,
@@ -238,18 +269,20 @@ def translate(
             show_default=False,
         ),
     ] = None,
-    timings: Annotated[bool, typer.Option("--timings", help="Say at the end where the time went.")] = False,
+    timings: Annotated[
+        bool, typer.Option("--timings", help="Say at the end where the time went.", rich_help_panel=DECODING)
+    ] = False,
 ) -> None:
     """Translate lines of text, or documents.
 
-    Reads FILES, or standard input, and writes one line for each line read, in the same order; empty lines stay empty.
-    A line that no translation is found for is left empty and named on standard error, and the exit status is 1.
-    Placeholders (%s, {0}), tags and numbers come out once each; a line for which that had a price is named, too.
+    Reads FILES, or standard input, and writes one line for each line that it reads, in the same order. Empty lines stay
+    empty. If no translation is found for a line, the line stays empty, a message names it, and the exit status is 1.
+    Placeholders (%s, {0}), tags and numbers come out once each; a message names lines that are worse for it.
 
-    Documents are known by content, then by name. Units that nobody translated are translated, and marked as the format
-    marks what a person has to look at; all else stays as it is. A unit that fails stays untranslated and is named, and
-    the exit status is 1. A run that was killed goes on with the same command. Documents of other formats (tables, RTF
-    and so on) are refused, for their mark-up would be translated like text.
+    Documents are recognised by their content, then by their name. Units without a translation are translated and marked
+    for review, as the format does it. Everything else stays as it is. A unit that fails stays untranslated, a message
+    names it, and the exit status is 1. If interrupted, rerun the command; it resumes. Documents of other formats
+    (tables, RTF and so on) fail with an error, because their mark-up would be translated like text.
 
     Examples:
 

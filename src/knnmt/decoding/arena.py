@@ -23,6 +23,7 @@ from knnmt.engine.fixed_state import RecordingEngine
 _USES_BEFORE_RECORDING = 2  # by then everything has been loaded that a recording must not load
 _MAX_RECORDINGS = 256
 _SOURCE_STEP = 128  # arenas grow by so many source positions, so that they seldom have to
+MAX_TURNS = 16  # tokens of a sentence that a step computes together, where tokens are drafted
 _recording = threading.Lock()  # one at a time: recordings share the state of PyTorch's random numbers
 
 
@@ -72,7 +73,9 @@ class Arena:
 
     sources, lengths: (sentences, source) and (sentences,), token ids of what is translated, and how many are real
     tokens, scores: (sentences, width), the newest token and the score of each running hypothesis
-    chosen: (sentences, 7 * width), what a step found, for the host: see `knnmt.decoding.recorded`
+    generated, ended, draft: (sentences,), (sentences,) and (sentences, MAX_TURNS - 1), where tokens are drafted: how
+        many there are, 1 where a sentence is done, and the tokens that may come next
+    chosen: (sentences, numbers), what a step found, for the host: see `knnmt.decoding.recorded` and `recorded_drafts`
     """
 
     def __init__(self, engine: RecordingEngine, sentences: int, width: int, capacity: int, source: int) -> None:
@@ -81,7 +84,11 @@ class Arena:
         self.lengths = torch.ones(sentences, dtype=torch.long, device=engine.device)
         self.tokens = torch.zeros((sentences, width), dtype=torch.long, device=engine.device)
         self.scores = torch.zeros((sentences, width), device=engine.device)
-        self.chosen = torch.zeros((sentences, 7 * width), dtype=torch.int32, device=engine.device)
+        self.generated = torch.zeros(sentences, dtype=torch.long, device=engine.device)
+        self.ended = torch.zeros(sentences, dtype=torch.int32, device=engine.device)
+        self.draft = torch.zeros((sentences, MAX_TURNS - 1), dtype=torch.long, device=engine.device)
+        numbers = max(7 * width, 3 + 2 * MAX_TURNS)
+        self.chosen = torch.zeros((sentences, numbers), dtype=torch.int32, device=engine.device)
         self.cuda = engine.device.type == "cuda"
         self._on_host = [torch.empty(self.chosen.shape, dtype=torch.int32, pin_memory=self.cuda) for _ in range(2)]
         self._kept: dict[Hashable, Any] = {}
@@ -116,7 +123,8 @@ class Arena:
     def keep(self, rows: Tensor, source: int, used: int) -> None:
         """Sentence i goes on as rows[i] was."""
         self.memory.keep(rows, source, used)
-        self.tokens[: len(rows)], self.scores[: len(rows)] = self.tokens[rows], self.scores[rows]
+        for each in (self.tokens, self.scores, self.generated, self.ended, self.draft):
+            each[: len(rows)] = each[rows]
 
     def send(self, sentences: int, step: int) -> Sent:
         """Begin to copy what a step chose to the host; two may be under way."""

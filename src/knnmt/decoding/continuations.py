@@ -28,6 +28,22 @@ def best_continuations(scores: Tensor, log_probabilities: Tensor, count: int) ->
     return best, places // vocabulary, places % vocabulary
 
 
+def best_tokens(log_probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """The best token of each row and its log-probability, (rows,) each; log_probabilities (rows, vocabulary).
+
+    Where two are as good, the first.
+    """
+    native = library()
+    if native is None or log_probabilities.device.type != "cpu" or log_probabilities.dtype != torch.float32:
+        return log_probabilities.max(-1)
+    rows, vocabulary = log_probabilities.shape
+    log_probabilities = log_probabilities.contiguous()
+    scores, best, tokens = torch.zeros(rows), torch.empty(rows), torch.empty(rows, dtype=torch.long)
+    tensors = (scores, log_probabilities, best, tokens)
+    native.knnmt_best(*(each.data_ptr() for each in tensors), rows, 1, vocabulary, 1, torch.get_num_threads())
+    return best, tokens
+
+
 def in_pytorch(scores: Tensor, log_probabilities: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """What `best_continuations` finds; where two are as good, any of them may come first. What is no number is as bad
     as what is impossible, and so are those that stand in a block with it.

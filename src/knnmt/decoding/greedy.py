@@ -10,6 +10,7 @@ import torch
 from knnmt import timing
 from knnmt.config import DecodingConfig
 from knnmt.decoding.batch import Batch
+from knnmt.decoding.continuations import best_tokens
 from knnmt.decoding.hypothesis import Found, Hypothesis, unheard
 from knnmt.engine.base import Engine, State
 from knnmt.retrieval.retriever import BatchRetrieval
@@ -31,7 +32,7 @@ def greedy_search(
         for length in range(1, config.max_tokens + 1):
             scores, log_probabilities = batch.step()
             with timing.stage("greedy"):
-                best, tokens = log_probabilities.max(-1)
+                best, tokens = (each[:, None] for each in best_tokens(log_probabilities[:, 0]))
                 best = best + scores
                 parents = torch.zeros_like(tokens)
                 ends = tokens[:, 0] == end

@@ -27,9 +27,9 @@ from knnmt.retrieval.recorded import RecordedSteps
 from knnmt.retrieval.retriever import BatchRetrieval
 
 _NEVER = float("-inf")
-_LEAST_SLOTS = 128
+LEAST_SLOTS = 128
 _SOURCE_STEP = 32
-_SHRINKING = 4  # a step becomes smaller by this factor once so many sentences are done: few sizes, recorded soon
+SHRINKING = 4  # a step becomes smaller by this factor once so many sentences are done: few sizes, recorded soon
 
 
 def recorded_search(
@@ -43,9 +43,30 @@ def recorded_search(
     if config.beam == 1:
         config = replace(config, early_stopping=True)
     longest = max(len(source) for source in sources)
-    with torch.inference_mode(), arena_for(engine, len(sources), config.beam, _LEAST_SLOTS, longest) as arena:
+    with torch.inference_mode(), arena_for(engine, len(sources), config.beam, LEAST_SLOTS, longest) as arena:
         batch = _FixedBatch(engine, arena, sources, config, retrieval, found)
         return [each.hypotheses[: config.n_best] for each in batch.search()]
+
+
+def begin_batch(engine: RecordingEngine, arena: Arena, sources: Sequence[Sequence[int]], size: int) -> int:
+    """Run the encoder for so many sentences, blanks counted; how many source positions there are.
+
+    Blanks are sources of one token, so that nothing in them is undefined.
+    """
+    longest = max(len(source) for source in sources)
+    # Few different lengths; but for padding, too, there must be positions.
+    positions = min(-(-longest // _SOURCE_STEP) * _SOURCE_STEP, max(longest, engine.max_positions))
+    padded = np.full((size, positions), engine.special_tokens.padding)
+    lengths = np.ones(size, dtype=np.int64)
+    for row, tokens in enumerate(sources):
+        padded[row, : len(tokens)] = tokens
+        lengths[row] = len(tokens)
+    with timing.stage("encoder"):
+        arena.sources[:size, :positions] = torch.from_numpy(padded)
+        arena.lengths[:size] = torch.from_numpy(lengths)
+        work = partial(_begin, sentences=size, source=positions)
+        arena.kept(("begin", engine.special_tokens, size, positions), lambda: Recorded(work))(engine, arena)
+    return positions
 
 
 class _FixedBatch:
@@ -71,17 +92,14 @@ class _FixedBatch:
         self._told = engine.special_tokens  # which are part of what is recorded, and differ with the languages
         self._constraints = Constraints(config, engine.special_tokens.end, engine.device)
         self._size = size_for(len(sources))
-        longest = max(len(source) for source in sources)
-        # Few different lengths; but for padding, too, there must be positions.
-        self._source = min(-(-longest // _SOURCE_STEP) * _SOURCE_STEP, max(longest, engine.max_positions))
-        self._extent, self._used = _LEAST_SLOTS, 0
+        self._extent, self._used = LEAST_SLOTS, 0
         self._make_extent(2 * config.beam)
         self._source_of = np.full(self._size, -1)
         self._source_of[: len(sources)] = np.arange(len(sources))
         self._history = np.zeros((self._size, config.beam, 0), dtype=np.int32)
         self._finished = [Finished(config) for _ in sources]
         self._recorded = retrieval.recorded() if retrieval is not None else None
-        self._begin(sources)
+        self._source = begin_batch(engine, arena, sources, self._size)
         if self._recorded is not None and retrieval is not None:
             self._recorded.begin(self._size, retrieval.choose(sources), arena.kept)
 
@@ -97,27 +115,13 @@ class _FixedBatch:
                 self._look_at(under_way.wait(), length - 1)
             under_way = newest
             running = int(np.count_nonzero(self._source_of >= 0))
-            if running and (running <= self._size // _SHRINKING or length == last):
+            if running and (running <= self._size // SHRINKING or length == last):
                 self._look_at(under_way.wait(), length)
                 under_way = None
                 running = self._keep_running()
             if not running:
                 break
         return self._finished
-
-    def _begin(self, sources: Sequence[Sequence[int]]) -> None:
-        """Run the encoder. Blanks are sources of one token, so that nothing in them is undefined."""
-        arena, size, source = self._arena, self._size, self._source
-        padded = np.full((size, source), self._engine.special_tokens.padding)
-        lengths = np.ones(size, dtype=np.int64)
-        for row, tokens in enumerate(sources):
-            padded[row, : len(tokens)] = tokens
-            lengths[row] = len(tokens)
-        with timing.stage("encoder"):
-            arena.sources[:size, :source] = torch.from_numpy(padded)
-            arena.lengths[:size] = torch.from_numpy(lengths)
-            work = partial(_begin, sentences=size, source=source)
-            arena.kept(("begin", self._told, size, source), lambda: Recorded(work))(self._engine, arena)
 
     def _step(self, generated: int) -> None:
         """One step for all sentences of the arena."""
@@ -156,7 +160,7 @@ class _FixedBatch:
         width, last = self._config.beam, length == self._config.max_tokens
         best = chosen[:, : 2 * width].view(np.float32)
         parents, tokens = chosen[:, 2 * width : 4 * width], chosen[:, 4 * width : 6 * width]
-        going = chosen[:, 6 * width :].astype(np.int64)
+        going = chosen[:, 6 * width : 7 * width].astype(np.int64)
         running = self._source_of >= 0
         if self._retrieval is not None and not self._constraints.forces(length - 1):
             first = length == 1 + self._constraints.forces(0)  # with one hypothesis a sentence
@@ -179,7 +183,7 @@ class _FixedBatch:
     def _keep_running(self) -> int:
         """Go on with the sentences that are not done, the rest of a smaller step blanks; how many there are."""
         rows = np.flatnonzero(self._source_of >= 0)
-        size = self._size // _SHRINKING
+        size = self._size // SHRINKING
         if 0 < len(rows) <= size:
             self._size = size
             self._source_of = np.concatenate([self._source_of[rows], np.full(size - len(rows), -1)])
@@ -236,6 +240,6 @@ def _advance(
     tokens.copy_(candidates.gather(1, going))
     scores.copy_(best.gather(1, going))
     state.reorder(parents.gather(1, going))
-    arena.chosen[: state.sentences] = torch.cat(
+    arena.chosen[: state.sentences, : 7 * beam] = torch.cat(
         [best.view(torch.int32), parents.int(), candidates.int(), going.int()], dim=1
     )

@@ -9,13 +9,18 @@ from typing import Any
 
 from knnmt.config import DecodingConfig
 from knnmt.decoding.beam import beam_search
-from knnmt.decoding.drafted import MAX_DRAFTED, drafted_search
+from knnmt.decoding.drafted import drafted_search
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Found, Hypothesis, unheard
 from knnmt.decoding.recorded import recorded_search
+from knnmt.decoding.recorded_drafts import recorded_drafts
 from knnmt.engine.base import Engine
 from knnmt.engine.fixed_state import RecordingEngine
+from knnmt.engine.state import EngineInTurn
 from knnmt.retrieval.retriever import BatchRetrieval
+
+# Sentences of a batch that tokens are drafted for: the rows of more keep a device busy without drafts.
+MAX_DRAFTED = {"cpu": 8, "cuda": 64}
 
 
 def search(
@@ -31,12 +36,19 @@ def search(
     """
     # Steps of fixed shape can be replayed on a GPU, where nothing looks back at the text or chooses rows to search.
     fixed = engine.device.type == "cuda" and not config.suppressed_sequences
-    if fixed and isinstance(engine, RecordingEngine) and (retrieval is None or retrieval.recorded() is not None):
-        return recorded_search(engine, sources, config, retrieval, found)
+    drafts = config.beam == 1 and len(sources) <= MAX_DRAFTED.get(engine.device.type, 0)
+    if fixed and isinstance(engine, RecordingEngine):
+        recorded = None if retrieval is None else retrieval.recorded()
+        if retrieval is not None and recorded is not None and recorded.by_segment and drafts:
+            return recorded_drafts(engine, sources, config, retrieval, recorded, found)
+        if retrieval is None or recorded is not None:
+            return recorded_search(engine, sources, config, retrieval, found)
     if config.beam > 1:
         return beam_search(engine, sources, config, retrieval, found)
-    if retrieval is not None and len(sources) <= MAX_DRAFTED and (steps := retrieval.in_turn()) is not None:
-        return drafted_search(engine, sources, config, retrieval, steps)
+    if drafts and retrieval is not None and isinstance(engine, EngineInTurn) and engine.takes_turns:
+        steps = retrieval.in_turn()
+        if steps is not None:
+            return drafted_search(engine, sources, config, retrieval, steps, found)
     return greedy_search(engine, sources, config, retrieval, found)
 
 

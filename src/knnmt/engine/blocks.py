@@ -154,7 +154,7 @@ class DecoderLayer:
 
         def self_attention(x: Tensor) -> Tensor:
             query_key_value = self.self_in(x).view(shape)
-            slots[:, new.places] = query_key_value[:, :, 1:]
+            slots[new.places] = query_key_value[:, :, 1:]
             return self.self_out(attend(query_key_value[:, :, 0], slots[:, :, 0], slots[:, :, 1], new.mask))
 
         def source_attention(x: Tensor) -> Tensor:

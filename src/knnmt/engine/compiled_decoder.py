@@ -16,7 +16,7 @@ from knnmt.engine.architecture import Architecture
 from knnmt.engine.blocks import DecoderLayer, Embedding
 from knnmt.engine.layers import Norm
 from knnmt.engine.product import Matrix
-from knnmt.engine.state import TransformerState
+from knnmt.engine.state import StateInTurn, TransformerState
 from knnmt.errors import InputError
 from knnmt.native import library
 
@@ -59,7 +59,7 @@ class _State(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("sentences", "width", "together")),
         *((name, ctypes.c_int64) for name in ("used", "capacity", "source", "layer_stride")),
-        *((name, ctypes.c_void_p) for name in ("slots", "visible", "lengths", "cross", "cross_mask")),
+        *((name, ctypes.c_void_p) for name in ("slots", "visible", "lengths", "cross", "cross_mask", "turns")),
     )
 
 
@@ -135,20 +135,40 @@ class CompiledDecoder:
             raise ValueError(f"expected tokens {rows}, as the state has rows, got {tuple(tokens.shape[:2])}")
         lengths, together = state.lengths.contiguous(), tokens.shape[2]
         before = state.make_room(together)
+        shape = (state.sentences, state.width, together, before)
+        return self._run(state, shape, tokens, lengths, state.visible.data_ptr(), None)
+
+    def step_in_turn(self, state: StateInTurn, tokens: Tensor, turns: Tensor) -> Tensor:
+        """tokens (rows,), those of a sentence one after the other, turns (sentences,) int32 of each -> (rows, dim)"""
+        if turns.shape != state.lengths.shape or turns.dtype != torch.int32 or int(turns.sum()) != len(tokens):
+            sentences = len(state.lengths)
+            raise ValueError(f"expected tokens of {sentences} sentences, got {turns.tolist()} and {len(tokens)} tokens")
+        state.make_room(turns)
+        shape = (len(turns), 1, 0, 0)
+        return self._run(state, shape, tokens, state.lengths, None, turns.data_ptr())
+
+    def _run(
+        self,
+        state: TransformerState | StateInTurn,
+        shape: tuple[int, int, int, int],
+        tokens: Tensor,
+        lengths: Tensor,
+        visible: int | None,
+        turns: int | None,
+    ) -> Tensor:
+        """shape: sentences, width, together and used of `_State`"""
         cross = (ctypes.c_void_p * len(state.cross))(*(each.data_ptr() for each in state.cross))
         of_state = _State(
-            state.sentences,
-            state.width,
-            together,
-            before,
-            state.visible.shape[2],
+            *shape,
+            state.slots.shape[2],
             state.cross[0].shape[1],
             state.slots.stride(0),
             state.slots.data_ptr(),
-            state.visible.data_ptr(),
+            visible,
             lengths.data_ptr(),
             ctypes.addressof(cross),
             None if state.cross_mask is None else state.cross_mask.data_ptr(),
+            turns,
         )
         tokens = tokens.to(torch.long).contiguous()
         representations = torch.empty((*tokens.shape, self._dim))

@@ -121,11 +121,42 @@ class FixedState:
         self._memory.advance()
         places = self._memory.newest[1:]
         self._visible.index_copy_(2, places, self._own)
-        return Admitted(self._memory.newest[:1], self._visible[:, None], places)
+        return Admitted(self._memory.newest[:1], self._visible[:, None], (slice(None), places))
 
     def reorder(self, parents: Tensor) -> None:
         """parents (sentences, width): row w of a sentence goes on from its row parents[:, w]."""
         self._visible.copy_(self._visible.gather(1, parents[..., None].expand_as(self._visible)))
+
+
+class TurnState:
+    """What steps with several tokens of each sentence see of a `FixedMemory` with one row a sentence.
+
+    Slot i holds the token at position i. A token that did not count is therefore written over by the one in its place.
+
+    generated: (sentences,), how many tokens of each sentence count, at an address that stays
+    up_to: (extent, extent), 0 up to the diagonal and -inf beyond it: what the token at a position sees
+    longest: how many positions the model has; what stands beyond them must not count
+    """
+
+    def __init__(self, memory: FixedMemory, up_to: Tensor, source: int, generated: Tensor, longest: int) -> None:
+        self.sentences = sentences = len(generated)
+        self.slots = memory.slots[:, :sentences, : len(up_to)]
+        self.cross = [cross[:sentences, :source] for cross in memory.cross]
+        self.cross_mask = memory.cross_mask[:sentences, None, None, :source]
+        self._up_to, self._generated, self._longest = up_to, generated, longest
+        self._sentences = torch.arange(sentences, device=generated.device)[:, None]
+        self._ahead = torch.arange(len(up_to), device=generated.device)
+
+    def admit(self, m: int) -> Admitted:
+        """Make room for m new tokens of each sentence and say what they see."""
+        positions = self._generated[:, None] + self._ahead[:m]
+        shown = positions[:, None].clamp(max=self._longest - 1)
+        return Admitted(shown, self._up_to[positions][:, None], (self._sentences, positions))
+
+
+def seen_up_to(extent: int, like: Tensor) -> Tensor:
+    """(extent, extent), 0 up to the diagonal and -inf beyond it."""
+    return like.new_full((extent, extent), float("-inf")).triu_(1)
 
 
 @runtime_checkable
@@ -159,8 +190,8 @@ class RecordingEngine(Protocol):
     def source_attention(self, states: Tensor) -> list[Tensor]:
         """Each layer's keys and values of the source, (sentences, source, 2, heads, head_dim), from encoder states."""
 
-    def step(self, state: FixedState, tokens: Tensor, /) -> Tensor:
-        """tokens (sentences, width, 1) -> representations (sentences, width, 1, dim)."""
+    def step(self, state: FixedState | TurnState, tokens: Tensor, /) -> Tensor:
+        """tokens (sentences, width, m) -> representations (sentences, width, m, dim); m is 1 for a `FixedState`."""
 
     def log_probabilities(self, representations: Tensor, /) -> Tensor:
         """(..., dim) -> (..., vocabulary), float32."""

@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+
+from knnmt.engine.base import EncodedSources, SpecialTokens
 
 _FIRST_CAPACITY = 96
 
@@ -32,12 +35,12 @@ class Admitted:
 
     positions: where in their texts they stand, to be broadcast over (sentences, width, m)
     mask: (sentences, 1, width * m, slots looked at)
-    places: which of those slots are theirs, (width * m,) or a slice
+    places: which of those slots are theirs, as what indexes sentences and slots
     """
 
     positions: Tensor
     mask: Tensor
-    places: Tensor | slice
+    places: tuple[Tensor | slice, Tensor | slice]
 
 
 class TransformerState:
@@ -85,7 +88,7 @@ class TransformerState:
             earlier = self.visible[:, :, None, :before].expand(-1, -1, m, -1).reshape(self.sentences, new, before)
             mask = torch.cat([earlier, own.expand(self.sentences, -1, -1)], dim=-1)
             self.visible[:, :, before:after] = own[m - 1 :: m]
-        return Admitted(positions, mask[:, None], slice(before, after))
+        return Admitted(positions, mask[:, None], (slice(None), slice(before, after)))
 
     def make_room(self, m: int) -> int:
         """Take slots for m new tokens a row, which somebody else has to fill and show; where they begin."""
@@ -154,3 +157,74 @@ class TransformerState:
         visible = self.visible.new_full((self.sentences, self.width, capacity), float("-inf"))
         visible[:, :, : self.used] = self.visible[:, :, : self.used]
         self.slots, self.visible = slots, visible
+
+
+class StateInTurn:
+    """Decoder state of sentences with one hypothesis each, of which several tokens are computed at once.
+
+    Slot i holds the token at position i. A token that did not count is therefore written over by the one in its place.
+
+    slots, cross, cross_mask: as in `TransformerState`
+    lengths: (sentences,), how many tokens of each sentence count
+    """
+
+    def __init__(self, cross: list[Tensor], cross_mask: Tensor | None, layer_heads: tuple[int, int, int]) -> None:
+        layers, heads, head_dim = layer_heads
+        sentences = cross[0].shape[0]
+        self.cross, self.cross_mask = cross, cross_mask
+        self.slots = cross[0].new_empty((layers, sentences, _FIRST_CAPACITY, 2, heads, head_dim))
+        self.lengths = torch.zeros(sentences, dtype=torch.long)
+
+    @torch.inference_mode()
+    def make_room(self, turns: Tensor) -> None:
+        """See to it that so many more tokens of each sentence, (sentences,), can be written."""
+        needed, capacity = int((self.lengths + turns).max()), self.slots.shape[2]
+        if needed > capacity:
+            more = max(needed, 2 * capacity)
+            slots = self.slots.new_empty((*self.slots.shape[:2], more, *self.slots.shape[3:]))
+            slots[:, :, :capacity] = self.slots
+            self.slots = slots
+
+    def take(self, turns: Tensor) -> None:
+        """So many of the last tokens of each sentence count, (sentences,)."""
+        self.lengths = self.lengths + turns
+
+    @torch.inference_mode()
+    def keep(self, sentences: Sequence[int]) -> None:
+        """Sentence i goes on as sentences[i] was; those not named are done."""
+        rows = torch.tensor(sentences)
+        used = int(self.lengths.max())
+        self.slots[:, : len(rows), :used] = self.slots[:, rows, :used]
+        self.slots = self.slots[:, : len(rows)]
+        self.lengths = self.lengths[rows]
+        self.cross = [each[rows] for each in self.cross]
+        if self.cross_mask is not None:
+            self.cross_mask = self.cross_mask[rows]
+
+
+@runtime_checkable
+class EngineInTurn(Protocol):
+    """What drafting asks of an engine, beside what `base.Engine` says of the same names."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def max_positions(self) -> int: ...
+
+    @property
+    def special_tokens(self) -> SpecialTokens: ...
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether it can do what follows, here and now."""
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources: ...
+
+    def start_in_turn(self, encoded: EncodedSources) -> StateInTurn:
+        """A state that has consumed nothing."""
+
+    def step_in_turn(self, state: StateInTurn, tokens: Tensor, turns: Tensor) -> Tensor:
+        """tokens (rows,), those of a sentence one after the other, turns (sentences,) int32 of each -> (rows, dim)"""
+
+    def log_probabilities(self, representations: Tensor, /) -> Tensor: ...

@@ -19,10 +19,10 @@ from knnmt.engine.architecture import Architecture
 from knnmt.engine.base import EncodedSources, Fingerprint
 from knnmt.engine.blocks import TIED, DecoderLayer, Embedding, EncoderLayer
 from knnmt.engine.compiled_decoder import MAX_TOGETHER, CompiledDecoder
-from knnmt.engine.fixed_state import FixedMemory, FixedState, Kept
+from knnmt.engine.fixed_state import FixedMemory, FixedState, Kept, TurnState
 from knnmt.engine.languages import TellLanguages, Told
 from knnmt.engine.sending import padded_rows, sent
-from knnmt.engine.state import TransformerState
+from knnmt.engine.state import StateInTurn, TransformerState
 from knnmt.engine.weights import Weights
 from knnmt.errors import CheckpointError
 
@@ -160,7 +160,10 @@ class TransformerEngine:
         return len(self._decoder), heads, self.dim // heads
 
     def step(
-        self, state: TransformerState | FixedState, tokens: Tensor, cross_attention: list[Tensor] | None = None
+        self,
+        state: TransformerState | FixedState | TurnState,
+        tokens: Tensor,
+        cross_attention: list[Tensor] | None = None,
     ) -> Tensor:
         with timing.stage("decoder"), torch.inference_mode():
             sentences, width, m = tokens.shape
@@ -179,6 +182,23 @@ class TransformerEngine:
             if cross_attention is not None:
                 cross_attention[:] = [weights.view(sentences, width, m, -1) for weights in cross_attention]
             return x.view(sentences, width, m, self.dim)
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether `step_in_turn` is there: in compiled code."""
+        return self._compiled is not None
+
+    def start_in_turn(self, encoded: EncodedSources) -> StateInTurn:
+        """As `start`, for `step_in_turn`."""
+        with timing.stage("encoder"), torch.inference_mode():
+            cross, mask = self.source_attention(encoded.states), self._padding_mask(encoded.lengths)
+            return StateInTurn(cross, mask, self._layer_heads)
+
+    def step_in_turn(self, state: StateInTurn, tokens: Tensor, turns: Tensor) -> Tensor:
+        """tokens (rows,), those of a sentence one after the other, turns (sentences,) int32 of each -> (rows, dim)"""
+        assert self._compiled is not None  # noqa: S101 - `takes_turns` has said so
+        with timing.stage("decoder"):
+            return self._compiled.step_in_turn(state, tokens, turns)
 
     def log_probabilities(self, representations: Tensor) -> Tensor:
         with timing.stage("output"), torch.inference_mode():

@@ -65,7 +65,8 @@ def load(build: str) -> ctypes.CDLL | None:
     found.knnmt_own_mix.restype = found.knnmt_own_mix_in_turn.restype = ctypes.c_bool
     of_own: list[Any] = [*[ctypes.c_void_p] * 2, *[ctypes.c_int32] * 3, ctypes.c_int64]
     found.knnmt_own_mix.argtypes = [*of_own, *[ctypes.c_void_p] * 5]
-    found.knnmt_own_mix_in_turn.argtypes = [*of_own, *[ctypes.c_void_p] * 8]
+    in_turn: list[Any] = [*[ctypes.c_void_p] * 2, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64]
+    found.knnmt_own_mix_in_turn.argtypes = [*in_turn, *[ctypes.c_void_p] * 8]
     found.knnmt_log_probabilities.restype = found.knnmt_best.restype = None
     found.knnmt_decode.argtypes = [*[ctypes.c_void_p] * 4, ctypes.c_int32]
     found.knnmt_product.argtypes = found.knnmt_log_probabilities.argtypes = [

@@ -47,7 +47,7 @@ struct Decoder {
 // What knnmt.engine.state.TransformerState holds.
 struct State {
     int32_t sentences, width;
-    int32_t together;                  // new tokens of each row, of which one sees those before it
+    int32_t together;                  // new tokens of each row, of which one sees those before it; unless turns says how many
     int64_t used;                      // slots before this step
     int64_t capacity, source;
     int64_t layer_stride;              // of slots, in numbers
@@ -56,6 +56,14 @@ struct State {
     const int64_t* lengths;            // (sentences, width)
     const float* const* cross;         // of each layer (sentences, source, 2, dim)
     const float* cross_mask;           // (sentences, source), or null
+    // (sentences,), or null: of sentences with one row each, how many new tokens each has. The token at position i is then in
+    // slot i and sees those before it, and `used` and `visible` say nothing.
+    const int32_t* turns;
+};
+
+// A new token: its row, and its place among the row's new tokens.
+struct NewToken {
+    int32_t row, place;
 };
 }
 
@@ -170,7 +178,8 @@ struct Worker {
     const Decoder& decoder;
     const State& state;
     const Buffers& at;
-    int64_t rows;
+    const NewToken* tokens;
+    int64_t rows;  // of which each new token has one
     int thread, threads;
     Attention attention;
     const int64_t dim = decoder.dim;
@@ -178,10 +187,13 @@ struct Worker {
     Codes codes_for(const Matrix& matrix) const { return {at.codes, at.steps, code_stride(matrix.inputs)}; }
 
     // A new token's row, its place among the row's new tokens, its sentence, and its slot.
-    int64_t row_of(int64_t token) const { return token / state.together; }
-    int64_t place_of(int64_t token) const { return token % state.together; }
+    int64_t row_of(int64_t token) const { return tokens[token].row; }
+    int64_t place_of(int64_t token) const { return tokens[token].place; }
     int64_t sentence_of(int64_t token) const { return row_of(token) / state.width; }
-    int64_t slot_of(int64_t token) const { return state.used + token % (static_cast<int64_t>(state.width) * state.together); }
+    int64_t slot_of(int64_t token) const {
+        if (state.turns) return state.lengths[row_of(token)] + place_of(token);
+        return state.used + row_of(token) % state.width * state.together + place_of(token);
+    }
 
     template <typename Work>
     void by_row(Work work) {
@@ -204,13 +216,13 @@ struct Worker {
         if (!decoder.norm_first) normalise(norm, decoder.epsilon, x, x, dim);
     }
 
-    void embed(const int64_t* tokens) {
+    void embed(const int64_t* newest) {
         by_row([&](int64_t row) {
             float* x = at.x + row * dim;
-            std::copy_n(decoder.tokens + tokens[row] * dim, dim, x);
+            std::copy_n(decoder.tokens + newest[row] * dim, dim, x);
             add(x, decoder.positions + (state.lengths[row_of(row)] + place_of(row)) * dim, 1, dim);
             if (decoder.embedding_norm.weight) normalise(decoder.embedding_norm, decoder.epsilon, x, x, dim);
-            if (place_of(row) == 0) {
+            if (place_of(row) == 0 && !state.turns) {
                 float* visible = state.visible + row_of(row) * state.capacity;
                 std::fill_n(visible + state.used, state.width * state.together, -std::numeric_limits<float>::infinity());
                 std::fill_n(visible + slot_of(row), state.together, 0.0f);
@@ -224,11 +236,12 @@ struct Worker {
         const auto put = [&](int64_t row) {
             std::copy_n(at.wide + row * 3 * dim + dim, 2 * dim, places_of(row) + slot_of(row) * 2 * dim);
         };
-        if (state.together > 1) by_row(put);  // before others see it
+        const bool several = state.turns || state.together > 1;
+        if (several) by_row(put);  // before others see it
         by_row([&](int64_t row) {
-            if (state.together == 1) put(row);
+            if (!several) put(row);
             float* attended = at.attended + row * dim;
-            const float* visible = state.visible + row_of(row) * state.capacity;
+            const float* visible = state.turns ? nullptr : state.visible + row_of(row) * state.capacity;
             attention(at.wide + row * 3 * dim, places_of(row), visible, slot_of(row) + 1, attended);
             prepare(layer.self_out, codes_for(layer.self_out), row, attended);
         });
@@ -280,15 +293,23 @@ struct Worker {
 
 extern "C" {
 
-// tokens (sentences, width, together), the newest of each row; representations (sentences, width, together, dim) are
-// written, and what the step adds to the state, whose slots have room for it. Returns false, with nothing done, if a token is
-// none of the vocabulary or a row is as long as it may be.
-bool knnmt_decode(const Decoder* decoder, const State* state, const int64_t* tokens, float* representations, int32_t threads) {
-    const int64_t together = state->together, dim = decoder->dim;
-    const int64_t rows = static_cast<int64_t>(state->sentences) * state->width * together;
-    for (int64_t row = 0; row < rows; ++row)
-        if (tokens[row] < 0 || tokens[row] >= decoder->vocabulary || state->lengths[row / together] + together > decoder->longest)
-            return false;
+// newest: the new tokens, row by row; representations (new tokens, dim) are written, and what the step adds to the state, whose
+// slots have room for it. Returns false, with nothing done, if a token is none of the vocabulary or a row is as long as it may
+// be.
+bool knnmt_decode(const Decoder* decoder, const State* state, const int64_t* newest, float* representations, int32_t threads) {
+    const int64_t dim = decoder->dim;
+    thread_local std::vector<NewToken> tokens;
+    tokens.clear();
+    for (int32_t row = 0; row < state->sentences * state->width; ++row)
+        for (int32_t place = 0; place < (state->turns ? state->turns[row] : state->together); ++place)
+            tokens.push_back({row, place});
+    const int64_t rows = static_cast<int64_t>(tokens.size());
+    const NewToken* const new_tokens = tokens.data();
+    for (int64_t token = 0; token < rows; ++token) {
+        const int64_t position = state->lengths[new_tokens[token].row] + new_tokens[token].place;
+        if (newest[token] < 0 || newest[token] >= decoder->vocabulary || position >= decoder->longest) return false;
+        if (state->turns && position >= state->capacity) return false;
+    }
     const int64_t wide = std::max<int64_t>(3 * dim, decoder->hidden), bytes = 2 * code_stride(std::max(wide, dim));
     thread_local std::vector<float> floats;
     thread_local std::vector<uint8_t> codes;
@@ -299,8 +320,8 @@ bool knnmt_decode(const Decoder* decoder, const State* state, const int64_t* tok
                      codes.data(), first + rows * (4 * dim + wide)};
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-        Worker worker{*decoder, *state, at, rows, omp_get_thread_num(), omp_get_num_threads(), {decoder->heads, dim}};
-        worker.embed(tokens);
+        Worker worker{*decoder, *state, at, new_tokens, rows, omp_get_thread_num(), omp_get_num_threads(), {decoder->heads, dim}};
+        worker.embed(newest);
         for (int32_t i = 0; i < decoder->layers; ++i) {
             const Layer& layer = decoder->layer[i];
             worker.self_attention(layer, state->slots + i * state->layer_stride);

@@ -283,25 +283,49 @@ bool knnmt_own_mix(const OwnMixing* mixing, const OwnEntries* sentences, int32_t
     return sound;
 }
 
-// The same for rows of a sentence that are steps one after the other. Written for each row: ids (rows, k), what it found, and
-// sums and steps (rows,), as they are after it; those before the first are before_sums and before_steps (sentences,).
-bool knnmt_own_mix_in_turn(const OwnMixing* mixing, const OwnEntries* sentences, int32_t count, int32_t turns, int32_t threads,
-                           int64_t stride, const float* queries, const float* before_sums, const float* before_steps,
-                           float* sums, float* steps, int64_t* ids, float* scores, float* offsets) {
+// The same for rows of a sentence that are steps one after the other, turns (sentences,) of them. Written for each row: ids
+// (rows, k), what it found, and sums and steps (rows,), as they are after it; those before the first are before_sums and
+// before_steps (sentences,).
+bool knnmt_own_mix_in_turn(const OwnMixing* mixing, const OwnEntries* sentences, int32_t count, const int32_t* turns,
+                           int32_t threads, int64_t stride, const float* queries, const float* before_sums,
+                           const float* before_steps, float* sums, float* steps, int64_t* ids, float* scores, float* offsets) {
+    struct Piece {
+        int32_t sentence;
+        int64_t first, rows;
+    };
     thread_local std::vector<float> distances_sq;
-    const int64_t rows = static_cast<int64_t>(count) * turns, k = mixing->k;
+    thread_local std::vector<Piece> pieces;
+    pieces.clear();
+    int64_t rows = 0;
+    for (int32_t number = 0; number < count; rows += turns[number++]) {
+        const int64_t shares = count >= threads ? 1 : std::min(threads, turns[number]);  // as in knnmt_own_search
+        for (int64_t share = 0; share < shares; ++share) {
+            const int64_t begin = turns[number] * share / shares, end = turns[number] * (share + 1) / shares;
+            pieces.push_back({number, rows + begin, end - begin});
+        }
+    }
+    const int64_t k = mixing->k;
     distances_sq.resize(static_cast<size_t>(rows * k));
-    const float* found_sq = distances_sq.data();
-    search(sentences, count, turns, mixing->k, threads, queries, distances_sq.data(), ids);
-    for (int64_t row = 0; row < rows; ++row) {
-        const OwnEntries& own = sentences[row / turns];
-        const bool first = row % turns == 0;
-        sums[row] = first ? before_sums[row / turns] : sums[row - 1];
-        steps[row] = first ? before_steps[row / turns] : steps[row - 1];
-        if (!knnmt_mix(&mixing->mixture, 1, 1, mixing->k, own.count, mixing->vocabulary, stride, found_sq + row * k,
-                       ids + row * k, own.values, own.counts, sums + row, steps + row, scores + row * stride, offsets + row))
-            return false;
-        put_ids(own, k, ids + row * k);
+    float* const found_sq = distances_sq.data();
+    const Piece* const work = pieces.data();
+    const int64_t some = static_cast<int64_t>(pieces.size());
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1)
+    for (int64_t i = 0; i < some; ++i) {
+        const Piece piece = work[i];
+        const OwnEntries& own = sentences[piece.sentence];
+        search_rows(own, piece.rows, mixing->k, queries + piece.first * own.dimensions, found_sq + piece.first * k, ids + piece.first * k);
+    }
+    int64_t row = 0;
+    for (int32_t number = 0; number < count; ++number) {
+        const OwnEntries& own = sentences[number];
+        for (int32_t turn = 0; turn < turns[number]; ++turn, ++row) {
+            sums[row] = turn ? sums[row - 1] : before_sums[number];
+            steps[row] = turn ? steps[row - 1] : before_steps[number];
+            if (!knnmt_mix(&mixing->mixture, 1, 1, mixing->k, own.count, mixing->vocabulary, stride, found_sq + row * k,
+                           ids + row * k, own.values, own.counts, sums + row, steps + row, scores + row * stride, offsets + row))
+                return false;
+            put_ids(own, k, ids + row * k);
+        }
     }
     return true;
 }

@@ -98,6 +98,16 @@ class SentenceDistances:
         self.steps += rows > 0
         return self._of_rows(self.steps.clamp(min=1), distances.shape[1])
 
+    def in_turn(self, nearest_sq: Tensor) -> tuple[Tensor, Tensor]:
+        """Sums and steps after each of several steps of a sentence, (sentences, turns) each, taking none of them in.
+
+        nearest_sq: (sentences * turns,) squared distances
+        """
+        distances = nearest_sq.view(len(self.sums), -1).sqrt()
+        found = ~distances.isinf()
+        sums = self.sums[:, None] + distances.masked_fill(~found, 0).cumsum(1)
+        return sums, self.steps[:, None] + found.cumsum(1)
+
     def so_far(self, rows: int) -> SentenceSoFar:
         """Of the steps that were taken in; rows: of all sentences together."""
         return self._of_rows(self.steps, rows // max(1, len(self.sums)))

@@ -146,37 +146,32 @@ class CompiledSteps:
         )
         return self._sound(sound, scores, offsets)
 
-    def mix_in_turn(self, states: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    def mix_in_turn(self, states: Tensor, scores: Tensor, turns: Tensor) -> tuple[Tensor, Tensor]:
         """Equation 3 on several steps of each sentence, in place; what to add to all of a row, and the nearest ids.
 
-        states (sentences, turns, dim); scores (sentences, turns, vocabulary) float32. `accept` says how many of them
-        count. For sentences that are searched in segments of their own.
+        states (rows, dim); scores (rows, vocabulary) float32; turns (sentences,) int32, how many rows each sentence
+        has, one after the other. `accept` says how many of them count. For sentences that are searched in segments of
+        their own.
         """
-        sentences, turns, dim = states.shape
         assert self._own is not None  # noqa: S101 - `BatchRetrieval.in_turn` has looked
         with timing.stage("retrieval"):
-            queries = self._store.project(states.reshape(-1, dim)).contiguous()
+            queries = self._store.project(states).contiguous()
             rows = len(queries)
             offsets, ids = torch.empty(rows), torch.empty((rows, self._k), dtype=torch.long)
-            self._after = torch.empty((sentences, turns)), torch.empty((sentences, turns))
+            self._after = torch.empty(rows), torch.empty(rows)
             self._own_mixing.vocabulary = scores.shape[-1]
             changed = (self._sums, self._steps, *self._after, ids, scores, offsets)
-            sound = self._own.mix_in_turn(self._own_mixing, scores.stride(1), queries, *changed)
-            self._sound(sound, scores[0], offsets)
-        return offsets.view(sentences, turns), ids.view(sentences, turns, -1)
+            sound = self._own.mix_in_turn(self._own_mixing, scores.stride(0), turns, queries, *changed)
+            return self._sound(sound, scores, offsets), ids
 
-    def accept(self, turns: Sequence[int], forced: int) -> None:
-        """So many of the steps of each sentence, at least one, were taken; the others were not.
-
-        forced: how many of these steps had a token that was forced, and are not counted as searches
-        """
-        last = torch.tensor(turns)[:, None] - 1
-        self._sums, self._steps = (each.gather(1, last)[:, 0] for each in self._after)
-        accepted = sum(turns) - forced
+    def accept(self, last: Tensor, steps: int) -> None:
+        """Each sentence goes on after one of the rows, last (sentences,). steps: how many rows count as searches"""
+        self._sums, self._steps = (each[last] for each in self._after)
         if self._first:
-            self._statistics.count(len(turns), len(turns), 0, first=True)
-            accepted -= len(turns)
-        self._statistics.count(accepted, accepted, 0, first=False)
+            first = min(steps, len(last))
+            self._statistics.count(first, first, 0, first=True)
+            steps -= first
+        self._statistics.count(steps, steps, 0, first=False)
         self._first = False
 
     def _sound(self, sound: bool, scores: Tensor, offsets: Tensor) -> Tensor:

@@ -103,25 +103,36 @@ class CompiledOwnEntries:
             threads = torch.get_num_threads()
             return bool(self._native.knnmt_own_mix(*at, sentences, rows, threads, stride, *places))
 
-    def mix_in_turn(self, mixing: ctypes.Structure, stride: int, queries: Tensor, *changed: Tensor) -> bool:
+    def mix_in_turn(
+        self, mixing: ctypes.Structure, stride: int, turns: Tensor, queries: Tensor, *changed: Tensor
+    ) -> bool:
         """The same for rows of a sentence that are steps one after the other.
 
+        turns: (sentences,) int32, how many rows each has
         changed: sums and steps (sentences,) before them, and what is written: sums and steps (rows,), ids (rows, k),
             scores, offsets
         """
-        rows, sentences = self._rows_each(queries)
+        if turns.dtype != torch.int32 or len(turns) != len(self._at) or int(turns.sum()) != len(queries):
+            raise ValueError(
+                f"expected rows of {len(self._at)} sentences, got {turns.tolist()} and {len(queries)} rows"
+            )
+        self._require(queries)
         with timing.stage("search"):
-            at = (ctypes.addressof(mixing), ctypes.addressof(self._at))
+            at = (ctypes.addressof(mixing), ctypes.addressof(self._at), len(self._at), turns.data_ptr())
             places = (each.data_ptr() for each in (queries, *changed))
-            threads = torch.get_num_threads()
-            return bool(self._native.knnmt_own_mix_in_turn(*at, sentences, rows, threads, stride, *places))
+            return bool(self._native.knnmt_own_mix_in_turn(*at, torch.get_num_threads(), stride, *places))
 
     def _rows_each(self, queries: Tensor) -> tuple[int, int]:
         """How many rows a sentence has, and how many sentences there are; others would lead compiled code astray."""
-        (rows, dim), sentences = queries.shape, len(self._at)
-        if dim != self._dim or queries.dtype != torch.float32 or rows % sentences or not queries.is_contiguous():
-            raise ValueError(f"expected rows of {self._dim} numbers in float32 for {sentences} sentences")
+        rows, sentences = len(queries), len(self._at)
+        self._require(queries)
+        if rows % sentences:
+            raise ValueError(f"expected as many rows of each of {sentences} sentences, got {rows}")
         return rows // sentences, sentences
+
+    def _require(self, queries: Tensor) -> None:
+        if queries.shape[1] != self._dim or queries.dtype != torch.float32 or not queries.is_contiguous():
+            raise ValueError(f"expected rows of {self._dim} numbers in float32, got {tuple(queries.shape)}")
 
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i goes on as sentences[i] was; those not named have left the batch."""

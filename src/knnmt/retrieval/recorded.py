@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Hashable
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from knnmt.retrieval.combiner import DistanceCombiner, SentenceDistances
 from knnmt.retrieval.distribution import interpolate_, token_log_probabilities
 from knnmt.retrieval.open_store import Chosen, Snapshot
 from knnmt.retrieval.own_entries_on_device import OwnEntriesOnDevice, OwnKeys
+from knnmt.retrieval.step import SentenceSoFar
 
 _MAX_ROWS = 32  # of a sentence, with a warp for each
 _MAX_NEIGHBOURS = 2048  # of a sentence's rows, as in mix.cu
@@ -31,6 +32,18 @@ _MAX_NEIGHBOURS = 2048  # of a sentence's rows, as in mix.cu
 
 Keep = Callable[[Hashable, Callable[[], Any]], Any]
 """Gives what was made for a key, and makes it where there is none: `decoding.arena.Arena.kept`."""
+
+
+@dataclass(frozen=True, slots=True)
+class MixedInTurn:
+    """What several steps of each sentence, one after the other, leave behind; (sentences, turns) each.
+
+    offsets: what is to be added to all of a row; sums, steps: `SentenceDistances` after each of them
+    """
+
+    offsets: Tensor
+    sums: Tensor
+    steps: Tensor
 
 
 class RecordedRetrieval:
@@ -46,6 +59,11 @@ class RecordedRetrieval:
         self._config = config
         self._own: OwnKeys | None = None
         self.steps: RecordedSteps | None = None
+
+    @property
+    def by_segment(self) -> bool:
+        """Whether sentences are searched in segments of their own."""
+        return self._config.segments is not None
 
     def begin(self, sentences: int, chosen: Chosen, keep: Keep) -> None:
         """So many sentences, blanks counted, that have retrieved nothing yet."""
@@ -120,31 +138,68 @@ class RecordedSteps:
         log_probabilities (sentences, width, vocabulary)
         """
         with timing.stage("interpolation"):
-            width, k = scores.shape[1], found[1].shape[1]
-            if self._kernel is not None and width <= _MAX_ROWS and width * k <= _MAX_NEIGHBOURS:
-                return self._mix_in_one(self._kernel, found, log_probabilities, scores)
-            neighbours = self._store.neighbours(*found)
-            so_far = self._distances.add(neighbours.distances_sq[:, 0])
-            counts = self._store.counts(neighbours.ids, self._config.use_counts)
-            weights, log_lambda = self._combiner.weigh(neighbours, counts, so_far)
-            log_p_knn = token_log_probabilities(neighbours.tokens, weights)
-            offset = interpolate_(log_probabilities.flatten(0, 1), neighbours.tokens, log_p_knn, log_lambda)
-            return scores + offset.view(scores.shape)
+            if self._in_one_kernel(found, scores.shape[1]):
+                sums, steps = self._distances.sums, self._distances.steps
+                return scores + self._mix_in_one(found, log_probabilities, 0, sums, steps)
+            so_far = self._distances.add(found[0][:, 0])
+            return scores + self._mix_plainly(found, log_probabilities, so_far).view(scores.shape)
 
-    def _mix_in_one(self, mix: Callable[..., Any], found: Found, log_probabilities: Tensor, scores: Tensor) -> Tensor:
-        """The same in compiled code."""
-        store, (sentences, width), k = self._store, scores.shape, found[1].shape[1]
+    def mix_in_turn(self, found: Found, log_probabilities: Tensor) -> MixedInTurn:
+        """The same where a sentence's rows are steps one after the other; `take` says how many of them count.
+
+        log_probabilities (sentences, turns, vocabulary)
+        """
+        with timing.stage("interpolation"):
+            sentences, turns, _ = log_probabilities.shape
+            if self._in_one_kernel(found, turns):
+                sums, steps = torch.empty((2, sentences, turns), device=log_probabilities.device)
+                return MixedInTurn(self._mix_in_one(found, log_probabilities, 1, sums, steps), sums, steps)
+            sums, steps = self._distances.in_turn(found[0][:, 0])
+            so_far = SentenceSoFar((sums / steps.clamp(min=1)).flatten(), steps.clamp(min=1).flatten())
+            offsets = self._mix_plainly(found, log_probabilities, so_far)
+            return MixedInTurn(offsets.view(sentences, turns), sums, steps)
+
+    def take(self, mixed: MixedInTurn, last: Tensor) -> None:
+        """The sentences go on after these turns, (sentences,)."""
+        for mine, after in ((self._distances.sums, mixed.sums), (self._distances.steps, mixed.steps)):
+            mine.copy_(after.gather(1, last[:, None])[:, 0])
+
+    @property
+    def so_far(self) -> SentenceDistances:
+        """What `take` writes."""
+        return self._distances
+
+    @property
+    def values(self) -> Tensor:
+        """(entries,) int32, the entries' tokens."""
+        return self._store.values
+
+    def _mix_plainly(self, found: Found, log_probabilities: Tensor, so_far: SentenceSoFar) -> Tensor:
+        """Equation 3 in place by PyTorch; what is to be added to all of a row, (rows,)."""
+        neighbours = self._store.neighbours(*found)
+        counts = self._store.counts(neighbours.ids, self._config.use_counts)
+        weights, log_lambda = self._combiner.weigh(neighbours, counts, so_far)
+        log_p_knn = token_log_probabilities(neighbours.tokens, weights)
+        return interpolate_(log_probabilities.flatten(0, 1), neighbours.tokens, log_p_knn, log_lambda)
+
+    def _in_one_kernel(self, found: Found, width: int) -> bool:
+        return self._kernel is not None and width <= _MAX_ROWS and width * found[1].shape[1] <= _MAX_NEIGHBOURS
+
+    def _mix_in_one(self, found: Found, log_probabilities: Tensor, in_turn: int, sums: Tensor, steps: Tensor) -> Tensor:
+        """The same in compiled code; the offsets, (sentences, width). sums, steps: those after the rows, written"""
+        assert self._kernel is not None  # noqa: S101 - `_in_one_kernel` has looked
+        store, (sentences, width, vocabulary), k = self._store, log_probabilities.shape, found[1].shape[1]
+        offsets = torch.empty((sentences, width), device=log_probabilities.device)
         counts = store.all_counts(self._config.use_counts)
-        after = torch.empty_like(scores)
         distances_sq, ids = (each.contiguous() for each in found)
-        mix(
+        self._kernel(
             grid=(sentences, 1, 1),
             block=(32 * width, 1, 1),
             args=[
                 self._mixture,
                 width,
                 k,
-                log_probabilities.shape[2],
+                vocabulary,
                 distances_sq,
                 ids,
                 store.size,
@@ -154,8 +209,10 @@ class RecordedSteps:
                 self._distances.sums,
                 self._distances.steps,
                 log_probabilities,
-                scores,
-                after,
+                in_turn,
+                sums,
+                steps,
+                offsets,
             ],
         )
-        return after
+        return offsets

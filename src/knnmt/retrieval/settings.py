@@ -110,7 +110,7 @@ class RetrievalSettings:
 
     k: neighbours a step
     interpolation_weight: a fixed λ; not given, λ fades where the memory has nothing alike
-    temperature: T of equation 2
+    temperature: T, by which distances are divided: the higher, the more far neighbours count
     fading: False keeps λ fixed without saying at what
     cache: τ as a number, or as a quantile of the distances between new states and the store ("20%"); None for no cache
     cache_scope: "sentence", or "batch" as in the paper's code
@@ -144,7 +144,14 @@ class RetrievalSettings:
             below=1,
         ),
     ] = None
-    temperature: Annotated[float | None, Description("Of equation 2.  [default: the store's]", float, above=0)] = None
+    temperature: Annotated[
+        float | None,
+        Description(
+            "How evenly neighbours share the weight: the higher, the more far ones count.  [default: the store's]",
+            float,
+            above=0,
+        ),
+    ] = None
     fading: Annotated[bool | None, Description("Let the weight fade.", bool)] = None
     cache: Annotated[
         float | str | NotGiven | None,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,8 @@ class Statistics:
     hit_distances: how many hits lay within 1, from 1 to 2, and so on, Euclidean, where that was asked for
     fast_bytes: the most that the small stores of one batch took, with Fast kNN-MT; fast_states_bytes: the encoder
         states that they were chosen by, in memory maps
-    verifications: passes of the decoder, counted for each sentence, that looked at tokens drafted from the memory;
-        drafted, accepted: these tokens, and those of them that were the right ones
+    drafts: by their lengths, how many drafts of tokens from the memory a pass of the decoder looked at; accepted: how
+        many of all these tokens were the right ones
     left_out: how often a shard did not answer for a sentence
     """
 
@@ -34,10 +35,19 @@ class Statistics:
     hit_distances: Counter[int] | None = None
     fast_bytes: int = 0
     fast_states_bytes: int = 0
-    verifications: int = 0
-    drafted: int = 0
+    drafts: Counter[int] = field(default_factory=Counter)
     accepted: int = 0
     left_out: int = 0
+
+    @property
+    def drafted(self) -> int:
+        """The tokens of all drafts."""
+        return sum(length * count for length, count in self.drafts.items())
+
+    @property
+    def tokens_a_pass(self) -> float:
+        """How many tokens of a sentence a pass of the decoder brings: 1 without drafts."""
+        return self.rows / (self.rows - self.accepted) if self.rows else 1.0
 
     def saved(self, with_first_step: bool = True) -> float:
         """The part of all rows that was not searched."""
@@ -57,12 +67,11 @@ class Statistics:
             lines.append(
                 f"fast         {batch:,.1f} MB for the stores of a batch at most; {states:,.1f} MB of states, mapped"
             )
-        if self.verifications:
-            tokens = (self.verifications + self.accepted) / self.verifications
-            lines.append(
-                f"drafts       {self.accepted:,} of {self.drafted:,} tokens accepted; "
-                f"{tokens:.2f} tokens for each pass that had a draft"
-            )
+        if drafts := self.drafts.total():
+            each = f"{self.accepted / drafts:.2f} for each draft, {self.tokens_a_pass:.2f} tokens a pass"
+            lines.append(f"drafts       {self.accepted:,} of {self.drafted:,} tokens accepted; {each}")
+            lengths = ", ".join(f"{length}: {count:,}" for length, count in sorted(self.drafts.items()))
+            lines.append(f"by length    {lengths}")
         if self.left_out:
             lines.append(f"shards       {self.left_out:,} times one did not answer for a sentence")
         return "\n".join(lines)
@@ -72,11 +81,10 @@ class Statistics:
         with _counting:
             self.left_out += times
 
-    def count_drafts(self, verifications: int, drafted: int, accepted: int) -> None:
+    def count_drafts(self, lengths: Iterable[int], accepted: int) -> None:
         """Take in what came of drafts in a pass of the decoder."""
         with _counting:
-            self.verifications += verifications
-            self.drafted += drafted
+            self.drafts.update(lengths)
             self.accepted += accepted
 
     def count(self, rows: int, searches: int, hits: int, first: bool) -> None:

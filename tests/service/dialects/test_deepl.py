@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import io
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -112,6 +114,62 @@ def test_what_cannot_be_had_is_said(api: Any, asked: dict[str, Any], words: str)
         api.translate_text("Wort", **{"target_lang": "EN-GB", **asked})
 
 
+def test_what_does_not_apply_is_said_in_words(api: Any) -> None:
+    """Every method of the client that other tests do not call."""
+    assert api.get_all_style_rules() == []
+    style = "there are no style rules"
+    for name, asked, words in (
+        ("rephrase_text", ["Wort"], "does not rephrase"),
+        ("correct_text", ["Wort"], "does not rephrase or correct"),
+        ("create_style_rule", ["name", "de"], style),
+        ("get_style_rule", ["1"], style),
+        ("update_style_rule_name", ["1", "name"], style),
+        ("update_style_rule_configured_rules", ["1", {}], style),
+        ("delete_style_rule", ["1"], style),
+        ("create_style_rule_custom_instruction", ["1", "label", "prompt"], style),
+        ("get_style_rule_custom_instruction", ["1", "2"], style),
+        ("update_style_rule_custom_instruction", ["1", "2", "label", "prompt"], style),
+        ("delete_style_rule_custom_instruction", ["1", "2"], style),
+    ):
+        with pytest.raises(deepl.DeepLException, match=words):
+            getattr(api, name)(*asked)
+
+
+def test_every_method_of_the_published_client_is_called() -> None:
+    called = set(re.findall(r"\bapi\.(\w+)\(|^        \(\"(\w+)\", \[", Path(__file__).read_text(), re.MULTILINE))
+    public = {name for name in dir(deepl.DeepLClient) if not name.startswith("_")}
+    of_itself = {"server_url", "set_app_info"}  # what asks the service nothing
+    assert public - {name for pair in called for name in pair} == of_itself
+
+
+def test_every_option_of_texts_is_taken(api: Any) -> None:
+    options: dict[str, Any] = {
+        "source_lang": "DE",
+        "context": "irgendwo",
+        "split_sentences": "nonewlines",
+        "preserve_formatting": True,
+        "formality": "prefer_less",
+        "glossary_ids": [api.create_glossary("terms", "DE", "EN", {"Wort": "xy"})],
+        "tag_handling": "xml",
+        "tag_handling_version": "v2",
+        "outline_detection": False,
+        "non_splitting_tags": ["b"],
+        "splitting_tags": "p",
+        "ignore_tags": ["x"],
+        "model_type": "prefer_quality_optimized",
+        "translation_memory": api.list_translation_memories()[0],
+        "translation_memory_threshold": 90,
+        "custom_instructions": ["kurz"],
+        "extra_body_parameters": {"show_billed_characters": True},
+    }
+    refused = {"glossary", "style_rule"}  # of two ways to name glossaries one is taken; there are no style rules
+    named = set(inspect.signature(api.translate_text).parameters) - {"text", "target_lang"}
+    assert named - refused == set(options)
+    made = api.translate_text("<p>ein Wort</p>", target_lang="EN-GB", **options)
+    assert re.search("xy", made.text, re.IGNORECASE)
+    assert (made.text[:3], made.model_type_used) == ("<p>", "quality_optimized")
+
+
 def test_glossaries_with_the_published_client(api: Any, client: TestClient) -> None:
     assert [(each.source_lang, each.target_lang) for each in api.get_glossary_languages()] == [("de", "en")]
     made = api.create_glossary("terms", "DE", "EN-GB", {"Wort": "xy"})
@@ -154,6 +212,29 @@ def test_glossaries_of_many_languages_with_the_published_client(api: Any, server
     assert api.list_multilingual_glossaries() == []
     csv = api.create_multilingual_glossary_from_csv("csv", "DE", "EN", "a,b")
     assert csv.dictionaries[0].entry_count == 1
+
+
+def test_glossaries_as_the_client_for_node_sends_them(client: TestClient) -> None:
+    """In forms, whose fields say of which dictionary they are."""
+    form = {
+        "name": "many",
+        "dictionaries[1].source_lang": "fr",
+        "dictionaries[1].target_lang": "en",
+        "dictionaries[1].entries": "c,d",
+        "dictionaries[1].entries_format": "csv",
+        "dictionaries[0].source_lang": "de",
+        "dictionaries[0].target_lang": "en",
+        "dictionaries[0].entries": "a\tb",
+    }
+    made = client.post("/v3/glossaries", data=form).json()
+    assert [each["source_lang"] for each in made["dictionaries"]] == ["de", "fr"]
+    place = f"/v3/glossaries/{made['glossary_id']}"
+    assert client.patch(place, data={"name": "other"}).json()["name"] == "other"
+    terms = {"source_lang": "de", "target_lang": "en", "entries": "e\tf\ng\th"}
+    assert client.put(f"{place}/dictionaries", data=terms).json()["entry_count"] == 2
+    wrong: list[dict[str, str]] = [{}, {"name": "n"}, {"name": "n", "dictionaries[0].entries": "a\tb"}]
+    for each in [*wrong, {"name": "n", "dictionaries[x].entries": "a"}]:
+        assert client.post("/v3/glossaries", data=each).status_code == 400
 
 
 def test_documents_with_the_published_client(
@@ -334,6 +415,8 @@ def test_memories_are_taken_and_sent_with_the_published_client(
     monkeypatch.setattr("deepl.deepl_client.time", IMPATIENT)
     [memory] = api.list_translation_memories()
     assert api.export_translation_memory_to_filepath(memory, tmp_path / "out.tmx").ok
+    ready = api.wait_until_translation_memory_job_done(api.create_translation_memory_export(memory).job_id)
+    assert b"".join(api.download_translation_memory_export(ready)).count(b"<tu>") == 20
     assert (tmp_path / "out.tmx").read_text().count("<tu>") == 20
     made = api.import_translation_memory_from_filepath(tmp_path / "out.tmx", display_name="Mein Bestand: 1")
     [own] = [each for each in api.list_translation_memories() if each.name == "mein-bestand-1"]

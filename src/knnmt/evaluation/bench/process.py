@@ -23,7 +23,7 @@ class Answer:
     """What translating some texts gave and took.
 
     tokens: of the best hypotheses, end of sentence counted
-    searches: rows, searches, and both of them at first steps; all 0 without a memory
+    searches: rows, searches, both of them at first steps, and tokens drafted and accepted; all 0 without a memory
     """
 
     texts: list[str]

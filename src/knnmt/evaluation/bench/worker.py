@@ -23,8 +23,9 @@ from knnmt import timing
 from knnmt.errors import KnnmtError, SlowSearchWarning
 from knnmt.threads import TORCH_SPINS, loading
 
-Searches = tuple[int, int, int, int]  # rows, searches, and both of them at first steps
-NO_SEARCHES: Searches = (0, 0, 0, 0)
+# Rows, searches, both of them at first steps, and tokens that were drafted and accepted.
+Searches = tuple[int, int, int, int, int]
+NO_SEARCHES: Searches = (0, 0, 0, 0, 0)
 # texts and batch size -> translations, tokens of the best hypotheses (end of sentence counted), searches
 Translate = Callable[[list[str], int], tuple[list[str], int, Searches]]
 
@@ -96,7 +97,7 @@ def load_translator(
         counted = Statistics()
         found = translator.translate(texts, batch_size=batch_size, beam=beam, statistics=counted)
         tokens = sum(len(each.tokens) for each in found)
-        searches = (counted.rows, counted.searches, counted.first_rows, counted.first_searches)
+        searches = (counted.rows, counted.searches, counted.first_rows, counted.first_searches, counted.accepted)
         return [each.text for each in found], tokens, searches
 
     about = {

@@ -3,6 +3,10 @@
 // A block is a sentence, a warp one of its rows. As knnmt_mix of ../step.cpp, but for the parts of `mixture`: log λ,
 // whether it fades, then scale, width, sentence_scale and sentence_width of fading, then T, then the distance of the same
 // state. An id of none of the entries, which only a store that changes meanwhile has, counts as none.
+//
+// The rows of a sentence are hypotheses of one step, or in_turn steps one after the other. sums_after and steps_after are
+// written: (sentences,), which may be sums and steps, or in_turn (rows,), as they are after each row. offsets (rows,): what
+// is to be added to all of a row.
 
 constexpr int MOST = 2048;  // neighbours of a sentence's rows
 
@@ -24,35 +28,34 @@ __device__ float log_add(float a, float b) {
 
 extern "C" __global__ void knnmt_mix(const float* mixture, int width, int k, int vocabulary, const float* distances_sq,
                                      const long long* ids, int entries, const int* values, const float* counts,
-                                     int use_counts, float* sums, float* steps, float* scores, const float* before, float* after) {
+                                     int use_counts, const float* sums, const float* steps, float* scores, int in_turn,
+                                     float* sums_after, float* steps_after, float* offsets) {
     __shared__ float weights[MOST];  // of all rows
     __shared__ int tokens[MOST];
-    __shared__ float mean, known;
     const float most = 1.0f - 5.9604644775390625e-8f;  // the largest λ below 1
     const int sentence = blockIdx.x, place = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int row = sentence * width + place;
-    if (threadIdx.x == 0) {
-        float sum = 0.0f;
-        int found = 0;
-        for (int each = sentence * width; each < (sentence + 1) * width; ++each) {
-            const float nearest_sq = distances_sq[(long long)each * k];
-            if (ids[(long long)each * k] >= 0 && !isinf(nearest_sq)) {
-                sum += sqrtf(nearest_sq);
-                ++found;
-            }
+    const int row = sentence * width + place, first = sentence * width, last = in_turn ? row : first + width - 1;
+    float sum = 0.0f, found = 0.0f;
+    for (int each = first; each <= last; ++each) {
+        const float nearest_sq = distances_sq[(long long)each * k];
+        if (ids[(long long)each * k] >= 0 && !isinf(nearest_sq)) {
+            sum += sqrtf(nearest_sq);
+            found += 1.0f;
         }
-        if (found) {
-            sums[sentence] += sum / found;
-            steps[sentence] += 1.0f;
-        }
-        known = fmaxf(steps[sentence], 1.0f);
-        mean = sums[sentence] / known;
     }
-    __syncthreads();
+    const bool mean_counts = !in_turn && found > 0.0f;  // the step of several hypotheses counts as one
+    const float all = sums[sentence] + (mean_counts ? sum / found : sum);
+    const float count = steps[sentence] + (mean_counts ? 1.0f : found);
+    const float known = fmaxf(count, 1.0f), mean = all / known;
+    __syncthreads();  // all have read what is written over
+    if (lane == 0 && (in_turn || place == 0)) {
+        sums_after[in_turn ? row : sentence] = all;
+        steps_after[in_turn ? row : sentence] = count;
+    }
     const float* near_sq = distances_sq + (long long)row * k;
     const long long* near = ids + (long long)row * k;
     if (near[0] < 0 || isinf(near_sq[0])) {
-        if (lane == 0) after[row] = before[row];
+        if (lane == 0) offsets[row] = 0.0f;
         return;
     }
     const float distance = sqrtf(near_sq[0]);
@@ -64,7 +67,7 @@ extern "C" __global__ void knnmt_mix(const float* mixture, int width, int k, int
         log_lambda = log_add(log_lambda, log1pf(-expf(log_lambda)) + logf(SAME_WEIGHT * sameness(near_sq[0], mixture[7])));
     }
     const float offset = log1pf(-fminf(expf(log_lambda), most));
-    if (lane == 0) after[row] = before[row] + offset;
+    if (lane == 0) offsets[row] = offset;
     if (isinf(log_lambda)) return;
 
     float* mine = weights + place * k;

@@ -42,7 +42,7 @@ TELLING = told_as({401: 403, 422: 400, 409: 400, 507: 500})
 UNLIMITED = 1_000_000_000_000  # characters: what DeepL's own plans without a limit say
 _MEMORY_IDS = uuid.UUID("5a5b0b4e-3c55-4f0e-9c7b-5d7a3b0f2d11")  # names of domains become UUIDs in this space
 _PROBE = (["test"], "en", "de")  # what Weblate sends before it saves its settings, whatever languages it needs
-Formality = Literal["default", "more", "less", "prefer_more", "prefer_less"]
+_NO_STYLES = "there are no style rules"
 
 
 async def _caller(request: Request, service: TheService) -> Caller:
@@ -181,6 +181,36 @@ async def usage(service: TheService, caller: TheDeepLCaller) -> Response:
     return JSONResponse({"character_count": service.usage.of(caller.name), "character_limit": UNLIMITED})
 
 
+class StylesAnswer(BaseModel):
+    """Style rules: there are none."""
+
+    style_rules: list[str]
+
+
+@router.get("/v3/style_rules", response_model=StylesAnswer)
+async def styles(caller: TheDeepLCaller) -> Response:
+    """The style rules: none."""
+    caller.require("translate")
+    return JSONResponse({"style_rules": []})
+
+
+@router.post("/v3/style_rules", include_in_schema=False)
+@router.api_route(
+    "/v3/style_rules/{_rest:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False
+)
+async def no_style(caller: TheDeepLCaller) -> Response:
+    """What asks for a style rule, or makes one."""
+    caller.require("translate")
+    raise Problem(404, "unknown_style", _NO_STYLES)
+
+
+@router.post("/v2/write/{_rest:path}", include_in_schema=False)
+async def not_written(caller: TheDeepLCaller) -> Response:
+    """What asks for a better text in the same language."""
+    caller.require("translate")
+    raise Problem(404, "not_offered", "the service translates: it does not rephrase or correct texts")
+
+
 # What documents ask for, too ------------------------------------------------------------------------------------------
 
 
@@ -216,7 +246,7 @@ def required_way(service: Service, domain: Domain, asked: LanguagesOfTexts) -> D
     if formality in ("more", "less"):
         raise Problem(422, "invalid_request", f"Target language {target.upper()!r} does not support formality")
     if asked.style_id is not None:
-        raise Problem(404, "unknown_style", "there are no style rules")
+        raise Problem(404, "unknown_style", _NO_STYLES)
     return way
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from knnmt.corpus.languages import is_tag
 from knnmt.service.access import Caller
@@ -51,19 +51,15 @@ class GlossaryAsked(DictionaryAsked):
     name: str = Field(min_length=1, max_length=1_024)
 
 
-class ManyAsked(BaseModel):
+class ManyAsked(Parameters):
     """A new glossary of version 3."""
-
-    model_config = ConfigDict(extra="ignore")
 
     name: str = Field(min_length=1, max_length=1_024)
     dictionaries: list[DictionaryAsked] = Field(min_length=1, max_length=100)
 
 
-class ChangeAsked(BaseModel):
+class ChangeAsked(Parameters):
     """What changes of a glossary."""
-
-    model_config = ConfigDict(extra="ignore")
 
     name: str | None = Field(default=None, min_length=1, max_length=1_024)
     dictionaries: list[DictionaryAsked] = Field(default=[], max_length=100)
@@ -202,10 +198,14 @@ async def delete(glossary_id: InPath, service: TheService, caller: TheDeepLCalle
 # Version 3 ------------------------------------------------------------------------------------------------------------
 
 
-@router.post("/v3/glossaries", response_model=ManyAnswer, status_code=201)
-async def make_many(asked: ManyAsked, service: TheService, caller: TheDeepLCaller) -> Response:
-    """Make a glossary of several pairs of languages. It needs a key with the role write."""
+@router.post("/v3/glossaries", response_model=ManyAnswer, status_code=201, openapi_extra=with_body(ManyAsked, JSON))
+async def make_many(request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
+    """Make a glossary of several pairs of languages. It needs a key with the role write.
+
+    Some clients send a form, with fields such as dictionaries[0].entries.
+    """
     caller.require("write")
+    asked = await read(request, ManyAsked)
     found = tuple(each.dictionary() for each in asked.dictionaries)
     if len({each.pair for each in found}) < len(found):
         raise Problem(422, "invalid_request", "two dictionaries have the same languages")
@@ -226,10 +226,11 @@ async def one_of_many(glossary_id: InPath, service: TheService, caller: TheDeepL
     return JSONResponse(_all_shown(_seen(service, caller, glossary_id)))
 
 
-@router.patch("/v3/glossaries/{glossary_id}", response_model=ManyAnswer)
-async def change(glossary_id: InPath, asked: ChangeAsked, service: TheService, caller: TheDeepLCaller) -> Response:
+@router.patch("/v3/glossaries/{glossary_id}", response_model=ManyAnswer, openapi_extra=with_body(ChangeAsked, JSON))
+async def change(glossary_id: InPath, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """Give a glossary another name, and add terms to its dictionaries."""
     found = _written_by(service, caller, glossary_id)
+    asked = await read(request, ChangeAsked)
     if asked.name is not None:
         found = replace(found, name=asked.name)
     for each in asked.dictionaries:
@@ -251,13 +252,18 @@ async def entries_of_many(
     return JSONResponse({"dictionaries": [told]})
 
 
-@router.put("/v3/glossaries/{glossary_id}/dictionaries", response_model=DictionaryAnswer)
+@router.put(
+    "/v3/glossaries/{glossary_id}/dictionaries",
+    response_model=DictionaryAnswer,
+    openapi_extra=with_body(DictionaryAsked, JSON, FORM),
+)
 async def replace_dictionary(
-    glossary_id: InPath, asked: DictionaryAsked, service: TheService, caller: TheDeepLCaller
+    glossary_id: InPath, request: Request, service: TheService, caller: TheDeepLCaller
 ) -> Response:
     """Put a dictionary in the place of that of the same languages."""
-    new = asked.dictionary()
-    found = _written_by(service, caller, glossary_id).with_dictionary(new)
+    found = _written_by(service, caller, glossary_id)
+    new = (await read(request, DictionaryAsked)).dictionary()
+    found = found.with_dictionary(new)
     await asyncio.to_thread(service.glossaries.put, found)
     return JSONResponse({**_languages(new), "entry_count": len(new.terms)})
 

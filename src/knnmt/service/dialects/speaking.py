@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -23,6 +24,7 @@ from knnmt.service.shapes import ProblemAnswer
 JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
 _MAX_FIELDS = 5_000
 _LIKE_FORMS = (FORM, MULTIPART)
+_WITHIN = re.compile(r"(\w{1,40})\[(\d{1,4})\]\.(\w{1,40})", re.ASCII)
 # Weblate leaves a service alone for half an hour after 429 and 503; what is over in a moment is told as 504.
 _SOON_OVER = ("ending", "locked", "queue_full")
 BAD_REQUEST: dict[int | str, dict[str, Any]] = {
@@ -97,11 +99,16 @@ def _json(body: bytes, listed: str | None) -> dict[str, Any]:
 
 
 def _gathered(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Fields that are there once as they are, others as lists."""
+    """Fields that are there once as they are, others as lists; `terms[0].name` is a field of an object in a list."""
     found: dict[str, list[Any]] = {}
+    objects: dict[str, dict[int, dict[str, Any]]] = {}
     for name, value in items:
-        found.setdefault(name, []).append(value)
-    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+        if within := _WITHIN.fullmatch(name):
+            objects.setdefault(within[1], {}).setdefault(int(within[2]), {})[within[3]] = value
+        else:
+            found.setdefault(name, []).append(value)
+    told: dict[str, Any] = {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+    return told | {name: [each for _, each in sorted(numbered.items())] for name, numbered in objects.items()}
 
 
 def _invalid(errors: Sequence[Mapping[str, Any]]) -> Problem:

@@ -1,0 +1,115 @@
+"""Drafts in steps of fixed shape: tokens and scores are those of greedy search, on a CPU, and replayed on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from datastore_pairs import some_pairs
+
+from devices import DEVICES
+from knnmt.config import Fading, RetrievalConfig
+from knnmt.datastore.store import Datastore
+from knnmt.decoding import recorded_drafts as module
+from knnmt.decoding.arena import Arenas, Recorded
+from knnmt.decoding.greedy import greedy_search
+from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.recorded_drafts import TURNS, recorded_drafts, turns_for
+from knnmt.engine.loading import load_engine
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from knnmt.retrieval.statistics import Statistics
+
+TEXTS = ["Satz 3 ja ja", "Satz 12", "Satz 7 nein", "anders", "Satz 100 ja", "Datei", "Satz 1 ja ", "ja", "Satz 12 ja"]
+FADING = Fading(scale=8.0, width=2.0, sentence_scale=9.0, sentence_width=1.5)
+CONFIG = RetrievalConfig(k=4, interpolation_weight=0.9, temperature=20.0, segments=6)
+
+
+@pytest.fixture(scope="module", params=DEVICES)
+def small(request: pytest.FixtureRequest, tiny_checkpoint: Path) -> TransformerEngine:
+    engine = load_engine(tiny_checkpoint, device=request.param, dtype="float32")
+    assert isinstance(engine, TransformerEngine)
+    return engine
+
+
+@pytest.fixture(scope="module")
+def store(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("stores") / "s"
+    made = Datastore.build(place, some_pairs(25), tiny)
+    made.add(some_pairs(10, start=95), tiny)
+    made.remove(lambda pair: pair.source.startswith("Satz 4"))
+    return place
+
+
+def by_drafts(
+    engine: TransformerEngine, sources: list[list[int]], config: Any, retrieval: Retrieval, counted: Statistics
+) -> list[list[Hypothesis]]:
+    batch = BatchRetrieval([retrieval] * len(sources), counted)
+    recorded = batch.recorded()
+    assert recorded is not None
+    told: dict[int, list[Hypothesis]] = {}
+    found = recorded_drafts(engine, sources, config, batch, recorded, told.__setitem__)
+    assert told == (dict(enumerate(found)) if config.max_tokens > 1 or config.forced_last_token is None else {})
+    return found
+
+
+@pytest.mark.parametrize("fading", [None, FADING])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_tokens": 24},
+        {"max_tokens": 5, "forced_last_token": 0},
+        {"max_tokens": 1},
+        {"max_tokens": 39},
+        {"max_tokens": 24, "min_tokens": 7},
+        {"max_tokens": 24, "forced_first_token": 7, "suppressed_tokens": (9, 11)},
+        {"max_tokens": 1, "forced_first_token": 7},
+    ],
+    ids=str,
+)
+def test_tokens_scores_and_searches_are_those_of_greedy_search(
+    settings: dict[str, Any],
+    fading: Fading | None,
+    small: TransformerEngine,
+    store: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("_TURN_COST", "_ROW_COST"):
+        monkeypatch.setattr(module, name, 0.0)  # long drafts for all
+    sources = small.tokenizer.encode_sources(TEXTS)
+    config = replace(small.generation, beam=1, n_best=1, length_penalty=0.7, **settings)
+    opened = OpenStore(Datastore.open(store), small.device, exact=True)
+    retrieval = Retrieval(opened, replace(CONFIG, fading=fading))
+    plainly, drafted = Statistics(), Statistics()
+    plain = greedy_search(small, sources, config, BatchRetrieval([retrieval] * len(sources), plainly))
+    found = by_drafts(small, sources, config, retrieval, drafted)
+    one_by_one = [best for each in sources[:3] for best in by_drafts(small, [each], config, retrieval, Statistics())]
+    for mine, expected in ((found, plain), (one_by_one, plain[:3])):
+        tokens = [[[each.tokens for each in best] for best in every] for every in (mine, expected)]
+        assert tokens[0] == tokens[1]
+        scores = [[each.score for best in every for each in best] for every in (mine, expected)]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-5 if small.device.type == "cpu" else 1e-4)
+    assert (drafted.rows, drafted.searches, drafted.first_rows) == (plainly.rows, plainly.searches, plainly.first_rows)
+    assert drafted.drafted >= drafted.accepted
+    assert drafted.accepted or settings != {"max_tokens": 24}
+    if small.device.type == "cuda" and config.max_tokens > 5:
+        kept = [each for arena in small.kept(Arenas).free for each in arena._kept.values()]
+        assert any(each.replays for each in kept if isinstance(each, Recorded))
+
+
+def test_a_step_computes_as_many_tokens_as_are_worth_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TURN_COST", 0.2)
+    monkeypatch.setattr(module, "_ROW_COST", 0.01)
+    for chances, size in (([0.0], 1), ([0.9], 1), ([0.5, 0.9], 2), ([0.9] * 60, 64), ([1.0] * 256, 256)):
+        found = turns_for(np.array(chances), size)
+        worth = {
+            turns: sum(chance**number for chance in chances for number in range(turns))
+            / (1 + 0.2 * (turns > 1) + 0.01 * turns * size)
+            for turns in TURNS
+        }
+        assert worth[found] == pytest.approx(max(worth.values()))
+    assert turns_for(np.zeros(3), 3) == 1
