@@ -57,7 +57,7 @@ def timed_part(job: Job, name: str, part: Slice) -> SegmentRecord:
     return record
 
 
-def empty_part(_: Job, name: str, part: Slice) -> SegmentRecord:
+def empty_part(job: Job, name: str, part: Slice) -> SegmentRecord:  # noqa: ARG001
     """A worker that does nothing with its slice."""
     return SegmentRecord(StoredFile(name, 0, "0" * 64), len(part.pairs), part.entries)
 
