@@ -21,6 +21,7 @@ import statistics
 import tempfile
 import time
 from collections import Counter
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def timed_part(job: Job, name: str, part: Slice) -> SegmentRecord:
     return record
 
 
-def empty_part(_: Job, name: str, part: Slice) -> SegmentRecord:
+def empty_part(job: Job, name: str, part: Slice) -> SegmentRecord:  # noqa: ARG001
     """A worker that does nothing with its slice."""
     return SegmentRecord(StoredFile(name, 0, "0" * 64), len(part.pairs), part.entries)
 
@@ -98,10 +99,11 @@ def simulated(workers: int, count: int, work: float, driver: float, task: float)
 def usual_slice(parts: list[Slice]) -> Slice:
     """A slice of the usual size, made of smaller ones again and again."""
     whole = Slice()
-    while whole.entries < _USUAL:
-        for part in parts:
-            for name in Slice.__dataclass_fields__:
-                getattr(whole, name).extend(getattr(part, name))
+    for part in cycle(parts):
+        for name in Slice.__dataclass_fields__:
+            getattr(whole, name).extend(getattr(part, name))
+        if whole.entries >= _USUAL:
+            break
     return whole
 
 

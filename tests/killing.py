@@ -27,7 +27,8 @@ from crafted import alter_arrays
 from datastore_pairs import some_pairs
 
 from knnmt.cli.tune import tune
-from knnmt.datastore import slices
+from knnmt.datastore import combining, slices
+from knnmt.datastore.combining import merge_stores
 from knnmt.datastore.store import Datastore, matching
 from knnmt.datastore.upgrading import SUPPLIED
 from knnmt.errors import DatastoreExistsError
@@ -52,7 +53,11 @@ class Command:
         self._translator = Translator(checkpoint, device="cpu")
         self.run: Callable[[Path], object] = getattr(self, f"_{name}")
         (place / "0").mkdir()
-        if name not in ("build", "adapt"):
+        if name == "merge":
+            for number, part in enumerate(self._parts):
+                Datastore.build(part, some_pairs(40, start=40 * number), self._translator.engine)
+            Datastore.open(self._parts[0]).remove(matching(origin="own.tsv#7"))
+        if name not in ("build", "adapt", "merge"):
             self._make(place / "0" / "s", earlier=name == "upgrade")
         self.states = [state(place / "0")]
         for turn in ("1", "2"):
@@ -84,6 +89,16 @@ class Command:
             Datastore.open(store).remove(matching(origin="none"))
         else:
             Datastore.build(store, some_pairs(60), self._translator.engine)
+
+    @property
+    def _parts(self) -> list[Path]:
+        return [self._place / "part-1", self._place / "part-2"]
+
+    def _merge(self, store: Path) -> None:
+        if store.exists():  # as above
+            Datastore.open(store).remove(matching(origin="none"))
+        else:
+            merge_stores([Datastore.open(part) for part in self._parts], store)
 
     def _add(self, store: Path) -> None:
         Datastore.open(store).add(some_pairs(3, "added"), self._translator.engine)
@@ -225,7 +240,7 @@ def _reached(command: Command, place: Path, turn: int) -> bool:
 def main(name: str, checkpoint: str, place: str, kills: str, seed: str) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    slices.SLICE_ENTRIES = 400  # several slices of few pairs
+    slices.SLICE_ENTRIES = combining.SLICE_ENTRIES = 400  # several slices of few pairs
     tuning.CACHE_PAIRS = 1  # a random model ends no sentence early
     command = Command(name, Path(checkpoint), Path(place))
     started = time.monotonic()

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from knnmt import Datastore, RetrievalSettings, SegmentPair, Translation, Translator, shard_set
+from knnmt.cli import app
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.combining import merge_stores, split_store
 from knnmt.distributed import shard_set as sets
@@ -156,7 +158,7 @@ class Failing:
 @pytest.fixture
 def failing(shards: list[Path], monkeypatch: pytest.MonkeyPatch) -> list[Failing]:
     made = [Failing(path, 10**6) for path in shards]
-    monkeypatch.setattr(ShardSet, "opened", lambda _: made)
+    monkeypatch.setattr(ShardSet, "opened", lambda *_: made)
     return made
 
 
@@ -219,6 +221,11 @@ def test_what_is_added_to_a_shard_counts_with_the_next_call(
     assert translator.translate(text, datastore=tmp_path / "set", settings=settings).text != "new words"
     stores[1].add([SegmentPair(text, "new words", "new#1")], tiny)
     assert translator.translate(text, datastore=tmp_path / "set", settings=settings).text == "new words"
+    Datastore.open(tmp_path / "set").add([SegmentPair("xx yy xx", "own words", "new#2")], tiny)  # the set's own part
+    assert translator.translate("xx yy xx", datastore=tmp_path / "set", settings=settings).text == "own words"
+    said = CliRunner().invoke(app, ["inspect", str(tmp_path / "set")]).output
+    assert "sentences   1" in said
+    assert said.count("\nshard       ") == 2
     shard = OpenShard(paths[1])
     with pytest.raises(DatastoreError, match="moved on from the state"):
         shard.sentences("0" * 64, np.empty(0, np.uint64))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from knnmt.engine.tokenizer import Tokenizer
 
 _SAMPLES = 5
+_SHARDS = "shards.json"  # as `knnmt.distributed.shard_set` says, which brings PyTorch as well
 GATE = "gate.safetensors"  # as `knnmt.retrieval.gate` says, which brings PyTorch
 
 
@@ -81,10 +82,22 @@ def inspect(
         _show_sentences(opened, search, limit)
     else:
         _show_summary(opened, limit)
+        _show_shards(store)
         step = max(1, opened.entries // _SAMPLES)
         for number in range(step // 2, opened.entries, step):
             typer.echo()
             _show_entry(opened.entry(number), tokenizer)
+
+
+def _show_shards(store: Path) -> None:
+    """Of a set of shards, where these are."""
+    if not (store / _SHARDS).exists():
+        return
+    from knnmt.distributed.shard_set import ShardSet
+
+    if (found := ShardSet.read(store)) is not None:
+        for each in found.shards:
+            typer.echo(f"shard       {each.path if each.node is None else f'{each.node}:{each.path}'}")
 
 
 def verify(store: StoreArgument) -> None:

@@ -1,6 +1,7 @@
-"""A set of shards on disk: a store without entries of its own, whose `shards.json` names the stores that have them.
+"""A set of shards on disk: a store whose `shards.json` names others, which have its entries.
 
-It has the model and the settings of all. It can be named wherever a store is to be searched by segment.
+It has the model and the settings of all. It can be named wherever a store is to be searched by segment. What is added
+to it, such as corrections, lies in its own directory and counts as a last shard.
 """
 
 from __future__ import annotations
@@ -83,12 +84,16 @@ class ShardSet:
                 "the set again."
             ) from error
 
-    def opened(self) -> list[Shard]:
-        """The shards, each ready to be asked. A connection to a cluster lasts as long as the process."""
+    def opened(self, own: Path | None = None) -> list[Shard]:
+        """The shards, each ready to be asked. A connection to a cluster lasts as long as the process.
+
+        own: the set's own place, which may have entries, too
+        """
+        last: list[Shard] = [] if own is None else [LocalShard(own)]
         if self.cluster is None:
-            return [LocalShard(Path(each.path)) for each in self.shards]
+            return [*(LocalShard(Path(each.path)) for each in self.shards), *last]
         ray = connect(Cluster(self.cluster))
-        return [RayShard(ray, each) for each in self.shards]
+        return [*(RayShard(ray, each) for each in self.shards), *last]
 
 
 class RayShard:

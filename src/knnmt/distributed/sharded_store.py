@@ -74,7 +74,8 @@ class FetchedStore(OpenStore):
 class ShardedStore(OpenStore):
     """The open store of a set of shards.
 
-    store: the set's own place: its model, its settings, and no entries; seconds: that a shard has to answer
+    store: the set's own place: its model, its settings; entries in it count where it is one of the shards
+    seconds: that a shard has to answer
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class ShardedStore(OpenStore):
         asked = {
             number: ("lengths", states[number].name, ids[mine == place] - first[place])
             for place, number in enumerate(numbers)
+            if (mine == place).any()
         }
         found, silent = self._asked(asked)
         _warn(self._words(silent), "the lengths of its keys are not known")
@@ -154,7 +156,7 @@ class ShardedStore(OpenStore):
 
     def signature(self) -> str:
         """What a published score must say of the store."""
-        states = [state for _, state in sorted(self._shown.states.items())]
+        states = [state for _, state in sorted(self._shown.states.items()) if state.entries]
         content = hashlib.sha256(" ".join(state.name for state in states).encode()).hexdigest()[:8]
         entries = sum(state.live_entries for state in states)
         dim = self.datastore.manifest.dim

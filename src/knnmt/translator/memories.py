@@ -203,7 +203,7 @@ class Memories:
     def _opened(self, store: Datastore) -> OpenStore:
         device, tokenizer = self._engine.device, self._engine.tokenizer
         if (found := ShardSet.read(store.path)) is not None:
-            return ShardedStore(store, found.opened(), device, tokenizer, found.seconds)
+            return ShardedStore(store, found.opened(store.path), device, tokenizer, found.seconds)
         return OpenStore(store, device, self._exact, choose_probes, tokenizer)
 
     def close(self, datastore: Store) -> None:
