@@ -7,7 +7,7 @@ WEBLATE_VERSION := 5.14.3
 RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo serve test tests test-cuda test-dialects test-ray check format soak fuzz bench bench-retrieval clean
+.PHONY: demo docs serve test tests test-cuda test-dialects test-ray check format soak fuzz bench bench-retrieval clean
 
 demo: $(VENV)/.ready  ## adapt to real message catalogs; translate strings held out without and with the store
 	$(RUN) examples/demo.py
@@ -40,6 +40,9 @@ format: $(VENV)/.ready-dev  ## put the code into the house format
 	$(RUN) -m ruff check --fix
 	$(RUN) -m ruff format
 
+docs: $(VENV)/.ready-docs  ## a site of the documentation in .site, with references made from the code; links are checked
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(RUN) -m mkdocs build
+
 soak: $(VENV)/.ready-dev  ## the long and heavy checks
 	$(RUN) -m pytest -m soak
 	$(RUN) -m pytest -m hypothesis --hypothesis-profile thorough
@@ -58,7 +61,7 @@ bench-retrieval: $(VENV)/.ready-bench  ## kNN-MT: every kind of index; speed and
 		--sentences 200 --brief
 
 clean:
-	rm -rf $(VENV) $(WEBLATE) .bench .demo .fuzz .mypy_cache .pytest_cache .ruff_cache dist
+	rm -rf $(VENV) $(WEBLATE) .bench .demo .fuzz .site .mypy_cache .pytest_cache .ruff_cache dist
 
 $(VENV)/.ready: pyproject.toml constraints.txt hatch_build.py $(wildcard src/knnmt/native/*.[ch]*)
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("knnmt needs Python 3.11 or newer; name one: make PYTHON=python3.12")'
@@ -77,6 +80,10 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 
 $(VENV)/.ready-ray: $(VENV)/.ready-dev
 	$(INSTALL) ".[ray]"
+	@touch $@
+
+$(VENV)/.ready-docs: $(VENV)/.ready
+	$(INSTALL) ".[docs]"
 	@touch $@
 
 $(VENV)/.ready-bench: $(VENV)/.ready

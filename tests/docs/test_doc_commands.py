@@ -34,6 +34,7 @@ CHECKOUT, OUR_FILES = "a checkout", "a directory with our files"
 IN_SOAK = {  # what takes long, or needs a network: where `make soak` runs it
     "make demo": CHECKOUT,
     "make bench": CHECKOUT,
+    "make docs": CHECKOUT,
     "make bench-retrieval": CHECKOUT,
     "pip install '.[documents,evaluate,faiss,serve]'": CHECKOUT,
     "pip install 'knnmt[evaluate]'": CHECKOUT,

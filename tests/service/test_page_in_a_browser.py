@@ -37,6 +37,7 @@ pytestmark = [
 ]
 HOSTILE = "<img src=x onerror=alert(1)>"
 TEXT = "Satz 3 ja ja ja\netwas. Noch etwas!"  # the memory holds the first
+PATIENCE = 20_000  # milliseconds, for a machine that is busy
 PHONE: ViewportSize = {"width": 360, "height": 740}
 OpenPage = Callable[..., "Page"]
 
@@ -57,6 +58,7 @@ def served(config: ServiceConfig, translator: Translator) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    playwright.expect.set_options(timeout=PATIENCE)
     with playwright.sync_playwright() as started:
         yield started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])  # containers have none
 
@@ -99,7 +101,7 @@ def open_page(browser: Browser, site: str, strange: list[str]) -> Iterator[OpenP
         def start(address: str = site, path: str = "/", **settings: Any) -> Page:
             context = stack.enter_context(browser.new_context(**{"locale": "en-GB", **settings}))
             page = context.new_page()
-            page.set_default_timeout(20_000)
+            page.set_default_timeout(PATIENCE)
             watch(page, address, strange)
             page.goto(address + path)
             return page
@@ -143,7 +145,7 @@ def choose(page: Page, domain: str) -> None:
 
 
 def all_there(page: Page) -> None:
-    playwright.expect(page.locator("#stop")).to_be_hidden(timeout=20_000)
+    playwright.expect(page.locator("#stop")).to_be_hidden()
     playwright.expect(page.locator("#sentences .sentence").first).to_be_visible()
 
 
@@ -162,6 +164,8 @@ def test_a_text_is_translated_with_and_without_memory(page: Page) -> None:
     assert sentence(page, 1).locator(".word").count() > 0
     assert page.locator(".alone").all_inner_texts() != ["…"] * 3
     playwright.expect(page.get_by_role("status")).to_have_text("All 3 sentences are translated.")
+    correct = sentence(page, 1).get_by_role("button", name="Correct")
+    playwright.expect(correct).to_have_accessible_description("etwas.")
     choose(page, "base")  # which is shown at once
     playwright.expect(page.locator(".alone")).to_have_count(0)
     playwright.expect(page.get_by_role("button", name="Correct")).to_have_count(0)
@@ -253,6 +257,7 @@ def test_a_service_with_keys_asks_for_one(
         field.fill(key)
         page.keyboard.press("Enter")
         playwright.expect(field).to_be_hidden()
+        playwright.expect(page.get_by_label("Text to translate")).to_be_focused()
         translate(page)
         sentence(page, 1).get_by_role("button", name="Correct").click()
         sentence(page, 1).get_by_role("button", name="Learn").click()

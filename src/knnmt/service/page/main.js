@@ -105,6 +105,9 @@ async function copy() {
 async function start() {
   try {
     await listDomains();
+    const here = document.activeElement;
+    const isTouched = matchMedia("(pointer: coarse)").matches; // where a field that has the focus brings up a keyboard
+    if (byId("access").contains(here) || (here === document.body && !isTouched)) byId("text").focus();
     byId("access").hidden = true;
     succeed();
   } catch (error) {

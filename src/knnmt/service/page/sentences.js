@@ -158,7 +158,7 @@ class Sentence {
     this._correct = this._opener("correct", this._editor, () => this._openEditor(this.made?.text ?? ""));
     this._compare = this._opener("matches", this._matches, () => this._openMatches());
     this.element.replaceChildren(
-      part("h3", { class: "source", ...written(source) }, visible(this.sentence)),
+      part("h3", { class: "source", id: `${key}-source`, ...written(source) }, visible(this.sentence)),
       part("div", { class: memory ? "sides both" : "sides" }, ...sides),
       this._panel,
       ...(memory ? [part("div", { class: "row" }, this._correct, this._compare), this._editor, this._matches] : []),
@@ -167,7 +167,8 @@ class Sentence {
 
   // A button that opens a part of the row and closes it.
   _opener(text, part, open) {
-    const button = make("button", { type: "button", "aria-expanded": "false", "aria-controls": part.id }, told(text));
+    const of = { "aria-controls": part.id, "aria-describedby": `${this._key}-source` }; // of which sentence
+    const button = make("button", { type: "button", "aria-expanded": "false", ...of }, told(text));
     button.addEventListener("click", () => (part.hidden ? open() : this._close(button, part)));
     return button;
   }

@@ -1,0 +1,181 @@
+"""What distributing a build costs: CPU time with and without Ray, seconds a task; and what many workers would do.
+
+    python benchmarks/ray_building.py [--text FILE.tsv] [--pairs 8000] [--slice 8192] [--workers 2]
+
+One process builds a store, then workers of a Ray on this machine, which have loaded the model before. CPU time is
+compared, for cores that others use as well make wall-clock time useless: what the driver, the workers and Ray's own
+processes take beyond one process is lost to distribution. Slices are smaller than usual (65,536 entries), so that there
+are many; what a task costs is then set against slices of the usual size.
+
+Then the schedule is simulated for more workers than this machine has: the driver cuts slices one after the other and
+hands them out, each worker takes one at a time. All times in it were measured here, but for the speed of a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import os
+import pickle
+import statistics
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from building import sample
+from knnmt import Cluster
+from knnmt.corpus.options import ReadingConfig
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.reading import read_memories
+from knnmt.corpus.report import ReadingReport
+from knnmt.datastore import slices
+from knnmt.datastore.building import BuildConfig, build, empty_manifest
+from knnmt.datastore.manifest import SegmentRecord, StoredFile
+from knnmt.datastore.slices import Slice, cut_slices
+from knnmt.distributed import building
+from knnmt.distributed.building import Job, RayWorkers, encode_on, encode_part
+from knnmt.distributed.cluster import connected
+from knnmt.engine.base import Engine
+from knnmt.engine.loading import load_engine
+from knnmt.engine.precision import cpu_name
+
+_USUAL = 1 << 16  # entries of a slice
+_TASKS = 20
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def timed_part(job: Job, name: str, part: Slice) -> SegmentRecord:
+    """A worker's slice; beside the store it says what CPU time that took."""
+    started = time.process_time()
+    record = encode_part(job, name, part)
+    (job.directory.parent.parent / f"{name}.seconds").write_text(str(time.process_time() - started), encoding="utf-8")
+    return record
+
+
+def empty_part(_: Job, name: str, part: Slice) -> SegmentRecord:
+    """A worker that does nothing with its slice."""
+    return SegmentRecord(StoredFile(name, 0, "0" * 64), len(part.pairs), part.entries)
+
+
+def children_seconds(besides: str) -> float:
+    """CPU time of the processes below this one, those aside whose name begins so."""
+    parents: dict[int, tuple[int, float, str]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            _, _, rest = stat.read_text(encoding="utf-8").rpartition(")")
+            command = (stat.parent / "cmdline").read_text(encoding="utf-8")
+        except OSError:
+            continue
+        fields = rest.split()
+        parents[int(stat.parent.name)] = (int(fields[1]), (int(fields[11]) + int(fields[12])) / _TICKS, command)
+    total, below = 0.0, {os.getpid()}
+    while found := {pid for pid, (parent, _, _) in parents.items() if parent in below and pid not in below}:
+        total += sum(parents[pid][1] for pid in found if not parents[pid][2].startswith(besides))
+        below |= found
+    return total
+
+
+def simulated(workers: int, count: int, work: float, driver: float, task: float) -> float:
+    """Seconds that a build of so many slices takes.
+
+    driver: for each slice, which it cuts and hands over one after the other; task: of a worker, beside its work
+    """
+    free = [0.0] * workers
+    cut = end = 0.0
+    for _ in range(count):
+        cut += driver
+        begins = max(cut, heapq.heappop(free))
+        cut = max(cut, begins - driver)  # the driver is one slice ahead at most
+        end = max(end, begins + task + work)
+        heapq.heappush(free, begins + task + work)
+    return end
+
+
+def usual_slice(parts: list[Slice]) -> Slice:
+    """A slice of the usual size, made of smaller ones again and again."""
+    whole = Slice()
+    while whole.entries < _USUAL:
+        for part in parts:
+            for name in Slice.__dataclass_fields__:
+                getattr(whole, name).extend(getattr(part, name))
+    return whole
+
+
+def task_seconds(ray: Any, engine: Engine[Any], part: Slice, scratch: Path) -> tuple[float, float]:
+    """From handing over a slice to its result, where the worker does nothing with it, the median; of that CPU time of
+    the driver, the mean.
+    """
+    building.encode_part = empty_part
+    job = Job(scratch, "", empty_manifest(engine, BuildConfig()), engine.name, "cpu", None, 1)
+    workers = RayWorkers(ray, Cluster(), 0, job)
+    taken, started = [], time.process_time()
+    for number in range(_TASKS):
+        began = time.perf_counter()
+        workers.submit(f"{number:05d}", part).result()
+        taken.append(time.perf_counter() - began)
+    building.encode_part = encode_part
+    return statistics.median(taken), (time.process_time() - started) / _TASKS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What distributing a build costs.")
+    parser.add_argument("--text", type=Path)
+    parser.add_argument("--pairs", type=int, default=8000)
+    parser.add_argument("--slice", type=int, default=8192)
+    parser.add_argument("--workers", type=int, default=2)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    engine = load_engine(device="cpu")
+    slices.SLICE_ENTRIES = given.slice
+    with tempfile.TemporaryDirectory() as temporary:
+        scratch = Path(temporary)
+        memory = sample(given.text, given.pairs, scratch)
+        pairs: list[SegmentPair] = list(read_memories([memory], ReadingConfig(), ReadingReport()))
+        started = time.process_time()
+        parts = list(cut_slices(pairs, engine.tokenizer, engine.max_positions, Counter()))
+        entries = sum(part.entries for part in parts)
+        cutting = (time.process_time() - started) / entries
+        size = statistics.mean(len(pickle.dumps(part)) for part in parts)
+        print(f"{cpu_name()}: {len(pairs):,} pairs, {entries:,} entries, {len(parts)} slices of {size / 1e6:.2f} MB")
+        build(scratch / "warm", pairs[:200], engine)
+        started = time.process_time()
+        build(scratch / "plain", pairs, engine)
+        plain = time.process_time() - started
+        print(f"one process        {plain:8.2f} s of CPU time, {entries / plain:,.0f} entries a second")
+        with connected(Cluster("local")) as ray:
+            cluster = Cluster("local", workers=given.workers)
+            build(scratch / "warm-ray", pairs[: len(pairs) // 4], engine, encode=encode_on(cluster))
+            whole = usual_slice(parts)
+            task, handing = task_seconds(ray, engine, whole, scratch)
+            building.encode_part = timed_part
+            before, around = time.process_time(), children_seconds("ray::")
+            build(scratch / "ray", pairs, engine, encode=encode_on(cluster))
+            driver, around = time.process_time() - before, children_seconds("ray::") - around
+        workers = sum(float(path.read_text(encoding="utf-8")) for path in scratch.glob("*.seconds"))
+        same = all(
+            (scratch / "ray" / path.relative_to(scratch / "plain")).read_bytes() == path.read_bytes()
+            for path in (scratch / "plain").rglob("*.safetensors")
+        )
+        lost = (driver + workers + around - plain) / plain
+        parted = f"{workers:.2f} s in workers, {driver:.2f} s in the driver, {around:.2f} s in Ray"
+        print(f"{given.workers} workers          {workers + driver + around:8.2f} s: {parted}")
+        print(f"lost               {lost:8.1%} of the work at slices of {given.slice:,} entries; same bytes: {same}")
+    size, work = len(pickle.dumps(whole)) / 1e6, plain / entries * whole.entries
+    cut = cutting * whole.entries
+    print(f"a slice of {whole.entries:,} entries, {size:.1f} MB: {work:.1f} s of work")
+    print(f"  the driver cuts it in {cut:.2f} s and hands it over in {handing * 1e3:.0f} ms of CPU time")
+    print(f"  from there to the result, without work, it takes {task * 1e3:.0f} ms")
+    print("simulated for 1,000 such slices, the part of the workers' time that is lost:")
+    kinds = ((f"cores, {work:.1f} s a slice", work), ("GPUs, 600,000 entries a second", whole.entries / 6e5))
+    for name, seconds in kinds:
+        for count in (2, 8, 64):
+            took = simulated(count, 1000, seconds, cut + handing, task)
+            print(f"  {count:3} {name:<32} {1 - 1000 * seconds / count / took:6.1%}")
+
+
+if __name__ == "__main__":
+    main()
