@@ -192,14 +192,18 @@ class StateInTurn:
     @torch.inference_mode()
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i goes on as sentences[i] was; those not named are done."""
-        rows = torch.tensor(sentences)
-        used = int(self.lengths.max())
-        self.slots[:, : len(rows), :used] = self.slots[:, rows, :used]
-        self.slots = self.slots[:, : len(rows)]
-        self.lengths = self.lengths[rows]
-        self.cross = [each[rows] for each in self.cross]
+        moved = [place for place, old in enumerate(sentences) if place != old]
+        count, used = len(sentences), int(self.lengths.max())
+        if moved:
+            to, come = torch.tensor(moved), torch.tensor([sentences[place] for place in moved])
+            self.slots[:, to, :used] = self.slots[:, come, :used]
+            self.lengths[to] = self.lengths[come]
+            for tensor in self.cross if self.cross_mask is None else (*self.cross, self.cross_mask):
+                tensor[to] = tensor[come]
+        self.slots, self.lengths = self.slots[:, :count], self.lengths[:count]
+        self.cross = [tensor[:count] for tensor in self.cross]
         if self.cross_mask is not None:
-            self.cross_mask = self.cross_mask[rows]
+            self.cross_mask = self.cross_mask[:count]
 
 
 @runtime_checkable
