@@ -9,8 +9,8 @@ turns within every round, so that a slow moment of the machine hits both. Each c
 and waits for its answer; `burst` is one sentence of every client at once. No result is remembered, and no sentence
 comes twice at the same time. `CPU ms` is the time of all processors that a sentence takes: of the service, of the load
 beside it, and of translating offline. On a machine that others use, too, it says more than the clock does, best with
---threads 1, for threads that wait for each other spin. Default text: the German side of the development sets under KNNMT_DATA (default
-../shared). With --store, both translate with it.
+--threads 1, for threads that wait for each other spin. Default text: the German side of the development sets under
+KNNMT_DATA (default ../shared). With --store, both translate with it.
 """
 
 from __future__ import annotations
@@ -199,10 +199,11 @@ def under_load(texts: list[str], store: str | None, counts: Sequence[int], round
             rate, steady, burst = statistics.median(rates[count]), took["steady", count], took["burst", count]
             parts = "  ".join(f"{percentile(steady, part):6.3f}" for part in (0.5, 0.95, 0.99))
             last = percentile(burst, 0.95)
+            of_service, of_load = (milliseconds[f"{who} {count}"] for who in ("service", "load"))
             print(
                 f"{count:7}  {rate:11.1f}  {rate / offline_speed:9.0%}    {parts}  {last:12.3f}"
-                f"  {last / (count / offline_speed):17.2f}  {milliseconds[f'service {count}']:15.1f}"
-                f"  {milliseconds['offline'] / milliseconds[f'service {count}']:10.0%}  {milliseconds[f'load {count}']:4.1f}"
+                f"  {last / (count / offline_speed):17.2f}  {of_service:15.1f}"
+                f"  {milliseconds['offline'] / of_service:10.0%}  {of_load:4.1f}"
             )
         print(f"memory       {megabytes(port):,.0f} MB")
         senders.end()

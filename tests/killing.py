@@ -27,7 +27,7 @@ from crafted import alter_arrays
 from datastore_pairs import some_pairs
 
 from knnmt.cli.tune import tune
-from knnmt.datastore import combining, slices
+from knnmt.datastore import slices
 from knnmt.datastore.combining import merge_stores
 from knnmt.datastore.store import Datastore, matching
 from knnmt.datastore.upgrading import SUPPLIED
@@ -240,7 +240,7 @@ def _reached(command: Command, place: Path, turn: int) -> bool:
 def main(name: str, checkpoint: str, place: str, kills: str, seed: str) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    slices.SLICE_ENTRIES = combining.SLICE_ENTRIES = 400  # several slices of few pairs
+    slices.SLICE_ENTRIES = 400  # several slices of few pairs
     tuning.CACHE_PAIRS = 1  # a random model ends no sentence early
     command = Command(name, Path(checkpoint), Path(place))
     started = time.monotonic()

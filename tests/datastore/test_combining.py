@@ -38,7 +38,6 @@ def files_of(store: Path) -> dict[str, bytes]:
 @pytest.fixture
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "SLICE_ENTRIES", 60)
-    monkeypatch.setattr(combining, "SLICE_ENTRIES", 60)
 
 
 @pytest.fixture

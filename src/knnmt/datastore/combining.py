@@ -22,6 +22,7 @@ import numpy as np
 from knnmt.config import check
 from knnmt.corpus.filters import fingerprint
 from knnmt.corpus.pairs import SegmentPair
+from knnmt.datastore import slices
 from knnmt.datastore.arrays import Array, Buffer
 from knnmt.datastore.building import (
     EntryProgress,
@@ -40,7 +41,6 @@ from knnmt.datastore.merging import MAY_DIFFER, join, without_removed
 from knnmt.datastore.origins import file_of
 from knnmt.datastore.publication import clear_files, publish_file, storage_errors, sync_directory
 from knnmt.datastore.segment import Segment
-from knnmt.datastore.slices import SLICE_ENTRIES
 from knnmt.datastore.store import ALIKE, Datastore
 from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, InputError, SettingError
 
@@ -307,9 +307,9 @@ def _pieces(segments: Sequence[Segment]) -> Iterator[_Piece]:
     for segment in segments:
         if len(segment.gone_sentences()) == segment.record.sentences:
             continue
-        stays = not len(segment.removed) and segment.record.entries >= SLICE_ENTRIES // 2
+        stays = not len(segment.removed) and segment.record.entries >= slices.SLICE_ENTRIES // 2
         unlike = bool(waiting) and bool((segment.arrays.keys() ^ waiting[0].arrays.keys()) - MAY_DIFFER)
-        if waiting and (stays or unlike or entries >= SLICE_ENTRIES):
+        if waiting and (stays or unlike or entries >= slices.SLICE_ENTRIES):
             yield tuple(waiting)
             waiting, entries = [], 0
         if stays:
