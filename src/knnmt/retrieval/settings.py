@@ -17,6 +17,9 @@ from typing import Annotated, Any, Literal, TypedDict, Unpack, get_args, get_ori
 
 from knnmt.config import DEFAULT_SEGMENTS, MAX_NEIGHBOURS, MAX_SEGMENTS, RetrievalConfig, check
 
+TRAINED_COMBINERS = ("meta-k", "robust", "kernel-smoothed")
+"""Combiners that a store may have, by the names of their methods (`knnmt.retrieval.trained`)."""
+
 
 class NotGiven(Enum):
     """What stands for something that was left open, where None says something else."""
@@ -118,7 +121,8 @@ class RetrievalSettings:
     use_counts: after pruning, let an entry weigh as much as those it stands for
     gate: α; the store's gate (`knnmt train-gate`) predicts λ, and steps where that is at most α are not searched; it
         brings the k and T that it was trained for; or the name of one's own, "package.module:Name"; None for no gate
-    combiner: the name of one's own, "package.module:Name"
+    combiner: the store's own of a method (`knnmt train-combiner`): "meta-k", "robust" or "kernel-smoothed", which
+        brings the k, T and search that it was trained for; or the name of one's own, "package.module:Name"
     forms: False gives the model every text as it is, also where the memory holds it with another final mark or other
         capitals
     profile: the name of settings saved with the store, or whole settings; "estimated" passes over what was tuned
@@ -188,7 +192,12 @@ class RetrievalSettings:
     ] = NOT_GIVEN
     combiner: Annotated[
         str | None,
-        Description("Weigh neighbours by a combiner of one's own: package.module:Name.", str, metavar="NAME"),
+        Description(
+            "Weigh neighbours by the store's trained combiner (see knnmt train-combiner): "
+            f"{', '.join(TRAINED_COMBINERS)}. Or by a combiner of one's own: package.module:Name.",
+            str,
+            metavar="NAME",
+        ),
     ] = None
     forms: Annotated[
         bool | None,
