@@ -19,6 +19,7 @@ from knnmt.fitting.combiner_rows import CombinerRows, collect_rows
 from knnmt.fitting.combiner_training import (
     KEY_NOISE,
     CombinerConfig,
+    Judged,
     combiner_losses,
     disturbed,
     train_combiner,
@@ -84,7 +85,7 @@ def test_kept_rows_are_what_a_step_sees(
 
 @pytest.mark.parametrize("method", TRAINED_COMBINERS)
 def test_training_learns_and_keeps_the_best(opened: OpenStore, rows: CombinerRows, method: str) -> None:
-    heard = []
+    heard: list[Judged] = []
     few = CombinerConfig(method, updates=60, judged_every=10, sentences=8)
     found = train_combiner(opened, rows, rows, CONFIG, few, heard.append)
     assert [each.updates for each in heard] == [10, 20, 30, 40, 50, 60]

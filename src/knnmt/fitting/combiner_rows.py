@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from knnmt.compression.pruning import require_scores
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.engine.base import Engine, State
 from knnmt.engine.forced import fitting_tokens, force_text
@@ -20,7 +21,6 @@ from knnmt.fitting.likelihood import Positions
 from knnmt.index.entries import Entries
 from knnmt.retrieval.neighbours import LogCounts, Neighbours
 from knnmt.retrieval.open_store import OpenStore
-from knnmt.retrieval.trained.combiner import require_scores
 from knnmt.retrieval.trained.seen import LEAST, best_of
 
 _ROWS = 512
@@ -81,13 +81,14 @@ class CombinerRows:
             name: getattr(self, name)[rows]
             for name in (*_OF_NEIGHBOURS, "queries", "best", "targets", "base", "sentences")
         }
-        counts = tuple(None if each is None else each[rows] for each in self.both_counts)
-        return replace(self, **of_rows, both_counts=counts)
+        counts, repeats = (None if each is None else each[rows] for each in self.both_counts)
+        return replace(self, **of_rows, both_counts=(counts, repeats))
 
     def first(self, k: int) -> CombinerRows:
         """The same with the k nearest neighbours only."""
-        counts = tuple(None if each is None else each[:, :k] for each in self.both_counts)
-        return replace(self, **{name: getattr(self, name)[:, :k] for name in _OF_NEIGHBOURS}, both_counts=counts)
+        counts, repeats = (None if each is None else each[:, :k] for each in self.both_counts)
+        fewer = {name: getattr(self, name)[:, :k] for name in _OF_NEIGHBOURS}
+        return replace(self, **fewer, both_counts=(counts, repeats))
 
     def positions(self) -> Positions:
         """What likelihoods of other settings are made from."""
@@ -117,7 +118,8 @@ def collect_rows(
     require_scores(store)
     forced = force_text(engine, pairs, progress)
     rows = len(forced.targets)
-    queries = torch.cat([opened.project(some.to(engine.device)).cpu() for some in forced.representations.split(_ROWS)])
+    states = torch.split(forced.representations, _ROWS)
+    queries = torch.cat([opened.project(some.to(engine.device)).cpu() for some in states])
     passed = Development(
         states=queries,
         tokens=forced.targets,

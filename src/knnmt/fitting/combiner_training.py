@@ -186,7 +186,7 @@ def combiner_losses(network: CombinerNetwork, rows: CombinerRows) -> Tensor:
 def trained_loss(network: CombinerNetwork, rows: CombinerRows) -> float:
     """The mean of the same over a text, in nats a token."""
     with torch.no_grad():
-        parts = torch.arange(len(rows)).split(_JUDGED_ROWS)
+        parts = torch.split(torch.arange(len(rows)), _JUDGED_ROWS)
         return float(torch.cat([combiner_losses(network, rows[some]).double() for some in parts]).mean())
 
 
@@ -208,12 +208,12 @@ def disturbed(rows: CombinerRows, probability: float) -> CombinerRows:
         return torch.where(told[:, None], torch.cat([first[:, None].to(others), others[:, :-1]], dim=1), others)
 
     nothing = torch.zeros(size[0])
-    counts = tuple(None if each is None else led_by(nothing, each) for each in rows.both_counts)
+    counts, repeats = (None if each is None else led_by(nothing, each) for each in rows.both_counts)
     return replace(
         rows,
         distances_sq=led_by(torch.full((size[0],), KEY_NOISE**2 * dim), distances_sq),
         tokens=led_by(rows.targets, rows.tokens),
-        both_counts=counts,
+        both_counts=(counts, repeats),
         said_there=led_by(rows.base, rows.said_there),
         said_here=led_by(rows.base, rows.said_here),
     )

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from knnmt.compression.pruning import require_scores
 from knnmt.config import MAX_SEGMENTS, RetrievalConfig, check
-from knnmt.datastore.segment import SCORES
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError, quoted
 from knnmt.records import as_record
@@ -143,15 +143,6 @@ def combiner_file(store: Path, method: str) -> NetworkFile:
         f"{store}: has no combiner {method}",
         f"Train one: `knnmt train-combiner {quoted(store)} --dev DEV --method {method}`.",
     )
-
-
-def require_scores(store: Datastore) -> None:
-    """Refuse a store whose entries do not say how likely the model found them."""
-    if any(name not in segment.arrays for segment in store.segments for name in SCORES):
-        raise SettingError(
-            f"{store.path}: does not hold what the model itself says of its entries: an earlier version built it. Run "
-            f"`knnmt upgrade {quoted(store.path)}`"
-        )
 
 
 def _way(segments: int | None) -> str:
