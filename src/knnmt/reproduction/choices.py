@@ -7,6 +7,7 @@ import statistics
 from knnmt.reproduction.plan import ALPHAS, TOLD_APART
 from knnmt.reproduction.results import Results
 from knnmt.reproduction.tables import NOT_RUN, Lines
+from knnmt.retrieval.settings import TRAINED_COMBINERS
 
 # What is asked, the row with it, the row without it.
 _ASKED = (
@@ -16,6 +17,8 @@ _ASKED = (
     ("λ that fades instead of fixed λ, both with our search", "B/knn", "B/knn-fixed"),
     ("Fast kNN-MT, c = 512, instead of kNN-MT as published", "fast-512", "A/knn"),
     ("search by segment instead of the whole store, ours", "segments", "B/knn"),
+    *((f"{method} instead of λ that fades", f"B/{method}", "B/knn") for method in TRAINED_COMBINERS),
+    ("entries that the model knows left out (PLAC), ours", "B/plac", "B/knn"),
     ("SK-MT's choice and λ instead of ours by segment", "sk-mt", "segments"),
     ("PCA to 256 dimensions, as published", "A/pca-256", "A/knn"),
     ("PCA to 256 dimensions, ours", "B/pca-256", "B/knn"),

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from knnmt.config import CacheConfig, check
+from knnmt.retrieval.settings import TRAINED_COMBINERS
 
 BLOCKS = ("A", "B")
 ALPHAS = (0.25, 0.5, 0.75)
 TAUS = (2, 4, 6, 8, 12)  # the paper's, whose keys break its cache at 8, and where those of the shipped model do
 PRUNING_KS = (1, 2, 5)
+PLAC_K = 4  # as published
 CANDIDATES = (512, 128)  # c of Fast kNN-MT
 _PAPERS_DIMS, _SHORTER_DIMS = (512, 256, 128), (256, 192, 128, 64)
 _CAPACITY = 1 << 16  # states that a batch's cache keeps: all, as the paper's, of 16 sentences of 200 tokens
@@ -25,7 +27,7 @@ _COMBINED_K = 2
 # Rows that the paper has not, and that add points to a table whose ends others show.
 _REFINING = (
     *("fast-128", "?/pca-192", "?/pca-64", "A/cache-[68]-sentence-hits"),
-    *("B/cache-[28]", "B/adaptive-*", "B/random-*"),
+    *("B/cache-[28]", "B/adaptive-*", "B/random-*", "B/kernel-smoothed"),
 )
 
 
@@ -39,6 +41,7 @@ class Row:
     fast: c of Fast kNN-MT
     segments: what chooses the segments that a sentence is searched in: "covering", or "bm25" alone
     fixed: λ and k from the paper's grid, whatever the block has
+    combiner: the method of a trained one
     """
 
     name: str
@@ -50,6 +53,7 @@ class Row:
     fast: int | None = None
     segments: str | None = None
     fixed: bool = False
+    combiner: str | None = None
 
     @property
     def block(self) -> str:
@@ -99,6 +103,7 @@ def _block_rows(block: str, dim: int) -> list[Row]:
     rows = [Row(f"{block}/knn", "kNN-MT")]
     if block == "B":  # tells the index and λ apart
         rows.append(Row("B/knn-fixed", "kNN-MT, fixed λ", fixed=True))
+        rows += [Row(f"B/{method}", f"{method}, trained", combiner=method) for method in TRAINED_COMBINERS]
     rows += [Row(f"{block}/cache-{tau}", f"cache τ = {tau}", cache=_cache(block, tau)) for tau in TAUS]
     rows += [
         Row(f"{block}/pca+cache", "PCA + cache", (reduced,), cached),
@@ -107,6 +112,8 @@ def _block_rows(block: str, dim: int) -> list[Row]:
     ]
     rows += [Row(f"{block}/pca-{each}", f"PCA d = {each}", (f"pca{each}",)) for each in dims_for(dim)]
     rows += [Row(f"{block}/pruning-{k}", f"pruning k = {k}", (f"prune{k}",)) for k in PRUNING_KS]
+    if block == "B":
+        rows.append(Row("B/plac", f"PLAC k = {PLAC_K}", (f"plac{PLAC_K}",)))
     for alpha in ALPHAS:
         rows.append(Row(f"{block}/adaptive-{alpha}", f"adaptive α = {alpha}", alpha=alpha))
         rows.append(Row(f"{block}/random-{alpha}", f"as many by chance, α = {alpha}", alpha=alpha, chance=True))

@@ -29,10 +29,10 @@ from knnmt.reproduction.plan import Row, speed_rows
 from knnmt.reproduction.records import config_of, read_record, settings_of, write_record
 from knnmt.reproduction.sk_mt import PlainBM25
 from knnmt.reproduction.speed import measure_speed
-from knnmt.reproduction.stores import DomainStores
+from knnmt.reproduction.stores import PRUNED, DomainStores
 from knnmt.reproduction.texts import DomainText, digest, read_text, read_training
 from knnmt.reproduction.translating import ReadyRow
-from knnmt.reproduction.tuning import trained_gate, tuned_by_segment, tuned_settings
+from knnmt.reproduction.tuning import trained_combiner, trained_gate, tuned_by_segment, tuned_settings
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.translator.translator import Translator
 from knnmt.version import __version__
@@ -99,12 +99,9 @@ class DomainSteps:
 
     def prune(self, before: tuple[str, ...]) -> None:
         """Every pruned store that a row needs, from one search."""
-        ks = {
-            int(row.steps[-1].removeprefix("prune"))
-            for row in self.rows
-            if row.steps[:-1] == before and row.steps and row.steps[-1].startswith("prune")
-        }
-        self.stores.prune(before, sorted(ks), self._open(before, self.searching).index.search)
+        last = {row.steps[-1] for row in self.rows if row.steps and row.steps[:-1] == before}
+        wanted = sorted(step for step in last if step.startswith(PRUNED))
+        self.stores.prune(before, wanted, self._open(before, self.searching).index.search)
 
     def index(self, steps: tuple[str, ...], block: str) -> None:
         with self._bars(f"{self.name}: indexing", "entries") as progress:
@@ -140,6 +137,12 @@ class DomainSteps:
         config = self._settings(row)
         assert config is not None, "settings come before"  # noqa: S101
         return trained_gate(self._engine, self._open((), row.block), self._text.tuning, config)
+
+    def train_combiner(self, row: Row) -> dict[str, Any]:
+        config = self._settings(row)
+        assert config is not None, "settings come before"  # noqa: S101
+        assert row.combiner is not None, "only such rows train one"  # noqa: S101
+        return trained_combiner(self._engine, self._open((), row.block), self._text.tuning, config, row.combiner)
 
     def _system(self, row: Row, opened: OpenStore | None) -> ReadyRow:
         rate = None

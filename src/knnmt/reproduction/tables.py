@@ -66,21 +66,43 @@ class Tables:
 
         return self._of_blocks(_FIRST, _main_names, line)
 
+    def later(self) -> Lines | None:
+        """Methods that came after the paper: BLEU, and gains over fixed λ, ours and published; None where none was run.
+
+        Ours are of block B, published ones of other models and other software, as `paper.LATER` says.
+        """
+        fixed = self._results.average(_bleu_of, "B/knn-fixed")
+        lines = [["", *self._results.domains, "average", "gain over fixed λ", "published gain", "from"]]
+        for name, (published, plain, source) in paper.LATER.items():
+            line = self._line(name, _bleu_of, {})
+            if set(line) != {NOT_RUN}:
+                ours = self._results.average(_bleu_of, name)
+                gain = NOT_RUN if ours is None or fixed is None else f"{ours - fixed:+.2f}"
+                lines.append([self._label(name), *line, gain, f"{published - plain:+.2f}", source])
+        return lines if len(lines) > 1 else None
+
     def pruning(self) -> Lines:
         """BLEU with fewer entries."""
-        return self._of_blocks([], lambda _: ["knn", *(f"pruning-{k}" for k in PRUNING_KS)], self._bleu)
+        return self._of_blocks([], lambda _: ["knn", *(f"pruning-{k}" for k in PRUNING_KS), "plac"], self._bleu)
 
     def sizes(self) -> Lines:
         """Entries, and what part of all is kept; of the paper in brackets."""
         lines = [["", *self._results.domains]]
-        for name in ("knn", *(f"pruning-{k}" for k in PRUNING_KS)):
+        for name in ("knn", *(f"pruning-{k}" for k in PRUNING_KS), "plac"):
             cells = [self._size(domain, name) for domain in self._results.domains]
-            lines.append([self._label(f"A/{name}"), *cells])
+            label = self._label(f"A/{name}") if name in paper.ENTRIES else self._label(f"B/{name}")
+            if name in paper.ENTRIES or set(cells) != {NOT_RUN}:
+                lines.append([label, *cells])
         return lines
 
     def _size(self, domain: str, name: str) -> str:
         place = paper.place_of(domain)
-        theirs = "" if place is None else f" ({paper.ENTRIES[name][place]:,}: {paper.kept_percent(name, place):.0f} %)"
+        known = place is not None and name in paper.ENTRIES
+        theirs = (
+            ""
+            if place is None or not known
+            else f" ({paper.ENTRIES[name][place]:,}: {paper.kept_percent(name, place):.0f} %)"
+        )
         there = [found for block in self._blocks if (found := self._results.of(domain, f"{block}/{name}"))]
         whole = self._results.stores[domain].get("entries")
         if not there or not whole:

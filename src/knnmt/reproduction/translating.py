@@ -17,7 +17,8 @@ from knnmt.retrieval.gate import RandomGate, ThresholdGate, TrainedGate
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.statistics import Statistics
-from knnmt.retrieval.step import Gate
+from knnmt.retrieval.step import Combiner, Gate
+from knnmt.retrieval.trained.combiner import TrainedCombiner
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import DatastoreSettings, Translator
 
@@ -42,7 +43,10 @@ class ReadyRow:
         if row.alpha is not None:
             trained = TrainedGate.read(opened.datastore, opened.device)
             gate = ThresholdGate(trained, row.alpha) if rate is None else RandomGate(rate, 0, trained)
-        combiner = NearestDistance(config.temperature) if row.segments == "bm25" else None
+        combiner: Combiner | None = NearestDistance(config.temperature) if row.segments == "bm25" else None
+        if row.combiner is not None:
+            learnt = TrainedCombiner.read(opened.datastore, row.combiner, opened.device)
+            config, combiner = learnt.applied_to(config, ()), learnt
         return cls(row, Retrieval(opened, config, gate, combiner), rate)
 
     @property

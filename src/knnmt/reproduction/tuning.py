@@ -14,6 +14,8 @@ from knnmt.config import DEFAULT_SEGMENTS, FastConfig, RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import divide, spread
 from knnmt.engine.base import Engine, State
+from knnmt.fitting.combiner_rows import collect_rows
+from knnmt.fitting.combiner_training import CombinerConfig, train_combiner
 from knnmt.fitting.development import develop, pass_over, searched
 from knnmt.fitting.gate_training import GateConfig, gate_text, judge_thresholds, train_gate
 from knnmt.fitting.likelihood import Positions, best_fixed
@@ -25,6 +27,8 @@ from knnmt.reproduction.sk_mt import SEGMENTS, sk_mt_settings
 from knnmt.retrieval.open_store import OpenStore
 
 TUNING_PAIRS = 300  # enough for three numbers; a gate is trained on all there are
+COMBINER_PAIRS = 1000
+COMBINER_SEEDS = 5
 
 
 def tuned_settings(
@@ -97,3 +101,25 @@ def trained_gate(
         for each in judge_thresholds(found, texts[1], ALPHAS)
     ]
     return {"losses": found.gate.record.losses, "epochs": found.gate.record.epochs, "thresholds": judged}
+
+
+def trained_combiner(
+    engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], config: RetrievalConfig, method: str
+) -> dict[str, Any]:
+    """Train a combiner of a store with several seeds, and put the first there, whichever is best.
+
+    The losses of all come back: of the part of the text that says when to stop.
+    """
+    asked = CombinerConfig(method)
+    config = replace(config, k=asked.usual_k, cache=None)
+    few = spread(pairs, COMBINER_PAIRS)
+    width = max(PAPER_KS)
+    rows = [collect_rows(engine, opened, some, width, None, config.use_counts) for some in divide(few, 0.8)]
+    found = [train_combiner(opened, *rows, config, replace(asked, seed=seed)) for seed in range(COMBINER_SEEDS)]
+    found[0].combiner.write(opened.datastore.path)
+    records = [each.combiner.record for each in found]
+    return {
+        "losses": [each.losses for each in records],
+        "updates": [each.updates for each in records],
+        "pairs": records[0].pairs,
+    }
