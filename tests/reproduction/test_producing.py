@@ -102,7 +102,7 @@ def test_the_report_is_made_elsewhere_and_has_no_text(
     shutil.copytree(output, elsewhere, ignore=shutil.ignore_patterns("stores"))
     report = write_report(elsewhere).read_text(encoding="utf-8")
     monkeypatch.setattr("knnmt.reproduction.results.score", None)  # the scores were kept
-    monkeypatch.setattr("knnmt.reproduction.report.save_plots", lambda *_: ["speed", "ablation", "searches"])
+    monkeypatch.setattr("knnmt.reproduction.report.save_plots", lambda *_: ["speed", "ablation", "searches", "pruning"])
     assert write_report(elsewhere).read_text(encoding="utf-8") == report
     assert "Satz" not in report
     assert "| **A, as published** |" in report
@@ -153,10 +153,7 @@ def test_comet_scores_the_main_rows_once(
     _, output, _ = made
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(output, elsewhere, ignore=shutil.ignore_patterns("stores"))
-    for asked_for in (
-        18,
-        0,
-    ):  # base, Fast kNN-MT, two by segment, two and three rows of the blocks, in two domains; then from what was kept
+    for asked_for in (20, 0):  # of two domains base, fast, two by segment, three rows a block; then from what was kept
         comet = Counting()
         report = write_report(elsewhere, comet=comet).read_text(encoding="utf-8")  # type: ignore[arg-type]
         assert comet.asked == asked_for
