@@ -47,7 +47,7 @@ ENTRIES: dict[str, tuple[int, ...]] = {
     "pruning-2": (4_039_432, 11_103_775, 2_303_808, 353_007),
     "pruning-5": (3_084_106, 8_486_551, 1_852_191, 290_192),
 }
-# Percent of the steps that search, without the first step of each batch.
+# Percent of the steps that search; of caches without the first step of each batch.
 SEARCHED: dict[str, tuple[int, ...]] = {
     KNN: (100, 100, 100, 100),
     "adaptive-0.25": (78, 73, 38, 4),
@@ -66,14 +66,6 @@ SETTINGS: dict[str, tuple[tuple[int, float, float], ...]] = {
     "pca+cache": ((8, 0.8, 10), (8, 0.8, 10), (8, 0.7, 10), (8, 0.7, 100)),
     "pca+pruning": ((8, 0.7, 10), (8, 0.8, 10), (8, 0.7, 10), (8, 0.7, 100)),
     "pca+cache+pruning": ((8, 0.7, 10), (8, 0.8, 10), (8, 0.7, 10), (8, 0.7, 100)),
-}
-# Later methods, by the names of our rows: BLEU, that of plain kNN-MT beside it, and who published both. Means of the
-# four domains, in the software named, with a model of 1,024 dimensions.
-LATER: dict[str, tuple[float, float, str]] = {
-    "B/meta-k": (46.69, 45.40, "knn-box"),
-    "B/robust": (47.49, 45.40, "knn-box"),
-    "B/kernel-smoothed": (46.98, 45.40, "knn-box"),
-    "sk-mt": (47.84, 47.30, "knn-models"),
 }
 CACHE_SAVES_PERCENT = 57
 DIM = 1024
