@@ -21,9 +21,10 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import divide
 from knnmt.datastore.store import Datastore
 from knnmt.fitting.combiner_rows import CombinerRows, collect_rows
-from knnmt.fitting.combiner_training import CombinerConfig, train_combiner
+from knnmt.fitting.combiner_training import CombinerConfig, best_fading, train_combiner
 from knnmt.fitting.development_text import read_development
-from knnmt.retrieval.settings import TRAINED_COMBINERS, RetrievalSettings
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.settings import TRAINED_COMBINERS
 from knnmt.translator.translator import Translator
 
 DATA = Path(os.environ.get("KNNMT_DATA", "../shared")) / "data"
@@ -51,12 +52,10 @@ def main() -> None:
     print("|---|---:|---|---:|---|---:|---:|---:|")
     names = list(stores)
     for number, name in enumerate(names):
-        memory = translator.memories.open(stores[name])
-        way = RetrievalSettings(segments=given.segments) if given.segments else RetrievalSettings(search="whole")
-        config = memory.resolve(way)
+        opened = OpenStore(stores[name], tokenizer=translator.engine.tokenizer)
 
-        def rows(pairs: Sequence[SegmentPair], opened=memory.opened, settings=config) -> CombinerRows:  # type: ignore[no-untyped-def]
-            return collect_rows(translator.engine, opened, pairs, NEIGHBOURS, settings.segments, settings.use_counts)
+        def rows(pairs: Sequence[SegmentPair], opened: OpenStore = opened) -> CombinerRows:
+            return collect_rows(translator.engine, opened, pairs, NEIGHBOURS, given.segments)
 
         began = time.process_time()
         teaching, validating = (rows(each) for each in divide(texts[name].tuning, 0.8))
@@ -64,6 +63,7 @@ def main() -> None:
         other = names[(number + 1) % len(names)]
         elsewhere = rows(texts[other].reported[: given.other_pairs]) if other != name else None
         collecting = time.process_time() - began
+        config = best_fading(teaching, given.segments)
         entries = f"{stores[name].manifest.live_entries:,}"
         compared = False
         for method in given.methods.split(","):
@@ -71,7 +71,7 @@ def main() -> None:
             for seed in range(given.seeds):
                 began = time.process_time()
                 asked = CombinerConfig(method, seed=seed)
-                found = train_combiner(memory.opened, teaching, validating, replace(config, k=asked.usual_k), asked)
+                found = train_combiner(opened, teaching, validating, replace(config, k=asked.usual_k), config, asked)
                 seconds.append(time.process_time() - began)
                 losses = found.losses(reported)
                 harm = found.losses(elsewhere) if elsewhere is not None else dict.fromkeys(losses, float("nan"))

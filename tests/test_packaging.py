@@ -42,7 +42,7 @@ print(translator.memories.retrieval(opened.datastore, gated).config.signature())
 from knnmt.fitting.combiner_rows import collect_rows
 from knnmt.fitting.combiner_training import CombinerConfig, train_combiner
 rows = [collect_rows(translator.engine, opened, some, 4, None) for some in (pairs[4:5], pairs[5:])]
-train_combiner(opened, *rows, config, CombinerConfig(updates=1)).combiner.write(opened.datastore.path)
+train_combiner(opened, *rows, config, config, CombinerConfig(updates=1)).combiner.write(opened.datastore.path)
 robust = knnmt.retrieval.settings.RetrievalSettings(combiner="robust")
 print(translator.memories.retrieval(opened.datastore, robust).signature())
 """

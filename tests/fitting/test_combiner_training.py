@@ -20,6 +20,7 @@ from knnmt.fitting.combiner_training import (
     KEY_NOISE,
     CombinerConfig,
     Judged,
+    best_fading,
     combiner_losses,
     disturbed,
     train_combiner,
@@ -87,7 +88,7 @@ def test_kept_rows_are_what_a_step_sees(
 def test_training_learns_and_keeps_the_best(opened: OpenStore, rows: CombinerRows, method: str) -> None:
     heard: list[Judged] = []
     few = CombinerConfig(method, updates=60, judged_every=10, sentences=8)
-    found = train_combiner(opened, rows, rows, CONFIG, few, heard.append)
+    found = train_combiner(opened, rows, rows, CONFIG, best_fading(rows, None), few, heard.append)
     assert [each.updates for each in heard] == [10, 20, 30, 40, 50, 60]
     best = min(each.validation for each in heard)
     assert heard[-1].validation < heard[0].validation
@@ -102,7 +103,8 @@ def test_training_learns_and_keeps_the_best(opened: OpenStore, rows: CombinerRow
 def test_a_seed_trains_the_same(opened: OpenStore, rows: CombinerRows) -> None:
     few = CombinerConfig("robust", updates=5, judged_every=5)
     first, again, other = (
-        train_combiner(opened, rows, rows, CONFIG, replace(few, seed=seed)).combiner.signature() for seed in (3, 3, 4)
+        train_combiner(opened, rows, rows, CONFIG, CONFIG, replace(few, seed=seed)).combiner.signature()
+        for seed in (3, 3, 4)
     )
     assert first == again != other
 

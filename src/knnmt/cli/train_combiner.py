@@ -92,7 +92,7 @@ def train_combiner(
 
         from knnmt.evaluation.loading import translator_of_store
         from knnmt.fitting.combiner_rows import collect_rows
-        from knnmt.fitting.combiner_training import CombinerConfig
+        from knnmt.fitting.combiner_training import CombinerConfig, best_fading
         from knnmt.fitting.combiner_training import train_combiner as train
         from knnmt.retrieval.settings import RetrievalSettings
         from knnmt.retrieval.trained.combiner import combiner_file
@@ -126,7 +126,8 @@ def train_combiner(
             f"positions   {len(training):,} teach, {len(validation):,} validate, {len(reported):,} are reported; "
             f"k {retrieval.k} of {how}, T {retrieval.temperature:.4g}\n\nupdates  validation"
         )
-        trained = train(memory.opened, training, validation, retrieval, config, _say)
+        fading = best_fading(training, retrieval.segments)
+        trained = train(memory.opened, training, validation, retrieval, fading, config, _say)
         _report(trained, reported)
         if save:
             trained.combiner.write(opened.path)

@@ -84,18 +84,25 @@ class CombinerTraining:
         }
 
 
+def best_fading(training: CombinerRows, segments: int | None) -> RetrievalConfig:
+    """The settings whose λ fades best, with as many neighbours as the rows have; the same for every method and seed."""
+    return tune(training.positions(), way=segments).fading.fading
+
+
 def train_combiner(
     opened: OpenStore,
     training: CombinerRows,
     validation: CombinerRows,
     retrieval: RetrievalConfig,
+    fading: RetrievalConfig,
     config: CombinerConfig | None = None,
     hear: Callable[[Judged], None] = lambda _: None,
 ) -> CombinerTraining:
     """Train on some rows until the loss of the others grows no better, and keep the best; `hear` is told of each look.
 
     retrieval: the settings that both were searched with, whose k and T are the combiner's; rows may have more
-        neighbours, which fading λ is tuned with
+        neighbours
+    fading: what it is compared with (`best_fading`)
     """
     config = config or CombinerConfig()
     k = min(retrieval.k, training.distances_sq.shape[1])
@@ -109,7 +116,6 @@ def train_combiner(
         network = NETWORKS[config.method](k, manifest.dim)
         network.fit_inputs(near, retrieval.temperature)
         best = _fit(network, near, judging, config, hear)
-    fading = tune(training.positions(), way=retrieval.segments).fading.fading
     record = CombinerRecord(
         method=config.method,
         k=k,

@@ -11,7 +11,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import divide, spread
 from knnmt.engine.base import Engine, State
 from knnmt.fitting.combiner_rows import collect_rows
-from knnmt.fitting.combiner_training import CombinerConfig, train_combiner
+from knnmt.fitting.combiner_training import CombinerConfig, best_fading, train_combiner
 from knnmt.fitting.tuning import PAPER_KS
 from knnmt.reproduction.results import Results
 from knnmt.reproduction.tables import NOT_RUN, Lines, Tables
@@ -40,7 +40,8 @@ def trained_combiner(
     config = replace(config, k=asked.usual_k, cache=None)
     parts = divide(spread(pairs, PAIRS), 0.8)
     rows = [collect_rows(engine, opened, some, max(PAPER_KS), None, config.use_counts) for some in parts]
-    found = [train_combiner(opened, *rows, config, replace(asked, seed=seed)) for seed in range(SEEDS)]
+    fading = best_fading(rows[0], None)
+    found = [train_combiner(opened, *rows, config, fading, replace(asked, seed=seed)) for seed in range(SEEDS)]
     found[0].combiner.write(opened.datastore.path)
     records = [each.combiner.record for each in found]
     return {
