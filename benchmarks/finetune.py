@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -175,9 +175,7 @@ def checked_against_engine(model: Marian, engine: Any, pairs: Sequence[SegmentPa
     return float((theirs + torch.tensor([float(loss) / count for loss, count in sums])).abs().max())
 
 
-def fine_tuned(
-    model: Marian, training: Tokens, judging: Tokens, rate: float, passes: int, checks: int, tell: Callable[[str], None]
-) -> None:
+def fine_tuned(model: Marian, training: Tokens, judging: Tokens, rate: float, passes: int, checks: int) -> None:
     """Train until the loss of `judging` was no better for three looks, `checks` a pass, and keep the best."""
     adam = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], rate, (0.9, 0.98))
     batching = BatchingConfig(sentences=None, tokens=BATCH_TOKENS, window=1 << 30)
@@ -194,7 +192,7 @@ def fine_tuned(
                 group["lr"] = rate * min(1.0, update / 100)
             loss, count = model.loss([training[place] for place in batches[number]], SMOOTHING)
             adam.zero_grad()
-            (loss / count).backward()
+            (loss / count).backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             adam.step()
             if update % every:
@@ -274,14 +272,17 @@ def tuned_store(place: Path, pairs: Sequence[SegmentPair], judging: Sequence[Seg
     return time.perf_counter() - began
 
 
+def tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
 def of_domain(domain: str, other: str, given: argparse.Namespace) -> list[Measured]:
-    tell = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
     training = spread(read(domain, "train"), given.pairs)
     judging, reported = halves(read(domain, "dev"))
     judging = spread(judging, given.judged)
-    texts = tuple(
-        [pair.source for pair in spread(some, given.lines)] for some in (reported, halves(read(other, "dev"))[1])
-    )
+    others = halves(read(other, "dev"))[1]
+    own_text, other_text = ([pair.source for pair in spread(some, given.lines)] for some in (reported, others))
+    texts = own_text, other_text
     found: list[Measured] = []
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
@@ -293,12 +294,13 @@ def of_domain(domain: str, other: str, given: argparse.Namespace) -> list[Measur
         tokens, judged_tokens = fitting_tokens(base.engine, training), fitting_tokens(base.engine, judging)
         for kind, label in (("whole", "fine-tuned"), ("lora", f"LoRA, rank {RANK}")):
             torch.manual_seed(0)
-            model = Marian(CHECKPOINT, RANK if kind == "lora" else 0).to(given.device or "cpu")
+            model = Marian(CHECKPOINT, RANK if kind == "lora" else 0)
+            model.to(torch.device(given.device or "cpu"))
             if kind == "whole":
                 tell(f"{domain}: at most {checked_against_engine(model, base.engine, judging[:4]):.1e} from the engine")
             began = time.perf_counter()
             tell(f"{domain}: {label}")
-            fine_tuned(model, tokens, judged_tokens, RATES[kind], given.passes, given.checks, tell)
+            fine_tuned(model, tokens, judged_tokens, RATES[kind], given.passes, given.checks)
             model.save(directory / kind)
             seconds = time.perf_counter() - began
             learnt = Translator(directory / kind, device=given.device, threads=given.threads)

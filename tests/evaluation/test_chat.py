@@ -66,7 +66,7 @@ def saying(text: str, **others: Any) -> bytes:
 @pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
     monkeypatch.delenv(KEY, raising=False)
-    monkeypatch.setattr(chat.time, "sleep", lambda _: None)
+    monkeypatch.setattr("knnmt.evaluation.chat.time.sleep", lambda _: None)
     made = Stub()
     yield made
     made.server.shutdown()

@@ -39,9 +39,13 @@ def trained_combiner(
     asked = CombinerConfig(method)
     config = replace(config, k=asked.usual_k, cache=None)
     parts = divide(spread(pairs, PAIRS), 0.8)
-    rows = [collect_rows(engine, opened, some, max(PAPER_KS), None, config.use_counts) for some in parts]
-    fading = best_fading(rows[0], None)
-    found = [train_combiner(opened, *rows, config, fading, replace(asked, seed=seed)) for seed in range(SEEDS)]
+    training, validation = (
+        collect_rows(engine, opened, some, max(PAPER_KS), None, config.use_counts) for some in parts
+    )
+    fading = best_fading(training, None)
+    found = [
+        train_combiner(opened, training, validation, config, fading, replace(asked, seed=seed)) for seed in range(SEEDS)
+    ]
     found[0].combiner.write(opened.datastore.path)
     records = [each.combiner.record for each in found]
     return {
