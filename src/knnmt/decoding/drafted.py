@@ -48,13 +48,14 @@ def certainty(weight: float) -> float:
 class _Sentence:
     """A sentence that is being translated.
 
-    source: its number among the sources; last: the decoder's next input
+    source: its number among the sources; last: the decoder's next input; drafted: as in `Hypothesis`
     """
 
     source: int
     last: int
     generated: list[int] = field(default_factory=list)
     draft: list[int] = field(default_factory=list)
+    drafted: list[bool] = field(default_factory=list)
     score: float = 0.0
     lost: bool = False
     ended: bool = False
@@ -73,6 +74,7 @@ class _Sentence:
                 self.lost = True
                 return turn + 1
             self.generated.append(token)
+            self.drafted.append(turn > 0)
             self.score += gain
             self.last = token
             self.ended = token == end or len(self.generated) == max_tokens
@@ -129,7 +131,7 @@ def drafted_search(
                     each.draft = []
                     if each.ended:
                         score = each.score / len(each.generated) ** config.length_penalty
-                        results[each.source] = [Hypothesis(tuple(each.generated), score)]
+                        results[each.source] = [Hypothesis(tuple(each.generated), score, drafted=tuple(each.drafted))]
                         found(each.source, results[each.source])
                 if not told:
                     forced = constraints.forces(config.max_tokens - 1)
