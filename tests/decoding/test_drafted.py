@@ -139,6 +139,33 @@ def test_a_memory_that_knows_the_text_is_followed_in_strides(
     assert [each.score for each in found] == pytest.approx([each.score for each in plain], abs=1e-5)
 
 
+@needs_compiled
+def test_several_memories_in_a_batch_and_evidence_change_nothing(
+    halves: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither drafts; the translations are those of sentences that do."""
+    monkeypatch.setattr(drafted, "_ROW_COST", 0.0)
+    stores = [Datastore.build(tmp_path / f"{start}", some_pairs(20, start=start), halves) for start in (0, 90)]
+    sources = halves.tokenizer.encode_sources(TEXTS)
+    config = replace(halves.generation, beam=1, n_best=1, max_tokens=24)
+    first, second = (Retrieval(OpenStore(store), CONFIG) for store in stores)
+    ways = [first, second, None, first, second, first, None, second]
+    together, by_one, recorded = Statistics(), Statistics(), Statistics()
+    mixed = search.search(halves, sources, config, BatchRetrieval(ways, together))
+    alone = [
+        search.search(halves, [source], config, None if way is None else BatchRetrieval([way], by_one))[0]
+        for source, way in zip(sources, ways, strict=True)
+    ]
+    assert_alike(alone, mixed)
+    assert (together.rows, together.drafted) == (by_one.rows, 0)
+    assert by_one.accepted > 0
+    asked = BatchRetrieval([first] * len(sources), recorded, record=True)
+    with_evidence = search.search(halves, sources, config, asked)
+    assert_alike(search.search(halves, sources, config, BatchRetrieval([first] * len(sources))), with_evidence)
+    assert recorded.drafted == 0
+    assert all(len(each.rows) == len(each.tokens) for found in with_evidence for each in found)
+
+
 class Tokens:
     """Entries with these tokens, whose keys nobody asks for."""
 
@@ -165,7 +192,8 @@ def draft(segments: Sequence[Sequence[int]], near: Sequence[int], last: int, **s
 
     near: which of the sentence's entries a row found, nearest first; last: the token that it chose
     """
-    tokens, chosen = [END], []
+    tokens: list[int] = [END]
+    chosen: list[int] = []
     for segment in segments:
         chosen += range(len(tokens), len(tokens) + len(segment))
         tokens += [*segment, 99]

@@ -153,11 +153,11 @@ class CompiledOwnEntries:
         count, most = len(self._at), drafting.most
         if {len(rows), len(newest), len(sure), len(limits)} != {count} or not 0 <= min(rows) <= max(rows) < len(places):
             raise ValueError(f"expected rows of {count} sentences among {len(places)}, got {list(rows)}")
-        asked = ((ctypes.c_int32 * count)(*rows), (ctypes.c_int64 * count)(*newest))
-        asked += ((ctypes.c_double * count)(*sure), (ctypes.c_int32 * count)(*limits))
+        last, tokens = (ctypes.c_int32 * count)(*rows), (ctypes.c_int64 * count)(*newest)
+        chances, most_each = (ctypes.c_double * count)(*sure), (ctypes.c_int32 * count)(*limits)
         drafts, lengths = (ctypes.c_int64 * (count * most))(), (ctypes.c_int32 * count)()
         at = (ctypes.addressof(drafting), ctypes.addressof(self._at), count, places.data_ptr())
-        self._native.knnmt_own_draft(*at, *asked, drafts, lengths)
+        self._native.knnmt_own_draft(*at, last, tokens, chances, most_each, drafts, lengths)
         return [drafts[number * most : number * most + length] for number, length in enumerate(lengths)]
 
     def _rows_each(self, queries: Tensor) -> tuple[int, int]:

@@ -126,7 +126,8 @@ def explain(translator: Translator, texts: Iterable[str], **settings: Unpack[Set
     without: Settings = {**settings, "datastore": None, "retrieval": None}
     without |= {"evidence": False, "steps": False, "match": False}
     here, there, again = tee(texts, 3)
-    both = zip(translator.stream(here, **with_memory), translator.stream(there, **without), strict=True)
+    streams = translator.stream(here, **with_memory), translator.stream(there, **without)
+    both: Iterator[tuple[Translation, Translation]] = zip(*streams, strict=True)
     if settings.get("beam") == 1:  # evidence is not recorded where tokens are drafted
         plainly: Settings = {**settings, "evidence": False, "steps": False, "match": False, "batch_size": 1}
         drafts = translator.stream(again, **plainly)
