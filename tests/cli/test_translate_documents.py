@@ -81,7 +81,7 @@ def test_what_cannot_work_is_refused_before_the_model_is_loaded(tmp_path: Path) 
         ([text, "--output-dir", tmp_path], "its text would be lost"),
         ([text, "--output-dir", text], "expected a directory, found a file"),
         ([text, "--output-dir", dangling], "or a link to nothing"),
-        (["--output-dir", "y"], "--output-dir is for documents"),
+        (["--output-dir", "y"], "--output-dir needs documents"),
         (["--retranslate", text], "--retranslate is for documents"),
     ):
         with pytest.raises(KnnmtError, match=says):

@@ -108,20 +108,26 @@ class RetrievalSettings:
 
     A setting with its default is not given. The default is None, except for `cache` and `gate`, where None means none.
 
-    k: neighbours per step interpolation_weight: a fixed λ; if not given, λ fades where the memory has nothing similar
-    temperature: T, by which distances are divided; a higher T gives far neighbours more weight fading: False keeps λ
-    fixed at the profile's value cache: τ as a number, or as a quantile of the distances between new states and the
-    store ("20%"); None for no cache cache_scope: "sentence", or "batch" as in the paper's code cache_hits: also keep
-    hits in the cache, as the paper's code does use_counts: after pruning, an entry weighs as much as the entries that
-    were merged into it gate: α; the store's gate (`knnmt train-gate`) predicts λ, and steps whose λ is at most α are
-    not searched; the k and T are those that the gate was trained for; or the name of your own gate,
-    "package.module:Name"; None for no gate combiner: the name of your own combiner, "package.module:Name" forms: False
-    gives the model every text as it is, even if the memory holds it with another final mark or other capitals profile:
-    the name of settings saved with the store, or complete settings; "estimated" ignores what was tuned search: "whole",
-    or "segments": search each sentence among the entries of the segments that cover its source best segments: the same
-    with this many segments fast: Fast kNN-MT; a number is short for `fast_candidates`. Other settings come from the
-    store's profile "fast", or are the usual ones of Fast kNN-MT; λ is fixed unless tuned fast_candidates: Fast kNN-MT
-    with the c nearest occurrences of each source token fast_any_token: compare the occurrences of all tokens
+    k: neighbours per step
+    interpolation_weight: a fixed λ; if not given, λ fades where the memory has nothing similar
+    temperature: T, by which distances are divided; a higher T gives far neighbours more weight
+    fading: False keeps λ fixed at the profile's value
+    cache: τ as a number, or as a quantile of the distances between new states and the store ("20%"); None for no cache
+    cache_scope: "sentence", or "batch" as in the paper's code
+    cache_hits: also keep hits in the cache, as the paper's code does
+    use_counts: after pruning, an entry weighs as much as the entries that were merged into it
+    gate: α; the store's gate (`knnmt train-gate`) predicts λ, and steps whose λ is at most α are not searched; k and T
+        are those that the gate was trained for; or the name of your own gate, "package.module:Name"; None for no gate
+    combiner: the name of your own combiner, "package.module:Name"
+    forms: False gives the model every text as it is, even if the memory holds it with another final mark or other
+        capitals
+    profile: the name of settings saved with the store, or complete settings; "estimated" ignores what was tuned
+    search: "whole", or "segments": search each sentence among the entries of the segments that cover its source best
+    segments: the same with this many segments
+    fast: Fast kNN-MT; a number is short for `fast_candidates`. Other settings come from the store's profile "fast", or
+        are the usual ones of Fast kNN-MT; λ is fixed unless tuned
+    fast_candidates: Fast kNN-MT with the c nearest occurrences of each source token
+    fast_any_token: compare the occurrences of all tokens
     """
 
     k: Annotated[
