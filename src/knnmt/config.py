@@ -110,12 +110,15 @@ class CacheConfig:
         batch, so that results depend on the batch, as in the paper's code
     keep_hits: also keep hits, under their own state with the borrowed neighbours, as the paper's code does
     capacity: the largest number of states in a scope; the oldest are dropped
+    whole_states: compare decoder states before a PCA, as the paper's code does; otherwise compare them as they are
+        searched
     """
 
     threshold: float
     scope: Literal["sentence", "batch"] = "sentence"
     keep_hits: bool = False
     capacity: int = 4096
+    whole_states: bool = False
 
     def __post_init__(self) -> None:
         sound = 0 <= self.threshold < float("inf")
@@ -126,7 +129,8 @@ class CacheConfig:
     def signature(self) -> str:
         """Identifies the cache in the signature of a published score."""
         scope = "" if self.scope == "sentence" else "+batch"
-        return f"cache:{self.threshold:.4g}{scope}{'+hits' if self.keep_hits else ''}"
+        kinds = f"{'+hits' if self.keep_hits else ''}{'+states' if self.whole_states else ''}"
+        return f"cache:{self.threshold:.4g}{scope}{kinds}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ class Statistics:
 
     The `first_` counts are those of each batch's first step with retrieval, which the paper's own counters leave out.
     hit_distances: on request, how many hits had a Euclidean distance below 1, from 1 to 2, and so on
+    borrowed_distances: the same for the distance between a hit and the state whose search it uses, which is larger if
+        the nearest kept state was a hit itself
     fast_bytes: with Fast kNN-MT, the largest size of the small stores of one batch; fast_states_bytes: the encoder
         states in memory maps
     drafts: the number of drafts from the memory, by length; accepted: how many of their tokens were accepted
@@ -32,6 +34,7 @@ class Statistics:
     first_rows: int = 0
     first_searches: int = 0
     hit_distances: Counter[int] | None = None
+    borrowed_distances: Counter[int] | None = None
     fast_bytes: int = 0
     fast_states_bytes: int = 0
     drafts: Counter[int] = field(default_factory=Counter)
@@ -101,6 +104,12 @@ class Statistics:
         if self.hit_distances is not None:
             with _counting:
                 self.hit_distances.update(distances[hits].long().tolist())
+
+    def count_borrowed(self, distances: Tensor) -> None:
+        """Count the distances (hits,) between a step's hits and the states whose searches they use."""
+        if self.borrowed_distances is not None:
+            with _counting:
+                self.borrowed_distances.update(distances.long().tolist())
 
     def count_fast(self, store_bytes: int, state_bytes: int) -> None:
         """Count the small stores of a batch."""
