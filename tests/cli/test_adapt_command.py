@@ -25,7 +25,7 @@ def write(path: Path, count: int, start: int = 0) -> Path:
 def test_one_command_from_memories_to_translations(
     tmp_path: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("knnmt.evaluation.tuning.CACHE_PAIRS", 1)
+    monkeypatch.setattr("knnmt.evaluation.tuning_steps.CACHE_PAIRS", 1)
     memories = write(tmp_path / "one.tsv", 300), write(tmp_path / "two.tsv", 125, start=295)  # the last five twice
     store, model = tmp_path / "own.store", ("--model", str(tiny_checkpoint))
     said = succeeds("adapt", *memories, "-o", store, "--sample", "2", "--drop-duplicates", *model)
