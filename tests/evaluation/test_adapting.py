@@ -37,13 +37,15 @@ from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.profiles import default_profile, read_profiles
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
-PAIRS = some_pairs(420)
+PAIRS = some_pairs(160)
 
 
 @pytest.fixture(autouse=True)
-def few_beams(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A random model ends no sentence early, so that its beams take long."""
+def little_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A random model ends no sentence early, so that its beams take long; and few pairs are enough to hold out."""
     monkeypatch.setattr(tuning_steps, "CACHE_PAIRS", 1)
+    for module in ("holding_out", "adapting"):
+        monkeypatch.setattr(f"knnmt.evaluation.{module}.MIN_HELD_OUT", 12)
 
 
 @pytest.fixture(scope="module")
@@ -303,7 +305,7 @@ def kill_and_go_on(checkpoint: Path, store: Path, stages: list[str], seed: int) 
         assert "put in" in out, err
         assert out.startswith("continued")
     made = Datastore.open(store)
-    assert Counter(made.pairs()) == Counter(PAIRS)
+    assert Counter(made.pairs()) == Counter(some_pairs(420))
     assert list(made.verify()) == []
     assert default_profile(store) == "knn"
     assert read_settings(store)["gain"]["translated"] == 1
