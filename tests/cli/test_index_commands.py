@@ -229,7 +229,7 @@ def test_timings_count_the_searches(store: Path, model: list[str]) -> None:
 
 def test_mistakes_of_translating_with_a_store_are_explained(store: Path, model: list[str], tmp_path: Path) -> None:
     assert "no datastore there" in refused("translate", "-d", tmp_path / "absent", *model)
-    needed = "--evidence and --match are printed with --jsonl, of a --datastore: add both"
+    needed = "--evidence and --match need --jsonl and --datastore: add both"
     assert needed in refused("translate", "-d", store, "--evidence", *model)
     assert needed in refused("translate", "--jsonl", "--match", *model)
     assert "below 1, got 1.5" in refused("translate", "-d", store, "--lambda", "1.5", *model)

@@ -235,10 +235,10 @@ def _gone(manifest: Manifest) -> tuple[int, int]:
 
 
 def matching(origin: str | None = None, source_text: str | None = None, match: str | None = None) -> Selection:
-    """Accepts the sentences that fit everything given.
+    """Accepts the sentences that meet all given conditions.
 
-    origin: the origin whole, or a file (all its units) by its path or name; `knnmt.datastore.origins` says all
-    source_text: the source text whole, with its accelerator or without
+    origin: a complete origin, or a file (all its units) by its path or name (see `knnmt.datastore.origins`)
+    source_text: the complete source text, with or without its accelerator
     match: a regular expression found in the source or the target
     """
     if origin is None and source_text is None and match is None:

@@ -36,15 +36,16 @@ def tune(
 ) -> TuningResult:
     """Choose k, T, λ and cache of a store on development text, as `knnmt tune` does, and save them with the store.
 
-    dev: pairs like the text to come: a memory in any format, pairs, or text that is divided already, to which `pairs`,
-        `all_dev` and `keep_known` do nothing
-    config: by what is chosen, and what may be lost
-    pairs: most to tune on, and most to report, from all over the text
-    all_dev: tune on all of it, and report the same
-    keep_known: use pairs whose source the store holds, too
-    model: by default the one that the store was built with; a `Translator` that is loaded serves as it is
-    tell: hears of each step, some lines at a time; `print` shows what the command shows
-    bars: gives, for a description and a unit, a function to call with how much is done, of how much
+    dev: pairs like the text to translate: a memory in any format, pairs, or text that is already divided (then `pairs`,
+        `all_dev` and `keep_known` have no effect)
+    config: how to choose, and what may be lost
+    pairs: at most this many pairs tune, and at most this many are reported, from all over the text
+    all_dev: tune and report on all of it
+    keep_known: also use pairs whose source the store holds
+    model: by default the model that the store was built with; a loaded `Translator` is used as it is
+    tell: is called with lines after each step; `print` shows what the command shows
+    bars: makes progress bars: given a description and a unit, it returns a function to call with the amount done and
+        the total
     """
     config = config or TuningConfig()
     refuse_idle(exact and config.search, "--search judges the index, which --exact does not use")

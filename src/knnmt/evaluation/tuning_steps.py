@@ -40,15 +40,15 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class TuningResult:
-    """What a tuning found.
+    """The result of a tuning.
 
-    profiles: the settings chosen, by the names they are saved under; the main ones are the first
-    default: the profile that became the store's default by this, or None
+    profiles: the chosen settings by profile name; the main ones come first
+    default: the profile that became the store's default, or None
     tuned: the best of each k by likelihood
-    compared: the main settings beside those that were there; None where there were none, or BLEU decided
-    stays: what was there is no worse, and stays
-    losses: of the reported pairs, in nats a token, by name: alone, before, and every profile
-    caches, dims, searches: what each τ, each number of dimensions and each setting of the search costs, where asked for
+    compared: the main settings and the earlier ones; None if there were none, or if BLEU decided
+    stays: the earlier settings are no worse, and stay
+    losses: losses on the reported pairs in nats per token, by name: alone, before, and every profile
+    caches, dims, searches: on request, the cost of each τ, each number of dimensions and each setting of the search
     """
 
     store: Path

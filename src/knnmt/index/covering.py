@@ -81,9 +81,9 @@ def _at(array: Array | None) -> ctypes.c_void_p | None:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of a source a memory holds, 0 to 1: the part of its n-grams (n up to 4), rare words weighing more.
+    """How much of a source a memory holds, 0 to 1: the part of its n-grams (n up to 4), where rare words weigh more.
 
-    covered: held by the segments that were chosen for it together; by_one: by the one that holds most
+    covered: what the chosen segments hold together; by_one: what the best single segment holds
     """
 
     covered: float

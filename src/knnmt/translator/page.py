@@ -63,8 +63,8 @@ def explanation_page(
 ) -> str:
     """A whole HTML page of explanations.
 
-    note: stands at its foot, such as the signature of a call
-    neighbours: how many of each token are shown, those that weigh most
+    note: a text at its foot, such as the signature of a call
+    neighbours: how many neighbours of each token are shown, those with the largest weights first
     """
     pairs = _Pairs(neighbours)
     script = files(__package__).joinpath("page.js").read_text(encoding="utf-8")
