@@ -27,12 +27,12 @@ Output = Annotated[
 def reduce(
     store: StoreArgument,
     output: Output,
-    dim: Annotated[int, typer.Option(min=1, help="Dimensions that keys will have.", show_default=False)],
+    dim: Annotated[int, typer.Option(min=1, help="Dimensions of the new keys.", show_default=False)],
 ) -> None:
-    """Make a datastore with shorter keys: less room, faster search. By principal component analysis (PCA).
+    """Make a datastore with shorter keys. The method is principal component analysis (PCA).
 
-    The store it is made from stays as it was. Nothing can be added to the new one: add to the old one, and make it
-    again. Queries are shortened by themselves when the new store is searched.
+    It is smaller, and its search is faster. The original store stays as it is. Nothing can be added to the new one: add
+    to the original, and make the new one again. Queries are shortened automatically when the new store is searched.
 
     Examples:
 
@@ -57,30 +57,35 @@ def reduce(
 def prune(
     store: StoreArgument,
     output: Output,
-    method: Annotated[str, typer.Option(help="merge, or plac: leave out what the model knows by itself.")] = "merge",
+    method: Annotated[
+        str, typer.Option(help="merge, or plac: leave out the entries that the model knows by itself.")
+    ] = "merge",
     k: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="How many nearest neighbours each entry may take in; with plac, at how many the model must be right.  "
-            "[default: 2; with plac: 4]",
+            help="Each entry may merge with at most this many nearest neighbours. With plac, the model must be right "
+            "at this many.  [default: 2; with plac: 4]",
             show_default=False,
         ),
     ] = None,
     seed: Annotated[
         int | None,
         typer.Option(
-            min=0, help="With merge: decides the order in which entries are visited.  [default: 0]", show_default=False
+            min=0,
+            help="With merge: determines the order in which entries are visited.  [default: 0]",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Make a datastore with fewer entries, by merging close ones, or by what the model knows.
+    """Make a datastore with fewer entries, by merging close ones or by what the model knows.
 
-    With merge, entries are visited in random order; each takes in those of its k nearest neighbours that have its
-    value. A larger k makes a smaller store, and costs some quality. With plac, entries go where the model's own first
-    choice is right, there and at the k nearest; a larger k makes a larger store. Neighbours are searched with the
-    store's index if it has one. The store it is made from stays as it was; nothing can be added to the new one. All
-    sentences stay, so that every entry still shows where it came from. Tune the new store: distances are others.
+    With merge, the command visits entries in random order and merges each with those of its k nearest neighbours that
+    have its value. A larger k makes a smaller store and costs some quality. With plac, it leaves out each entry at
+    which the model's own first choice is right, if it is also right at the k nearest entries; a larger k makes a larger
+    store. The search for neighbours uses the store's index if it has one. The original store stays as it is; nothing
+    can be added to the new one. All sentences stay, so that every entry still shows its origin. Tune the new store,
+    because its distances differ.
 
     Examples:
 
@@ -114,7 +119,7 @@ def prune(
 
 
 def _interrupted(output: Path) -> AbstractContextManager[None]:
-    advice = "no new store was made; run the same command again to start over"
+    advice = "no new store was made; rerun the command to start over"
     return ends_with(advice, output, f"the store is made: {output}")
 
 
