@@ -58,8 +58,8 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar=DESCRIPTION,
-            help="A system with settings: the options of knnmt translate without their dashes. Or a large language model: "
-            f"{CHAT}. Can be repeated.",
+            help="A system with settings: the options of knnmt translate without their dashes. Or a large language "
+            f"model: {CHAT}. Can be repeated.",
             show_default=False,
         ),
     ] = None,
