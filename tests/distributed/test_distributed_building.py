@@ -88,7 +88,7 @@ def encoding(engine: Engine[Any], room: int, do: Callable[..., SegmentRecord] = 
                 return futures.wait(waiting, return_when=return_when)
 
             patched.setattr(building, "wait", wait)
-            found = encode_with(workers, parts, directory, manifest, progress)
+            found = encode_with(workers, parts, directory, manifest, progress, building._require_here)
         assert workers.most <= room
         return found
 

@@ -236,11 +236,19 @@ def read_manifest(store: Path) -> Manifest:
     """The newest state of a store; refused unless it is whole and of a format this version reads."""
     path = store / MANIFEST
     try:
-        content = parse_json(read_regular(path))
+        content = read_regular(path)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotADatastoreError(f"{store}: {_what_is_there(store)}") from error
     except OSError as error:
         raise DatastoreDamagedError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return manifest_from(content, store)
+
+
+def manifest_from(text: bytes, store: str | Path) -> Manifest:
+    """The same of a manifest that was read already. store: where, for people"""
+    path = f"{store}/{MANIFEST}"
+    try:
+        content = parse_json(text)
     except ValueError as error:
         raise DatastoreDamagedError(
             f"{path}: not valid JSON ({error}). Restore it, or build the store again."
