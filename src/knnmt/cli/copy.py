@@ -32,7 +32,7 @@ def copy(
     """
     from knnmt.datastore.copying import copy_store
 
-    with ends_with("run the same command again to go on"), passing_bars("copying", "bytes") as progress:
+    with ends_with("rerun the command; it resumes"), passing_bars("copying", "bytes") as progress:
         manifest = copy_store(store, place, progress)
     size = in_words(sum(stored.bytes for stored in manifest.files()))
     typer.echo(f"copied     {place}: {sizes(manifest.sentences, manifest.entries)}, {size}")

@@ -16,7 +16,8 @@ import torch
 @contextmanager
 def any_shape(device: torch.device) -> Iterator[None]:
     """Do without cuDNN's attention meanwhile, which PyTorch lets a process switch only as a whole."""
-    if device.type != "cuda" or not torch.backends.cuda.cudnn_sdp_enabled():
+    enabled = device.type == "cuda" and torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+    if not enabled:
         yield
         return
     torch.backends.cuda.enable_cudnn_sdp(False)
