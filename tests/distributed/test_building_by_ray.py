@@ -35,6 +35,7 @@ def cluster() -> Iterator[Any]:
     """A head that works on nothing, and two nodes with a core each."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "600")  # on a machine that is busy
+    os.environ.setdefault("RAY_agent_register_timeout_ms", "600000")
     from ray.cluster_utils import Cluster
 
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 80_000_000})

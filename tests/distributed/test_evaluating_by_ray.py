@@ -31,6 +31,7 @@ def local_ray() -> Iterator[None]:
     """Started once, with room for two workers that do not have this file."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "600")  # on a machine that is busy
+    os.environ.setdefault("RAY_agent_register_timeout_ms", "600000")
     import ray
     from ray import cloudpickle
 

@@ -242,7 +242,7 @@ class ShardedStore(OpenStore):
             found, silent = {**found, **again}, silent | failed
         return {number: each for number, each in found.items() if number not in silent}, silent
 
-    def _small(self, segments: Sequence[Segment]) -> FetchedStore:
+    def _small(self, segments: list[Segment]) -> FetchedStore:
         """A store in memory of what shards gave, in their order."""
         ours = self.datastore
         manifest = replace(ours.manifest, segments=tuple(segment.record for segment in segments), for_fast=False)
