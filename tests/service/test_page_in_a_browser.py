@@ -37,7 +37,7 @@ pytestmark = [
 ]
 HOSTILE = "<img src=x onerror=alert(1)>"
 TEXT = "Satz 3 ja ja ja\netwas. Noch etwas!"  # the memory holds the first
-PATIENCE = 20_000  # milliseconds, for a machine that is busy
+PATIENCE = 60_000  # milliseconds, for a machine that is busy
 PHONE: ViewportSize = {"width": 360, "height": 740}
 OpenPage = Callable[..., "Page"]
 
