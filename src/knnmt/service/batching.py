@@ -172,9 +172,9 @@ class Batcher:
         watches: one for each text, told how far it is while it is decoded
         """
         turn = Turn()
+        watched: Sequence[Watch | None] = [None] * len(requests) if watches is None else watches
         arrivals = [
-            _Arrival(each, settings, turn, Future(), watch)
-            for each, watch in zip(requests, watches or [None] * len(requests), strict=True)
+            _Arrival(each, settings, turn, Future(), watch) for each, watch in zip(requests, watched, strict=True)
         ]
         with self._changed:
             self.require_room(len(arrivals))
