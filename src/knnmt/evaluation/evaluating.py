@@ -89,10 +89,13 @@ def evaluate(
             output.mkdir(parents=True, exist_ok=True)
         write_tsv(output / "segments.tsv", text.segments)
     if cluster is None:
-        runs, computed_on = run_systems(translator, systems, text.sources, settings, output, watch), machine(translator)
+        runs = run_systems(translator, systems, text.sources, settings, output, watch, languages)
+        computed_on = machine(translator)
     else:
         asked = source_lang, target_lang
-        runs, computed_on = run_systems_on(cluster, translator, systems, text.sources, settings, output, asked, tell)
+        runs, computed_on = run_systems_on(
+            cluster, translator, systems, text.sources, settings, output, asked, languages, tell
+        )
     scores = compare([run.hypotheses for run in runs], text.references, languages[1])
     comet_scores, no_comet = _comet_scores(comet, runs, text)
     report = Report(

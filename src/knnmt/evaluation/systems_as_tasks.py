@@ -86,12 +86,13 @@ def run_systems_on(
     settings: RunSettings,
     directory: Path | None,
     languages: tuple[str | None, str | None],
+    of_text: tuple[str, str],
     tell: Callable[[str], None],
 ) -> tuple[list[Run], str]:
     """As `run_systems`, by workers of a cluster; and what these compute on.
 
     translator: the driver's, whose model and number format all workers have
-    languages: that it was told, if any
+    languages: that it was told, if any; of_text: those of the text, for large language models, which the driver asks
     tell: hears of each system when it is done
     """
     engine, gpus = translator.engine, gpus_for(cluster, translator.engine)
@@ -108,10 +109,15 @@ def run_systems_on(
     )
     seen = [replace(each, datastore=each.datastore and each.datastore.absolute()) for each in systems]
     found: dict[str, SystemDone] = {}
-    for name, done in done_by(cluster, gpus, run_system, {each.name: (task, each) for each in seen}):
+    calls = {each.name: (task, each) for each in seen if each.chat is None}
+    for name, done in done_by(cluster, gpus, run_system, calls):
         found[name] = done
         for warning in done.warnings:
             warnings.warn(warning, stacklevel=2)
         tell(f"{name}: {'was done before' if done.run.reused else 'done'}, {len(found)} of {len(systems)} systems")
+    for each in seen:
+        if each.chat is not None:
+            [run] = run_systems(translator, [each], sources, settings, directory, languages=of_text)
+            found[each.name] = SystemDone(run, machine(translator), ())
     machines = dict.fromkeys(found[each.name].machine for each in systems)
     return [found[each.name].run for each in systems], f"{'; '.join(machines)}; several systems at a time"
