@@ -23,6 +23,7 @@ from knnmt.datastore import slices
 from knnmt.datastore.building import PLAN, EntryProgress, build
 from knnmt.datastore.manifest import Manifest, SegmentRecord
 from knnmt.datastore.slices import Slice
+from knnmt.datastore.storage import Storage
 from knnmt.distributed import building
 from knnmt.distributed.building import Job, encode_on, encode_part, encode_with
 from knnmt.distributed.cluster import connected
@@ -206,7 +207,7 @@ def test_segments_go_through_storage(
     files.store.clear()
     cluster = Cluster(workers=3, storage="memory://parts/of")
     fetched: list[str] = []
-    fetch = building.Storage.fetch
+    fetch = Storage.fetch
 
     def dying(self: Any, name: str, *given: Any) -> None:
         if len(fetched) == 2:
@@ -215,14 +216,14 @@ def test_segments_go_through_storage(
         fetch(self, name, *given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(building.Storage, "fetch", dying)
+        patched.setattr(Storage, "fetch", dying)
         with pytest.raises(KeyboardInterrupt):
             build(tmp_path / "s", some_pairs(40), tiny, encode=encode_on(cluster))
     left = [name for name in files.store if name.endswith(".safetensors")]
     assert len(left) > 2
     tried = made_ray.tried
     encoded: list[Slice] = []
-    encode = building.encode_slice
+    encode = slices.encode_slice
 
     def counted(engine: Engine[Any], part: Slice, *given: Any) -> Any:
         encoded.append(part)
@@ -243,7 +244,7 @@ def test_storage_that_gives_other_bytes_is_refused(
     fsspec = pytest.importorskip("fsspec")
     files = fsspec.filesystem("memory")
     files.store.clear()
-    put = building.Storage.put
+    put = Storage.put
 
     def altering(self: Any, path: Path, name: str) -> Any:
         stored = put(self, path, name)
@@ -251,7 +252,7 @@ def test_storage_that_gives_other_bytes_is_refused(
         files.pipe_file(self._path(name), content[:-1] + bytes([content[-1] ^ 1]))
         return stored
 
-    monkeypatch.setattr(building.Storage, "put", altering)
+    monkeypatch.setattr(Storage, "put", altering)
     with pytest.raises(DatastoreDamagedError, match="its bytes are others"):
         build(tmp_path / "s", some_pairs(9), tiny, encode=encode_on(Cluster(storage="memory://parts")))
     assert not (tmp_path / "s").exists()

@@ -35,7 +35,7 @@ def asked(store: Path) -> dict[str, Any]:
 
 def without_times(report: dict[str, Any]) -> dict[str, Any]:
     """What does not depend on where and how fast it was made."""
-    text = json.loads(json.dumps(report))
+    text: dict[str, Any] = json.loads(json.dumps(report))
     del text["machine"]
     for system in text["systems"]:
         for name in [name for name in system if "second" in name or name in ("speed", "reused")]:
@@ -70,7 +70,12 @@ def test_what_is_done_is_not_done_again(
     tmp_path: Path,
 ) -> None:
     told: list[str] = []
-    given = {"model": tiny_checkpoint, "output": tmp_path / "out", "cluster": Cluster(), "tell": told.append}
+    given: dict[str, Any] = {
+        "model": tiny_checkpoint,
+        "output": tmp_path / "out",
+        "cluster": Cluster(),
+        "tell": told.append,
+    }
     made_ray.dying = 3
     evaluate(TEXT, **{**asked(store), "systems": asked(store)["systems"][:1]}, **given)
     evaluate(TEXT, **asked(store), **given)
@@ -85,7 +90,8 @@ def test_what_is_done_is_not_done_again(
 def test_warnings_of_workers_are_heard_here(made_ray: MadeRay, store: Path, tiny_checkpoint: Path) -> None:
     given = {**asked(store), "settings": RunSettings(beam=1), "model": tiny_checkpoint}
     heard = []
-    for more in ({}, {"cluster": Cluster()}):
+    ways: list[dict[str, Any]] = [{}, {"cluster": Cluster()}]
+    for more in ways:
         with pytest.warns(CutTranslationWarning) as caught:
             evaluate(TEXT, **given, **more)
         heard.append(sorted(str(each.message) for each in caught))
