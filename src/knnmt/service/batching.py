@@ -23,6 +23,7 @@ from threading import Condition, Thread
 
 from knnmt.retrieval.statistics import Statistics
 from knnmt.service.problems import Problem
+from knnmt.service.watching import Watch, Watched, growing
 from knnmt.translator.assembly import Part
 from knnmt.translator.guarded_search import Job
 from knnmt.translator.memories import Request
@@ -50,6 +51,7 @@ class _Arrival:
     settings: TextSettings
     turn: Turn
     wanted: Future[Translation]
+    watch: Watch | None
 
 
 @dataclass(slots=True, eq=False)
@@ -60,6 +62,7 @@ class _Text:
     turn: Turn
     key: Hashable | None
     wanted: list[Future[Translation]]
+    watched: Watched = field(default_factory=Watched)
     found: list[list[Part]] = field(init=False)
     missing: int = field(init=False)
 
@@ -70,6 +73,7 @@ class _Text:
         """Wait for the segments of this cut."""
         self.begun, self.missing = begun, len(begun.jobs)
         self.found = [[] for _ in begun.jobs]
+        self.watched.begin()
 
     @property
     def abandoned(self) -> bool:
@@ -160,10 +164,18 @@ class Batcher:
                 retry_after=seconds,
             )
 
-    def submit(self, requests: Sequence[Request], settings: TextSettings) -> list[Future[Translation]]:
-        """Have texts translated. Whoever cancels a future no longer wants it; what nobody wants is not done."""
+    def submit(
+        self, requests: Sequence[Request], settings: TextSettings, watches: Sequence[Watch] | None = None
+    ) -> list[Future[Translation]]:
+        """Have texts translated. Whoever cancels a future no longer wants it; what nobody wants is not done.
+
+        watches: one for each text, told how far it is while it is decoded
+        """
         turn = Turn()
-        arrivals = [_Arrival(each, settings, turn, Future()) for each in requests]
+        watched: Sequence[Watch | None] = [None] * len(requests) if watches is None else watches
+        arrivals = [
+            _Arrival(each, settings, turn, Future(), watch) for each, watch in zip(requests, watched, strict=True)
+        ]
         with self._changed:
             self.require_room(len(arrivals))
             self.piecework(settings)  # what is wrong with the settings shows at once
@@ -233,8 +245,10 @@ class Batcher:
             if key is not None and (twin := self._in_flight.get(key)) is not None:
                 self._cache.hits += 1
                 twin.wanted.append(arrival.wanted)
+                twin.watched.add(arrival.wanted, arrival.watch)
                 return
             text = _Text(begun, arrival.turn, key, [arrival.wanted])
+            text.watched.add(arrival.wanted, arrival.watch)
             if begun.jobs:
                 if key is not None:
                     self._in_flight[key] = text
@@ -318,7 +332,8 @@ class Batcher:
             self._take(pieces[number], parts)
 
         try:
-            found = lane.decode([piece.job for piece in pieces], take)
+            watched = growing([(piece.text.watched, piece.place) for piece in pieces])
+            found = lane.decode([piece.job for piece in pieces], take, watched)
         except Exception as error:
             left = [piece for number, piece in enumerate(pieces) if number not in known]
             if len(pieces) > 1:  # one of them is to blame, and the others are not
