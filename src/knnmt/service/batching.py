@@ -1,10 +1,13 @@
 """`Batcher`: the texts of all requests, decoded together.
 
-Two threads serve everybody. One takes texts in: it looks up exact matches, which need no decoding, and cuts the others
-into segments. The other decodes batch after batch. A batch begins with the segment whose turn it is, and is filled with
-those that wait of about its length, whatever their request or domain. So a new segment waits for one batch, not for the
-requests before it: turns are given to requests in rotation, a long one gets as many segments into a batch as others.
-A text is answered when its own segments are done, while others of the batch are still decoded.
+A few threads serve everybody. One takes texts in: it looks up exact matches, which need no decoding, and cuts others
+into segments. Workers decode, each batch after batch. A batch begins with the segment whose turn it is, and is filled
+with those that wait of about its length, whatever their request or domain. So a new segment waits for one batch, not
+for the requests before it: turns are given to requests in rotation, a long one gets as many segments into a batch as
+others. A text is answered when its own segments are done, while others of the batch are still decoded.
+
+On a CPU there are two workers. Two batches at the same time, with half of the cores each, are done sooner than one
+after the other with all cores, for no core waits for others at the end of every operation. One alone has all cores.
 
 Equal texts that wait, or are decoded, are decoded once. Recent results are remembered as long as no store changes.
 """
@@ -21,8 +24,11 @@ from heapq import heappop, heappush
 from itertools import count
 from threading import Condition, Thread
 
+import torch
+
 from knnmt.retrieval.statistics import Statistics
 from knnmt.service.problems import Problem
+from knnmt.service.result_cache import ResultCache
 from knnmt.translator.assembly import Part
 from knnmt.translator.guarded_search import Job
 from knnmt.translator.memories import Request
@@ -101,6 +107,7 @@ class Batcher:
     """Translates texts of many requests. Threads may share it.
 
     batch: most segments decoded together
+    workers: batches that are decoded at the same time, by threads that share the cores
     queue: most texts and segments that wait before others are refused
     cached: most results that are remembered
     told: is called with a report of every batch
@@ -113,6 +120,7 @@ class Batcher:
         queue: int,
         cached: int,
         told: Callable[[BatchReport], None] = lambda _report: None,
+        workers: int = 1,
     ) -> None:
         self.statistics = Statistics()
         self._translator, self._batch, self._most, self._told = translator, batch, queue, told
@@ -124,15 +132,16 @@ class Batcher:
         self._waiting = 0  # segments
         self._taking_in = 0  # texts that arrived and are not cut yet
         self._decoding = 0  # segments
+        self._workers, self._busy, self._cores = workers, 0, torch.get_num_threads()
         self._per_second = 0.0
         self._lingers_until = 0.0
         self._in_flight: dict[Hashable, _Text] = {}
-        self._cache = _Cache(cached)
+        self._cache = ResultCache(cached)
         self._pieceworks: OrderedDict[TextSettings, Piecework] = OrderedDict()
         self._closed = False
         self._threads = [
             Thread(target=work, name=name, daemon=True)
-            for name, work in (("knnmt-intake", self._take_in), ("knnmt-decode", self._decode))
+            for name, work in (("knnmt-intake", self._take_in), *[("knnmt-decode", self._decode)] * workers)
         ]
         for thread in self._threads:
             thread.start()
@@ -260,7 +269,8 @@ class Batcher:
             self._decode_batch(lane, pieces)
             seconds = time.perf_counter() - began
             with self._changed:
-                speed = len(pieces) / max(seconds, 1e-6)
+                self._share_cores(self._busy - 1)
+                speed = self._workers * len(pieces) / max(seconds, 1e-6)
                 self._per_second = _FORGETTING * self._per_second + (1 - _FORGETTING) * speed or speed
                 waiting = self.waiting
             self._lingers_until = time.perf_counter() + min(_LINGER * seconds, _MAX_LINGER_SECONDS)
@@ -274,14 +284,22 @@ class Batcher:
                 self._lanes = {lane: pieces for lane, pieces in self._lanes.items() if pieces}
                 if self._lanes:
                     lane = min(self._lanes, key=lambda each: self._lanes[each][0])
-                    if pieces := self._chosen(self._lanes[lane]):
+                    share = -(-self._waiting // (self._workers - self._busy))  # the rest is for workers that are free
+                    if pieces := self._chosen(self._lanes[lane], min(self._batch, max(1, share))):
                         self._waiting -= len(pieces)
-                        self._decoding = len(pieces)
+                        self._decoding += len(pieces)
+                        self._share_cores(self._busy + 1)
                         return lane, pieces
                 elif self._closed and not self._taking_in:
                     return None
                 else:
                     self._changed.wait()
+
+    def _share_cores(self, busy: int) -> None:
+        """So many workers decode from now on; called with the lock."""
+        self._busy = busy
+        if self._workers > 1:
+            torch.set_num_threads(max(1, self._cores // max(1, busy)))  # of the process: others follow in mid-batch
 
     def _linger(self) -> None:
         """Wait a moment for a batch to fill, after another one; called with the lock."""
@@ -290,7 +308,7 @@ class Batcher:
                 return
             self._changed.wait(seconds)
 
-    def _chosen(self, lane: list[tuple[float, int, _Piece]]) -> list[_Piece]:
+    def _chosen(self, lane: list[tuple[float, int, _Piece]], most: int) -> list[_Piece]:
         considered: list[tuple[float, int, _Piece]] = []
         while lane and len(considered) < _CONSIDERED * self._batch:
             each = heappop(lane)
@@ -303,7 +321,7 @@ class Batcher:
             return []
         self._clock, first = considered[0][0], len(considered[0][2].job.source)
         order = sorted(range(len(considered)), key=lambda place: abs(len(considered[place][2].job.source) - first))
-        taken = {0, *order[: self._batch]} if 0 in order[: self._batch] else {0, *order[: self._batch - 1]}
+        taken = {0, *order[:most]} if 0 in order[:most] else {0, *order[: most - 1]}
         for place, each in enumerate(considered):
             if place not in taken:
                 heappush(lane, each)
@@ -336,11 +354,12 @@ class Batcher:
     def _take(self, piece: _Piece, parts: list[Part]) -> None:
         """What was found for a segment; its text is ended when nothing of it is missing."""
         text = piece.text
-        text.found[piece.place] = parts
-        text.missing -= 1
-        with self._changed:
+        with self._changed:  # another worker may have another segment of it
             self._decoding -= 1
-        if not text.missing:
+            text.found[piece.place] = parts
+            text.missing -= 1
+            done = not text.missing
+        if done:
             self._end(text)
 
     def _end(self, text: _Text) -> None:
@@ -371,27 +390,6 @@ class Batcher:
         """Let nobody join a text any more; called with the lock."""
         if text.key is not None and self._in_flight.get(text.key) is text:
             del self._in_flight[text.key]
-
-
-class _Cache:
-    """Results by what they depend on, of which those used last stay."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._held = most, OrderedDict[Hashable, Translation]()
-        self.hits = 0
-
-    def get(self, key: Hashable) -> Translation | None:
-        found = self._held.get(key)
-        if found is not None:
-            self.hits += 1
-            self._held.move_to_end(key)
-        return found
-
-    def put(self, key: Hashable, made: Translation) -> None:
-        if made.error is None and self._most:
-            self._held[key] = made
-            while len(self._held) > self._most:
-                self._held.popitem(last=False)
 
 
 def _hand_over(wanted: Sequence[Future[Translation]], made: Translation) -> None:
