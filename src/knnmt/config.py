@@ -108,13 +108,16 @@ class CacheConfig:
     scope: "sentence" keeps a cache for each sentence, shared by its beams; "batch" one for all sentences together, so
         that results depend on the batch, as in the paper's code
     keep_hits: keep hits too, under their own state with the borrowed neighbours, as the paper's code does
-    capacity: most states of a scope; the oldest make room
+    capacity: at most so many states of a scope; the oldest make room
+    whole_states: compare decoder states before a PCA, as the paper's code does; else states are compared as they are
+        searched
     """
 
     threshold: float
     scope: Literal["sentence", "batch"] = "sentence"
     keep_hits: bool = False
     capacity: int = 4096
+    whole_states: bool = False
 
     def __post_init__(self) -> None:
         sound = 0 <= self.threshold < float("inf")
@@ -125,7 +128,8 @@ class CacheConfig:
     def signature(self) -> str:
         """What a published score must say of the cache."""
         scope = "" if self.scope == "sentence" else "+batch"
-        return f"cache:{self.threshold:.4g}{scope}{'+hits' if self.keep_hits else ''}"
+        kinds = f"{'+hits' if self.keep_hits else ''}{'+states' if self.whole_states else ''}"
+        return f"cache:{self.threshold:.4g}{scope}{kinds}"
 
 
 @dataclass(frozen=True, slots=True)

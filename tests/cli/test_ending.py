@@ -66,6 +66,7 @@ def test_every_verb_says_that_its_output_is_full(
     model = ["-m", str(tiny_checkpoint)]
     memory, more = _memory(tmp_path / "memory.tsv", 60), _memory(tmp_path / "more.tsv", 24, start=100)
     (tmp_path / "reference.txt").write_text("line 4\nline 5\n", encoding="utf-8")
+    twin = shutil.copytree(store, tmp_path / "twin")
     given: dict[str, list[str | Path]] = {
         "translate": [text, *model],
         "explain": ["-d", store, "Satz 4", *model],
@@ -76,6 +77,9 @@ def test_every_verb_says_that_its_output_is_full(
         "remove": [store, "--origin", "own.tsv#3", "--dry-run"],
         "compact": [shutil.copytree(store, tmp_path / "compacted")],
         "upgrade": [store, *model],
+        "merge": [store, twin, "-o", tmp_path / "merged", "--no-index"],
+        "split": [store, "--pairs", "10", "-o", tmp_path / "parts", "--no-index"],
+        "shard-set": [store, twin, "-o", tmp_path / "set", *model],
         "reduce": [store, "-o", tmp_path / "reduced", "--dim", "8"],
         "prune": [store, "-o", tmp_path / "pruned"],
         "index": [store, "--kind", "exact", *model],

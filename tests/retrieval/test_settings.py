@@ -107,9 +107,10 @@ def test_what_whole_settings_have_can_be_asked_for_by_the_same_name() -> None:
         f"fast_{each.name}" for each in fields(FastConfig)
     }
     whole = {each.name for each in fields(RetrievalConfig)} | nested
-    # A threshold is what `cache` itself is; hits are kept, or stored; nobody chose a capacity; a profile names no code.
+    # A threshold is what `cache` itself is; hits are kept, or stored; nobody chose a capacity; whole states are for
+    # reproducing the paper; a profile names no code.
     assert set(described()) - whole == {"profile", "cache_hits", "combiner", "search"}
-    assert whole - set(described()) == {"cache_threshold", "cache_keep_hits", "cache_capacity"}
+    assert whole - set(described()) == {"cache_threshold", "cache_keep_hits", "cache_capacity", "cache_whole_states"}
 
 
 @pytest.mark.parametrize("name", ["k", "interpolation_weight", "temperature", "gate"])

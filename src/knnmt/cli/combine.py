@@ -154,7 +154,7 @@ def shard_set(
     seconds: Annotated[float, typer.Option(help="How long a shard may take to answer before it is left out.")] = 10.0,
     model: ModelOfChanges = None,
 ) -> None:
-    """Make a datastore whose entries lie in others, to translate with.
+    """Make a datastore whose entries lie in other datastores.
 
     It is searched by segment: for each batch of sentences, the shards are asked for what covers them best, and what
     they give is searched here. The translations are those of the merged store. A shard that does not answer in time is

@@ -86,7 +86,7 @@ def lists_for(entries: int) -> int:
     return 1 << int(math.log2(max(most, 1)))
 
 
-def _papers_lists(entries: int) -> int:
+def papers_lists(entries: int) -> int:
     """4096, as the paper has for stores of any size, where each can be trained."""
     return _MAX_LISTS if entries >= _MIN_KEYS_PER_LIST * _MAX_LISTS else lists_for(entries)
 
@@ -140,7 +140,7 @@ KINDS = {
         Kind(
             "ivfpq",
             "the paper's: product quantisation, distances approximate",
-            lambda entries, dim: f"IVF{_papers_lists(entries)},PQ{codes_for(dim)}x8np",
+            lambda entries, dim: f"IVF{papers_lists(entries)},PQ{codes_for(dim)}x8np",
             SearchSettings(probes=32, candidates=0),
             lambda dim: codes_for(dim) + 8,
             training_per_list=_MIN_KEYS_PER_LIST,  # so many lists take minutes else

@@ -20,6 +20,8 @@ class Statistics:
 
     The `first_` counts are those of each batch's first step with retrieval, which the paper's own counters leave out.
     hit_distances: how many hits lay within 1, from 1 to 2, and so on, Euclidean, where that was asked for
+    borrowed_distances: the same of the distance between a hit and the state whose search it uses. It is larger than the
+        distance to the nearest kept state where that was a hit itself.
     fast_bytes: the most that the small stores of one batch took, with Fast kNN-MT; fast_states_bytes: the encoder
         states that they were chosen by, in memory maps
     drafts: by their lengths, how many drafts of tokens from the memory a pass of the decoder looked at; accepted: how
@@ -33,6 +35,7 @@ class Statistics:
     first_rows: int = 0
     first_searches: int = 0
     hit_distances: Counter[int] | None = None
+    borrowed_distances: Counter[int] | None = None
     fast_bytes: int = 0
     fast_states_bytes: int = 0
     drafts: Counter[int] = field(default_factory=Counter)
@@ -102,6 +105,12 @@ class Statistics:
         if self.hit_distances is not None:
             with _counting:
                 self.hit_distances.update(distances[hits].long().tolist())
+
+    def count_borrowed(self, distances: Tensor) -> None:
+        """Take in how far from a step's hits, (hits,), the states lie that were searched for them."""
+        if self.borrowed_distances is not None:
+            with _counting:
+                self.borrowed_distances.update(distances.long().tolist())
 
     def count_fast(self, store_bytes: int, state_bytes: int) -> None:
         """Take in the small stores of a batch."""
