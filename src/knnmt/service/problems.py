@@ -21,6 +21,7 @@ from knnmt.errors import (
 )
 
 _log = logging.getLogger("knnmt.service")
+_UNREADABLE = "the body cannot be read: expected JSON in UTF-8, nested as the OpenAPI says"
 _CODES = {
     400: "bad_request",
     404: "not_found",
@@ -89,7 +90,8 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def _http(_request: Request, error: HTTPException) -> JSONResponse:
-        answer = Problem(error.status_code, _CODES.get(error.status_code, "error"), str(error.detail)).answer()
+        message = _UNREADABLE if error.status_code == 400 and error.__cause__ is not None else str(error.detail)
+        answer = Problem(error.status_code, _CODES.get(error.status_code, "error"), message).answer()
         answer.headers.update(error.headers or {})
         return answer
 
