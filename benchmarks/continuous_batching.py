@@ -128,9 +128,9 @@ def batch_after_batch(shares: list[list[Sentence]], costs: Costs, size: int) -> 
     while waiting:
         now = max(now, min(since for since, _, _ in waiting))
         first, *others = sorted((each for each in waiting if each[0] <= now), key=lambda each: each[0])
-        alike = sorted(
-            others[: _CONSIDERED * size - 1], key=lambda each, first=first: abs(each[2].source - first[2].source)
-        )
+        others = others[: _CONSIDERED * size - 1]
+        order = np.argsort([abs(each[2].source - first[2].source) for each in others], kind="stable")
+        alike = [others[place] for place in order]
         chosen = [first, *alike[: size - 1]]
         waiting = [each for each in waiting if each not in chosen]
         ends = costs.batch([sentence for _, _, sentence in chosen])

@@ -162,12 +162,8 @@ class Batcher:
             raise Problem(503, "ending", "the service is being stopped", retry_after=5)
         if (waiting := self.waiting) and waiting + texts > self._most:
             seconds = waiting / self._per_second if self._per_second else 5.0
-            raise Problem(
-                429,
-                "queue_full",
-                f"{waiting:,} sentences wait already; try again in about {seconds:.0f} s",
-                retry_after=seconds,
-            )
+            message = f"{waiting:,} sentences wait already; try again in about {seconds:.0f} s"
+            raise Problem(429, "queue_full", message, retry_after=seconds)
 
     def submit(self, requests: Sequence[Request], settings: TextSettings) -> list[Future[Translation]]:
         """Have texts translated. Whoever cancels a future no longer wants it; what nobody wants is not done."""
