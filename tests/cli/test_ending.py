@@ -20,8 +20,8 @@ from knnmt.engine.transformer import TransformerEngine
 # A random model ends no sentence early, so that its beams take long.
 _FEW_BEAMS = """
 from knnmt.cli import main
-from knnmt.evaluation import adapting, tuning
-adapting.CACHE_PAIRS = tuning.CACHE_PAIRS = 1
+from knnmt.evaluation import tuning_steps
+tuning_steps.CACHE_PAIRS = 1
 main()
 """
 
@@ -209,7 +209,7 @@ def test_memory_that_is_used_up_and_a_file_that_fails_are_named(monkeypatch: pyt
     assert run(fails(MemoryError())) == 1
     assert run(fails(PermissionError(13, "Permission denied", "own\x1bstore"))) == 1
     assert capsys.readouterr().err.splitlines() == [
-        "knnmt: error: the memory of this machine, or what a process may have of it, is used up",
+        "knnmt: error: out of memory: the machine has no more, or the process may use no more",
         "knnmt: error: [Errno 13] Permission denied: 'own\\x1bstore'",
     ]
     assert [run(fails(each)) for each in (KeyboardInterrupt(), SystemExit(None), SystemExit(3), SystemExit("no"))] == [

@@ -183,7 +183,9 @@ def test_what_is_given_counts_before_what_others_say() -> None:
 
 
 def test_a_misspelt_keyword_is_refused() -> None:
-    with pytest.raises(SettingError, match="no setting is called 'temprature'; those of retrieval are k, interpol"):
+    with pytest.raises(
+        SettingError, match="there is no setting 'temprature'; the settings of retrieval are k, interpol"
+    ):
         settings_of(None, temprature=3.0)  # type: ignore[call-arg]
     with pytest.raises(SettingError, match=r"no setting 'temprature'; there are exact, k, lambda, .*fast-candidates"):
         parse_system("it.store,temprature=3")

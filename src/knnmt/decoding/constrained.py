@@ -21,14 +21,14 @@ from knnmt.decoding.batch import Batch
 from knnmt.decoding.beam import Finished
 from knnmt.decoding.continuations import best_continuations
 from knnmt.decoding.hypothesis import Hypothesis
-from knnmt.decoding.requirements import Progress, Requirements
+from knnmt.decoding.requirements import Fulfilment, Requirements
 from knnmt.engine.base import Engine, State
 from knnmt.engine.batching import with_gaps_filled
 from knnmt.retrieval.retriever import BatchRetrieval
 
 _COMPACT_EVERY = 16
 _NEVER = float("-inf")
-_MOST_MORE = 16  # hypotheses beside those of the beam: two for each thing that is required, at most so many
+_MAX_MORE_HYPOTHESES = 16  # hypotheses beside those of the beam: two for each thing that is required, at most so many
 _PATIENCE = 4  # tokens
 _SLACK = 16  # tokens that a translation may have beside twice those of its source and all that is required
 
@@ -38,7 +38,7 @@ class _Candidate:
     score: float
     parent: int
     token: int
-    progress: Progress
+    progress: Fulfilment
 
 
 def constrained_search(
@@ -58,7 +58,7 @@ def constrained_search(
         )
         for source, one in zip(sources, required, strict=True)
     ]
-    widths = [config.beam + min(2 * one.total, _MOST_MORE) for one in required]
+    widths = [config.beam + min(2 * one.total, _MAX_MORE_HYPOTHESES) for one in required]
     config, width = replace(config, max_tokens=max(each.max_tokens for each in configs)), max(widths)
     batch = Batch(engine, sources, config, retrieval)
     finished = [Finished(each) for each in configs]
@@ -110,7 +110,7 @@ def constrained_search(
 class _Rows:
     """The hypotheses of one sentence, and how far each is."""
 
-    def __init__(self, required: Requirements, progress: list[Progress]) -> None:
+    def __init__(self, required: Requirements, progress: list[Fulfilment]) -> None:
         self.required, self.progress = required, progress
 
     def candidates(self, continuations: Iterable[tuple[float, int, int]]) -> list[_Candidate]:
