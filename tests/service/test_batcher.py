@@ -20,7 +20,7 @@ from knnmt.translator.assembly import Part
 from knnmt.translator.guarded_search import Job
 from knnmt.translator.memories import Request
 from knnmt.translator.piecework import Lane, Piecework, TextSettings
-from knnmt.translator.translator import Translator
+from knnmt.translator.translator import TextsGrowing, Translator
 
 SETTINGS = TextSettings(beam=1)
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
@@ -34,13 +34,18 @@ class Watched:
         self.begun, self.go = Event(), Event()
         decode = Lane.decode
 
-        def watched(lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None]) -> list[list[Part]]:
+        def watched(
+            lane: Lane,
+            jobs: Sequence[Job],
+            found: Callable[[int, list[Part]], None],
+            growing: TextsGrowing | None,
+        ) -> list[list[Part]]:
             self.batches.append([job.segment.text for job in jobs])
             self.begun.set()
             assert self.go.wait(60)
             if any("broken" in job.segment.text for job in jobs):
                 raise ValueError("broken")
-            return decode(lane, jobs, found)
+            return decode(lane, jobs, found, growing)
 
         patched.setattr(Lane, "decode", watched)
 
@@ -164,8 +169,10 @@ def test_a_text_is_answered_when_it_is_done_and_others_are_not(
     assert watched.begun.wait(60)
     answered, decode = Event(), Lane.decode
 
-    def one_early(lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None]) -> list[list[Part]]:
-        done = decode(lane, jobs, lambda *_: None)
+    def one_early(
+        lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None], growing: TextsGrowing | None
+    ) -> list[list[Part]]:
+        done = decode(lane, jobs, lambda *_: None, growing)
         if len(jobs) > 1:
             found(0, done[0])
             assert answered.wait(60)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.routing import BaseRoute
 
 from knnmt.service import problems
 from knnmt.service.dialects import (
@@ -65,6 +67,17 @@ class _App(FastAPI):
         return super().openapi()
 
 
+@cache
+def _routes() -> list[BaseRoute]:
+    """Of every application: FastAPI takes long to prepare them, and they find their service by the request."""
+    made = FastAPI(openapi_url=None, responses=_PROBLEMS)
+    for routes in (translate, sentences, explain, domains, memories, documents, health, page):
+        made.include_router(routes.router)
+    for dialect in _DIALECTS:
+        made.include_router(dialect.router)
+    return made.router.routes
+
+
 def make_app(service: Service) -> FastAPI:
     """The application of a service, which ends with it."""
 
@@ -80,13 +93,9 @@ def make_app(service: Service) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,  # its page loads scripts of other sites
         redoc_url=None,
-        responses=_PROBLEMS,
     )
     app.state.service = service
-    for routes in (translate, sentences, explain, domains, memories, documents, health, page):
-        app.include_router(routes.router)
-    for dialect in _DIALECTS:
-        app.include_router(dialect.router)
+    app.router.routes.extend(_routes())
     problems.install(app)
     config = service.config
     hosts = None if not service.access.is_open or config.open_to_all else (config.host, *config.hosts)

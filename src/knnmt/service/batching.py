@@ -19,7 +19,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 from threading import Condition, Thread
@@ -29,8 +29,9 @@ import torch
 from knnmt.retrieval.statistics import Statistics
 from knnmt.service.problems import Problem
 from knnmt.service.result_cache import ResultCache
+from knnmt.service.waiting_texts import Arrival, Piece, Turn, WaitingText, hand_over, refuse
+from knnmt.service.watching import Watch, growing
 from knnmt.translator.assembly import Part
-from knnmt.translator.guarded_search import Job
 from knnmt.translator.memories import Request
 from knnmt.translator.piecework import BegunText, Lane, Piecework, TextSettings
 from knnmt.translator.translation import Translation
@@ -41,57 +42,6 @@ _CONSIDERED = 4  # times as many segments as a batch has, those whose turn comes
 _MAX_PIECEWORKS = 256
 _LINGER, _MAX_LINGER_SECONDS = 0.03, 0.02  # of a batch's time: clients that were answered by it ask again soon
 _FORGETTING = 0.8  # of the speed so far, when a batch is done
-
-
-@dataclass(slots=True, eq=False)
-class Turn:
-    """Of one request: when its next segment is to be decoded, on a clock that counts segments in rotation."""
-
-    at: float = 0.0
-
-
-@dataclass(slots=True, eq=False)
-class _Arrival:
-    request: Request
-    settings: TextSettings
-    turn: Turn
-    wanted: Future[Translation]
-
-
-@dataclass(slots=True, eq=False)
-class _Text:
-    """A text whose segments wait or are decoded. wanted: by those who wait for it"""
-
-    begun: BegunText
-    turn: Turn
-    key: Hashable | None
-    wanted: list[Future[Translation]]
-    found: list[list[Part]] = field(init=False)
-    missing: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.cut_as(self.begun)
-
-    def cut_as(self, begun: BegunText) -> None:
-        """Wait for the segments of this cut."""
-        self.begun, self.missing = begun, len(begun.jobs)
-        self.found = [[] for _ in begun.jobs]
-
-    @property
-    def abandoned(self) -> bool:
-        return all(each.cancelled() for each in self.wanted)
-
-
-@dataclass(slots=True, eq=False)
-class _Piece:
-    """A segment of a text."""
-
-    text: _Text
-    place: int
-
-    @property
-    def job(self) -> Job:
-        return self.text.begun.jobs[self.place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +75,8 @@ class Batcher:
         self.statistics = Statistics()
         self._translator, self._batch, self._most, self._told = translator, batch, queue, told
         self._changed = Condition()
-        self._arrived: list[_Arrival] = []
-        self._lanes: dict[Lane, list[tuple[float, int, _Piece]]] = {}
+        self._arrived: list[Arrival] = []
+        self._lanes: dict[Lane, list[tuple[float, int, Piece]]] = {}
         self._numbers = count()
         self._clock = 0.0
         self._waiting = 0  # segments
@@ -135,7 +85,7 @@ class Batcher:
         self._workers, self._busy, self._cores = workers, 0, torch.get_num_threads()
         self._per_second = 0.0
         self._lingers_until = 0.0
-        self._in_flight: dict[Hashable, _Text] = {}
+        self._in_flight: dict[Hashable, WaitingText] = {}
         self._cache = ResultCache(cached)
         self._pieceworks: OrderedDict[TextSettings, Piecework] = OrderedDict()
         self._closed = False
@@ -165,10 +115,18 @@ class Batcher:
             message = f"{waiting:,} sentences wait already; try again in about {seconds:.0f} s"
             raise Problem(429, "queue_full", message, retry_after=seconds)
 
-    def submit(self, requests: Sequence[Request], settings: TextSettings) -> list[Future[Translation]]:
-        """Have texts translated. Whoever cancels a future no longer wants it; what nobody wants is not done."""
+    def submit(
+        self, requests: Sequence[Request], settings: TextSettings, watches: Sequence[Watch] | None = None
+    ) -> list[Future[Translation]]:
+        """Have texts translated. Whoever cancels a future no longer wants it; what nobody wants is not done.
+
+        watches: one for each text, told how far it is while it is decoded
+        """
         turn = Turn()
-        arrivals = [_Arrival(each, settings, turn, Future()) for each in requests]
+        watched: Sequence[Watch | None] = [None] * len(requests) if watches is None else watches
+        arrivals = [
+            Arrival(each, settings, turn, Future(), watch) for each, watch in zip(requests, watched, strict=True)
+        ]
         with self._changed:
             self.require_room(len(arrivals))
             self.piecework(settings)  # what is wrong with the settings shows at once
@@ -198,7 +156,7 @@ class Batcher:
 
     def _take_in(self) -> None:
         while arrived := self._next_arrivals():
-            groups: dict[TextSettings, list[_Arrival]] = {}
+            groups: dict[TextSettings, list[Arrival]] = {}
             for each in arrived:
                 if not each.wanted.cancelled():
                     groups.setdefault(each.settings, []).append(each)
@@ -208,19 +166,19 @@ class Batcher:
                 self._taking_in -= len(arrived)
                 self._changed.notify_all()
 
-    def _next_arrivals(self) -> list[_Arrival]:
+    def _next_arrivals(self) -> list[Arrival]:
         with self._changed:
             while not self._arrived and not self._closed:
                 self._changed.wait()
             arrived, self._arrived = self._arrived, []
             return arrived
 
-    def _begin(self, piecework: Piecework, group: list[_Arrival]) -> None:
+    def _begin(self, piecework: Piecework, group: list[Arrival]) -> None:
         try:
             begun = piecework.begin([each.request for each in group])
         except Exception as error:
             if len(group) == 1:
-                _refuse([group[0].wanted], error)
+                refuse([group[0].wanted], error)
             else:  # one of them is to blame, and the others are not
                 for each in group:
                     self._begin(piecework, [each])
@@ -228,18 +186,20 @@ class Batcher:
         for text, arrival in zip(begun, group, strict=True):
             self._enqueue(piecework, text, arrival)
 
-    def _enqueue(self, piecework: Piecework, begun: BegunText, arrival: _Arrival) -> None:
+    def _enqueue(self, piecework: Piecework, begun: BegunText, arrival: Arrival) -> None:
         same = begun.sameness()
         key = None if same is None else (piecework, same)
         with self._changed:
             if key is not None and (known := self._cache.get(key)) is not None:
-                _hand_over([arrival.wanted], known)
+                hand_over([arrival.wanted], known)
                 return
             if key is not None and (twin := self._in_flight.get(key)) is not None:
                 self._cache.hits += 1
                 twin.wanted.append(arrival.wanted)
+                twin.watched.add(arrival.wanted, arrival.watch)
                 return
-            text = _Text(begun, arrival.turn, key, [arrival.wanted])
+            text = WaitingText(begun, arrival.turn, key, [arrival.wanted])
+            text.watched.add(arrival.wanted, arrival.watch)
             if begun.jobs:
                 if key is not None:
                     self._in_flight[key] = text
@@ -247,12 +207,12 @@ class Batcher:
                 return
         self._end(text)
 
-    def _queue(self, text: _Text) -> None:
+    def _queue(self, text: WaitingText) -> None:
         """Let the segments of a text wait for their turns; called with the lock."""
         lane = self._lanes.setdefault(text.begun.lane, [])
         for place in range(len(text.begun.jobs)):
             text.turn.at = max(text.turn.at + 1, self._clock)
-            heappush(lane, (text.turn.at, next(self._numbers), _Piece(text, place)))
+            heappush(lane, (text.turn.at, next(self._numbers), Piece(text, place)))
         self._waiting += len(text.begun.jobs)
         self._changed.notify_all()
 
@@ -272,7 +232,7 @@ class Batcher:
             self._lingers_until = time.perf_counter() + min(_LINGER * seconds, _MAX_LINGER_SECONDS)
             self._told(BatchReport(len(pieces), seconds, waiting))
 
-    def _next_batch(self) -> tuple[Lane, list[_Piece]] | None:
+    def _next_batch(self) -> tuple[Lane, list[Piece]] | None:
         """What is decoded next: of the lane that has the first turn, that segment and those most like it in length."""
         with self._changed:
             self._linger()
@@ -304,8 +264,8 @@ class Batcher:
                 return
             self._changed.wait(seconds)
 
-    def _chosen(self, lane: list[tuple[float, int, _Piece]], most: int) -> list[_Piece]:
-        considered: list[tuple[float, int, _Piece]] = []
+    def _chosen(self, lane: list[tuple[float, int, Piece]], most: int) -> list[Piece]:
+        considered: list[tuple[float, int, Piece]] = []
         while lane and len(considered) < _CONSIDERED * self._batch:
             each = heappop(lane)
             if each[2].text.abandoned:
@@ -323,7 +283,7 @@ class Batcher:
                 heappush(lane, each)
         return [considered[place][2] for place in sorted(taken)]
 
-    def _decode_batch(self, lane: Lane, pieces: list[_Piece]) -> None:
+    def _decode_batch(self, lane: Lane, pieces: list[Piece]) -> None:
         """Decode some segments, and end the texts that have all of theirs by that."""
         known: set[int] = set()
 
@@ -332,7 +292,8 @@ class Batcher:
             self._take(pieces[number], parts)
 
         try:
-            found = lane.decode([piece.job for piece in pieces], take)
+            watched = growing([(piece.text.watched, piece.place) for piece in pieces])
+            found = lane.decode([piece.job for piece in pieces], take, watched)
         except Exception as error:
             left = [piece for number, piece in enumerate(pieces) if number not in known]
             if len(pieces) > 1:  # one of them is to blame, and the others are not
@@ -347,7 +308,7 @@ class Batcher:
             if number not in known:
                 self._take(pieces[number], parts)
 
-    def _take(self, piece: _Piece, parts: list[Part]) -> None:
+    def _take(self, piece: Piece, parts: list[Part]) -> None:
         """What was found for a segment; its text is ended when nothing of it is missing."""
         text = piece.text
         with self._changed:  # another worker may have another segment of it
@@ -358,7 +319,7 @@ class Batcher:
         if done:
             self._end(text)
 
-    def _end(self, text: _Text) -> None:
+    def _end(self, text: WaitingText) -> None:
         try:
             made = text.begun.end(text.found)
         except Exception as error:
@@ -375,26 +336,14 @@ class Batcher:
             self._forget(text)
             if text.key is not None and not text.begun.lane.evidence:  # which is large, and seldom asked for twice
                 self._cache.put(text.key, made)
-            _hand_over(text.wanted, made)
+            text.hand_over(made)
 
-    def _fail(self, text: _Text, error: Exception) -> None:
+    def _fail(self, text: WaitingText, error: Exception) -> None:
         with self._changed:
             self._forget(text)
-            _refuse(text.wanted, error)
+            text.refuse(error)
 
-    def _forget(self, text: _Text) -> None:
+    def _forget(self, text: WaitingText) -> None:
         """Let nobody join a text any more; called with the lock."""
         if text.key is not None and self._in_flight.get(text.key) is text:
             del self._in_flight[text.key]
-
-
-def _hand_over(wanted: Sequence[Future[Translation]], made: Translation) -> None:
-    for each in wanted:
-        if each.set_running_or_notify_cancel():
-            each.set_result(made)
-
-
-def _refuse(wanted: Sequence[Future[Translation]], error: Exception) -> None:
-    for each in wanted:
-        if each.set_running_or_notify_cancel():
-            each.set_exception(error)
