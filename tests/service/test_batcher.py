@@ -218,12 +218,14 @@ def test_two_batches_at_the_same_time_share_the_cores(
     begun = {name: Event() for name in ("lang", "kurz")}
     go, decode = Event(), Lane.decode
 
-    def held(lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None]) -> list[list[Part]]:
+    def held(
+        lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None], growing: TextsGrowing | None
+    ) -> list[list[Part]]:
         name = jobs[0].segment.text[:4]
         cores.append((name, torch.get_num_threads()))
         begun[name].set()
         assert name == "kurz" or go.wait(60)
-        return decode(lane, jobs, found)
+        return decode(lane, jobs, found, growing)
 
     batcher = Batcher(tiny_translator, batch=4, queue=40, cached=0, workers=2)
     monkeypatch.setattr(Lane, "decode", held)
