@@ -96,13 +96,13 @@ def inspect(
             _show_entry(opened.entry(number), tokenizer)
 
 
-def _show_shards(store: Path) -> None:
+def _show_shards(path: Path) -> None:
     """Of a set of shards, where these are."""
-    if not (store / _SHARDS).exists():
+    if not (path / _SHARDS).exists():
         return
     from knnmt.distributed.shard_set import ShardSet
 
-    if (found := ShardSet.read(store)) is not None:
+    if (found := ShardSet.read(path)) is not None:
         for each in found.shards:
             typer.echo(f"shard       {each.path if each.node is None else f'{each.node}:{each.path}'}")
 

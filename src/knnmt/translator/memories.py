@@ -338,10 +338,10 @@ def warn_if_slow(opened: OpenStore, place: Path | None = None) -> None:
         warnings.warn(f"{place}: {hint}", SlowSearchWarning, stacklevel=3)
 
 
-def _certainty_of(store: Path) -> Certainty | DatastoreDamagedError | None:
+def _certainty_of(path: Path) -> Certainty | DatastoreDamagedError | None:
     """What a store knows of it. A damaged one is an error where it is asked for: tuning makes it anew."""
     try:
-        return Certainty.of_store(store)
+        return Certainty.of_store(path)
     except DatastoreDamagedError as error:
         return error
 
