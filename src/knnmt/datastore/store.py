@@ -176,9 +176,7 @@ class Datastore:
         newer = manifest.generation != self.manifest.generation
         made_for = _made_for(self.manifest, self.projection)
         if _made_for(manifest, projection) != made_for:
-            raise DatastoreMismatchError(
-                f"{self.path}: a store of another model was put in the place of the one that is open. Open it anew."
-            )
+            raise DatastoreMismatchError(f"{self.path}: a store of another model replaced the open one. Open it again.")
         if manifest != self.manifest:
             self._show(manifest, segments, projection)
         self._read = found
@@ -480,7 +478,7 @@ def matching(origin: str | None = None, source_text: str | None = None, match: s
     match: a regular expression found in the source or the target
     """
     if origin is None and source_text is None and match is None:
-        raise SettingError("say what to choose: an origin, a source text, or an expression to match")
+        raise SettingError("give an origin, a source text, or an expression to match")
     try:
         pattern = None if match is None else re.compile(match)
     except re.error as error:

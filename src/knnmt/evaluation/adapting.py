@@ -148,7 +148,7 @@ def _adapt(
         shutil.rmtree(work, ignore_errors=True)  # of a run that was killed when its store was in its place
     require_free(store)
     if not planned.count:
-        raise InputError(f"{store}: not made, for no usable pair was read")
+        raise InputError(f"{store}: not made, because no usable pair was read")
     for other in sorted(store.parent.glob(f"{glob.escape(store.name)}.adapting-*")):
         abandoned = f"noted      {other} is left from other text or settings; remove it unless you go on with those"
         tell(f"continued  {other}" if other == work else abandoned)

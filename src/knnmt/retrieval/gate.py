@@ -101,7 +101,10 @@ class GateRecord:
 def check_features(features: Sequence[str]) -> None:
     """Refuse inputs that there are not."""
     check(len(set(features)) == len(features), "an input of a gate is named twice")
-    check("ngrams" not in features, "n-grams are no input of a gate any more: they gained nothing; leave them out")
+    check(
+        "ngrams" not in features,
+        "n-grams are no longer an input of a gate, because they gained nothing; leave them out",
+    )
     for name in features:
         check(name in FEATURES, f"no input of a gate is called {name!r}; there are {', '.join(FEATURES)}")
 
@@ -137,8 +140,8 @@ class TrainedGate:
             trained, asked = getattr(record, name), getattr(config, name)
             check(
                 name not in given or math.isclose(trained, asked, rel_tol=1e-3),
-                f"the store's gate was trained for {name} {trained:.5g}, and the call asks for {asked:.5g}: leave that "
-                f"to the gate, or train another: `knnmt train-gate STORE --dev DEV --k {config.k} "
+                f"the store's gate was trained for {name} {trained:.5g}, and the call asks for {asked:.5g}: leave "
+                f"the setting out, or train another gate: `knnmt train-gate STORE --dev DEV --k {config.k} "
                 f"--temperature {config.temperature:g}`",
             )
         return replace(config, k=record.k, temperature=record.temperature, use_counts=record.use_counts)
@@ -176,13 +179,13 @@ class TrainedGate:
             features = content.get("features")
             if isinstance(features, list) and "ngrams" in features:
                 raise DatastoreVersionError(
-                    f"{path}: trained to look at n-grams, which gained nothing: they are no input any more. {advice}"
+                    f"{path}: trained with n-grams, which gained nothing and are no longer supported. {advice}"
                 )
             record, network = as_record(GateRecord, content), _network(tensors)
             if said.sha256 is not None and said.sha256 != _sha256(said.gate, tensors):
                 raise DatastoreDamagedError(f"{path}: something other than knnmt has altered it. {advice}")
         except FileNotFoundError:
-            raise SettingError(f"{store.path}: has no gate that says which steps to search. {advice}") from None
+            raise SettingError(f"{store.path}: has no gate that decides which steps to search. {advice}") from None
         except (OSError, SafetensorError, LookupError, ValueError, RuntimeError) as error:
             raise DatastoreDamagedError(
                 f"{path}: expected a gate, and it cannot be read ({error}). {advice}"
