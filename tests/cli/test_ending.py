@@ -20,8 +20,8 @@ from knnmt.engine.transformer import TransformerEngine
 # A random model ends no sentence early, so that its beams take long.
 _FEW_BEAMS = """
 from knnmt.cli import main
-from knnmt.evaluation import adapting, tuning
-adapting.CACHE_PAIRS = tuning.CACHE_PAIRS = 1
+from knnmt.evaluation import tuning_steps
+tuning_steps.CACHE_PAIRS = 1
 main()
 """
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from knnmt.translator.translator import Translator
 
 
-_LEAST_SURE = 5  # units that are named for people to look at first
+_MAX_LEAST_SURE = 5  # units that are named for people to look at first
 
 
 def are_documents(files: Sequence[Path] | None, output_directory: Path | None, plain: bool) -> bool:
@@ -258,7 +258,7 @@ def _tell(path: Path, place: Path | None, document: Document, outcome: Outcome) 
     if outcome.fuzzy:
         done += f", {outcome.fuzzy:,} of them fuzzy (--retranslate takes those)"
     print(f"knnmt: {path}: {done}{where}", file=sys.stderr)
-    least_sure = sorted((sure, name) for name, sure in outcome.certainty.items() if sure < 100)[:_LEAST_SURE]
+    least_sure = sorted((sure, name) for name, sure in outcome.certainty.items() if sure < 100)[:_MAX_LEAST_SURE]
     if least_sure:
         named = ", ".join(f"{visible(name)} ({sure} %)" for sure, name in least_sure)
         print(f"knnmt: {path}: the least sure: {named}", file=sys.stderr)

@@ -27,7 +27,8 @@ from knnmt.regular_files import read_regular
 from knnmt.translator.spans import span_in_segment
 
 if TYPE_CHECKING:
-    from knnmt.datastore.store import Datastore, Entry
+    from knnmt.datastore.reading import Entry
+    from knnmt.datastore.store import Datastore
     from knnmt.engine.tokenizer import Tokenizer
 
 _SAMPLES = 5

@@ -21,8 +21,8 @@ _ENDINGS = {
     "en": ("ies", "es", "ed", "ing", "s", "y", "e"),
 }
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
-_LEAST = 4  # letters of a word that has forms
-_STEM = 3  # letters that are left of it
+_MIN_LETTERS = 4  # letters of a word that has forms
+_MIN_STEM_LETTERS = 3  # letters that are left of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +163,12 @@ def _stems(word: str, language: str | None) -> frozenset[str]:
     """What a word can be without an ending, without capitals and umlauts."""
     folded = word.casefold()
     endings = _ENDINGS.get(_language(language), ())
-    if len(folded) < _LEAST or not endings:
+    if len(folded) < _MIN_LETTERS or not endings:
         return frozenset({folded})
     plain = "".join(letter for letter in unicodedata.normalize("NFD", folded) if not unicodedata.combining(letter))
-    cut = {plain[: -len(ending)] for ending in endings if plain.endswith(ending) and len(plain) - len(ending) >= _STEM}
+    cut = {
+        plain[: -len(ending)]
+        for ending in endings
+        if plain.endswith(ending) and len(plain) - len(ending) >= _MIN_STEM_LETTERS
+    }
     return frozenset({plain, *cut})

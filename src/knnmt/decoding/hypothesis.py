@@ -14,12 +14,14 @@ class Hypothesis:
     score: sum of log-probabilities over length ** length_penalty
     rows, base: where evidence is recorded, for each token the row of its step that it was chosen from, and the model's
         own log-probability of it
+    drafted: where tokens are drafted from the memory, whether each came in one pass with the token before it
     """
 
     tokens: tuple[int, ...]
     score: float
     rows: tuple[int, ...] = ()
     base: tuple[float, ...] = ()
+    drafted: tuple[bool, ...] = ()
 
 
 Found = Callable[[int, list[Hypothesis]], None]

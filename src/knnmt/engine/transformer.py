@@ -194,8 +194,8 @@ class TransformerEngine:
             cross, mask = self.source_attention(encoded.states), self._padding_mask(encoded.lengths)
             return StateInTurn(cross, mask, self._layer_heads)
 
-    def step_in_turn(self, state: StateInTurn, tokens: Tensor, turns: Tensor) -> Tensor:
-        """tokens (rows,), those of a sentence one after the other, turns (sentences,) int32 of each -> (rows, dim)"""
+    def step_in_turn(self, state: StateInTurn, tokens: Tensor, turns: Sequence[int]) -> Tensor:
+        """tokens (rows,), those of a sentence one after the other, as many of each as turns has -> (rows, dim)"""
         assert self._compiled is not None  # noqa: S101 - `takes_turns` has said so
         with timing.stage("decoder"):
             return self._compiled.step_in_turn(state, tokens, turns)

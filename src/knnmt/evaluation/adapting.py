@@ -32,7 +32,7 @@ from knnmt.evaluation.gain import Gain, measure_gain
 from knnmt.evaluation.holding_out import MIN_HELD_OUT, Plan, plan
 from knnmt.evaluation.loading import Model, text_languages, translator_of
 from knnmt.evaluation.scoring import require_sacrebleu
-from knnmt.evaluation.tuning import StoreTuning
+from knnmt.evaluation.tuning_steps import StoreTuning
 from knnmt.fitting.certainty import Certainty
 from knnmt.fitting.development_text import DevelopmentText
 from knnmt.fitting.index_preparation import prepare

@@ -46,8 +46,8 @@ void multiply_panels(const Matrix& matrix, int64_t panel, int64_t rows, const fl
     const int64_t inputs = matrix.inputs, outputs = matrix.outputs, first = panel * FLOATS;
     const uint16_t* weight = static_cast<const uint16_t*>(matrix.panels) + first * inputs;
     const float* bias = matrix.bias ? matrix.bias + first : nullptr;
-    if (rows <= 2 * ROWS) {
-        for (int64_t row = 0; row < rows; row += ROWS)  // while these panels are near
+    if (rows <= 8 * ROWS) {  // to widen these panels again and again, while they are near, is faster than to write them down
+        for (int64_t row = 0; row < rows; row += ROWS)
             multiply_rows<panels>(rows - row, weight, bias, x + row * inputs, y + row * outputs + first, inputs, outputs);
         return;
     }

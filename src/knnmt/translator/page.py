@@ -25,7 +25,7 @@ from knnmt.translator.wording import piece_name, token_name
 from knnmt.version import __version__
 
 NEIGHBOURS = 4  # of a token, unless a page is to show more
-_SHOWN = 4  # of a group before the others are folded away
+_MAX_SHOWN = 4  # of a group before the others are folded away
 _CONTEXT = 72  # characters of a neighbour
 
 _PAGE = """<!doctype html>
@@ -121,7 +121,8 @@ def _segment(explanation: Explanation, key: str, pairs: _Pairs) -> str:
 <dl class="about">
 <dt>From memory</dt><dd>{percent(explanation.share)}</dd>
 <dt>Model alone</dt><dd{target}>{_alone(explanation)}</dd>
-{_match(explanation.translation.match, explanation, source, target)}{_known(explanation.translation)}</dl>
+{_match(explanation.translation.match, explanation, source, target)}{_known(explanation.translation)}\
+{_strides(explanation, target)}</dl>
 </article>"""
 
 
@@ -193,9 +194,9 @@ def _group(neighbours: Sequence[EvidenceNeighbour], kind: str, item: Callable[[E
     which = {"same": "this token", "other": "other tokens"}[kind]
     items = [shown for near in neighbours if (shown := item(near))]
     told = "" if len(items) == len(neighbours) else f", {len(items)} of {len(neighbours)} shown"
-    near = f'<ol class="near">{"".join(items[:_SHOWN])}</ol>' if items else ""
+    near = f'<ol class="near">{"".join(items[:_MAX_SHOWN])}</ol>' if items else ""
     more = ""
-    if folded := items[_SHOWN:]:
+    if folded := items[_MAX_SHOWN:]:
         rest = f'<ol class="near">{"".join(folded)}</ol>'
         more = f'<details class="more"><summary>{len(folded)} more</summary>{rest}</details>'
     title = f"Neighbours with {which}: {weight} of the weight{told}"
@@ -235,6 +236,13 @@ def _known(translation: Translation) -> str:
     covered, certainty = translation.coverage, translation.certainty
     lines = "" if covered is None else f"<dt>Source covered</dt><dd>{in_per_cent(covered)}</dd>\n"
     return lines + ("" if certainty is None else f"<dt>Certainty</dt><dd>{certainty}% of it is likely to stay</dd>\n")
+
+
+def _strides(explanation: Explanation, target: str) -> str:
+    """Which words came in one pass of the decoder, where tokens were drafted."""
+    strides = explanation.strides()
+    pieces = " ".join(f'<span class="stride">{_text(piece.strip())}</span>' for piece in strides)
+    return f"<dt>In one go</dt><dd><p{target}>{pieces}</p></dd>\n" if strides else ""
 
 
 def _changes(text: str, other: str) -> str:
