@@ -176,7 +176,7 @@ def test_an_unfinished_build_with_other_settings_is_not_mixed_in(
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path / "s", some_pairs(40), tiny, progress=stop_after(25))
-    with pytest.raises(DatastoreExistsError, match=r"other settings is there \(key_dtype differ\)"):
+    with pytest.raises(DatastoreExistsError, match=r"other settings \(key_dtype differ\)"):
         build(tmp_path / "s", some_pairs(25), tiny, BuildConfig(key_dtype="float32"))
 
 
