@@ -85,6 +85,7 @@ def test_every_verb_says_that_its_output_is_full(
         "index": [store, "--kind", "exact", *model],
         "tune": [store, "--dev", more, "--pairs", "4", *model],
         "train-gate": [store, "--dev", more, "--pairs", "4", "--epochs", "1", *model],
+        "train-combiner": [store, "--dev", more, "--pairs", "4", "--updates", "1", *model],
         "inspect": [store],
         "verify": [store],
         "export": [store, "-o", tmp_path / "out.tmx"],

@@ -26,6 +26,7 @@ from knnmt.cli import (
     models,
     reproduce,
     serve,
+    train_combiner,
     train_gate,
     translate,
     tune,
@@ -65,6 +66,7 @@ app.command("prune", cls=CommandInPanels)(compress.prune)
 app.command("index", cls=CommandInPanels)(index.index)
 app.command("tune", cls=CommandInPanels)(tune.tune)
 app.command("train-gate", cls=CommandInPanels)(train_gate.train_gate)
+app.command("train-combiner", cls=CommandInPanels)(train_combiner.train_combiner)
 app.command("inspect", cls=CommandInPanels)(look.inspect)
 app.command("verify", cls=CommandInPanels)(look.verify)
 app.command("export", cls=CommandInPanels)(look.export)

@@ -24,7 +24,7 @@ from knnmt.evaluation.comet import ADVICE, Comet
 from knnmt.evaluation.comet import DEFAULT_MODEL as DEFAULT_COMET
 from knnmt.evaluation.scoring import require_sacrebleu
 from knnmt.evaluation.segments import EvaluationText, Half, read_pairs, read_text
-from knnmt.evaluation.systems import DESCRIPTION, gather_systems
+from knnmt.evaluation.systems import CHAT, DESCRIPTION, gather_systems
 
 if TYPE_CHECKING:
     from knnmt.translator.translation import Translation
@@ -58,7 +58,8 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar=DESCRIPTION,
-            help="A system with settings: the options of knnmt translate without their dashes. Can be repeated.",
+            help="A system with settings: the options of knnmt translate without their dashes. Or a large language "
+            f"model: {CHAT}. Can be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -130,6 +131,8 @@ def evaluate(
         knnmt evaluate --pairs test.tmx -d it.store --output results
 
         knnmt evaluate --pairs test.tmx --system "cached=it.store,cache=6,k=4"
+
+        knnmt evaluate --pairs test.tmx --system "llm=http://127.0.0.1:8000/v1,model=NAME,store=it.store,examples=5"
 
         knnmt evaluate --pairs test.tmx --comet-python comet-env/bin/python
     """

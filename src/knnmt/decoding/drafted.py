@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from math import exp, isfinite
 
@@ -21,7 +22,7 @@ from knnmt import timing
 from knnmt.config import DecodingConfig
 from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.continuations import best_tokens
-from knnmt.decoding.hypothesis import Found, Hypothesis, unheard
+from knnmt.decoding.hypothesis import Found, Growing, Hypothesis, unheard
 from knnmt.engine.batching import with_gaps_filled
 from knnmt.engine.state import EngineInTurn
 from knnmt.retrieval.compiled import CompiledSteps
@@ -90,6 +91,7 @@ def drafted_search(
     retrieval: BatchRetrieval,
     steps: CompiledSteps,
     found: Found = unheard,
+    growing: Growing | None = None,
 ) -> list[list[Hypothesis]]:
     """As `greedy.greedy_search`, with drafts. steps: of the retrieval, whose sentences have segments of their own"""
     end, start = engine.special_tokens.end, engine.special_tokens.decoder_start
@@ -151,7 +153,13 @@ def drafted_search(
                     retrieval.keep(kept)
                     open_ = kept
                 running = [running[place] for place in open_]
+                if growing is not None:
+                    growing(partial(_leading, running))
     return results
+
+
+def _leading(running: Sequence[_Sentence]) -> dict[int, list[int]]:
+    return {each.source: each.generated for each in running}
 
 
 def _constrain(

@@ -27,6 +27,9 @@ class Hypothesis:
 Found = Callable[[int, list[Hypothesis]], None]
 """Is called with the number of a sentence and its hypotheses as soon as it is done, while others are decoded."""
 
+Growing = Callable[[Callable[[], dict[int, list[int]]]], None]
+"""Is called now and then while sentences are decoded, with what gives the best tokens so far of each, by its number."""
+
 
 def unheard(_sentence: int, _hypotheses: list[Hypothesis]) -> None:
     """Wait for all."""

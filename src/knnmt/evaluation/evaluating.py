@@ -77,7 +77,7 @@ def evaluate(
         with storage_errors(output):  # before hours of translating, not after
             output.mkdir(parents=True, exist_ok=True)
         write_tsv(output / "segments.tsv", text.segments)
-    runs = run_systems(translator, systems, text.sources, settings, output, watch)
+    runs = run_systems(translator, systems, text.sources, settings, output, watch, languages)
     scores = compare([run.hypotheses for run in runs], text.references, languages[1])
     comet_scores, no_comet = _comet_scores(comet, runs, text)
     report = Report(
