@@ -242,8 +242,7 @@ class _Making:
             if len(pairs) < MIN_HELD_OUT // 4:
                 self._index()
                 self._tell(
-                    "tuned      not: there is too little text that the store does not hold to tune or measure with. "
-                    "The settings estimated from the store serve"
+                    "tuned      not: there is too little text that is new to the store. It uses its estimated settings"
                 )
                 return False
             self._choose(pairs)
