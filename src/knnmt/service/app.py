@@ -21,6 +21,7 @@ from knnmt.service.dialects import (
     opuscat,
     tmserver,
 )
+from knnmt.service.examples import add_examples
 from knnmt.service.guard import Guard
 from knnmt.service.metrics import Measured
 from knnmt.service.routes import documents, domains, explain, health, memories, page, sentences, translate
@@ -57,6 +58,15 @@ _DIALECTS = (
 )
 
 
+class _App(FastAPI):
+    """As FastAPI's, with examples in its OpenAPI."""
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            add_examples(super().openapi())
+        return super().openapi()
+
+
 @cache
 def _routes() -> list[BaseRoute]:
     """Of every application: FastAPI takes long to prepare them, and they find their service by the request."""
@@ -76,7 +86,7 @@ def make_app(service: Service) -> FastAPI:
         yield
         service.close()
 
-    app = FastAPI(
+    app = _App(
         title="knnmt",
         summary="Nearest-neighbour machine translation: one model, every domain.",
         version=__version__,

@@ -255,6 +255,7 @@ class TranslationAnswer(BaseModel):
     words: list[EvidenceWordAnswer] | None = Field(default=None, description="With evidence; none of a match.")
     match: MatchAnswer | None = None
     coverage: dict[str, float] | None = Field(default=None, description="How much of the text the memory covers.")
+    certainty: int | None = Field(default=None, description="In percent: how much of it is likely to stay.")
     warnings: list[CautionAnswer] | None = None
     error: str | None = Field(default=None, description="Where no translation was found: why.")
 

@@ -101,7 +101,7 @@ async def _lines(service: Service, requests: Sequence[TextRequest], asked: Trans
     except TimeoutError:
         yield _line({"code": "deadline", "message": "it was not done in time; nothing more is done for it"})
     except KnnmtError as error:
-        problem = problem_of(error)
+        problem = service.domains.deleted_in(error) or problem_of(error)
         yield _line({"code": problem.code, "message": service.domains.named_in(problem.message)})
     except Problem as problem:
         yield _line({"code": problem.code, "message": problem.message})
