@@ -1,7 +1,7 @@
 """A step of the decoder in compiled code: the layers of `transformer` for a few new tokens a row, in one call.
 
 It serves what most decoding is: a CPU, few tokens a row, and nobody who asks for attention weights. Weights are in
-int8, or in float32 such that float16 holds them; others, and whatever else, are left to PyTorch.
+float32 or in int8; whatever else is left to PyTorch.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from knnmt.engine.layers import AnyProjection, Norm, Projection
+from knnmt.engine.layers import AnyProjection, Norm, projection
 from knnmt.engine.product import Int8Projection
 from knnmt.errors import CheckpointError
 
@@ -71,7 +71,7 @@ class Weights:
 
     def as_projection(self, weight: Tensor, bias: Tensor | None, fine: bool = False) -> AnyProjection:
         """weight: (out, in), as `take` hands it out"""
-        return Int8Projection(weight, bias, fine) if self.dtype == torch.int8 else Projection.of(weight, bias)
+        return Int8Projection(weight, bias, fine) if self.dtype == torch.int8 else projection(weight, bias)
 
     def norm(self, name: str, dim: int, epsilon: float) -> Norm:
         return Norm(self.take(f"{name}.weight", shape=(dim,)), self.take(f"{name}.bias", shape=(dim,)), epsilon)
