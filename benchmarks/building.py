@@ -3,11 +3,13 @@
     python benchmarks/building.py [--text FILE.tsv] [--pairs 6000] [--rounds 5] [--batch-tokens 1024 ...]
         [--device cuda] [--processes N ...] [--finish]
 
-All sides run the same batches in one process, taking turns. "bare" is encoder, decoder and the scores of the given
-tokens, which a store keeps, too; "build" reads, prepares text, cuts slices, runs the same passes, keeps the keys in
-float16, hashes and writes a store. CPU time counts all threads and processes. Then each stage runs alone, so that the
-slowest shows; --finish adds what `knnmt build` does at the end: settings, and an index where one is made. --pairs 0
-takes all of the text. Default text: the software domain's training pairs under KNNMT_DATA (default ../shared).
+All sides run the same batches in one process, taking turns, after a little text that warms up. "bare" is encoder,
+decoder and the scores of the given tokens, which a store keeps, too, over the first 16 slices; "build" reads all of the
+text, prepares it, cuts slices, runs the same passes, keeps the keys in float16, hashes and writes a store. CPU time
+counts all threads and processes. Then each stage runs alone on the first slices, so that the slowest shows; --finish
+adds what `knnmt build` does at the end: settings, and an index where one is made. --pairs 0 takes all of the text. What
+matters most is printed first and at once, so that the script can be stopped. Default text: the software domain's
+training pairs under KNNMT_DATA (default ../shared).
 """
 
 from __future__ import annotations
@@ -48,15 +50,22 @@ from knnmt.engine.forced import force, pass_batching, score
 from knnmt.engine.loading import load_engine
 from knnmt.engine.precision import cpu_name
 
+_SLICES = 16  # that the bare pass and each stage alone are measured with
+_WARMING = {"cpu": 500, "cuda": 10_000}  # pairs
+
 
 def sample(path: Path | None, count: int, scratch: Path) -> Path:
     """The first pairs of a TSV file, or all of them, in a file of their own."""
     path = path or Path(os.environ.get("KNNMT_DATA", "../shared")) / "data" / "it" / "train.tsv.xz"
     if not path.exists():
         sys.exit(f"{path}: not there; set KNNMT_DATA or give --text FILE")
+    return excerpt(path, count, scratch / "sample.tsv")
+
+
+def excerpt(path: Path, count: int, into: Path) -> Path:
     with open_stream(path) as lines:
-        (scratch / "sample.tsv").write_bytes(b"".join(islice(lines, count or None)))
-    return scratch / "sample.tsv"
+        into.write_bytes(b"".join(islice(lines, count or None)))
+    return into
 
 
 @dataclass
@@ -113,37 +122,51 @@ def write(engine: Engine[Any], part: Slice, batch_tokens: int, times: int, place
     return spent
 
 
+def whole_build(
+    store: Path, memory: Path, engine: Engine[Any], batch_tokens: int, processes: int
+) -> tuple[int, Spent, timing.Timings]:
+    """A build in place of the store that is there: its entries, and where its main thread's time went."""
+    shutil.rmtree(store, ignore_errors=True)
+    with (
+        timing.record() as timings,
+        mock.patch.object(building, "_preparers", return_value=processes),
+        spending() as spent,
+    ):
+        built = build(store, pairs_of(memory), engine, BuildConfig(batch_tokens=batch_tokens))
+    return sum(segment.entries for segment in built.manifest.segments), spent, timings
+
+
 def pairs_of(memory: Path) -> Iterator[SegmentPair]:
     return read_memories([memory], ReadingConfig(), ReadingReport())
 
 
 def stages(engine: Engine[Any], memory: Path, parts: list[Slice], batch_tokens: int, scratch: Path) -> None:
-    """What each stage can do alone, in entries a second."""
+    """What each stage can do alone, in entries a second; the slowest at the end."""
     entries = sum(part.entries for part in parts)
 
     def tell(name: str, spent: Spent, share: float = 1.0) -> None:
         speed = entries * share / max(spent.wall, 1e-9)
-        print(f"| {name} | {speed:,.0f} | {1e6 * spent.cpu / (entries * share):.2f} |")
+        print(f"| {name} | {speed:,.0f} | {1e6 * spent.cpu / (entries * share):.2f} |", flush=True)
 
     print("\n| stage alone | entries/s | µs of CPU time an entry |\n|---|---|---|")
-    with spending() as spent:
-        deque(pairs_of(memory), maxlen=0)
-    tell("reading", spent)
-    for processes in sorted({0, building._preparers(engine)}):
-        with spending() as spent:
-            cut = cut_slices(pairs_of(memory), engine.tokenizer, engine.max_positions, Counter(), "drop", processes)
-            deque(cut, maxlen=0)
-        tell(f"reading and preparing, {processes} processes beside", spent)
-    for name, scores in (("encoder and decoder", False), ("the same with scores", True)):
-        with spending() as spent:
-            bare(engine, parts, batch_tokens, scores)
-        tell(name, spent)
     with spending() as spent:
         passes(engine, parts, batch_tokens)
     tell("all passes, keys brought to the host", spent)
     largest = max(parts, key=lambda part: part.entries)
     times = -(-entries // largest.entries)
     tell("writing", write(engine, largest, batch_tokens, times, scratch / "written"), times * largest.entries / entries)
+    for name, scores in (("encoder and decoder", False), ("the same with scores", True)):
+        with spending() as spent:
+            bare(engine, parts, batch_tokens, scores)
+        tell(name, spent)
+    with spending() as spent:
+        deque(pairs_of(memory), maxlen=0)
+    tell("reading", spent)
+    for processes in sorted({0, building._preparers(engine)}, reverse=True):
+        with spending() as spent:
+            cut = cut_slices(pairs_of(memory), engine.tokenizer, engine.max_positions, Counter(), "drop", processes)
+            deque(cut, maxlen=0)
+        tell(f"reading and preparing, {processes} processes beside", spent)
 
 
 def main() -> None:
@@ -154,7 +177,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--batch-tokens", type=int, nargs="*", default=[])
     parser.add_argument("--processes", type=int, nargs="*", default=[])
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--device", choices=_WARMING, default="cpu")
     parser.add_argument("--finish", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -164,36 +187,42 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         scratch = Path(place)
         memory = sample(arguments.text, arguments.pairs, scratch)
-        parts = list(cut_slices(pairs_of(memory), engine.tokenizer, engine.max_positions, Counter()))
+        aside, store = building._preparers(engine), scratch / "store"
+        cut = cut_slices(pairs_of(memory), engine.tokenizer, engine.max_positions, Counter(), processes=aside)
+        parts = list(islice(cut, _SLICES))
+        del cut  # and with it the processes
         entries = sum(part.entries for part in parts)
-        print(f"{name}, {engine.dtype}, {arguments.threads} threads, {arguments.rounds} rounds, {entries:,} entries\n")
+        units = sum(not line for part in parts for line in part.lines)
+        first = excerpt(memory, units, scratch / "first.tsv")
+        few = excerpt(memory, _WARMING[arguments.device], scratch / "few.tsv")
+        print(f"{name}, {engine.dtype}, {arguments.threads} threads, {arguments.rounds} rounds\n")
         print("| batch tokens | processes | bare entries/s | build entries/s | build / bare | in CPU time |")
-        print("|---|---|---|---|---|---|")
-        store = scratch / "store"
+        print("|---|---|---|---|---|---|", flush=True)
         for batch_tokens in arguments.batch_tokens or [usual]:
-            for processes in arguments.processes or [building._preparers(engine)]:
+            for processes in arguments.processes or [aside]:
+                warm = list(cut_slices(pairs_of(few), engine.tokenizer, engine.max_positions, Counter()))
+                bare(engine, warm, batch_tokens, scores=True)
+                whole_build(store, few, engine, batch_tokens, processes)
                 alone, whole = [], []
-                for turn in range(arguments.rounds + 1):
+                for _ in range(arguments.rounds):
                     with spending() as spent:
                         bare(engine, parts, batch_tokens, scores=True)
-                    shutil.rmtree(store, ignore_errors=True)
-                    with (
-                        timing.record() as timings,
-                        mock.patch.object(building, "_preparers", lambda _, count=processes: count),
-                        spending() as built,
-                    ):
-                        build(store, pairs_of(memory), engine, BuildConfig(batch_tokens=batch_tokens))
-                    if turn:  # the first round warms up
-                        alone.append(spent)
-                        whole.append(built)
-                wall = [statistics.median(each.wall for each in side) for side in (alone, whole)]
-                cpu = [statistics.median(each.cpu for each in side) for side in (alone, whole)]
+                    alone.append(spent)
+                    built, spent, timings = whole_build(store, memory, engine, batch_tokens, processes)
+                    whole.append(spent)
+                sides = ((alone, entries), (whole, built))
+                wall = [count / statistics.median(each.wall for each in side) for side, count in sides]
+                cpu = [statistics.median(each.cpu for each in side) / count for side, count in sides]
                 print(
-                    f"| {batch_tokens} | {processes} | {entries / wall[0]:,.0f} | {entries / wall[1]:,.0f} "
-                    f"| {wall[0] / wall[1]:.2f} | {cpu[0] / cpu[1]:.2f} |"
+                    f"| {batch_tokens} | {processes} | {wall[0]:,.0f} | {wall[1]:,.0f} "
+                    f"| {wall[1] / wall[0]:.2f} | {cpu[0] / cpu[1]:.2f} |",
+                    flush=True,
                 )
-        print(f"\nWhere the last build's time went, as its main thread saw it:\n{timings.table()}")
-        stages(engine, memory, parts, (arguments.batch_tokens or [usual])[-1], scratch)
+        print(
+            f"\nWhere the last build's time went ({built:,} entries), as its main thread saw it:\n{timings.table()}",
+            flush=True,
+        )
+        stages(engine, first, parts, (arguments.batch_tokens or [usual])[-1], scratch)
         if arguments.finish:
             from knnmt.fitting.index_preparation import make_ready
 

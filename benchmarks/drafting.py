@@ -1,14 +1,17 @@
 """Greedy search with drafts from the memory beside the same without, and beside the model alone.
 
-    python benchmarks/drafting.py STORE=DOMAIN ... [--device cuda] [--dtype float32] [--batches 1 2 4 8] [--segments 64]
-        [--lines 200] [--rounds 3] [--other DOMAIN] [--threads 1] [--pairs 0] [--turns]
+    python benchmarks/drafting.py STORE=DOMAIN[:TEXT] ... [--device cuda] [--dtype float32] [--batches 1 2 4 8]
+        [--segments 64] [--lines 200 ...] [--rounds 3] [--threads 1] [--pairs 0] [--turns]
 
 A store that is not there is built first, of so many training pairs of its domain (--pairs, 0 for all). Each store is
-asked with development lines of its domain, or of another that its memory does not know. Systems take turns within every
-round, after one that does not count; time is CPU time with one thread of a CPU, else wall-clock time; ratios are those
-of medians. Translations with and without drafts are compared, token for token. Where they differ, the difference of the
-two best at that step is shown: it is small where computing in another shape may decide between them.
---rounds 0 compares and measures nothing.
+asked with development lines of its domain, or of another, TEXT, that its memory does not know. --lines: how many, of
+each size of batch if there are several numbers. Systems take turns within every round, after one that does not count;
+time is CPU time with one thread of a CPU, else wall-clock time; ratios are those of medians. --rounds 0 compares and
+measures nothing.
+
+Translations with and without drafts are compared, token for token. Where they differ, the difference of the two best at
+that step is shown, and how much it changes when the step is computed in a larger batch: where the first is not larger
+than the second, or than 1e-4, computing in another shape decides between the two.
 
 --turns: on a GPU, how long a step takes and how many tokens it brings for each number of tokens that a step may compute
 together. Text comes from KNNMT_DATA (default ../shared).
@@ -19,7 +22,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,16 +61,26 @@ def decode(
     return [each[0] for each in found], counted
 
 
-def apart(translator: Translator, source: Sequence[int], config: DecodingConfig, asked: Retrieval, at: int) -> float:
-    """The difference of the two best tokens of plain greedy search after so many tokens of a sentence."""
-    batch = Batch(translator.engine, [source], config, BatchRetrieval([asked]))
+def apart(
+    translator: Translator, sources: Sources, config: DecodingConfig, asked: Retrieval, said: Sources, copies: int
+) -> list[float]:
+    """The difference of the two best tokens of plain greedy search after what was said of each sentence.
+
+    copies: so many of each sentence are decoded together
+    """
+    batch = Batch(translator.engine, [*sources] * copies, config, BatchRetrieval([asked] * len(sources) * copies))
+    ends = [len(each) for each in said] * copies
+    found: dict[int, float] = {}
     with torch.inference_mode():
-        for _ in range(at):
+        for length in range(max(ends) + 1):
             scores, log_probabilities = batch.step()
-            best, tokens = log_probabilities.max(-1)
-            batch.follow(torch.zeros_like(tokens), tokens, scores + best)
-        first, second = batch.step()[1].flatten().topk(2).values.tolist()
-    return float(first - second)
+            two_best = log_probabilities[:, 0].topk(2).values
+            for row in (row for row in range(len(sources)) if ends[row] == length):
+                found[row] = float(two_best[row, 0] - two_best[row, 1])
+            following = [each[length] if length < len(each) else each[-1] if each else 0 for each in said] * copies
+            tokens = torch.tensor(following, device=scores.device)[:, None]
+            batch.follow(torch.zeros_like(tokens), tokens, scores)
+    return [found[row] for row in range(len(sources))]
 
 
 def compare(
@@ -77,17 +90,24 @@ def compare(
     asked: Retrieval,
     plain: Sequence[Hypothesis],
     drafted: Sequence[Hypothesis],
-) -> tuple[list[float], float]:
-    """Of the translations with other tokens how far apart the step's two best were; the others' largest difference."""
-    ties, scores = [], [0.0]
+) -> tuple[list[tuple[float, float]], float]:
+    """How far apart a step's two best were where the tokens differ, and by how much that changes in a larger batch;
+    the largest difference of the other translations' scores.
+    """
+    scores = [0.0]
+    others, said = [], []
     for source, one, other in zip(sources, plain, drafted, strict=True):
         if one.tokens == other.tokens:
             scores.append(abs(one.score - other.score))
         else:
             pairs = zip(one.tokens, other.tokens, strict=False)
             at = next((place for place, (mine, its) in enumerate(pairs) if mine != its), 0)
-            ties.append(apart(translator, source, config, asked, at))
-    return ties, max(scores)
+            others.append(source)
+            said.append(one.tokens[:at])
+    if not others:
+        return [], max(scores)
+    few, many = (apart(translator, others, config, asked, said, copies) for copies in (1, 4))
+    return [(one, abs(one - other)) for one, other in zip(few, many, strict=True)], max(scores)
 
 
 def by_turns(translator: Translator, batches: list[Sources], config: DecodingConfig, retrieval: Retrieval) -> None:
@@ -109,6 +129,44 @@ def by_turns(translator: Translator, batches: list[Sources], config: DecodingCon
     recorded_drafts.turns_for = chosen
 
 
+def measure(
+    translator: Translator,
+    batches: list[Sources],
+    config: DecodingConfig,
+    retrieval: Retrieval,
+    rounds: int,
+    clock: Callable[[], float],
+) -> None:
+    """The rest of a row of the table: speeds, what came of drafts, and what they changed."""
+    asked = {"alone": (None, False), "plain": (retrieval, False), "drafted": (retrieval, True)}
+    if not rounds:
+        del asked["alone"]
+    speeds: dict[str, list[float]] = {name: [] for name in ("alone", "plain", "drafted")}
+    found = {}
+    for turn in range(rounds + 1):
+        for name, way in asked.items():
+            started = clock()
+            found[name] = decode(translator, batches, config, *way)
+            tokens = sum(len(each.tokens) for each in found[name][0])
+            if turn:
+                speeds[name].append(tokens / (clock() - started))
+    if rounds:
+        alone, plain, drafted = (statistics.median(each) for each in speeds.values())
+        print(f"{alone:,.0f} | {plain / alone:.2f} | {drafted / alone:.2f} | {drafted / plain:.2f}", end="")
+    else:
+        print(" | ".join("-" * 4), end="")
+    counted = found["drafted"][1]
+    accepted = counted.accepted / max(counted.drafted, 1)
+    print(f" | {counted.tokens_a_pass:.2f} | {accepted:.0%} | ", end="", flush=True)
+    sources = [source for batch in batches for source in batch]
+    ties, scores = compare(translator, sources, config, retrieval, found["plain"][0], found["drafted"][0])
+    no_ties = sum(tie > max(TIE, change) for tie, change in ties)
+    print(f"{len(ties)} | {no_ties} | {scores:.1e} |", flush=True)
+    if ties:
+        shown = (f"{tie:.1e} (changes by {change:.1e})" for tie, change in sorted(ties))
+        print("  apart at the first other token:", ", ".join(shown), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("stores", nargs="+")
@@ -116,13 +174,16 @@ def main() -> None:
     parser.add_argument("--dtype")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--segments", type=int, default=64)
-    parser.add_argument("--lines", type=int, default=200)
+    parser.add_argument("--lines", type=int, nargs="+", default=[200])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--other")
     parser.add_argument("--threads", type=int, help="1 on a CPU unless said; beside a GPU as many as there are")
     parser.add_argument("--pairs", type=int, default=0)
     parser.add_argument("--turns", action="store_true")
     given = parser.parse_args()
+    if given.device == "cpu" and given.threads is None:
+        given.threads = 1
+    lines = given.lines * len(given.batches) if len(given.lines) == 1 else given.lines
+    began = time.perf_counter()
     translator = Translator(
         device=given.device, threads=given.threads, **({"dtype": given.dtype} if given.dtype else {})
     )
@@ -131,47 +192,28 @@ def main() -> None:
     clock = time.process_time if given.threads == 1 and not cuda else time.perf_counter
     config = replace(engine.generation, beam=1, n_best=1)
     where = torch.cuda.get_device_name() if cuda else f"{cpu_name()}, {given.threads} threads"
-    print(f"{where}, {engine.computes_in}, {given.segments} segments, {given.lines} lines\n")
-    columns = ["store", "text", "batch", "no drafts", "with drafts", "drafts to none", "tokens a pass", "accepted"]
-    columns += ["other tokens", "of them no ties", "scores apart"]
-    for named in given.stores:
-        place, _, domain = named.partition("=")
+    print(f"{where}, {engine.computes_in}, {given.segments} segments", flush=True)
+    columns = ["store", "text", "lines", "batch", "model alone, tokens a second", "no drafts", "with drafts"]
+    columns += ["drafts to none", "tokens a pass", "accepted", "other tokens", "of them no ties", "scores apart"]
+    for number, named in enumerate(given.stores):
+        place, _, asked_for = named.partition("=")
+        domain, _, text = asked_for.partition(":")
         if not Path(place).exists():
             harm.build(Path(place), domain, given.pairs, translator)
         retrieval = translator.retrieval(datastore=place, segments=given.segments)
         assert retrieval is not None
-        texts = [pair.source for pair in harm.spread(harm.read(given.other or domain, "dev"), given.lines)]
-        sources = sorted(engine.tokenizer.encode_sources(texts), key=len)
-        print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
-        for size in given.batches:
+        if not number:
+            print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}", flush=True)
+        pairs = harm.read(text or domain, "dev")
+        for size, count in zip(given.batches, lines, strict=True):
+            texts = [pair.source for pair in harm.spread(pairs, count)]
+            sources = sorted(engine.tokenizer.encode_sources(texts), key=len)
             batches: list[Sources] = [sources[first : first + size] for first in range(0, len(sources), size)]
-            asked = {"alone": (None, False), "plain": (retrieval, False), "drafted": (retrieval, True)}
-            if not given.rounds:
-                del asked["alone"]
-            speeds: dict[str, list[float]] = {name: [] for name in ("alone", "plain", "drafted")}
-            found = {}
-            for number in range(given.rounds + 1):
-                for name, way in asked.items():
-                    began = clock()
-                    found[name] = decode(translator, batches, config, *way)
-                    tokens = sum(len(each.tokens) for each in found[name][0])
-                    if number:
-                        speeds[name].append(tokens / (clock() - began))
-            alone, plain, drafted = (statistics.median(each) if each else 1.0 for each in speeds.values())
-            ratios = [plain / alone, drafted / alone, drafted / plain] if given.rounds else []
-            counted = found["drafted"][1]
-            ties, scores = compare(translator, sources, config, retrieval, found["plain"][0], found["drafted"][0])
-            print(
-                f"| {domain} | {given.other or domain} | {size} | "
-                f"{' | '.join(f'{each:.2f}' for each in ratios) or '- | - | -'} | {counted.tokens_a_pass:.2f} | "
-                f"{counted.accepted / max(counted.drafted, 1):.0%} | {len(ties)} of {len(sources)} | "
-                f"{sum(tie > TIE for tie in ties)} | {scores:.1e} |",
-                flush=True,
-            )
-            if ties:
-                print("  apart at the first other token:", ", ".join(f"{tie:.1e}" for tie in sorted(ties)), flush=True)
+            print(f"| {domain} | {text or domain} | {len(sources)} | {size} | ", end="", flush=True)
+            measure(translator, batches, config, retrieval, given.rounds, clock)
             if given.turns and cuda:
                 by_turns(translator, batches, config, retrieval)
+    print(f"{time.perf_counter() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The service under load, beside translating the same text offline: throughput, latencies, memory.
 
-    python benchmarks/serving.py [--clients 1 8 32 128] [--sentences 256] [--rounds 3] [--threads 2]
+    python benchmarks/serving.py [--clients 1 8 32 128] [--sentences 256] [--rounds 3] [--threads 2] [--device cuda]
     python benchmarks/serving.py --memory projekt.tmx      how much a job slows translating
     python benchmarks/serving.py --requests 100000         whether memory stays flat
 
@@ -55,11 +55,11 @@ def default_text(count: int) -> list[str]:
 # Offline, in a process of its own -------------------------------------------------------------------------------------
 
 
-def offline(store: str | None) -> None:
+def offline(store: str | None, device: str | None) -> None:
     """Translates the texts of each line that comes, and says how many seconds that took."""
     from knnmt.translator.translator import Translator
 
-    translator = Translator(datastore=store)
+    translator = Translator(datastore=store, device=device)
     for line in sys.stdin:
         texts = json.loads(line)
         began, processor = time.perf_counter(), time.process_time()
@@ -125,9 +125,11 @@ class Peer:
 
 
 @contextmanager
-def service(store: str | None, place: Path, cached: int) -> Iterator[int]:
+def service(store: str | None, device: str | None, place: Path, cached: int) -> Iterator[int]:
     """A service and its port."""
-    (place / "serve.toml").write_text(f'port = 0\ndata = "data"\n[limits]\ncached = {cached}\n', encoding="utf-8")
+    on = "" if device is None else f'device = "{device}"\n'
+    settings = f'port = 0\ndata = "data"\n{on}[limits]\ncached = {cached}\n'
+    (place / "serve.toml").write_text(settings, encoding="utf-8")
     given = [] if store is None else ["--store", f"bench={store}"]
     command = [sys.executable, "-m", "knnmt", "serve", "--config", str(place / "serve.toml"), *given]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -162,12 +164,18 @@ def percentile(took: Sequence[float], part: float) -> float:
     return sorted(took)[min(len(took) - 1, round(part * len(took)))]
 
 
-def under_load(texts: list[str], store: str | None, counts: Sequence[int], rounds: int, place: Path) -> None:
-    alone = Peer("--as-offline", *([] if store is None else ["--store", store]))
-    alone.ask(texts[:8])
-    with service(store, place, cached=0) as port:
+def under_load(
+    texts: list[str], store: str | None, device: str | None, counts: Sequence[int], rounds: int, place: Path
+) -> None:
+    alone = Peer("--as-offline", *_given("--store", store), *_given("--device", device))
+    first = (
+        texts if device == "cuda" else texts[:8]
+    )  # a GPU records the steps of every size of batch when it first comes
+    with service(store, device, place, cached=0) as port:
         senders = Peer("--as-load", str(port))
-        senders.ask({"texts": texts[:8], "clients": 8})
+        alone.ask(first)
+        for count in counts if device == "cuda" else [8]:
+            senders.ask({"texts": first, "clients": count})
         speeds: list[float] = []
         processor: dict[str, list[float]] = {}
         rates: dict[int, list[float]] = {count: [] for count in counts}
@@ -210,8 +218,12 @@ def under_load(texts: list[str], store: str | None, counts: Sequence[int], round
     alone.end()
 
 
-def with_a_job(texts: list[str], store: str | None, memory: Path, rounds: int, place: Path) -> None:
-    with service(store, place, cached=0) as port:
+def _given(option: str, value: str | None) -> list[str]:
+    return [] if value is None else [option, value]
+
+
+def with_a_job(texts: list[str], store: str | None, device: str | None, memory: Path, rounds: int, place: Path) -> None:
+    with service(store, device, place, cached=0) as port:
         senders = Peer("--as-load", str(port))
         senders.ask({"texts": texts[:8], "clients": 8})
         speeds: dict[str, list[float]] = {"without": [], "with": []}
@@ -237,9 +249,9 @@ def with_a_job(texts: list[str], store: str | None, memory: Path, rounds: int, p
         senders.end()
 
 
-def many_requests(texts: list[str], store: str | None, requests: int, place: Path) -> None:
+def many_requests(texts: list[str], store: str | None, device: str | None, requests: int, place: Path) -> None:
     short = sorted(texts, key=len)[: max(1, len(texts) // 4)]
-    with service(store, place, cached=100) as port:
+    with service(store, device, place, cached=100) as port:
         senders = Peer("--as-load", str(port))
         for done in range(10):
             repeated = [short[number % len(short)] for number in range(requests // 10)]
@@ -260,13 +272,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--text", type=Path, help="a file with a sentence a line")
     parser.add_argument("--store")
+    parser.add_argument("--device", help="of the model; by default as the service chooses it")
     parser.add_argument("--memory", type=Path, help="a memory to send while others translate")
     parser.add_argument("--requests", type=int, help="how many short requests to send, looking at the memory")
     parser.add_argument("--as-offline", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--as-load", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.as_offline:
-        offline(asked.store)
+        offline(asked.store, asked.device)
         return
     if asked.as_load is not None:
         load(asked.as_load)
@@ -279,11 +292,11 @@ def main() -> None:
     print(f"{len(texts)} sentences, {asked.threads} threads, {cpu_name()}")
     with tempfile.TemporaryDirectory() as place:
         if asked.memory is not None:
-            with_a_job(texts, asked.store, asked.memory, asked.rounds, Path(place))
+            with_a_job(texts, asked.store, asked.device, asked.memory, asked.rounds, Path(place))
         elif asked.requests is not None:
-            many_requests(texts, asked.store, asked.requests, Path(place))
+            many_requests(texts, asked.store, asked.device, asked.requests, Path(place))
         else:
-            under_load(texts, asked.store, asked.clients, asked.rounds, Path(place))
+            under_load(texts, asked.store, asked.device, asked.clients, asked.rounds, Path(place))
 
 
 if __name__ == "__main__":

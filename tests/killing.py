@@ -32,7 +32,7 @@ from knnmt.datastore.combining import merge_stores
 from knnmt.datastore.store import Datastore, matching
 from knnmt.datastore.upgrading import SUPPLIED
 from knnmt.errors import DatastoreExistsError
-from knnmt.evaluation import adapting, tuning
+from knnmt.evaluation import adapting, tuning_steps
 from knnmt.evaluation.holding_out import plan
 from knnmt.fitting.index_preparation import prepare
 from knnmt.fitting.verification import problems_beside
@@ -241,7 +241,7 @@ def main(name: str, checkpoint: str, place: str, kills: str, seed: str) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     slices.SLICE_ENTRIES = 400  # several slices of few pairs
-    tuning.CACHE_PAIRS = 1  # a random model ends no sentence early
+    tuning_steps.CACHE_PAIRS = 1  # a random model ends no sentence early
     command = Command(name, Path(checkpoint), Path(place))
     started = time.monotonic()
     done = kill_often(command, int(kills), Random(int(seed)))

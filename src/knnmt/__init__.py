@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from knnmt.evaluation.evaluating import evaluate
     from knnmt.evaluation.reports import Report
     from knnmt.evaluation.running import RunSettings
-    from knnmt.evaluation.tuning import TuningResult, tune
+    from knnmt.evaluation.tuning import tune
+    from knnmt.evaluation.tuning_steps import TuningResult
     from knnmt.fitting.combined_stores import merge, shard_set, split
     from knnmt.fitting.ready_store import Built, Datastore, build
     from knnmt.fitting.tuning_config import TuningConfig
@@ -110,7 +111,7 @@ _HOMES = {
     "Translation": "knnmt.translator.translation",
     "Translator": "knnmt.translator.translator",
     "TuningConfig": "knnmt.fitting.tuning_config",
-    "TuningResult": "knnmt.evaluation.tuning",
+    "TuningResult": "knnmt.evaluation.tuning_steps",
     "Unit": "knnmt.documents.document",
     "adapt": "knnmt.evaluation.adapting",
     "build": "knnmt.fitting.ready_store",

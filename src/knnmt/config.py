@@ -1,4 +1,4 @@
-"""Settings of a run, as frozen dataclasses that check themselves and can sign a result."""
+"""Settings of a run: frozen dataclasses that check themselves and have a signature."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ def check(condition: bool, message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DecodingConfig:
-    """How hypotheses are searched. A checkpoint's generation settings give the values that a call leaves open.
+    """How hypotheses are searched. Values that a call does not give come from the checkpoint's generation settings.
 
-    A hypothesis counts its generated tokens, end of sentence included, the decoder's start token not.
+    The length of a hypothesis is the number of generated tokens, including the end of sentence but not the decoder's
+    start token.
     """
 
     beam: int = 5
@@ -55,7 +56,7 @@ class DecodingConfig:
         )
 
     def signature(self) -> str:
-        """What a published score must say of the search."""
+        """Identifies the search in the signature of a published score."""
         if self.beam == 1:
             return f"beam:1|max:{self.max_tokens}"
         stopping = {True: "yes", False: "no", "never": "never"}[self.early_stopping]
@@ -64,7 +65,7 @@ class DecodingConfig:
 
 @dataclass(frozen=True, slots=True)
 class BatchingConfig:
-    """How segments are grouped: at most `sentences` in a batch, and at most `tokens` source tokens, padding counted.
+    """How segments are grouped: at most `sentences` in a batch, and at most `tokens` source tokens, including padding.
 
     Segments are sorted by length within a window of `window` segments, which bounds memory on endless input.
     """
@@ -85,11 +86,11 @@ class BatchingConfig:
 
 @dataclass(frozen=True, slots=True)
 class OpenStores:
-    """How many stores stay open for calls to come. Beyond that, those that were not used for longest are closed.
+    """How many stores stay open for later calls. Beyond that, the least recently used ones are closed.
 
-    What the texts at hand use is never closed, however much it is.
+    Stores that the current texts use are never closed.
 
-    count: most stores; size: most bytes that their files have together, None for as many as the machine has memory
+    count: the largest number of stores; size: the largest sum of their files in bytes, None for the machine's memory
     """
 
     count: int = 32
@@ -102,19 +103,22 @@ class OpenStores:
 
 @dataclass(frozen=True, slots=True)
 class CacheConfig:
-    """When a step takes over an earlier step's retrieval instead of searching.
+    """When a step reuses an earlier step's retrieval instead of searching.
 
     threshold: τ, the largest Euclidean distance between the two decoder states
-    scope: "sentence" keeps a cache for each sentence, shared by its beams; "batch" one for all sentences together, so
-        that results depend on the batch, as in the paper's code
-    keep_hits: keep hits too, under their own state with the borrowed neighbours, as the paper's code does
-    capacity: most states of a scope; the oldest make room
+    scope: "sentence" keeps a cache for each sentence, shared by its beams; "batch" keeps one for all sentences of a
+        batch, so that results depend on the batch, as in the paper's code
+    keep_hits: also keep hits, under their own state with the borrowed neighbours, as the paper's code does
+    capacity: the largest number of states in a scope; the oldest are dropped
+    whole_states: compare decoder states before a PCA, as the paper's code does; otherwise compare them as they are
+        searched
     """
 
     threshold: float
     scope: Literal["sentence", "batch"] = "sentence"
     keep_hits: bool = False
     capacity: int = 4096
+    whole_states: bool = False
 
     def __post_init__(self) -> None:
         sound = 0 <= self.threshold < float("inf")
@@ -123,21 +127,22 @@ class CacheConfig:
         check(1 <= self.capacity <= _MAX_COUNT, f"the cache's capacity must be at least 1, got {self.capacity}")
 
     def signature(self) -> str:
-        """What a published score must say of the cache."""
+        """Identifies the cache in the signature of a published score."""
         scope = "" if self.scope == "sentence" else "+batch"
-        return f"cache:{self.threshold:.4g}{scope}{'+hits' if self.keep_hits else ''}"
+        kinds = f"{'+hits' if self.keep_hits else ''}{'+states' if self.whole_states else ''}"
+        return f"cache:{self.threshold:.4g}{scope}{kinds}"
 
 
 @dataclass(frozen=True, slots=True)
 class Fading:
-    """How λ fades where the memory knows nothing alike. Distances are Euclidean, to the nearest entry of a step.
+    """How λ fades where the memory has nothing similar. Distances are Euclidean, to the nearest entry of a step.
 
         λ = weight · sigmoid((scale - d) / width) · sigmoid((sentence_scale - m) / sentence_width) · c
 
-    d is the distance of the step, m the mean over the t steps of the sentence so far, its beams taken together: text of
-    another kind is known by all of its steps being far. (Judged each by its own steps, or by the best of them,
-    hypotheses that follow the memory would escape.) At the beginning little is known, so c = 1 - min(1, d / scale) /
-    (t + 1). Where the memory holds the very state of a step, none of this applies: `DistanceCombiner` says what does.
+    d is the distance of the step, and m is the mean distance over the t steps of the sentence so far and all its beams:
+    in text of another kind, all steps are far. (With a mean for each beam, hypotheses that follow the memory would
+    escape.) At the beginning little is known, so c = 1 - min(1, d / scale) / (t + 1). If the memory holds the very
+    state of a step, this formula does not apply; see `DistanceCombiner`.
     """
 
     scale: float
@@ -149,16 +154,16 @@ class Fading:
         check(self.width > 0 and self.sentence_width > 0, f"widths of fading must be above 0, got {self}")
 
     def signature(self) -> str:
-        """What a published score must say of it."""
+        """Identifies it in the signature of a published score."""
         return f"~{self.scale:.4g}/{self.width:.4g}~{self.sentence_scale:.4g}/{self.sentence_width:.4g}"
 
 
 @dataclass(frozen=True, slots=True)
 class FastConfig:
-    """Fast kNN-MT: a sentence is searched in a small store of its own, by cosine distance.
+    """Fast kNN-MT: each sentence is searched in a small store of its own, by cosine distance.
 
-    candidates: c, how many nearest occurrences of each source token make that store
-    any_token: nearest among the occurrences of all tokens, where Meng et al. take those of the same token
+    candidates: c, the number of nearest occurrences of each source token in this store
+    any_token: take the nearest among the occurrences of all tokens; Meng et al. take those of the same token
     """
 
     candidates: int = 512
@@ -169,29 +174,29 @@ class FastConfig:
         check(sound, f"fast must be at least 1 occurrence of each token, got {self.candidates}")
 
     def signature(self) -> str:
-        """What a published score must say of it."""
+        """Identifies it in the signature of a published score."""
         return f"fast:{self.candidates}{'+any' if self.any_token else ''}"
 
 
 Way = FastConfig | int | None
-"""Which entries a sentence is searched in: those that Fast kNN-MT chooses, those of so many segments, or all."""
+"""Which entries a sentence is searched in: those that Fast kNN-MT chooses, those of a number of segments, or all."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetrievalConfig:
     """How neighbours change the model's distribution.
 
-    k: neighbours a step
-    interpolation_weight: λ of equation 3; where it fades, the most it can be
+    k: neighbours per step
+    interpolation_weight: λ of equation 3; if it fades, its largest value
     temperature: T of equation 2, for squared L2 distances; with `fast`, for cosine distances
     fading: how λ depends on distance; None keeps it fixed
-    use_counts: after merging, let an entry weigh as much as the entries it stands for
-    gate: α; the store's gate predicts λ, and steps where that is at most α are not searched; None for no gate
+    use_counts: after pruning, an entry weighs as much as the entries that were merged into it
+    gate: α; the store's gate predicts λ, and steps whose λ is at most α are not searched; None for no gate
     fast: search each sentence in a small store of its own; None searches the whole store
-    segments: search each sentence in so many segments of the memory, those that cover its source best; None searches
+    segments: search each sentence in this many segments of the memory, those that cover its source best; None searches
         the whole store
-    forms: give the model the source that the memory holds where a text differs from it in a final mark, capitals or
-        white space only
+    forms: give the model the source that the memory holds, if a text differs from it only in a final mark, capitals or
+        white space
     """
 
     k: int
@@ -218,11 +223,11 @@ class RetrievalConfig:
         check(sound, f"gate is a threshold of λ, at least 0 and below 1, got {self.gate}")
         check(
             self.fast is None or self.gate is None,
-            "a gate is trained for the neighbours of the whole store; with fast there are others: give one of the two",
+            "a gate needs search of the whole store, and fast searches small stores: give one of the two",
         )
         check(
             self.fast is None or self.cache is None,
-            "a cache saves searches of the whole store; with fast there are none: give one of the two",
+            "a cache needs search of the whole store, and fast searches small stores: give one of the two",
         )
 
         if self.segments is not None:
@@ -232,8 +237,7 @@ class RetrievalConfig:
             )
             check(
                 self.gate is None and self.cache is None and self.fast is None,
-                "gate, cache and fast are for search of the whole store, and with segments each sentence has entries "
-                "of its own: leave them out, or search the whole store",
+                "gate, cache and fast do not work with segments: leave them out, or search the whole store",
             )
 
     @property
@@ -248,11 +252,11 @@ class RetrievalConfig:
 
     @property
     def squared_temperature(self) -> float:
-        """T for the squared distances that searches give: those of unit vectors are 2 (1 - cosine)."""
+        """T for squared distances, as searches return them; for unit vectors these are 2 (1 - cosine)."""
         return self.temperature if self.fast is None else 2 * self.temperature
 
     def signature(self) -> str:
-        """What a published score must say of the retrieval."""
+        """Identifies the retrieval in the signature of a published score."""
         fading = self.fading.signature() if self.fading else ""
         weight = f"{self.interpolation_weight:.4g}{fading}" if self.gate is None else "predicted"
         parts = [f"k:{self.k}", f"lambda:{weight}", f"T:{self.temperature:.4g}"]
@@ -269,11 +273,11 @@ ExactMatches = Literal["use", "prefer", "ignore"]
 
 @dataclass(frozen=True, slots=True)
 class MatchConfig:
-    """Which matches are taken over.
+    """Which matches are used instead of a decoded translation.
 
-    exact: "use" takes every exact match; "prefer" those that nothing speaks against: the memory has one target for the
-        text, in the same context, with the text's placeholders; "ignore" takes none
-    threshold: the lowest score, in percent, of a fuzzy match that is repaired; 100 repairs none
+    exact: "use" takes every exact match; "prefer" takes a match if the memory has one target for the text, in the same
+        context, with the text's placeholders; "ignore" takes none
+    threshold: fuzzy matches with at least this score, in percent, are repaired; 100 repairs none
     """
 
     exact: ExactMatches = "ignore"
@@ -286,6 +290,6 @@ class MatchConfig:
         check(is_percentage, f"match_threshold is a percentage from 1 to 100, got {self.threshold!r}")
         check(
             self.exact != "ignore" or self.threshold == 100,
-            f"match_threshold {self.threshold} takes over fuzzy matches, and exact_matches='ignore' takes over none: "
-            "use or prefer them",
+            f"match_threshold {self.threshold} takes fuzzy matches, but exact_matches='ignore' takes none: set "
+            "exact_matches to 'use' or 'prefer'",
         )

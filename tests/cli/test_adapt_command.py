@@ -25,13 +25,15 @@ def write(path: Path, count: int, start: int = 0) -> Path:
 def test_one_command_from_memories_to_translations(
     tmp_path: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("knnmt.evaluation.tuning.CACHE_PAIRS", 1)
-    memories = write(tmp_path / "one.tsv", 300), write(tmp_path / "two.tsv", 125, start=295)  # the last five twice
+    monkeypatch.setattr("knnmt.evaluation.tuning_steps.CACHE_PAIRS", 1)
+    for module in ("holding_out", "adapting"):
+        monkeypatch.setattr(f"knnmt.evaluation.{module}.MIN_HELD_OUT", 12)
+    memories = write(tmp_path / "one.tsv", 100), write(tmp_path / "two.tsv", 65, start=95)  # the last five twice
     store, model = tmp_path / "own.store", ("--model", str(tiny_checkpoint))
     said = succeeds("adapt", *memories, "-o", store, "--sample", "2", "--drop-duplicates", *model)
     lines = said.splitlines()
-    assert lines[:2] == ["read       425 pairs from 2 files", "left out   5  duplicate"]
-    assert " of 420 pairs by a hash of their sources: " in lines[2]
+    assert lines[:2] == ["read       165 pairs from 2 files", "left out   5  duplicate"]
+    assert " of 160 pairs by a hash of their sources: " in lines[2]
     assert [line[:11].strip() for line in lines[2:]] == [
         "held out",
         "built",
@@ -47,7 +49,7 @@ def test_one_command_from_memories_to_translations(
     ]
     assert lines[-2] == f"next       `knnmt translate -m {tiny_checkpoint} -d {store} --text TEXT` translates with it"
     assert lines[-1] == f"           `knnmt replace {store} -m {tiny_checkpoint} MEMORY` puts corrections in"
-    assert len(list(Datastore.open(store).pairs())) == 420
+    assert len(list(Datastore.open(store).pairs())) == 160
     heard: list[str] = []
     pairs = knnmt.read_memories(memories, filters=FilterConfig(duplicates=False))
     made = knnmt.adapt(pairs, tmp_path / "py.store", sample=2, model=tiny_checkpoint, tell=heard.append)

@@ -96,13 +96,13 @@ def test_stores_are_named_by_their_directories_whatever_these_are_called(
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (["--batch-sizes", "1,x"], SettingError, "expected numbers with commas between"),
+        (["--batch-sizes", "1,x"], SettingError, "expected numbers separated by commas"),
         (["--batch-sizes", "0"], SettingError, "at least 1"),
         (["--system", "s,kk=1"], SettingError, "no setting 'kk'"),
         (["-d", "/"], SettingError, "a system cannot be called ''"),
-        (["--source", "empty.txt"], InputError, "there is none"),
+        (["--source", "empty.txt"], InputError, "found none"),
         (["--source", "absent.txt"], InputError, "absent.txt"),
-        (["--output", "text.txt"], SettingError, "no directory can be made there"),
+        (["--output", "text.txt"], SettingError, "cannot make this directory"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_starts(

@@ -46,7 +46,7 @@ def test_a_file_is_removed_by_its_name_and_a_unit_by_name_and_number(store: Path
 @pytest.mark.parametrize("more", [[], ["--dry-run"], ["--yes"]])
 def test_where_nothing_fits_close_names_are_said_and_the_status_is_1(store: Path, more: list[str]) -> None:
     said = fails("remove", store, "--origin", "memmory.tsv", *more)
-    assert "no sentence fits, nothing was removed. Close to it: memory.tsv" in said
+    assert "no sentence matches; nothing was removed. Close to it: memory.tsv" in said
     assert f"`knnmt inspect {store}` lists the files" in said
     assert "Close to it: 'Satz 3 ja ja ja '." in fails("remove", store, "--source-text", "satz 3 ja ja ja", *more)
     assert "Close to it" not in fails("remove", store, "--match", "nirgends", *more)

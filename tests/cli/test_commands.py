@@ -268,7 +268,9 @@ def test_lines_of_all_lengths_are_counted_as_they_are_done_and_written_in_their_
     assert asked
     assert process.returncode == 130
     said = " ".join(drawn.split())
-    match = re.search(r"interrupted; (\d+) of 320 lines are translated and written knnmt: (\d+) more were done", said)
+    match = re.search(
+        r"interrupted; (\d+) of 320 lines are translated and written knnmt: (\d+) more were translated", said
+    )
     assert match
     written = out.read_text(encoding="utf-8")
     assert written.endswith("\n")

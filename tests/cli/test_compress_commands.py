@@ -46,6 +46,6 @@ def test_control_c_leaves_nothing(tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "interrupted; no new store was made; run the same command again to start over" in said
+    assert "interrupted; no new store was made; rerun the command to start over" in said
     assert "Traceback" not in said
     assert [path.name for path in tmp_path.iterdir()] == ["s"]

@@ -102,7 +102,7 @@ def test_a_store_from_building_to_export(memory: Path, tmp_path: Path) -> None:
 
     would = succeeds("remove", store, "--match", "Datei", "--dry-run")
     assert "would remove 2 sentences" in would
-    assert "no sentence fits, nothing was removed" in fails("remove", store, "--origin", "Datei")
+    assert "no sentence matches; nothing was removed" in fails("remove", store, "--origin", "Datei")
     assert "removed    2 sentences, " in succeeds("remove", store, "--match", "Datei")
     assert "removed    1 sentence" in succeeds("remove", store, "--origin", f"{memory}#1")
     assert "removed     " in succeeds("inspect", store)
@@ -155,7 +155,7 @@ def test_control_c_and_the_same_command_again(
         _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
     assert b"Traceback" not in stderr
-    assert b"interrupted; run the same command again to go on" in stderr
+    assert b"interrupted; rerun the command; it resumes" in stderr
     assert not store.exists()
     said = succeeds(*command)
     assert "continued  " in said

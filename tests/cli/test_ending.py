@@ -20,8 +20,8 @@ from knnmt.engine.transformer import TransformerEngine
 # A random model ends no sentence early, so that its beams take long.
 _FEW_BEAMS = """
 from knnmt.cli import main
-from knnmt.evaluation import adapting, tuning
-adapting.CACHE_PAIRS = tuning.CACHE_PAIRS = 1
+from knnmt.evaluation import tuning_steps
+tuning_steps.CACHE_PAIRS = 1
 main()
 """
 
@@ -66,6 +66,7 @@ def test_every_verb_says_that_its_output_is_full(
     model = ["-m", str(tiny_checkpoint)]
     memory, more = _memory(tmp_path / "memory.tsv", 60), _memory(tmp_path / "more.tsv", 24, start=100)
     (tmp_path / "reference.txt").write_text("line 4\nline 5\n", encoding="utf-8")
+    twin = shutil.copytree(store, tmp_path / "twin")
     given: dict[str, list[str | Path]] = {
         "translate": [text, *model],
         "explain": ["-d", store, "Satz 4", *model],
@@ -76,6 +77,9 @@ def test_every_verb_says_that_its_output_is_full(
         "remove": [store, "--origin", "own.tsv#3", "--dry-run"],
         "compact": [shutil.copytree(store, tmp_path / "compacted")],
         "upgrade": [store, *model],
+        "merge": [store, twin, "-o", tmp_path / "merged", "--no-index"],
+        "split": [store, "--pairs", "10", "-o", tmp_path / "parts", "--no-index"],
+        "shard-set": [store, twin, "-o", tmp_path / "set", *model],
         "reduce": [store, "-o", tmp_path / "reduced", "--dim", "8"],
         "prune": [store, "-o", tmp_path / "pruned"],
         "index": [store, "--kind", "exact", *model],
@@ -205,7 +209,7 @@ def test_memory_that_is_used_up_and_a_file_that_fails_are_named(monkeypatch: pyt
     assert run(fails(MemoryError())) == 1
     assert run(fails(PermissionError(13, "Permission denied", "own\x1bstore"))) == 1
     assert capsys.readouterr().err.splitlines() == [
-        "knnmt: error: the memory of this machine, or what a process may have of it, is used up",
+        "knnmt: error: out of memory: the machine has no more, or the process may use no more",
         "knnmt: error: [Errno 13] Permission denied: 'own\\x1bstore'",
     ]
     assert [run(fails(each)) for each in (KeyboardInterrupt(), SystemExit(None), SystemExit(3), SystemExit("no"))] == [

@@ -229,7 +229,7 @@ def test_timings_count_the_searches(store: Path, model: list[str]) -> None:
 
 def test_mistakes_of_translating_with_a_store_are_explained(store: Path, model: list[str], tmp_path: Path) -> None:
     assert "no datastore there" in refused("translate", "-d", tmp_path / "absent", *model)
-    needed = "--evidence and --match are printed with --jsonl, of a --datastore: add both"
+    needed = "--evidence and --match need --jsonl and --datastore: add both"
     assert needed in refused("translate", "-d", store, "--evidence", *model)
     assert needed in refused("translate", "--jsonl", "--match", *model)
     assert "below 1, got 1.5" in refused("translate", "-d", store, "--lambda", "1.5", *model)
@@ -272,10 +272,12 @@ def test_that_faiss_is_missing_is_said_once_where_it_is_felt(
     monkeypatch.setattr(store_index, "_MIN_FELT_ENTRIES", 10)
     monkeypatch.setattr("knnmt.fitting.index_choice._MAX_EXACT_ENTRIES", 10)
     monkeypatch.setattr(memories, "_said", set())
-    monkeypatch.setattr("knnmt.evaluation.tuning.CACHE_PAIRS", 1)
+    monkeypatch.setattr("knnmt.evaluation.tuning_steps.CACHE_PAIRS", 1)
+    for module in ("holding_out", "adapting"):
+        monkeypatch.setattr(f"knnmt.evaluation.{module}.MIN_HELD_OUT", 12)
     monkeypatch.setitem(sys.modules, "faiss", None)
     places = {"store": store, "memory": tmp_path / "m.tsv", "dev": tmp_path / "d.tsv", "new": tmp_path / "new.store"}
-    for name, pairs in (("memory", some_pairs(420)), ("dev", some_pairs(12, start=300))):
+    for name, pairs in (("memory", some_pairs(160)), ("dev", some_pairs(12, start=300))):
         text = "".join(f"{each.source}\t{each.target}\n" for each in pairs)
         places[name].write_text(text, encoding="utf-8")
     said = "".join(succeeds(*command.format(**places).split(), *model, stdin=LINES))

@@ -45,4 +45,4 @@ def test_mistakes_of_reproducing_are_explained(tmp_path: Path) -> None:
     assert "--data is missing" in refused("reproduce", "-o", tmp_path / "out")
     assert "give one of" in refused("reproduce", "-o", tmp_path / "out", "--produce-only", "--report-only")
     given = ("reproduce", "--data", data, "-o", tmp_path / "out")
-    assert "expected numbers with commas between" in refused(*given, "--batch-sizes", "1,many")
+    assert "expected numbers separated by commas" in refused(*given, "--batch-sizes", "1,many")

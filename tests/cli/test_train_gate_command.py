@@ -84,7 +84,7 @@ def test_a_gate_that_was_better_stays(store: Path, dev: Path, tiny_checkpoint: P
         float(rows[f"{name}"][0]) for name in ("the gate's λ, every step searched", "λ of the gate that was there")
     )
     assert old < new
-    assert f"kept        {store / FILE} as it was: it loses less" in said
+    assert f"kept        {store / FILE} as it was, because it loses less" in said
     assert (store / FILE).read_bytes() == before
     run(*train, "--epochs", "1", "--l1", "0.2")  # another end, which losses alone do not tell
     assert (store / FILE).read_bytes() != before

@@ -59,7 +59,7 @@ def unsound(store: Path) -> str:
 @pytest.fixture(autouse=True)
 def few_beams(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random model ends no sentence early, so that its beams take long."""
-    monkeypatch.setattr("knnmt.evaluation.tuning.CACHE_PAIRS", 1)
+    monkeypatch.setattr("knnmt.evaluation.tuning_steps.CACHE_PAIRS", 1)
 
 
 @pytest.fixture(scope="module")
@@ -276,7 +276,7 @@ def test_what_was_there_stays_if_bleu_likes_it_best(
     def score(*given: Any) -> Iterator[Scored]:
         return (Scored(config, 50.0 if config == there.config else 10.0, 0.0) for config in given[3])
 
-    monkeypatch.setattr("knnmt.evaluation.tuning.score", score)
+    monkeypatch.setattr("knnmt.evaluation.tuning_steps.score", score)
     said = succeeds("tune", store, "--dev", dev, *options, *model)
     assert f"chosen      {there.config.signature()}, which was there and stays\n" in said
     assert "; own stays its default\n" in said

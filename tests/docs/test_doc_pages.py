@@ -82,7 +82,7 @@ def test_other_kinds_of_things_that_pages_list_are_complete() -> None:
 def test_the_scores_of_whole_domains_are_those_of_the_report() -> None:
     report = (DOCS / "results" / "whole-domains-h200" / "report.md").read_text(encoding="utf-8")
     bleu, chrf = (rows_below(report, f"## Main results, {name}\n") for name in ("BLEU", "chrF"))
-    shown = rows_below((DOCS / "quality.md").read_text(encoding="utf-8"), "## Tuned, whole domains\n")
+    shown = rows_below((DOCS / "results" / "quality.md").read_text(encoding="utf-8"), "## Tuned, whole domains\n")
     assert shown.keys() == {name for name in bleu if not name.startswith("**")}
     for system, cells in shown.items():
         for domain, cell in cells.items():

@@ -134,7 +134,7 @@ def test_one_engine_serves_other_languages_with_the_same_weights(checkpoint: Any
         assert encoded == expected.tokenizer.encode_sources(TEXTS)
         sources = [source[-12:] for source in encoded]
         # Recorded steps are kept with the weights, and those of other languages must not be replayed.
-        for loop, times in ((beam_search, 1), (recorded_search, 4)):
+        for loop, times in ((beam_search, 1), (recorded_search, 1 if device == "cpu" else 4)):  # a CPU replays nothing
             for _ in range(times):
                 found, wanted = (loop(each, sources, replace(each.generation, beam=3)) for each in (other, expected))
                 assert [best[0].tokens for best in found] == [best[0].tokens for best in wanted]

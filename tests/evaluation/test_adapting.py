@@ -24,7 +24,7 @@ from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.settings import read_settings
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreExistsError, DatastoreLockedError, InputError, MissingDependencyError
-from knnmt.evaluation import adapting, tuning
+from knnmt.evaluation import adapting, tuning_steps
 from knnmt.evaluation.adapting import adapt
 from knnmt.evaluation.gain import measure_gain
 from knnmt.evaluation.holding_out import plan
@@ -37,13 +37,15 @@ from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.profiles import default_profile, read_profiles
 
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.CutTranslationWarning")
-PAIRS = some_pairs(420)
+PAIRS = some_pairs(160)
 
 
 @pytest.fixture(autouse=True)
-def few_beams(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A random model ends no sentence early, so that its beams take long."""
-    monkeypatch.setattr(tuning, "CACHE_PAIRS", 1)
+def little_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A random model ends no sentence early, so that its beams take long; and few pairs are enough to hold out."""
+    monkeypatch.setattr(tuning_steps, "CACHE_PAIRS", 1)
+    for module in ("holding_out", "adapting"):
+        monkeypatch.setattr(f"knnmt.evaluation.{module}.MIN_HELD_OUT", 12)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +68,7 @@ def stop_at(line: int) -> tuple[list[str], Callable[[str], None]]:
 def test_every_step_gives_what_it_gives_by_itself(
     translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("knnmt.fitting.certainty.LEAST_PAIRS", 3)
+    monkeypatch.setattr("knnmt.fitting.certainty.MIN_PAIRS", 3)
     planned = plan(lambda: PAIRS)
     copied = planned.reported[0].target  # one that the memory also has under another source
     pairs = [*PAIRS, SegmentPair("etwas anderes", copied, "own.tsv#copied")]
@@ -126,7 +128,12 @@ def test_interrupted_after_any_step_the_same_call_goes_on(
 ) -> None:
     planned = plan(lambda: PAIRS)
     done: Counter[str] = Counter()
-    for module, name in ((adapting, "build"), (adapting, "prepare"), (tuning, "pass_over"), (adapting, "measure_gain")):
+    for module, name in (
+        (adapting, "build"),
+        (adapting, "prepare"),
+        (tuning_steps, "pass_over"),
+        (adapting, "measure_gain"),
+    ):
         monkeypatch.setattr(module, name, counting(getattr(module, name), done))
     heard: list[str] = []
     whole = adapt(planned, tmp_path / "whole", model=translator, sample=1, tell=heard.append)
@@ -154,7 +161,7 @@ def test_settings_that_are_no_better_than_the_estimated_ones_are_not_the_default
         bad = replace(found.fading.fading, interpolation_weight=0.01)
         return replace(found, tried=tuple(replace(each, fading=bad) for each in found.tried))
 
-    monkeypatch.setattr(tuning, "tune_by_likelihood", badly)
+    monkeypatch.setattr(tuning_steps, "tune_by_likelihood", badly)
     heard: list[str] = []
     made = adapt(plan(lambda: PAIRS), tmp_path / "own.store", model=translator, sample=0, tell=heard.append).store.path
     assert default_profile(made) is None
@@ -265,10 +272,10 @@ sys.path.insert(0, sys.argv[3])
 from datastore_pairs import some_pairs
 from knnmt import Translator
 from knnmt.datastore import slices
-from knnmt.evaluation import adapting, tuning
+from knnmt.evaluation import adapting, tuning_steps
 from knnmt.evaluation.holding_out import plan
 slices.SLICE_ENTRIES = 600
-tuning.CACHE_PAIRS = 1
+tuning_steps.CACHE_PAIRS = 1
 translator = Translator(sys.argv[1], device="cpu")
 planned, tell = plan(lambda: some_pairs(420)), lambda line: print(line, flush=True)
 adapting.adapt(planned, Path(sys.argv[2]), model=translator, sample=1, tell=tell)
@@ -298,7 +305,7 @@ def kill_and_go_on(checkpoint: Path, store: Path, stages: list[str], seed: int) 
         assert "put in" in out, err
         assert out.startswith("continued")
     made = Datastore.open(store)
-    assert Counter(made.pairs()) == Counter(PAIRS)
+    assert Counter(made.pairs()) == Counter(some_pairs(420))
     assert list(made.verify()) == []
     assert default_profile(store) == "knn"
     assert read_settings(store)["gain"]["translated"] == 1

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.errors import DatastoreDamagedError, SettingError
-from knnmt.fitting.certainty import LEAST_PAIRS, SECTION, Certainty, fit_certainty, forget_certainty
+from knnmt.fitting.certainty import MIN_PAIRS, SECTION, Certainty, fit_certainty, forget_certainty
 
 CONFIG = RetrievalConfig(8, 0.5, 10.0)
 KNOWN = Certainty(2.0, 1.5, 100, CONFIG)
 PAIRS = st.lists(
-    st.tuples(st.floats(-8, 0), st.floats(0, 100)), min_size=LEAST_PAIRS, max_size=60, unique_by=lambda pair: pair[0]
+    st.tuples(st.floats(-8, 0), st.floats(0, 100)), min_size=MIN_PAIRS, max_size=60, unique_by=lambda pair: pair[0]
 )
 
 
@@ -70,11 +70,11 @@ def test_extremes_stay_finite_and_what_the_model_misjudges_is_the_mean(alike: li
 
 
 def test_too_few_and_what_is_no_number_say_nothing() -> None:
-    scores = [-math.inf] * 5 + [-1.0] * (LEAST_PAIRS - 1)
+    scores = [-math.inf] * 5 + [-1.0] * (MIN_PAIRS - 1)
     assert fit_certainty(scores, [50.0] * len(scores), CONFIG) is None
     more = fit_certainty([*scores, -2.0], [50.0] * (len(scores) + 1), CONFIG)
     assert more is not None
-    assert more.pairs == LEAST_PAIRS
+    assert more.pairs == MIN_PAIRS
     assert KNOWN.of(-math.inf) == 0
 
 

@@ -49,7 +49,8 @@ def made_text(rows: int, seed: int) -> GateText:
     distances_sq = torch.from_numpy(1 + chance.random((rows, 2))).float()
     sentences = torch.arange(rows) // 10
     positions = Positions(torch.from_numpy(base), distances_sq, torch.ones((rows, 2), dtype=torch.bool), sentences)
-    return GateText(torch.from_numpy(inputs), positions, torch.from_numpy(knn), rows // 10)
+    targets = torch.zeros(rows, dtype=torch.long)
+    return GateText(torch.from_numpy(inputs), positions, torch.from_numpy(knn), rows // 10, targets)
 
 
 @pytest.fixture(scope="module")

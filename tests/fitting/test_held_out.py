@@ -172,7 +172,7 @@ def test_development_pairs_that_do_not_fit_are_left_out(tiny: TransformerEngine,
 
 
 def test_of_long_sentences_fewer_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("knnmt.fitting.held_out._ENOUGH_POSITIONS", 240)
+    monkeypatch.setattr("knnmt.fitting.held_out._MIN_POSITIONS", 240)
     monkeypatch.setattr("knnmt.fitting.held_out._MIN_SENTENCES", 20)
     entries = Entries(write_store(tmp_path / "s", [clustered(800)]))  # sentences of eight
     assert len(sample(entries, 25).queries) == 200  # as many as were asked for

@@ -374,7 +374,7 @@ def test_what_generate_cannot_do_with_it_is_refused(
         assert model.generate(ids, **options, logits_processor=[knn]).tolist() == found.tolist()
     with pytest.raises(SettingError, match="was removed from its model"):
         model.generate(ids, **options, logits_processor=[knn])
-    with pytest.raises(SettingError, match="no setting is called 'lambda_'"):
+    with pytest.raises(SettingError, match="there is no setting 'lambda_'"):
         KNNLogitsProcessor(model, store, lambda_=0.3)  # type: ignore[call-arg]
 
 

@@ -17,7 +17,7 @@ from knnmt.datastore.arrays import Array
 from knnmt.datastore.manifest import SegmentRecord, StoredFile
 from knnmt.datastore.segment import Segment, source_arrays
 from knnmt.errors import DatastoreDamagedError
-from knnmt.index import covering
+from knnmt.index import covering, source_side
 from knnmt.index.covering import Covering, SourceIndex
 from knnmt.index.repeats import Repeats, Restated
 
@@ -94,7 +94,7 @@ def test_it_is_the_choice_of_the_definition(compiled: bool, seed: int, size: int
         for a, b in pairwise(bounds)
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(covering, "POSTINGS", 10_000)  # whatever holds a token is looked at
+        patch.setattr(covering, "MAX_POSTINGS", 10_000)  # whatever holds a token is looked at
         if not compiled:
             patch.setattr(covering, "library", lambda: None)
         found = SourceIndex(segments).choose(asked, count)
@@ -121,7 +121,7 @@ def test_compiled_code_and_numpy_choose_the_same(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_came_later_is_found_as_if_it_had_been_there(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(covering, "MAX_JOINED_ENTRIES", -1)  # even the smallest are put in order for long
+    monkeypatch.setattr(source_side, "MAX_JOINED_ENTRIES", -1)  # even the smallest are put in order for long
     sources = made_sources(60, 3)
     first = [segment_of(sources[:40], name="a"), segment_of(sources[40:50], name="b")]
     earlier = SourceIndex(first)
@@ -195,9 +195,9 @@ def test_an_index_that_follows_its_store_is_the_one_of_its_state(
 
     segments, index = [drawn(f"first {number}") for number in range(3)], None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(covering, "MAX_JOINED_ENTRIES", long_there)
-        patch.setattr(covering, "_NEWER_TOKENS", newer)
-        patch.setattr(covering, "POSTINGS", 10_000)
+        patch.setattr(source_side, "MAX_JOINED_ENTRIES", long_there)
+        patch.setattr(source_side, "_MAX_NEWER_TOKENS", newer)
+        patch.setattr(covering, "MAX_POSTINGS", 10_000)
         if not compiled:
             patch.setattr(covering, "library", lambda: None)
         for turn in range(8):
@@ -214,7 +214,7 @@ def test_the_postings_that_are_read_are_bounded(way: str, monkeypatch: pytest.Mo
     sources[321] = [1, 2, 7]
     sources[200:] = [[1, 2, 3, number] for number in range(1000, 1300)]
     sources[321] = [1, 2, 7]
-    monkeypatch.setattr(covering, "POSTINGS", 25)
+    monkeypatch.setattr(covering, "MAX_POSTINGS", 25)
     found = SourceIndex([segment_of(sources)]).choose([[1, 2, 7]], 4)
     assert found.sentences.tolist() == [[321, 123, -1, -1]], way
     assert found.by_one.tolist() == pytest.approx([1.0])

@@ -74,7 +74,7 @@ def firsts_and_counts(entries: Entries) -> tuple[list[int], list[float]]:
 def test_what_repeats_is_followed_as_it_is_found(
     tiny: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newer: int
 ) -> None:
-    monkeypatch.setattr(repeats, "_NEWER", newer)
+    monkeypatch.setattr(repeats, "_MAX_NEWER", newer)
     chance = Random(7)
     store = Datastore.build(tmp_path / "s", PAIRS[2:3], tiny)
     followed = Entries(store)

@@ -19,9 +19,14 @@ ROWS = (
     "A/knn",
     "A/cache-6",
     "A/cache-6-misses",
-    "A/random-0.5",
+    "A/cache-8",
+    "A/knn-bleu",
+    "A/chance-50",
+    "A/own-gate-50",
     "B/knn",
     "B/knn-fixed",
+    "B/pruning-2",
+    "B/pruning-2-uncounted",
     "B/pca+cache+pruning",
 )
 

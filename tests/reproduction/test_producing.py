@@ -51,7 +51,7 @@ def test_every_row_has_what_a_report_needs(made: tuple[Path, Path, list[str]]) -
     _, output, told = made
     assert told[-1].startswith(f"[{len(told)}/{len(told)}] plain/speed-2: ")
     for domain in ("plain", "marked"):
-        for row in (*ROWS, "A/adaptive-0.5"):
+        for row in (*ROWS, "A/gate-50"):
             record = read(output / domain / f"{row}.json")
             assert len(record["hypotheses"]) == 3
             assert record["machine"]
@@ -78,12 +78,19 @@ def test_every_row_has_what_a_report_needs(made: tuple[Path, Path, list[str]]) -
         assert plain["settings"]["segments"] == 16
         assert "|segments:16|" in plain["signature"]
         assert f"|combiner:sk-mt/bm25/{plain['settings']['temperature']:.4g}|" in plain["signature"]
-        by_chance = read(output / domain / "A/random-0.5.json")
-        counted = read(output / domain / "A/adaptive-0.5.json")["searches"]
-        assert by_chance["chance"] == counted["searches"] / counted["rows"]
-        assert f"|chance:{by_chance['chance']:.4f}" in by_chance["signature"]
+        by_chance = read(output / domain / "A/chance-50.json")
+        counted = read(output / domain / "A/gate-50.json")["searches"]
+        rate = counted["searches"] / counted["rows"]
+        assert f"chance-of-steps/{rate:.4f}/1+as-published/1/" in by_chance["signature"]
+        by_bleu = read(output / domain / "A/tuned-full-bleu.json")
+        assert len(by_bleu["grid"]) == 16
+        assert by_bleu["bleu"] == max(each["bleu"] for each in by_bleu["grid"])
+        uncounted, merged = (read(output / domain / f"B/pruning-2{end}.json") for end in ("-uncounted", ""))
+        assert uncounted["settings"] == {**merged["settings"], "use_counts": False}
+        assert merged["settings"]["use_counts"]
+        assert read(output / domain / "A/cache-8.json")["borrowed"].keys() <= {str(each) for each in range(1000)}
         timed = read(output / domain / "speed-2.json")["systems"]
-        assert list(timed) == ["base", "segments", "A/knn", "A/cache-6", "B/knn", "B/pca+cache+pruning"]
+        assert list(timed) == ["base", "segments", "A/knn", "A/cache-6", "B/knn", "B/knn-fixed", "B/pca+cache+pruning"]
     assert read(output / "plain/text.json")["reported_from"] == "test"
 
 
@@ -95,13 +102,15 @@ def test_the_report_is_made_elsewhere_and_has_no_text(
     shutil.copytree(output, elsewhere, ignore=shutil.ignore_patterns("stores"))
     report = write_report(elsewhere).read_text(encoding="utf-8")
     monkeypatch.setattr("knnmt.reproduction.results.score", None)  # the scores were kept
-    monkeypatch.setattr("knnmt.reproduction.report.save_plots", lambda *_: ["speed", "ablation", "searches"])
+    monkeypatch.setattr("knnmt.reproduction.report.save_plots", lambda *_: ["speed", "ablation", "searches", "pruning"])
     assert write_report(elsewhere).read_text(encoding="utf-8") == report
     assert "Satz" not in report
     assert "| **A, as published** |" in report
     assert "), de to en; knnmt " in report.splitlines()[2]
     assert "- **B, ours**: two-stage search" in report
-    assert "Not run: --comet-python was not given." in report
+    assert "COMET" not in report  # a table without rows
+    assert "| counting what was merged, k = 2 | " in report
+    assert " ± " in report
     assert "\n| pruning k = 5 | not run | not run |\n" in report  # of entries, where the paper's domains have numbers
     assert "| pruning k = 5 | not run | not run | not run |" not in report
     assert "(34.98)" not in report  # the paper's average is of domains that these are not
@@ -144,10 +153,7 @@ def test_comet_scores_the_main_rows_once(
     _, output, _ = made
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(output, elsewhere, ignore=shutil.ignore_patterns("stores"))
-    for asked_for in (
-        18,
-        0,
-    ):  # base, Fast kNN-MT, two by segment, two and three rows of the blocks, in two domains; then from what was kept
+    for asked_for in (20, 0):  # of two domains base, fast, two by segment, three rows a block; then from what was kept
         comet = Counting()
         report = write_report(elsewhere, comet=comet).read_text(encoding="utf-8")  # type: ignore[arg-type]
         assert comet.asked == asked_for

@@ -109,3 +109,19 @@ def test_room_grows_only_as_far_as_it_is_needed() -> None:
         cache.add(torch.ones(1, 30, dtype=torch.bool), states, named(torch.arange(30)))
         sizes.append(cache._keys.shape[1])
     assert sizes == [32, 64, 100, 100, 100]
+
+
+def test_origins_are_the_states_that_were_searched() -> None:
+    """A hit that is kept lends on what another state found: the origin stays that other state."""
+    cache = RetrievalCache(1, 1, K, CacheConfig(1.0, keep_hits=True), CPU)
+    first, hit, far = (torch.tensor([[[value]]]) for value in (0.0, 0.9, 1.8))
+    kept = torch.ones((1, 1), dtype=torch.bool)
+    cache.add(kept, first, named(torch.tensor([7])))
+    scope = torch.tensor([0])
+    for state, distance in ((hit, 0.9), (far, 0.9)):  # each within 1 of the one before it
+        distances, places = cache.nearest(state)
+        assert float(distances) == pytest.approx(distance)
+        origin = cache.origins(scope, places[0])
+        assert origin.tolist() == [[0.0]]
+        cache.add(kept, state, cache.at(scope, places[0]), origin[None])
+    assert cache.at(scope, torch.tensor([2])).ids.tolist() == [[7, 7]]

@@ -170,7 +170,7 @@ def test_translations_do_not_depend_on_the_batch_or_on_what_is_held(
     translator = Translator(tiny_checkpoint, device="cpu", datastore=store, fast=4, k=5)
     together = translator.translate(TEXTS, max_tokens=12)
     alone = [translator.translate(text, max_tokens=12) for text in TEXTS]
-    monkeypatch.setattr("knnmt.retrieval.sentence_stores._HELD_BYTES", 0)
+    monkeypatch.setattr("knnmt.retrieval.sentence_stores._MAX_HELD_BYTES", 0)
     unheld = translator.translate(TEXTS, max_tokens=12, batch_size=2)
     for other in (alone, unheld):
         assert [each.text for each in other] == [each.text for each in together]

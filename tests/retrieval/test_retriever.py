@@ -323,6 +323,38 @@ def test_the_cache_of_a_sentence_knows_no_other(stores: list[OpenStore]) -> None
         assert batch.statistics.hits == hits
 
 
+def test_the_cache_compares_whole_states_where_asked(stores: list[OpenStore], tmp_path: Path) -> None:
+    """Two states that differ only in what a PCA drops are one state to the keys, and two to the decoder."""
+    reduced, _ = reduce(stores[0].datastore, tmp_path / "reduced", 2)
+    opened = OpenStore(reduced)
+    assert opened.snapshot.projection is not None
+    first = states(1, 1)
+    direction = torch.linalg.svd(opened.project(torch.eye(DIM)) - opened.project(torch.zeros(1, DIM)))[0][:, -1]
+    second = first + 5 * direction  # which the projection does not see
+    torch.testing.assert_close(opened.project(first[0]), opened.project(second[0]), atol=1e-4, rtol=1e-4)
+    for whole, hits in ((False, 1), (True, 0)):
+        cache = CacheConfig(1.0, whole_states=whole)
+        batch = BatchRetrieval([Retrieval(opened, replace(CONFIG, cache=cache))])
+        mixed(batch, first, model(1, 1))
+        mixed(batch, second, model(1, 1))
+        assert batch.statistics.hits == hits
+
+
+@pytest.mark.parametrize(("keep_hits", "borrowed"), [(True, {0: 1, 1: 1, 2: 2}), (False, {0: 2})])
+def test_what_is_borrowed_is_measured_to_the_state_that_was_searched(
+    stores: list[OpenStore], keep_hits: bool, borrowed: dict[int, int]
+) -> None:
+    """Five states 0.7 apart, τ = 1: where hits are kept all use the first search, else every other one searches."""
+    counted = Statistics(borrowed_distances=Counter())
+    config = replace(CONFIG, cache=CacheConfig(1.0, "batch", keep_hits))
+    batch = BatchRetrieval([Retrieval(stores[0], config)], counted)
+    step = torch.tensor([0.7, *[0.0] * (DIM - 1)])
+    for number in range(5):
+        mixed(batch, states(1, 1) + number * step, model(1, 1))
+    assert counted.borrowed_distances == Counter(borrowed)
+    assert counted.searches == 5 - sum(borrowed.values())
+
+
 # A batch that changes -------------------------------------------------------------------------------------------------
 
 

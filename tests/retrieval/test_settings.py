@@ -107,9 +107,10 @@ def test_what_whole_settings_have_can_be_asked_for_by_the_same_name() -> None:
         f"fast_{each.name}" for each in fields(FastConfig)
     }
     whole = {each.name for each in fields(RetrievalConfig)} | nested
-    # A threshold is what `cache` itself is; hits are kept, or stored; nobody chose a capacity; a profile names no code.
+    # A threshold is what `cache` itself is; hits are kept, or stored; nobody chose a capacity; whole states are for
+    # reproducing the paper; a profile names no code.
     assert set(described()) - whole == {"profile", "cache_hits", "combiner", "search"}
-    assert whole - set(described()) == {"cache_threshold", "cache_keep_hits", "cache_capacity"}
+    assert whole - set(described()) == {"cache_threshold", "cache_keep_hits", "cache_capacity", "cache_whole_states"}
 
 
 @pytest.mark.parametrize("name", ["k", "interpolation_weight", "temperature", "gate"])
@@ -182,7 +183,9 @@ def test_what_is_given_counts_before_what_others_say() -> None:
 
 
 def test_a_misspelt_keyword_is_refused() -> None:
-    with pytest.raises(SettingError, match="no setting is called 'temprature'; those of retrieval are k, interpol"):
+    with pytest.raises(
+        SettingError, match="there is no setting 'temprature'; the settings of retrieval are k, interpol"
+    ):
         settings_of(None, temprature=3.0)  # type: ignore[call-arg]
     with pytest.raises(SettingError, match=r"no setting 'temprature'; there are exact, k, lambda, .*fast-candidates"):
         parse_system("it.store,temprature=3")

@@ -247,6 +247,7 @@ def require_flat_memory(checkpoint: Path, store: Path, requests: int) -> None:
             shares = [range(first + client, first + requests // 10, 4) for client in range(4)]
             assert sum(clients.map(sent, [port] * 4, shares)) == requests // 10, "some were lost"
             sizes.append(memory_of(port))
+            print(f"{(part + 1) * requests // 10:,} requests: {sizes[-1] / 1e6:.1f} MB")  # shown by pytest -s
     assert sizes[-1] < 1.05 * sizes[2] + (10 << 20), [size >> 20 for size in sizes]
 
 

@@ -73,7 +73,7 @@ def test_settings_as_a_whole_are_the_keywords(tiny_checkpoint: Path, translator:
     both = translator.retrieval(datastore=store, settings=whole, k=2)
     assert both is not None
     assert (both.config.k, both.config.temperature) == (2, 20.0)  # keywords count first
-    with pytest.raises(SettingError, match="no setting is called 'kk'"):
+    with pytest.raises(SettingError, match="there is no setting 'kk'"):
         Request("Satz", store, kk=3)  # type: ignore[call-arg]
 
 

@@ -243,7 +243,10 @@ def test_a_store_that_has_only_profiles_is_estimated_again_when_it_grows(
         ({"cache": "nan"}, "got 'nan'"),
         ({"cache": 6, "cache_scope": "world"}, "cache_scope must be 'sentence' or 'batch', got 'world'"),
         ({"profile": "fast"}, "no profile 'fast'; it has estimated"),
-        ({"interpolation_wieght": 0.5}, "no setting is called 'interpolation_wieght'; those of retrieval are k, "),
+        (
+            {"interpolation_wieght": 0.5},
+            "there is no setting 'interpolation_wieght'; the settings of retrieval are k, ",
+        ),
     ],
 )
 def test_settings_that_cannot_work_are_refused_at_once(
@@ -256,7 +259,7 @@ def test_settings_that_cannot_work_are_refused_at_once(
 
 
 def test_misspelt_settings_are_refused_without_a_store_too(translator: Translator) -> None:
-    with pytest.raises(SettingError, match="no setting is called 'beams'"):
+    with pytest.raises(SettingError, match="there is no setting 'beams'"):
         translator.translate("Satz", beams=3)  # type: ignore[call-overload]
 
 

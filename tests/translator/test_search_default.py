@@ -15,8 +15,9 @@ from knnmt.compression.pca import reduce
 from knnmt.config import CacheConfig, RetrievalConfig
 from knnmt.datastore.store import Datastore as PlainDatastore
 from knnmt.errors import SettingError
-from knnmt.evaluation import tuning
+from knnmt.evaluation import tuning_steps
 from knnmt.evaluation.adapting import adapt
+from knnmt.evaluation.tuning import tune as tune_store
 from knnmt.fitting import search_choice
 from knnmt.fitting.calibration import Calibration
 from knnmt.fitting.development import develop
@@ -120,10 +121,10 @@ def test_what_is_asked_for_finds_the_settings_tuned_for_it(
 @pytest.fixture
 def small_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random model's text says little, so that anything loses hardly more."""
-    monkeypatch.setattr(tuning, "CACHE_PAIRS", 2)
+    monkeypatch.setattr(tuning_steps, "CACHE_PAIRS", 2)
     monkeypatch.setattr(search_choice, "COUNTS", (5, 20))
     monkeypatch.setattr(search_choice, "_TIMES", 8)
-    monkeypatch.setattr(tuning, "choose_search", partial(choose_search, most_lost=9.0))
+    monkeypatch.setattr(tuning_steps, "choose_search", partial(choose_search, most_lost=9.0))
 
 
 @pytest.mark.usefixtures("small_choices")
@@ -165,18 +166,18 @@ def test_tuning_decides_how_to_search_unless_it_is_told(translator: Translator, 
     store = PlainDatastore.build(tmp_path / "s", some_pairs(60), translator.engine).path
     pairs = [SegmentPair(f"{each.source} neu", each.target, each.origin) for each in some_pairs(40, start=100)]
     heard: list[str] = []
-    found = tuning.tune(store, pairs, model=translator, tell=heard.append)
+    found = tune_store(store, pairs, model=translator, tell=heard.append)
     assert found.default == default_profile(store) == "segments"
     assert [line for line in heard if line.startswith("search      by 5 segments; loss")]
     assert list(found.losses) == ["alone", "before", "segments"]
     assert list(read_profiles(store)) == ["knn", "segments"]
 
-    found = tuning.tune(store, pairs, TuningConfig(whole=True), model=translator)
+    found = tune_store(store, pairs, TuningConfig(whole=True), model=translator)
     assert found.default == default_profile(store) == "knn"
     assert list(read_profiles(store)) == ["knn", "segments", "knn-fixed", "cache"]
     assert config_of(translator, store).segments is None
 
-    found = tuning.tune(store, pairs, TuningConfig(profile="own", confirm=True, sample=3), model=translator)
+    found = tune_store(store, pairs, TuningConfig(profile="own", confirm=True, sample=3), model=translator)
     assert set(found.profiles) == {"own", "own-segments"}  # BLEU has the last word, also on how to search
     assert found.default == next(iter(found.profiles))
     dev = read_development(PlainDatastore.open(store), pairs)

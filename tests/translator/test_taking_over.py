@@ -196,7 +196,7 @@ def test_settings_that_contradict_are_refused(translator: Translator) -> None:
         ({"exact_matches": "always"}, "use, prefer, ignore"),
         ({"exact_matches": "use", "match_threshold": 0}, "from 1 to 100"),
         ({"exact_matches": "use", "match_threshold": 95.0}, "from 1 to 100"),
-        ({"match_threshold": 95}, "takes over none"),
+        ({"match_threshold": 95}, "takes none"),
     ]
     for given_settings, words in wrong:
         with pytest.raises(SettingError, match=words):

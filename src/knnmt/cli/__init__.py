@@ -1,6 +1,6 @@
-"""The command line: one verb a file, no logic.
+"""The command line. Each file has one verb and no logic.
 
-Nothing here imports PyTorch before a verb really needs it, so that help and listings answer at once.
+No module imports PyTorch before a verb needs it, so that help and listings answer at once.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _options(
         typer.Option(
             "--traceback",
             callback=_show_tracebacks,
-            help=f"Where a command fails, show where in the code; {TRACEBACK}=1 in the environment does, too.",
+            help=f"If the command fails, print a traceback. {TRACEBACK}=1 in the environment does the same.",
         ),
     ] = False,
 ) -> None:
@@ -105,7 +105,7 @@ def _options(
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Say a warning as a line, without the place in the code; of a memory that is read twice, once."""
+    """Print a warning as one line, without its place in the code, and once for a memory that is read twice."""
     if isinstance(message, LanguageWarning):
         if str(message) in _said_of_languages:
             return
@@ -114,6 +114,6 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 
 
 def main() -> None:
-    """Run a command; what goes wrong comes as one message, without a traceback."""
+    """Run a command. An error is printed as one message, without a traceback."""
     guard_streams()
     sys.exit(run(app))

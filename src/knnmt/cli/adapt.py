@@ -1,4 +1,4 @@
-"""`knnmt adapt`: the one command from translation memories to a store that is ready, with what it gains."""
+"""`knnmt adapt`: one command that makes a store from translation memories and reports what it gains."""
 
 from __future__ import annotations
 
@@ -34,12 +34,14 @@ def adapt(
         Path | None,
         typer.Option(
             "--dev",
-            help="Tune on and report pairs of this file (any memory format) instead of holding some out. They do not "
-            "become part of the store.",
+            help="Tune and report on the pairs of this file (any memory format). Without it, some pairs of the "
+            "memories are held out. These pairs do not become part of the store.",
             show_default=False,
         ),
     ] = None,
-    sample: Annotated[int, typer.Option(min=0, help="Most pairs translated for BLEU and chrF; 0 for none.")] = SAMPLE,
+    sample: Annotated[
+        int, typer.Option(min=0, help="At most this many pairs are translated for BLEU and chrF; 0 translates none.")
+    ] = SAMPLE,
     model: Annotated[
         str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
     ] = DEFAULT_MODEL,
@@ -53,12 +55,12 @@ def adapt(
     workers: Workers = None,
     gpus_per_worker: GpusPerWorker = None,
 ) -> None:
-    """Adapt to memories: build, index, tune, say what is gained. All that most people need.
+    """Make a store from memories, tune it, and report its gain. Most people need only this command.
 
-    A small part of the memories is held out first (about 1,000 pairs, at most a tenth), by a hash of the source, so
-    that it is the same each time. A store is built from the rest and indexed; one half of the part held out tunes it,
-    the other tells what it gains over the model alone: perplexity, BLEU and chrF on text that it does not hold. In the
-    end both halves go into the store, too.
+    The command first holds out a small part of the memories (about 1,000 pairs, at most a tenth). A hash of the source
+    selects it, so that it is the same each time. The command builds a store from the rest and indexes it if needed. One
+    half of the held-out part tunes the store. The other half shows what the store gains over the model alone:
+    perplexity, BLEU and chrF on text that it does not hold. At the end both halves are added to the store.
 
     If interrupted, rerun the command; it resumes. There is no STORE until everything is done.
 
@@ -84,7 +86,7 @@ def adapt(
         typer.echo(line)
     with heavy_imports():
         from knnmt.evaluation.adapting import adapt as adapt_to
-    with ends_with("run the same command again to go on", output, f"the store is made: {output}"):
+    with ends_with("rerun the command; it resumes", output, f"the store is made: {output}"):
         accelerators: Accelerators = "keep" if keep_accelerators else "drop"
         adapt_to(
             planned,

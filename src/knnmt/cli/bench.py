@@ -30,7 +30,7 @@ def bench(
         typer.Option(
             "--source",
             "-s",
-            help="Text to translate, one segment a line; none of it in the stores.",
+            help="Text to translate, one segment per line. The stores must not hold it.",
             show_default=False,
         ),
     ],
@@ -39,8 +39,9 @@ def bench(
         typer.Option(
             "--system",
             metavar=DESCRIPTION,
-            help=f"What to measure, given once for each: {BASE}, STORE, or NAME=STORE,cache=6,exact with settings as "
-            "`knnmt translate` has them. The model alone is always measured, first, and the others compared with it.",
+            help=f"A system to measure; can be repeated: {BASE}, STORE, or NAME=STORE,cache=6,exact with the "
+            "settings of `knnmt translate`. The model alone is always measured first, and the others are "
+            "compared with it.",
             show_default=False,
         ),
     ] = None,
@@ -59,15 +60,19 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    sentences: Annotated[int, typer.Option(min=1, help="How many lines of the text, empty ones left out.")] = 64,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds that count; one more before them warms up.")] = 5,
-    batch_sizes: Annotated[str, typer.Option(help="Sentences decoded together, with commas between.")] = "1,8,16",
+    sentences: Annotated[
+        int, typer.Option(min=1, help="Number of lines to take from the text, not counting empty ones.")
+    ] = 64,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Number of measured rounds. One more round comes first, to warm up.")
+    ] = 5,
+    batch_sizes: Annotated[
+        str, typer.Option(help="Numbers of sentences decoded together, separated by commas.")
+    ] = "1,8,16",
     beam: Annotated[int, typer.Option(min=1, help="Hypotheses kept at each step; 1 is greedy search.")] = 5,
     threads: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="CPU threads of each system.  [default: all cores that it may run on]", show_default=False
-        ),
+        typer.Option(min=1, help="CPU threads of each system.  [default: all available cores]", show_default=False),
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda or cuda:N.  [default: cuda where there is one]", show_default=False)
@@ -77,11 +82,11 @@ def bench(
         typer.Option(help="As in `knnmt translate`.  [default: float32 on a CPU, float16 on cuda]", show_default=False),
     ] = None,
 ) -> None:
-    """Measure how fast systems translate. They are the model alone, and stores with settings.
+    """Measure how fast systems translate. They are the model alone and stores with settings.
 
-    Each system runs in a process of its own, one at a time, and all take turns in every round, so that a slow moment of
-    the machine hits all of them. Prints tokens a second (median, slowest and fastest round), the ratio to the model
-    alone, searches that the cache saved, memory, and where the time went. Close what else keeps the machine busy.
+    Each system runs in its own process. The systems take turns in every round, so that a slow moment of the machine
+    affects all of them. The command prints tokens per second (median, slowest and fastest round), the ratio to the
+    model alone, the searches that the cache saved, memory, and where the time went. Close other programs first.
 
     Examples:
 
@@ -105,7 +110,7 @@ def bench(
     )
     texts = list(islice((line for line in read_lines(source) if line.strip()), sentences))
     if not texts:
-        raise InputError(f"{source}: expected text to translate, one segment a line; there is none")
+        raise InputError(f"{source}: expected text to translate, one segment per line; found none")
     if output is not None:  # what would be in the way shows before hours of work
         _make_directory(output)
     _warn_if_busy()
@@ -120,14 +125,14 @@ def _numbers(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise SettingError(f"--batch-sizes {text}: expected numbers with commas between, such as 1,8,16") from None
+        raise SettingError(f"--batch-sizes {text}: expected numbers separated by commas, such as 1,8,16") from None
 
 
 def _make_directory(output: Path) -> None:
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise SettingError(f"--output {output}: no directory can be made there: {error.strerror}") from error
+        raise SettingError(f"--output {output}: cannot make this directory: {error.strerror}") from error
 
 
 def _tell(what: str) -> None:
@@ -137,7 +142,7 @@ def _tell(what: str) -> None:
 def _warn_if_busy() -> None:
     load, cores = load_average(), os.cpu_count() or 1
     if load is not None and load > cores:
-        _tell(f"warning: the machine is busy (load {load:.1f} on {cores} cores); what is measured now says little")
+        _tell(f"warning: the machine is busy (load {load:.1f} on {cores} cores); measurements made now say little")
 
 
 def _progress(systems: int, config: BenchConfig) -> Callable[[Turn], None]:

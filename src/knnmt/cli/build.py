@@ -34,17 +34,17 @@ def build(
     ] = DEFAULT_MODEL,
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
-    dtype: Annotated[str, typer.Option(help="What keys are stored in: float16 or float32.")] = "float16",
+    dtype: Annotated[str, typer.Option(help="The type of stored keys: float16 or float32.")] = "float16",
     for_fast: ForFast = False,
     keep_accelerators: KeepAccelerators = False,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Forget an interrupted build instead of continuing it.")
+        bool, typer.Option("--restart", help="Discard an interrupted build instead of continuing it.")
     ] = False,
     make_index: Annotated[
         bool,
         typer.Option(
             "--index/--no-index",
-            help="End by estimating the store's settings, and indexing it unless it is searched by segment.",
+            help="Estimate the store's settings at the end, and index it unless it is searched by segment.",
         ),
     ] = True,
     device: Device = None,
@@ -55,10 +55,10 @@ def build(
 ) -> None:
     """Build a datastore from translation memories.
 
-    Every pair is run through the frozen model once; for each target token the store keeps the decoder's state before
-    it (the key), the token (the value), and where it came from. If interrupted, rerun the command; it resumes. At the
-    end, settings that fit the store are estimated. A store of fewer than 100,000 segments also gets an index that finds
-    near keys fast. Larger ones are searched by segment, which needs none.
+    The frozen model reads every pair once. For each target token the store keeps the decoder's state before it (the
+    key), the token (the value), and the token's origin. If interrupted, rerun the command; it resumes. At the end, the
+    command estimates settings that fit the store. A store of fewer than 100,000 segments also gets an index that finds
+    near keys fast. Larger stores are searched by segment, which needs no index.
 
     Examples:
 
@@ -83,7 +83,7 @@ def build(
     accelerators: Accelerators = "keep" if keep_accelerators else "drop"
     config = BuildConfig(*pair, key_dtype=dtype, for_fast=for_fast, accelerators=accelerators)
     started = time.perf_counter()
-    again = ends_with("run the same command again to go on", output, f"the store is built: {output}")
+    again = ends_with("rerun the command; it resumes", output, f"the store is built: {output}")
     with again, counter("building", reading.count, "pairs") as progress:
         try:
             result = build_store(output, reading.pairs(), engine, config, progress, restart, encode)

@@ -1,4 +1,4 @@
-"""`knnmt add`, `replace`, `remove`, `compact` and `upgrade`: changing a datastore."""
+"""`knnmt add`, `replace`, `remove`, `compact` and `upgrade`: commands that change a datastore."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def add(
     device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """Add translation memories to a datastore. Readers see all that is added, or nothing.
+    """Add translation memories to a datastore. Readers see the whole addition or nothing of it.
 
     Example:
 
@@ -71,16 +71,16 @@ def replace(
     store: StoreArgument,
     memories_in: MemoriesIn,
     known_only: Annotated[
-        bool, typer.Option("--known-only", help="Leave out pairs whose source the store does not hold.")
+        bool, typer.Option("--known-only", help="Skip pairs whose source the store does not hold.")
     ] = False,
     model: ModelOfChanges = None,
     device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """Replace what a datastore holds by corrections. They take the place of what has the same source.
+    """Replace sentences of a datastore with corrections. A correction has the same source.
 
-    Every pair of MEMORY is put in; sentences of the store with its source and another target are removed, in the same
-    step. Pairs whose source the store does not hold are put in, too, and the first of them are named.
+    The command adds every pair of MEMORY and removes the sentences of the store that have the same source and another
+    target, in one step. It also adds pairs whose source the store does not hold, and lists the first of them.
 
     Example:
 
@@ -116,24 +116,26 @@ def remove(
     origin: Annotated[
         str | None,
         typer.Option(
-            help="A file by its path or name (memory.tmx): all its units; an origin (memory.tmx#tu7): one unit. "
-            "* stands for any characters.",
+            help="A file, by path or name (memory.tmx), for all its units; or an origin (memory.tmx#tu7) for one "
+            "unit. * stands for any characters.",
             show_default=False,
         ),
     ] = None,
-    source_text: Annotated[str | None, typer.Option(help="The source text whole.", show_default=False)] = None,
+    source_text: Annotated[str | None, typer.Option(help="The complete source text.", show_default=False)] = None,
     match: Annotated[
         str | None, typer.Option(help="A regular expression found in source or target.", show_default=False)
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be removed.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be removed, and remove nothing.")
+    ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask, also where more than half of the store would go.")
+        bool, typer.Option("--yes", "-y", help="Do not ask, even if more than half of the store would be removed.")
     ] = False,
 ) -> None:
-    """Remove sentences from a datastore. Given several conditions, those that fit all of them.
+    """Remove sentences from a datastore. They must match all given conditions.
 
-    Asks before it removes more than half of the store; without a terminal to ask on, it refuses that unless --yes is
-    given. The text of what is removed stays in the store's files until `knnmt compact`.
+    The command asks before it removes more than half of the store. Without a terminal it fails with an error instead,
+    unless --yes is given. The removed text stays in the store's files until `knnmt compact`.
 
     Examples:
 
@@ -167,9 +169,9 @@ def remove(
 
 
 def compact(store: StoreArgument) -> None:
-    """Write a datastore anew, without what was removed. Small additions are joined.
+    """Rewrite a datastore without the removed sentences. Small additions are joined.
 
-    Readers that have the store open are not disturbed. Entry numbers change.
+    Programs that have the store open are not disturbed. Entry numbers change.
     """
     from knnmt.datastore.store import Datastore
 
@@ -187,18 +189,18 @@ def compact(store: StoreArgument) -> None:
 def upgrade(
     store: StoreArgument,
     sources_only: Annotated[
-        bool, typer.Option("--sources-only", help="Only what needs no model: source tokens and where they occur.")
+        bool, typer.Option("--sources-only", help="Add only what needs no model: source tokens and where they occur.")
     ] = False,
     model: ModelOfChanges = None,
     device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """Add what later versions keep with a datastore.
+    """Add what newer versions of knnmt keep in a datastore.
 
     These are source tokens, word alignment and the model's scores.
 
-    The last two take a pass of the model over the text, about as long as building. Whoever interrupts it can go on
-    with the same command. Keys, entry numbers and the index stay as they are.
+    The last two need a pass of the model over the text, which takes about as long as building. If interrupted, rerun
+    the command; it resumes. Keys, entry numbers and the index stay as they are.
 
     Example:
 
@@ -216,7 +218,7 @@ def upgrade(
     languages = (manifest.source_language, manifest.target_language)
     named = model or NamedByStore(manifest.model_name)
     engine = load_quickly(named, device, threads, manifest.compute_dtype, *languages)
-    interrupted = ends_with(f"what is done is kept; {command('upgrade', store)} goes on with the rest")
+    interrupted = ends_with(f"what is done is kept; {command('upgrade', store)} does the rest")
     sentences = sum(segment.record.sentences for segment in wanting)
     with interrupted, counter("upgrading", lambda: sentences, "sentences") as progress:
         count = opened.upgrade(engine, not sources_only, progress)
@@ -249,7 +251,7 @@ def _nothing_fits(store: Datastore, origin: str | None, source_text: str | None)
         close = [repr(source) for source in sources][:_MAX_SHOWN]
     meant = f" Close to it: {', '.join(close)}." if close else ""
     inspect = command("inspect", store.path)
-    return f"{store.path}: no sentence fits, nothing was removed.{meant} {inspect} lists the files"
+    return f"{store.path}: no sentence matches; nothing was removed.{meant} {inspect} lists the files"
 
 
 def _ask(what: str, store: Path) -> None:

@@ -24,7 +24,7 @@ from knnmt.errors import InputError, SettingError
 def require_check(check: bool, page: Path | None) -> None:
     """Refuse a page of nothing."""
     if not check:
-        raise SettingError(f"--html {page} is for --check: it writes what that finds as a page")
+        raise SettingError(f"--html {page} needs --check, whose findings it writes as a page")
 
 
 def check_documents(
@@ -37,7 +37,7 @@ def check_documents(
 ) -> None:
     """Report on documents, and end with status 1 if anything was found."""
     if not files:
-        raise SettingError("--check needs documents: name them")
+        raise SettingError("--check needs documents; name them")
     if page is not None and (page.is_dir() or not page.parent.is_dir()):
         raise SettingError(f"--html {page}: expected the name of a file in a directory that exists")
     config = ReadingConfig(*languages)
@@ -50,7 +50,9 @@ def check_documents(
         else:
             units = matched_units(open_document(job[0]), open_document(job[1]), config)
             if units is None:
-                raise InputError(f"{names}: expected documents with as many units, to know which belong together")
+                raise InputError(
+                    f"{names}: expected two documents with the same number of units, so that units can be paired"
+                )
             reports.append(check_units(names, units, glossary, memory))
         for line in _lines(reports[-1], jsonl):
             typer.echo(line)

@@ -1,4 +1,4 @@
-"""`knnmt merge`, `split` and `shard-set`: several datastores made into one, or used as one, and one into several."""
+"""`knnmt merge`, `split` and `shard-set`: make one datastore from several, several from one, or use several as one."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ MakeIndex = Annotated[
     bool,
     typer.Option(
         "--index/--no-index",
-        help="End by estimating the settings of each new store, and indexing it unless it is searched by segment.",
+        help="Estimate the settings of each new store at the end, and index it unless it is searched by segment.",
     ),
 ]
-_AGAIN = "run the same command again to go on"
+_AGAIN = "rerun the command; it resumes"
 
 
 def merge(
@@ -40,7 +40,7 @@ def merge(
     ],
     drop_duplicates: Annotated[
         bool,
-        typer.Option("--drop-duplicates", help="Leave out units that came before, with the same source and target."),
+        typer.Option("--drop-duplicates", help="Skip units whose source and target came before."),
     ] = False,
     make_index: MakeIndex = True,
     model: ModelOfChanges = None,
@@ -48,9 +48,9 @@ def merge(
 ) -> None:
     """Make one datastore of several, without running the model.
 
-    They are of the same model, and each unit keeps its origin. Files are linked where the file system can do that, else
-    copied; what was removed from a store does not go over. The stores stay as they are. Interrupted or killed, the same
-    command goes on.
+    The stores must be of the same model. Each unit keeps its origin. Files are linked where the file system allows it,
+    and copied otherwise. Removed sentences are not taken over. The original stores stay as they are. If interrupted,
+    rerun the command; it resumes.
 
     Examples:
 
@@ -82,7 +82,8 @@ def split(
         str | None, typer.Option(help="origin: a store for each file that units came from.", show_default=False)
     ] = None,
     pairs: Annotated[
-        int | None, typer.Option(min=1, help="Most units of each new store, in their order.", show_default=False)
+        int | None,
+        typer.Option(min=1, help="At most this many units in each new store, in their order.", show_default=False),
     ] = None,
     make_index: MakeIndex = True,
     model: ModelOfChanges = None,
@@ -90,8 +91,8 @@ def split(
 ) -> None:
     """Make several datastores of one, without running the model.
 
-    There is one for each file that units came from, or for each so many units. A new store holds its own units and
-    nothing of the others. The store stays as it is. If interrupted, rerun the command; it resumes.
+    The command makes one store for each file that units came from, or one for each --pairs units. A new store holds
+    only its own units. The original store stays as it is. If interrupted, rerun the command; it resumes.
 
     Examples:
 
@@ -103,7 +104,10 @@ def split(
     from knnmt.datastore.combining import split_store
     from knnmt.datastore.store import Datastore
 
-    check(by in (None, "origin"), f"--by must be origin, got {by!r}; or give --pairs, the most units of each store")
+    check(
+        by in (None, "origin"),
+        f"--by must be origin, got {by!r}; or give --pairs, the largest number of units in each store",
+    )
     opened = Datastore.open(store)
     done = ends_with(_AGAIN, output, f"the stores are made: {output}")
     with done, counter("splitting", lambda: opened.manifest.live_sentences, "sentences") as progress:
@@ -134,7 +138,7 @@ def shard_set(
         list[str],
         typer.Argument(
             metavar="STORE...",
-            help="Datastores of the same model; NODE:PATH for one on the disk of another machine of the cluster.",
+            help="Datastores of the same model; NODE:PATH names one on the disk of another machine of the cluster.",
             show_default=False,
         ),
     ],
@@ -147,18 +151,18 @@ def shard_set(
             "--ray",
             metavar="ADDRESS",
             help="The cluster of Ray that opens the shards: local, auto, HOST:PORT or ray://HOST:PORT.  "
-            "[default: whoever opens the set opens them]",
+            "[default: the process that opens the set opens them]",
             show_default=False,
         ),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="How long a shard may take to answer before it is left out.")] = 10.0,
+    seconds: Annotated[float, typer.Option(help="A shard that takes longer than this to answer is left out.")] = 10.0,
     model: ModelOfChanges = None,
 ) -> None:
-    """Make a datastore whose entries lie in others, to translate with.
+    """Make a datastore whose entries lie in other datastores.
 
-    It is searched by segment: for each batch of sentences, the shards are asked for what covers them best, and what
-    they give is searched here. The translations are those of the merged store. A shard that does not answer in time is
-    left out, with a warning. What is added to a shard counts at once.
+    The set is searched by segment: for each batch of sentences, the shards return the segments that cover them best,
+    and this process searches those. The translations are those of the merged store. A shard that does not answer in
+    time is left out with a warning. An addition to a shard takes effect at once.
 
     Example:
 

@@ -25,12 +25,12 @@ Output = Annotated[
 def reduce(
     store: StoreArgument,
     output: Output,
-    dim: Annotated[int, typer.Option(min=1, help="Dimensions that keys will have.", show_default=False)],
+    dim: Annotated[int, typer.Option(min=1, help="Dimensions of the new keys.", show_default=False)],
 ) -> None:
-    """Make a datastore with shorter keys: less room, faster search. By principal component analysis (PCA).
+    """Make a datastore with shorter keys. The method is principal component analysis (PCA).
 
-    The store it is made from stays as it was. Nothing can be added to the new one: add to the old one, and make it
-    again. Queries are shortened by themselves when the new store is searched.
+    It is smaller, and its search is faster. The original store stays as it is. Nothing can be added to the new one: add
+    to the original, and make the new one again. Queries are shortened automatically when the new store is searched.
 
     Examples:
 
@@ -55,15 +55,15 @@ def reduce(
 def prune(
     store: StoreArgument,
     output: Output,
-    k: Annotated[int, typer.Option(min=1, help="How many nearest neighbours each entry may take in.")] = 2,
-    seed: Annotated[int, typer.Option(min=0, help="Decides the order in which entries are visited.")] = 0,
+    k: Annotated[int, typer.Option(min=1, help="Each entry may merge with at most this many nearest neighbours.")] = 2,
+    seed: Annotated[int, typer.Option(min=0, help="Determines the order in which entries are visited.")] = 0,
 ) -> None:
-    """Make a datastore with fewer entries, by merging close ones. Those merged have the same value.
+    """Make a datastore with fewer entries. Close entries with the same value are merged.
 
-    Entries are visited in random order; each takes in those of its k nearest neighbours that have its value. A larger k
-    makes a smaller store, and costs some quality. Neighbours are searched with the store's index if it has one. The
-    store it is made from stays as it was; nothing can be added to the new one. All sentences stay, so that every entry
-    still shows where it came from.
+    The command visits entries in random order and merges each with those of its k nearest neighbours that have its
+    value. A larger k makes a smaller store and costs some quality. The search for neighbours uses the store's index if
+    it has one. The original store stays as it is; nothing can be added to the new one. All sentences stay, so that
+    every entry still shows its origin.
 
     Examples:
 
@@ -89,7 +89,7 @@ def prune(
 
 
 def _interrupted(output: Path) -> AbstractContextManager[None]:
-    advice = "no new store was made; run the same command again to start over"
+    advice = "no new store was made; rerun the command to start over"
     return ends_with(advice, output, f"the store is made: {output}")
 
 

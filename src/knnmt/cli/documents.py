@@ -1,4 +1,4 @@
-"""`knnmt translate` with documents: which files, where they go, and what is said of each."""
+"""`knnmt translate` with documents: which files, where they are written, and the messages about each."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
     from knnmt.translator.translator import Translator
 
 
-_LEAST_SURE = 5  # units that are named for people to look at first
+_MAX_LEAST_SURE = 5  # units that are named for people to look at first
 
 
 def are_documents(files: Sequence[Path] | None, output_directory: Path | None, plain: bool) -> bool:
-    """Whether files are documents to be written back. Text files alone are not, unless each goes to a file of its own.
+    """Whether files are documents to be written back. Text files are not, unless each goes to its own file.
 
-    What decides is the content, then the name; --plain says that every line is text.
+    The content decides, then the name. With --plain every line is text.
     """
     if plain or not files:
         if output_directory is not None:
-            raise SettingError("--output-dir is for documents: name them; without --plain")
+            raise SettingError("--output-dir needs documents: name them, and leave --plain out")
         return False
     if output_directory is not None or any(path.is_dir() for path in files):
         return True
@@ -58,9 +58,9 @@ def are_documents(files: Sequence[Path] | None, output_directory: Path | None, p
 
 
 def refuse_options_of_lines(given: Mapping[str, bool]) -> None:
-    """Refuse options that say how lines are written."""
+    """Raise an error for options that only apply to lines."""
     if names := [name for name, is_given in given.items() if is_given]:
-        raise SettingError(f"{', '.join(names)}: only for lines of text, and documents were named; leave it out")
+        raise SettingError(f"{', '.join(names)}: only for lines of text, but the files are documents; leave it out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,9 @@ class Jobs:
                 raise InputError(f"{file}: no such file. To translate these words themselves, use --text")
         if directory is None:
             if len(files) > 1 or files[0].is_dir():
-                raise SettingError("several documents need --output-dir DIRECTORY, where each goes under its own name")
+                raise SettingError(
+                    "several documents need --output-dir DIRECTORY, where each is written under its own name"
+                )
             return cls(((files[0], output),))
         if (directory.exists() or directory.is_symlink()) and not directory.is_dir():
             raise SettingError(f"--output-dir {directory}: expected a directory, found a file or a link to nothing")
@@ -87,7 +89,9 @@ class Jobs:
         taken: dict[Path, Path] = {}
         for path, place in places:
             if place in taken:
-                raise SettingError(f"{path} and {taken[place]} would both be written to {place}: translate them apart")
+                raise SettingError(
+                    f"{path} and {taken[place]} would both be written to {place}: translate them separately"
+                )
             taken[place] = path
         return cls(places)
 
@@ -143,7 +147,7 @@ def translate_documents(
         failed = len(ready) < len(jobs.places)
         settings = {**decoding, **batching, "glossary": glossary}
         terms = glossary.terms if glossary is not None else ()
-        with ends_with("run the same command again to go on"):
+        with ends_with("rerun the command; it resumes"):
             for path, place, document, translator in ready:
                 how = f"{translator.signature(translator.decoding(**decoding))}|{batching}|{tags}|{retranslate}|{terms}"
                 read = document.with_targets({}).data
@@ -185,14 +189,14 @@ def _require_place(path: Path, place: Path | None, document: Document) -> None:
     if place.is_dir():
         raise SettingError(f"--output {place}: expected the name of a file, found a directory; use --output-dir")
     if not document.bilingual and place.exists() and place.samefile(path):
-        raise SettingError(f"{place} is what is read from, and its text would be lost: choose another place")
+        raise SettingError(f"{place} is also the input, and its text would be lost: choose another place")
 
 
 def _require_unchanged(path: Path, place: Path | None, read: bytes) -> None:
     """Refuse to write over what somebody changed in the meantime."""
     if place is not None and place.is_file() and place.samefile(path) and path.read_bytes() != read:
         raise InputError(
-            f"{path}: was changed while it was translated, and nothing was written. Run the same command again, or "
+            f"{path}: the file changed while it was translated, so nothing was written. Rerun the command, or "
             "choose another place"
         )
 
@@ -254,7 +258,7 @@ def _tell(path: Path, place: Path | None, document: Document, outcome: Outcome) 
     if outcome.fuzzy:
         done += f", {outcome.fuzzy:,} of them fuzzy (--retranslate takes those)"
     print(f"knnmt: {path}: {done}{where}", file=sys.stderr)
-    least_sure = sorted((sure, name) for name, sure in outcome.certainty.items() if sure < 100)[:_LEAST_SURE]
+    least_sure = sorted((sure, name) for name, sure in outcome.certainty.items() if sure < 100)[:_MAX_LEAST_SURE]
     if least_sure:
         named = ", ".join(f"{visible(name)} ({sure} %)" for sure, name in least_sure)
         print(f"knnmt: {path}: the least sure: {named}", file=sys.stderr)

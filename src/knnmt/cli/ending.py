@@ -1,4 +1,4 @@
-"""How a command ends: with a status, and whatever went wrong as one line instead of a traceback."""
+"""How a command ends: with an exit status, and with one line instead of a traceback if it failed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _status_of(action: Callable[[], object]) -> int:
     except OSError as error:
         return _tell(error, visible(str(error)))
     except MemoryError as error:
-        return _tell(error, "the memory of this machine, or what a process may have of it, is used up")
+        return _tell(error, "out of memory: the machine has no more, or the process may use no more")
     except Exception as error:
         own = module_that_failed(error)
         whose = _UNFORESEEN if own is None else f"knnmt: that was in {own}. `knnmt --traceback COMMAND...` shows where."

@@ -1,4 +1,4 @@
-"""`knnmt evaluate`: systems compared on a text with references."""
+"""`knnmt evaluate`: compare systems on a text with references."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ def evaluate(
     half: Annotated[
         str,
         typer.Option(
-            help="all; or report or tune, one half of the text each, divided by a hash of the source: settings that "
-            "were chosen on one half are reported on the other."
+            help="all, or one half of the text: report or tune. A hash of the source divides the text, so that "
+            "settings chosen on one half can be reported on the other."
         ),
     ] = "all",
     skip_known: Annotated[
         bool,
-        typer.Option("--skip-known", help="Leave out segments whose source stands in a store."),
+        typer.Option("--skip-known", help="Skip segments whose source a store holds."),
     ] = False,
     datastore: StoresAsSystems = None,
     system: Annotated[
         list[str] | None,
         typer.Option(
             metavar=DESCRIPTION,
-            help="A system with settings, those of knnmt translate without their dashes. Can be repeated.",
+            help="A system with settings: the options of knnmt translate without their dashes. Can be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -66,15 +66,15 @@ def evaluate(
         bool,
         typer.Option(
             "--base/--no-base",
-            help="Compare with the model alone, as the first; without it, with the first -d STORE, or, where there is "
-            "none, the first --system.",
+            help="Compare with the model alone, as the first system. Without it, compare with the first -d STORE "
+            "or, if there is none, the first --system.",
         ),
     ] = True,
     model: Annotated[
         str, typer.Option("--model", "-m", help="A shipped model, a checkpoint directory, or a Hugging Face name.")
     ] = DEFAULT_MODEL,
     beam: Annotated[int, typer.Option(min=1, help="Hypotheses kept at each step; 1 is greedy search.")] = 5,
-    batch_size: Annotated[int, typer.Option(min=1, help="Most sentences decoded together.")] = 32,
+    batch_size: Annotated[int, typer.Option(min=1, help="At most this many sentences are decoded together.")] = 32,
     split_sentences: Annotated[
         bool, typer.Option(help="Translate segments sentence by sentence, as knnmt translate does.")
     ] = False,
@@ -92,23 +92,23 @@ def evaluate(
         typer.Option(
             "--output",
             "-o",
-            help="A directory for hypotheses and reports. Systems that are done there are not run again, so that an "
-            "interrupted evaluation goes on.",
+            help="A directory for hypotheses and reports. Systems that are finished there are not run again, so "
+            "that an interrupted evaluation resumes.",
             show_default=False,
         ),
     ] = None,
     json_file: Annotated[
         Path | None,
-        typer.Option("--json", help="Write the report as JSON, too.", show_default=False),
+        typer.Option("--json", help="Also write the report as JSON.", show_default=False),
     ] = None,
     markdown_file: Annotated[
         Path | None,
-        typer.Option("--markdown", help="Write the report as Markdown, too.", show_default=False),
+        typer.Option("--markdown", help="Also write the report as Markdown.", show_default=False),
     ] = None,
     comet_python: Annotated[
         Path | None,
         typer.Option(
-            help="The interpreter of an environment with unbabel-comet (docs/evaluation.md).", show_default=False
+            help="The Python interpreter of an environment with unbabel-comet (docs/evaluation.md).", show_default=False
         ),
     ] = None,
     comet_model: Annotated[
@@ -118,10 +118,10 @@ def evaluate(
         ),
     ] = None,
 ) -> None:
-    """Compare systems on a text: BLEU, chrF, COMET, speed. The text has references.
+    """Compare systems by BLEU, chrF, COMET and speed. The text needs references.
 
-    Every system is compared with the first, which is the model alone, by paired bootstrap resampling. Says so if the
-    text stands in a store. Every number comes with its signature.
+    Every system is compared with the first, which is the model alone, by paired bootstrap resampling. The command warns
+    if a store holds the text. Every number comes with its signature.
 
     Examples:
 
@@ -144,7 +144,7 @@ def evaluate(
         from knnmt.evaluation.evaluating import evaluate as run_evaluation
         from knnmt.evaluation.evaluating import write_json, write_markdown
         from knnmt.evaluation.running import RunSettings
-    advice = "run the same command again to go on" if output else "with --output DIR, it could have gone on from here"
+    advice = "rerun the command; it resumes" if output else "with --output DIR, rerunning the command would resume here"
     with ends_with(advice), _comet(comet_python, comet_model or DEFAULT_COMET) as comet:
         report = run_evaluation(
             text,
@@ -175,7 +175,7 @@ def evaluate(
 def _comet(python: Path | None, model: str) -> Comet | nullcontext[None]:
     if python is None:
         return nullcontext()
-    print(f"knnmt: loading {model} for COMET; a model that is not here yet is fetched first", file=sys.stderr)
+    print(f"knnmt: loading {model} for COMET; it is downloaded first if it is not here yet", file=sys.stderr)
     return Comet(python, model)
 
 

@@ -1,4 +1,4 @@
-"""`knnmt explain`: where each word of a translation came from, on the terminal or as a page."""
+"""`knnmt explain`: show where each word of a translation came from, on the terminal or as a page."""
 
 from __future__ import annotations
 
@@ -50,37 +50,40 @@ def explain(
     ],
     texts: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TEXT", help="What to translate. Without any, and without --file, standard input."),
+        typer.Argument(metavar="TEXT", help="What to translate. Without TEXT and --file, standard input is read."),
     ] = None,
     more_texts: Annotated[
         list[str] | None,
-        typer.Option("--text", "-t", help="The same as TEXT, as in `translate`; may be repeated.", show_default=False),
+        typer.Option("--text", "-t", help="The same as TEXT; can be repeated.", show_default=False),
     ] = None,
     files: Annotated[
         list[Path] | None,
-        typer.Option("--file", "-f", help="Text files, one segment a line; may be repeated.", show_default=False),
+        typer.Option("--file", "-f", help="A text file, one segment per line; can be repeated.", show_default=False),
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option("--html", help="Write a page for a browser, one file that needs no other.", show_default=False),
+        typer.Option(
+            "--html", help="Write a page for a browser. It is one file that needs no other.", show_default=False
+        ),
     ] = None,
     neighbours: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="With --html: neighbours of each token that the page shows, those that weigh most.  [default: 4]",
+            help="With --html: the number of neighbours that the page shows for each token, those with the largest "
+            "weights first.  [default: 4]",
             show_default=False,
         ),
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="On the terminal, show every neighbour of every token.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show every neighbour of every token on the terminal.")] = False,
     *,
     settings: RetrievalSettings,
     **options: Any,
 ) -> None:
     """Show where each word of a translation came from.
 
-    How much of it the memory gave, and which segments spoke for it; also what the model alone would have said, and the
-    memory's closest segment.
+    For each word, the command shows how much of it came from the memory, and from which segments. It also shows what
+    the model alone would have said, and the memory's closest segment.
 
     Examples:
 
@@ -92,7 +95,7 @@ def explain(
     if texts and files:
         raise SettingError("expected texts or --file, found both: give one of them")
     if html and full:
-        raise SettingError("--full is for the terminal; a page shows --neighbours N: leave one of them out")
+        raise SettingError("--full is for the terminal, and --html shows --neighbours N: leave one of them out")
     if neighbours is not None and not html:
         raise SettingError("--neighbours is for a page (--html); on the terminal, --full shows every neighbour")
     if html and (html.is_dir() or not html.parent.is_dir()):
@@ -116,7 +119,7 @@ def explain(
     failed: list[str] = []
     asked = (text for text in texts or lines_of(files, plain) if text.strip())
     explanations = _noting(explaining(translator, asked, window=1 if keyboard else _WINDOW, **decoding), failed)
-    with ends_with("nothing more is shown, and no page is written"):
+    with ends_with("no page is written"):
         if html is None:
             shown = _print_all(explanations, full)
         else:

@@ -1,4 +1,4 @@
-"""`knnmt index`: make the search of a store fast, and say what that costs."""
+"""`knnmt index`: make the search of a store fast, and show what that costs."""
 
 from __future__ import annotations
 
@@ -30,35 +30,39 @@ _DEVELOPMENT_PAIRS = 500
 
 def index(
     store: StoreArgument,
-    recall: Annotated[float, typer.Option(help="The part of the true nearest entries that must be found.")] = 0.95,
+    recall: Annotated[
+        float, typer.Option(help="The part of the true nearest entries that the index must find.")
+    ] = 0.95,
     variation: Annotated[
-        float, typer.Option(help="The most that the memory's distribution may differ from exact search, 0 to 1.")
+        float,
+        typer.Option(help="How much the memory's distribution may differ from that of exact search, at most (0 to 1)."),
     ] = 0.02,
     kind: Annotated[
         list[str] | None,
         typer.Option(
-            help="Try this kind (again for more): exact, flat, ivf-flat, ivf-panorama, ivf-sq8, ivfpq, hnsw, rabitq, "
-            "pq4, or package.module:NAME of one's own; all tries every one of knnmt's. A single kind is taken whatever "
-            "it loses.",
+            help="Try this kind; can be repeated: exact, flat, ivf-flat, ivf-panorama, ivf-sq8, ivfpq, hnsw, "
+            "rabitq, pq4, or package.module:NAME for your own. all tries every kind of knnmt. A single kind is "
+            "taken even if it misses the limits.",
             show_default=False,
         ),
     ] = None,
     development: Annotated[
         Path | None,
-        typer.Option("--dev", help="Ask with these pairs (the half that `tune` uses), not the store's own."),
+        typer.Option("--dev", help="Measure with these pairs (the half that `tune` uses) instead of the store's own."),
     ] = None,
     memory: Annotated[
-        int | None, typer.Option(min=1, help="Most MiB that an index may take.  [default: half of the machine's]")
+        int | None,
+        typer.Option(min=1, help="At most this many MiB for an index.  [default: half of the machine's memory]"),
     ] = None,
     model: ModelOfStore = None,
     threads: Threads = None,
 ) -> None:
     """Choose and build the index that a store is searched with. Also estimates the store's settings.
 
-    Candidates are measured against exact search over the full keys: recall is the part of the nearest entries found,
-    variation the mean total variation between the memory's distributions, ms the time for 5, 40 and 80 queries at once.
-    pq4 is saved beside the store if it holds both limits and is faster than exact search, else rabitq is tried, too; of
-    kinds that are named, the fastest that holds them.
+    The command compares candidates with exact search over the full keys. Recall is the part of the nearest entries that
+    are found. Variation is the mean total variation between the memory's distributions. ms is the time for 5, 40 and 80
+    queries at once. pq4 is saved with the store if it keeps both limits and is faster than exact search; otherwise
+    rabitq is tried as well. Of kinds that are named, the fastest that keeps the limits is saved.
 
     Examples:
 
@@ -98,7 +102,7 @@ def prepare_store(
     first_good: bool,
     table: Callable[[str], None],
 ) -> None:
-    """Estimate settings, choose an index, and tell about both."""
+    """Estimate settings, choose an index, and report both."""
     from knnmt.fitting.fidelity import BATCHES
     from knnmt.fitting.index_preparation import prepare
 
@@ -121,13 +125,13 @@ def prepare_store(
 
 
 def tell_ready(store: Datastore, choice: Choice | None) -> None:
-    """Tell how a store is searched, and the settings estimated for that. choice: None where it is by segment"""
+    """Print how a store is searched and the settings estimated for that. choice: None for search by segment"""
     from knnmt.fitting.calibration import Calibration
 
     calibration = Calibration.of(store.path, by_segment=choice is None)
     if choice is not None:
         typer.echo(f"index      {choice.chosen.name}: {choice.reason}")
     elif calibration is not None:
-        typer.echo(f"search     by {calibration.segments} of its segments for each sentence, which needs no index")
+        typer.echo(f"search     by {calibration.segments} of its segments for each sentence; this needs no index")
     if calibration is not None:
         typer.echo(f"settings   {calibration.config().signature()}, estimated from {calibration.queries:,} entries")

@@ -1,4 +1,4 @@
-"""Ctrl-C that does not tear a line, and says what it means for the work at hand."""
+"""Handling of Ctrl-C: it does not cut a line in two, and a message says what it means for the work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 
 
 class Interrupts:
-    """While open, Ctrl-C raises KeyboardInterrupt as ever, but not within `shielded` blocks: there it waits."""
+    """While open, Ctrl-C raises KeyboardInterrupt as usual, but waits for the end of `shielded` blocks."""
 
     def __enter__(self) -> Interrupts:
         self._shielded = False
@@ -42,7 +42,7 @@ class Interrupts:
 
 @contextmanager
 def ends_with(advice: str, place: Path | None = None, done: str = "") -> Iterator[None]:
-    """Turn Ctrl-C into a word on what it means here, and the exit status that a shell expects.
+    """Turn Ctrl-C into a message about what it means here, and the exit status that a shell expects.
 
     place: the file or directory by which the work takes effect; once it is new or another, `done` is said instead
     """

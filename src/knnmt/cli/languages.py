@@ -1,4 +1,4 @@
-"""The options that name languages, the same wherever a model is loaded.
+"""The options that name languages; they are the same wherever a model is loaded.
 
 They are one thing for the text and for the model: "de" chooses the German side of a TMX file and the model's deu_Latn.
 """
@@ -14,8 +14,8 @@ SourceLanguage = Annotated[
     typer.Option(
         "--source-lang",
         metavar="TAG",
-        help="Language to translate from: a tag (de, pt-BR) or the model's own code; models for many languages need "
-        "it.  [default: the model's]",
+        help="Language to translate from: a tag (de, pt-BR) or the model's own code; multilingual models need it.  "
+        "[default: the model's]",
         show_default=False,
     ),
 ]

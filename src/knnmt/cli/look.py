@@ -1,4 +1,4 @@
-"""`knnmt inspect`, `verify` and `export`: looking into a datastore."""
+"""`knnmt inspect`, `verify` and `export`: commands that read a datastore."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from knnmt.regular_files import read_regular
 from knnmt.translator.spans import span_in_segment
 
 if TYPE_CHECKING:
-    from knnmt.datastore.store import Datastore, Entry
+    from knnmt.datastore.reading import Entry
+    from knnmt.datastore.store import Datastore
     from knnmt.engine.tokenizer import Tokenizer
 
 _SAMPLES = 5
@@ -66,11 +67,11 @@ def inspect(
     store: StoreArgument,
     entry: Annotated[int | None, typer.Option(min=0, help="Show one entry.", show_default=False)] = None,
     search: Annotated[str | None, typer.Option(help="Show sentences that contain a text.", show_default=False)] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Most sentences or origins to show.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many sentences or origins.")] = 20,
 ) -> None:
-    """Show what is in a datastore: counts, origins, entries. Each entry's token is marked in its sentence.
+    """Show the contents of a datastore: counts, origins, entries. Each entry's token is marked in its sentence.
 
-    With --search, the status is 1 where no sentence contains the text.
+    With --search, the exit status is 1 if no sentence contains the text.
     """
     from knnmt.datastore.store import Datastore
 
@@ -101,7 +102,7 @@ def _show_shards(store: Path) -> None:
 
 
 def verify(store: StoreArgument) -> None:
-    """Check a datastore: every checksum, every invariant. Those of its index, settings, profiles and gate, too."""
+    """Check every file of a datastore. Index, settings, profiles and gate are checked as well."""
     from knnmt.datastore.store import Datastore
 
     opened = Datastore.open(store)
@@ -115,7 +116,7 @@ def verify(store: StoreArgument) -> None:
     for problem in problems:
         typer.echo(problem)
     if problems:
-        typer.echo(f"{len(problems)} problems: restore the files named, or make again what they say")
+        typer.echo(f"{len(problems)} problems: restore the named files, or make again what the messages name")
         raise typer.Exit(1)
     for note in notes_beside(opened) if beside else ():
         typer.echo(f"noted: {note}")
@@ -135,7 +136,7 @@ def export(
     changed = opened.export(output)
     typer.echo(f"wrote {counted(sum(1 for _ in opened.units()), 'pair')} to {output}")
     if changed:
-        typer.echo(f"in {changed:,} of them characters that the format cannot hold were replaced")
+        typer.echo(f"in {changed:,} of them, characters that the format cannot hold were replaced")
 
 
 def _tokenizer_of(store: Datastore) -> Tokenizer | None:

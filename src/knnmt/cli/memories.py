@@ -1,4 +1,4 @@
-"""What `build` and `add` share: the options for reading memories, and the words about what was read."""
+"""What `build` and `add` share: the options for reading memories, and the messages about what was read."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from knnmt.cli.panels import READING, RESEARCH
 from knnmt.corpus.filters import FilterConfig
 from knnmt.corpus.options import FORMATS, ReadingConfig
 from knnmt.documents.memory_reading import MemoryReading
@@ -17,14 +18,17 @@ from knnmt.documents.memory_reading import MemoryReading
 ForFast = Annotated[
     bool,
     typer.Option(
-        "--for-fast", help="Keep the source side and its word alignment, too: for Fast kNN-MT (translate --fast)."
+        "--for-fast",
+        help="Also keep the source side and its word alignment, for Fast kNN-MT (translate --fast).",
+        rich_help_panel=RESEARCH,
     ),
 ]
 KeepAccelerators = Annotated[
     bool,
     typer.Option(
         "--keep-accelerators",
-        help="Let accelerator marks (&File, _File, ~File) count as text, here and in what the store translates.",
+        help="Treat accelerator marks (&File, _File, ~File) as text, in the memory and in what the store translates.",
+        rich_help_panel=READING,
     ),
 ]
 
@@ -40,51 +44,87 @@ def memory_reading(
         list[Path],
         typer.Argument(
             metavar="MEMORY...",
-            help="TMX, XLIFF, SDLXLIFF, PO, TSV or CSV files, or text files two by two (source, target); "
-            "also compressed with gzip, xz or zstd. Or documents: Qt catalogs; those of one language (JSON, Android, "
-            "HTML and so on) two by two; and folders of all these.",
+            help="TMX, XLIFF, SDLXLIFF, PO, TSV or CSV files, or pairs of text files (source, target); also "
+            "compressed with gzip, xz or zstd. Documents as well: Qt catalogs; pairs of documents in one "
+            "language each (JSON, Android, HTML and so on); and folders of all these.",
             show_default=False,
         ),
     ],
     file_format: Annotated[
         str | None,
         typer.Option(
-            "--format", help=f"One of {', '.join(FORMATS)}.  [default: by content and name]", show_default=False
+            "--format",
+            help=f"One of {', '.join(FORMATS)}.  [default: by content and name]",
+            show_default=False,
+            rich_help_panel=READING,
         ),
     ] = None,
-    source_column: Annotated[int, typer.Option(min=1, help="Column of the source in TSV and CSV.")] = 1,
-    target_column: Annotated[int, typer.Option(min=1, help="Column of the target in TSV and CSV.")] = 2,
+    source_column: Annotated[
+        int, typer.Option(min=1, help="Column of the source in TSV and CSV.", rich_help_panel=READING)
+    ] = 1,
+    target_column: Annotated[
+        int, typer.Option(min=1, help="Column of the target in TSV and CSV.", rich_help_panel=READING)
+    ] = 2,
     origin_column: Annotated[
         int | None,
-        typer.Option(min=1, help="Column of the origin (3 in what export writes).", show_default=False),
+        typer.Option(
+            min=1, help="Column of the origin (3 in what export writes).", show_default=False, rich_help_panel=READING
+        ),
     ] = None,
-    header: Annotated[bool, typer.Option("--header", help="The first line of TSV and CSV names the columns.")] = False,
+    header: Annotated[
+        bool, typer.Option("--header", help="The first line of TSV and CSV names the columns.", rich_help_panel=READING)
+    ] = False,
     keep_inline: Annotated[
-        bool, typer.Option("--keep-inline", help="Keep the text of inline codes instead of dropping it.")
+        bool,
+        typer.Option(
+            "--keep-inline", help="Keep the text of inline codes instead of dropping it.", rich_help_panel=READING
+        ),
     ] = False,
     unfinished: Annotated[
-        bool, typer.Option("--unfinished", help="Take XLIFF units not marked as translated, and fuzzy PO entries, too.")
+        bool,
+        typer.Option(
+            "--unfinished",
+            help="Also take XLIFF units that are not marked as translated, and fuzzy PO entries.",
+            rich_help_panel=READING,
+        ),
     ] = False,
     catalog_language: Annotated[
         str | None,
         typer.Option(
-            "--catalog-lang", help="Language of a PO file's translations, if it does not say.", show_default=False
+            "--catalog-lang",
+            help="Language of a PO file's translations, if the file does not name it.",
+            show_default=False,
+            rich_help_panel=READING,
         ),
     ] = None,
     skip_malformed: Annotated[
-        bool, typer.Option("--skip-malformed", help="Leave out malformed units and count them, instead of stopping.")
+        bool,
+        typer.Option(
+            "--skip-malformed",
+            help="Skip malformed units and count them, instead of stopping.",
+            rich_help_panel=READING,
+        ),
     ] = False,
     max_characters: Annotated[
-        int | None, typer.Option(min=1, help="Leave out pairs with a longer side.", show_default=False)
+        int | None,
+        typer.Option(
+            min=1, help="Skip pairs with a side that is longer than this.", show_default=False, rich_help_panel=READING
+        ),
     ] = None,
     max_ratio: Annotated[
-        float | None, typer.Option(min=1, help="Leave out pairs whose sides differ more in length.", show_default=False)
+        float | None,
+        typer.Option(
+            min=1,
+            help="Skip pairs whose lengths differ by more than this factor.",
+            show_default=False,
+            rich_help_panel=READING,
+        ),
     ] = None,
     drop_copies: Annotated[
-        bool, typer.Option("--drop-copies", help="Leave out pairs whose target is the source.")
+        bool, typer.Option("--drop-copies", help="Skip pairs whose target equals the source.", rich_help_panel=READING)
     ] = False,
     drop_duplicates: Annotated[
-        bool, typer.Option("--drop-duplicates", help="Leave out pairs that came before.")
+        bool, typer.Option("--drop-duplicates", help="Skip pairs that came before.", rich_help_panel=READING)
     ] = False,
 ) -> MemoryReading:
     """Memories as the options describe them."""

@@ -1,4 +1,4 @@
-"""`knnmt models`: what can be translated with."""
+"""`knnmt models`: list the models that can translate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from knnmt.engine.shipped import DEFAULT_MODEL, MODELS_DIRECTORY, shipped_models
 
 
 def models() -> None:
-    """List the models of this package. Says how to use another, too."""
+    """List the models of this package. Also say how to use others."""
     for name in shipped_models():
         directory = MODELS_DIRECTORY / name
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
@@ -22,11 +22,11 @@ def models() -> None:
             f"{config['d_model']}, {config['vocab_size']:,} tokens, {megabytes:.0f} MB"
         )
         typer.echo(f"  {directory}")
-        typer.echo(f"  {directory / 'README.md'} says what it was trained on and under which terms it may be used")
+        typer.echo(f"  {directory / 'README.md'} names its training data and its terms of use")
     typer.echo(
         "\nAny other model: --model DIRECTORY (a Hugging Face checkpoint: config.json, weights, tokenizer)"
         "\nor --model NAME from the Hugging Face hub, such as Helsinki-NLP/opus-mt-de-en (pip install 'knnmt[hub]')."
         "\nMarian, FSMT, BART, mBART, M2M100, NLLB and Pegasus run on our own transformer, other sequence-to-sequence"
-        "\nmodels by transformers' (pip install 'knnmt[transformers]'). A model for many languages is told which:"
-        "\n--source-lang de --target-lang en."
+        "\nmodels by transformers' (pip install 'knnmt[transformers]'). A multilingual model needs both"
+        "\nlanguages, such as --source-lang de --target-lang en."
     )

@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
+from knnmt.cli.panels import MACHINE
 from knnmt.config import check
 from knnmt.distributed.cluster import Cluster
 
-Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False)]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default=False, rich_help_panel=MACHINE)]
 
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False)]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads.", show_default=False, rich_help_panel=MACHINE)]
 
 Ray = Annotated[
     str | None,
@@ -22,18 +23,28 @@ Ray = Annotated[
         help="Run the model over the text on a cluster of Ray: local (this machine), auto (the cluster that it belongs "
         "to), HOST:PORT or ray://HOST:PORT.",
         show_default=False,
+        rich_help_panel=MACHINE,
     ),
 ]
 
 Workers = Annotated[
     int | None,
-    typer.Option(min=1, help="With --ray: most workers at a time.  [default: as there is room]", show_default=False),
+    typer.Option(
+        min=1,
+        help="With --ray: at most this many workers at a time.  [default: as many as fit]",
+        show_default=False,
+        rich_help_panel=MACHINE,
+    ),
 ]
 
 GpusPerWorker = Annotated[
     float | None,
     typer.Option(
-        min=0, help="With --ray: GPUs of each worker; 0.5 for one that two share.", metavar="NUMBER", show_default=False
+        min=0,
+        help="With --ray: GPUs for each worker; 0.5 lets two workers share one.",
+        metavar="NUMBER",
+        show_default=False,
+        rich_help_panel=MACHINE,
     ),
 ]
 
@@ -49,12 +60,12 @@ def cluster_of(
 
 
 ModelOfStore = Annotated[
-    str | None, typer.Option("--model", "-m", help="The model the store was built with, if it has moved.")
+    str | None, typer.Option("--model", "-m", help="The model that the store was built with, if it has moved.")
 ]
 
-KeepKnown = Annotated[bool, typer.Option("--keep-known", help="Use pairs whose source the store holds as well.")]
+KeepKnown = Annotated[bool, typer.Option("--keep-known", help="Also use pairs whose source the store holds.")]
 
-Exact = Annotated[bool, typer.Option("--exact", help="Search every key, whatever index there is.")]
+Exact = Annotated[bool, typer.Option("--exact", help="Search every key, even if the store has an index.")]
 
 StoresAsSystems = Annotated[
     list[Path] | None,

@@ -1,4 +1,4 @@
-"""What `knnmt translate` writes: lines, with scores and numbers on request, or JSON."""
+"""The output of `knnmt translate`: lines, with scores and numbers on request, or JSON."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ if TYPE_CHECKING:
 
 
 def require_other_output(output: Path | None, files: list[Path] | None) -> None:
-    """Refuse to write over what is being read."""
+    """Raise an error if the output is also the input."""
     if output is None or not output.exists():
         return
     read = [file.stat() for file in files if file.exists()] if files else [os.fstat(sys.stdin.fileno())]
     if any(os.path.samestat(output.stat(), each) for each in read):
-        raise SettingError(f"--output {output} is what is read from, and would be overwritten while it is read")
+        raise SettingError(
+            f"--output {output} is also the input, and would be overwritten while it is read; choose another name"
+        )
 
 
 @contextmanager
 def open_output(output: Path | None) -> Iterator[TextIO]:
     """A file to write to, or standard output.
 
-    Translations are data, written as they are, except where a person reads them: on a terminal nothing may act.
+    Translations are written unchanged, except on a terminal, where control characters must not act.
     """
     if output is None:
         stream = sys.stdout if sys.stdout.isatty() else unguarded(sys.stdout)
@@ -57,7 +59,7 @@ def open_output(output: Path | None) -> Iterator[TextIO]:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What is printed before a translation. n_best: how many there are a line; above 1 with the line's number"""
+    """What is printed before a translation. n_best: translations per line; above 1, the line's number is printed"""
 
     scores: bool = False
     review: bool = False
@@ -73,7 +75,7 @@ def write_all(
     columns: Columns,
     jsonl: bool,
 ) -> int:
-    """Write translations as they come, and say how many failed; what is written stays, whatever ends it."""
+    """Write translations as they come, and return how many failed. What is written stays, however the command ends."""
     done = failed = 0
     try:
         with Interrupts() as interrupts:
@@ -91,8 +93,8 @@ def write_all(
         print(f"\nknnmt: interrupted; {done}{of} lines are translated and written", file=sys.stderr)
         if waiting := finished.done - done:
             print(
-                f"knnmt: {waiting} more were done before lines that stand above them, and are not written; "
-                "a smaller --window leaves fewer",
+                f"knnmt: {waiting} more were translated but not written, because earlier lines were not done; a "
+                "smaller --window leaves fewer",
                 file=sys.stderr,
             )
         raise typer.Exit(130) from None
@@ -101,7 +103,8 @@ def write_all(
         raise typer.Exit(141) from None
     except OSError as error:
         raise StorageError(
-            f"the output cannot be written: {error.strerror or error}. {done} lines are written; make room, try again."
+            f"the output cannot be written: {error.strerror or error}. {done} lines are written. Make room and try "
+            "again."
         ) from error
     return failed
 

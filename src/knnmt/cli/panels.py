@@ -1,4 +1,4 @@
-"""The options of a command in groups, those that most people need first."""
+"""The options of a command in groups. Those that most people need come first."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 from typer.core import TyperCommand
 
 _ARGUMENTS, _OPTIONS = "Arguments", "Options"
+READING = "Reading memories"
 MEMORY = "With a memory"
 DECODING = "Decoding and speed"
+MACHINE = "Machine and cluster"
 RESEARCH = "Retrieval, for research"
 
 
@@ -18,7 +20,7 @@ class CommandInPanels(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the panels that have something to show."""
         panels: dict[str, list[tuple[str, str]]] = {
-            name: [] for name in (_ARGUMENTS, _OPTIONS, MEMORY, DECODING, RESEARCH)
+            name: [] for name in (_ARGUMENTS, _OPTIONS, READING, MEMORY, DECODING, MACHINE, RESEARCH)
         }
         for each in self.get_params(ctx):
             if (record := each.get_help_record(ctx)) is not None:

@@ -1,4 +1,4 @@
-"""A progress bar on the terminal, and nothing where nobody looks."""
+"""A progress bar, drawn only on a terminal."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def track(items: Iterable[Item], description: str, total: int | None, unit: str)
 
 
 class Tally:
-    """How many are done, with or without a bar that shows it; to be called with how many more."""
+    """A count of what is done, with or without a bar. Call it with the number of newly finished items."""
 
     def __init__(self, bar: Progress | None = None) -> None:
         self.done = 0
@@ -63,14 +63,14 @@ class Tally:
             self._bar.advance(self._bar.task_ids[0], more)
 
     def close(self) -> None:
-        """Take the bar away, for lines that are to stay on the terminal."""
+        """Remove the bar, to make room for lines that stay on the terminal."""
         if self._bar is not None:
             self._bar.stop()
 
 
 @contextmanager
 def tally(description: str, total: int | None, unit: str, shown: bool = True) -> Iterator[Tally]:
-    """A count to call with how many more are done; it draws a bar if it is to be shown and anybody can see it."""
+    """A count to call with newly finished items. It draws a bar if asked to and if there is a terminal."""
     if not shown or not sys.stderr.isatty():
         yield Tally()
         return
@@ -81,9 +81,9 @@ def tally(description: str, total: int | None, unit: str, shown: bool = True) ->
 
 @contextmanager
 def counter(description: str, total: Callable[[], int | None], unit: str) -> Iterator[Callable[[int, int], None]]:
-    """A function to call with units and entries done; it draws a bar with entries a second if anybody can see it.
+    """A function to call with units and entries done. It draws a bar with entries per second on a terminal.
 
-    `total` is asked only then, for counting may take a moment.
+    `total` is called only then, because counting may take a moment.
     """
     if not sys.stderr.isatty():
         yield lambda _units, _entries: None
@@ -103,9 +103,9 @@ def counter(description: str, total: Callable[[], int | None], unit: str) -> Ite
 
 @contextmanager
 def passing_bars(description: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """A function to call with how much is done, of how much: a bar is there from the first call until all is done.
+    """A function to call with the amount done and the total. The bar shows from the first call until all is done.
 
-    Between two such works the terminal is free for other lines.
+    Between two such tasks the terminal is free for other lines.
     """
     if not sys.stderr.isatty():
         yield lambda _done, _total: None

@@ -120,12 +120,12 @@ def reproduce(
             batch_sizes=numbers_in(batch_sizes),
             minutes=minutes,
         )
-        with ends_with("run the same command again to go on"):
+        with ends_with("rerun the command; it resumes"):
             left = produce(config, typer.echo, passing_bars)
     if not produce_only and not left:
         from knnmt.reproduction.report import write_report
 
         scorer = Comet(comet_python, comet_model) if comet_python else nullcontext()
-        with ends_with("run the same command again to go on"), scorer as comet:
+        with ends_with("rerun the command; it resumes"), scorer as comet:
             place = write_report(output, typer.echo, comet)
         typer.echo(f"report     {place}")

@@ -20,7 +20,7 @@ def serve(
             "--store",
             "-d",
             metavar="NAME=STORE",
-            help="A domain and its datastore; may be repeated.",
+            help="A domain and its datastore; can be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -133,7 +133,7 @@ def serve_key(
     ] = "translate",
     domains: Annotated[
         list[str] | None,
-        typer.Option("--domain", help="Only for this domain; may be repeated.  [default: all]", show_default=False),
+        typer.Option("--domain", help="Only for this domain; can be repeated.  [default: all]", show_default=False),
     ] = None,
     per_minute: Annotated[
         int | None, typer.Option(min=1, help="Most requests a minute.  [default: any number]", show_default=False)

@@ -1,4 +1,4 @@
-"""Getting from a command to a loaded model without wasting time."""
+"""Load a model for a command quickly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def heavy_imports() -> Iterator[None]:
-    """Import PyTorch without the garbage collector, which would look through its many lasting objects in vain."""
+    """Import PyTorch with the garbage collector off, because it would scan many permanent objects for nothing."""
     gc.disable()
     try:
         # An import that Ctrl-C breaks off half-way fails in ways of its own.

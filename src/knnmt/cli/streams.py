@@ -1,4 +1,4 @@
-"""Standard output and standard error of a command: what acts on a terminal is written out, and a loss is noticed.
+"""Standard output and error of a command: control characters are made visible, and lost output is noticed.
 
 Text of memories comes to the terminal in many ways: origins, error messages, warnings. All of it goes through here.
 """
@@ -17,7 +17,7 @@ from knnmt.corpus.visible import visible_lines
 
 
 class OutputLost(Exception):  # noqa: N818 - a reader that went away is no error
-    """Standard output takes nothing any more. Not an OSError, which would be taken for one of the files at hand."""
+    """Standard output cannot be written any more. This is no OSError, which would be taken for an error of a file."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"standard output cannot be written: {error.strerror or error}")
@@ -26,7 +26,7 @@ class OutputLost(Exception):  # noqa: N818 - a reader that went away is no error
 
 @contextmanager
 def noticing_loss() -> Iterator[None]:
-    """For what writes to standard output and does nothing else: an error is that of the output."""
+    """For code that only writes to standard output: an error in it is an error of the output."""
     try:
         yield
     except OSError as error:
@@ -67,7 +67,7 @@ class _Guarded(io.TextIOWrapper):
 
 
 def guard_streams() -> None:
-    """Put guards before both streams. Those that the caller closed are there again, and fail when they are used."""
+    """Guard both streams. Streams that the caller closed are opened again, and fail when used."""
     # Without them, the next file that is opened would be taken for standard output.
     for number, name, unusable in ((0, "stdin", os.O_WRONLY), (1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY)):
         if getattr(sys, name) is None:
@@ -80,12 +80,12 @@ def guard_streams() -> None:
 
 
 def unguarded(stream: TextIO) -> TextIO:
-    """A standard stream as it was, for what draws on a terminal and for data."""
+    """The original standard stream, for drawing on a terminal and for data."""
     return getattr(stream, "unguarded", stream)
 
 
 def flush_output() -> None:
-    """Write what is left of standard output; what cannot be written is given up, and `OutputLost` says so."""
+    """Write the rest of standard output. If it cannot be written, it is dropped and `OutputLost` is raised."""
     try:
         with noticing_loss():
             sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`knnmt train-gate`: which steps of a translation are worth a search, learnt from development text."""
+"""`knnmt train-gate`: learn from development text which steps of a translation are worth a search."""
 
 from __future__ import annotations
 
@@ -29,55 +29,63 @@ _ALPHAS = (0.25, 0.5, 0.75)
 def train_gate(
     store: StoreArgument,
     development: Annotated[
-        Path, typer.Option("--dev", help="Pairs like the text to come, not in the store, in any memory format.")
+        Path,
+        typer.Option(
+            "--dev", help="Pairs like the text to translate, in any memory format. The store must not hold them."
+        ),
     ],
     features: Annotated[
         str,
         typer.Option(
-            help="What the gate sees beside the decoder state: confidence, entropy, with a comma between them; "
-            "an empty text for the state alone. Entropy makes every step dearer."
+            help="What the gate sees beside the decoder state: confidence, entropy, or both separated by a comma; "
+            "an empty text gives it the state alone. Entropy makes every step slower."
         ),
     ] = "confidence",
-    epochs: Annotated[int, typer.Option(min=1, help="At most; it ends when validation grows no better.")] = 100,
+    epochs: Annotated[
+        int, typer.Option(min=1, help="At most this many epochs; training ends when validation no longer improves.")
+    ] = 100,
     l1: Annotated[
-        float, typer.Option("--l1", min=0, help="Cost of λ in nats: larger, and fewer steps are worth a search.")
+        float, typer.Option("--l1", min=0, help="Cost of λ in nats. A larger cost makes fewer steps worth a search.")
     ] = 0.1,
     seed: Annotated[int, typer.Option(help="The same seed trains the same gate.")] = 0,
     k: Annotated[
-        int | None, typer.Option(min=1, help="Neighbours a step.  [default: the store's]", show_default=False)
+        int | None, typer.Option(min=1, help="Neighbours per step.  [default: the store's]", show_default=False)
     ] = None,
     temperature: Annotated[
         float | None,
         typer.Option(
-            help="How evenly neighbours share the weight: the higher, the more far ones count.  [default: the store's]",
+            help="How evenly neighbours share the weight. A higher value gives far neighbours more.  [default: the "
+            "store's]",
             show_default=False,
         ),
     ] = None,
     profile: Annotated[
         str | None, typer.Option(help="Take k and T from this profile.  [default: the store's]", show_default=False)
     ] = None,
-    pairs: Annotated[int, typer.Option(min=1, help="Most pairs to learn from, and to report, of DEV.")] = 10_000,
+    pairs: Annotated[
+        int, typer.Option(min=1, help="Learn from at most this many pairs of DEV, and report at most this many.")
+    ] = 10_000,
     all_dev: Annotated[
         bool,
-        typer.Option("--all-dev", help="Learn from all of DEV and report validation: where a test set is elsewhere."),
+        typer.Option("--all-dev", help="Learn from all of DEV and report validation, if you have a separate test set."),
     ] = False,
     keep_known: KeepKnown = False,
-    save: Annotated[bool, typer.Option(help="Save the gate, in the place of an earlier one.")] = True,
+    save: Annotated[bool, typer.Option(help="Save the gate in place of an earlier one.")] = True,
     exact: Exact = False,
     model: ModelOfStore = None,
     device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """Train a network that says which steps to search: a gate. It sees how much the memory will be worth (λ).
+    """Train a gate, a network that decides which steps to search. It predicts the weight of the memory (λ).
 
     `knnmt translate -d STORE --gate 0.5` then searches only the steps whose λ is above 0.5, and uses that λ. A larger
     threshold searches less. The gate is kept in the store's directory and belongs to the k and T that it was trained
-    for; after a new tuning, or for a store made from this one, train again. An earlier gate that was trained for the
-    same, and loses less of the reported pairs than the new one, stays.
+    for. After a new tuning, or for a store made from this one, train again. An earlier gate for the same k and T stays
+    if it loses less on the reported pairs than the new one.
 
-    DEV is divided by a hash of its sources: one half teaches (a fifth of it says when to stop), the other is reported,
-    as losses in nats a token. Beside the gate stands a choice by chance of as many steps: a gate is worth its while
-    where it loses less.
+    A hash of the sources divides DEV. One half trains the gate (a fifth of it decides when to stop). The other half is
+    reported, as losses in nats per token. The report compares the gate with a random choice of as many steps: a gate is
+    useful if it loses less.
 
     Examples:
 
@@ -93,7 +101,7 @@ def train_gate(
     text = read_development(opened, development, pairs, all_dev, keep_known, typer.echo)
     teaching, validating = divide(text.tuning, _TRAINING)
     if not teaching or not validating:
-        raise InputError(f"{development}: {len(text.tuning)} pairs are too few to learn from; give more")
+        raise InputError(f"{development}: {len(text.tuning)} pairs are too few to learn from; give more pairs")
     with heavy_imports():
         from dataclasses import replace
 
@@ -127,7 +135,7 @@ def train_gate(
         stays = _report(trained, reported, before)
         if stays:
             typer.echo(
-                f"kept        {opened.path / FILE} as it was: it loses less; remove it to replace it all the same"
+                f"kept        {opened.path / FILE} as it was, because it loses less; remove it to replace it anyway"
             )
         elif save:
             trained.gate.write(opened.path)
@@ -167,5 +175,5 @@ def _report(trained: Training, text: GateText, before: TrainedGate | None) -> bo
             )
     typer.echo("(--gate takes λ > α, as the paper says; the numbers in its tables grow with α, as by λ > 1 - α)\n")
     if losses["gate"] > losses["alone"]:
-        typer.echo("note        this gate is worse than no memory at all: let it learn from more pairs, or more epochs")
+        typer.echo("note        this gate is worse than no memory at all; train it with more pairs or more epochs")
     return losses["gate"] > losses.get("before", math.inf)

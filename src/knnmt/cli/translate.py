@@ -1,4 +1,4 @@
-"""`knnmt translate`: lines in, lines out; or documents (`documents.py`)."""
+"""`knnmt translate`: translate lines, or documents (`documents.py`)."""
 
 from __future__ import annotations
 
@@ -45,24 +45,22 @@ def translate(
         list[Path] | None,
         typer.Argument(
             metavar="[FILES]...",
-            help="Text files, one segment a line; or documents (PO, XLIFF and so on), which come out as they were but "
-            "for what was translated, and directories of them. Without any, standard input.",
+            help="Text files, one segment per line; or documents (PO, XLIFF and so on) and directories of them. "
+            "Documents keep everything that is not translated. Without FILES, standard input is read.",
             show_default=False,
         ),
     ] = None,
     texts: Annotated[
         list[str] | None,
-        typer.Option(
-            "--text", "-t", help="Translate this text; may be repeated. Instead of FILES.", show_default=False
-        ),
+        typer.Option("--text", "-t", help="Translate this text instead of FILES; can be repeated.", show_default=False),
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
             "--model",
             "-m",
-            help="A shipped model, a checkpoint directory, or a Hugging Face name.  [default: the one that the store "
-            f"was built with, else {DEFAULT_MODEL}]",
+            help="A shipped model, a checkpoint directory, or a Hugging Face name.  [default: the model that the "
+            f"store was built with; without a store {DEFAULT_MODEL}]",
             show_default=False,
         ),
     ] = None,
@@ -70,7 +68,7 @@ def translate(
     target_language: TargetLanguage = None,
     datastore: Annotated[
         Path | None,
-        typer.Option("--datastore", "-d", help="Translate like this memory (see knnmt build).", show_default=False),
+        typer.Option("--datastore", "-d", help="Translate like this memory (see knnmt adapt).", show_default=False),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write here instead of standard output.", show_default=False)
@@ -79,28 +77,29 @@ def translate(
         Path | None,
         typer.Option(
             "--output-dir",
-            help="Write every file under its own name into this directory: for several documents.",
+            help="Write every document into this directory, under its own name.",
             show_default=False,
         ),
     ] = None,
     retranslate: Annotated[
         bool,
         typer.Option(
-            "--retranslate", help="In documents, translate units anew that are marked as fuzzy or as to be reviewed."
+            "--retranslate", help="In documents, also translate units that are marked as fuzzy or for review."
         ),
     ] = False,
     check: Annotated[
         bool,
         typer.Option(
             "--check",
-            help="Translate nothing, and say what is wrong with the translations in documents: placeholders, tags, "
-            "numbers, length, what is missing; with --glossary terms, with --datastore names. Documents of one "
-            "language are named two by two. With --jsonl a JSON object a finding.",
+            help="Translate nothing, and report errors in the translations of documents: placeholders, tags, "
+            "numbers, length and missing translations; with --glossary also terms, with --datastore also "
+            "names. Give documents of one language in pairs (source, target). With --jsonl, each finding is a "
+            "JSON object.",
         ),
     ] = False,
     html: Annotated[
         Path | None,
-        typer.Option("--html", help="With --check: write a page for a browser, too.", show_default=False),
+        typer.Option("--html", help="With --check: also write a page for a browser.", show_default=False),
     ] = None,
     beam: Annotated[
         int, typer.Option(min=1, help="Hypotheses kept at each step; 1 is greedy search.", rich_help_panel=DECODING)
@@ -109,36 +108,37 @@ def translate(
         int,
         typer.Option(
             min=1,
-            help="Translations a line. Above 1, each has a line of its own: number of the input line, tab, text.",
+            help="Number of translations for each line. Above 1, each has its own line: the number of the input "
+            "line, a tab, the text.",
             rich_help_panel=DECODING,
         ),
     ] = 1,
     scores: Annotated[
-        bool, typer.Option("--scores", help="Print each translation's score and a tab before it.")
+        bool, typer.Option("--scores", help="Print the score and a tab before each translation.")
     ] = False,
     review: Annotated[
         bool,
         typer.Option(
             "--review",
-            help="Print before each translation, and tabs between: what it is (exact match, repaired match, with "
-            "memory, model alone), the match's score, how many per cent of the source the memory's segments cover "
-            "(where search is by segment), and how many per cent of the translation are likely to stay (where the "
-            "store was tuned).",
+            help="Print before each translation, separated by tabs: its kind (exact match, repaired match, with "
+            "memory, model alone), the match score, the percentage of the source that the memory's segments "
+            "cover (if search is by segment), and the percentage of the translation that is likely to stay (if "
+            "the store was tuned).",
         ),
     ] = False,
     jsonl: Annotated[
         bool,
         typer.Option(
             "--jsonl",
-            help="Print a JSON object a line: source, text, what it is (kind), score, tokens, and what else was asked "
-            "for.",
+            help="Print a JSON object for each line: source, text, kind, score, tokens, and whatever else was "
+            "requested.",
         ),
     ] = False,
     batch_size: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Most sentences decoded together.  [default: 32, on a GPU 128]",
+            help="At most this many sentences are decoded together.  [default: 32; 128 on a GPU]",
             show_default=False,
             rich_help_panel=DECODING,
         ),
@@ -147,7 +147,7 @@ def translate(
         int | None,
         typer.Option(
             min=1,
-            help="Most source tokens decoded together, padding counted.",
+            help="At most this many source tokens are decoded together, including padding.",
             show_default=False,
             rich_help_panel=DECODING,
         ),
@@ -156,8 +156,8 @@ def translate(
         int | None,
         typer.Option(
             min=1,
-            help="Lines read ahead and sorted by length. Each is written when it and those before it are done; Ctrl-C "
-            "loses no more than these. 1 answers line by line.  [default: 512]",
+            help="Number of lines to read ahead and sort by length. A line is written when it and all earlier lines "
+            "are done. Ctrl-C loses at most this many. 1 translates line by line.  [default: 512]",
             show_default=False,
             rich_help_panel=DECODING,
         ),
@@ -165,14 +165,14 @@ def translate(
     split_sentences: Annotated[
         bool,
         typer.Option(
-            help="Translate a line of several sentences sentence by sentence, its white space kept, unless the memory "
-            "holds it as one segment."
+            help="Translate the sentences of a line one by one and keep the white space between them, unless the "
+            "memory holds the line as one segment."
         ),
     ] = True,
     length_penalty: Annotated[
         float | None,
         typer.Option(
-            help="Above 0 prefers longer translations.  [default: the checkpoint's]",
+            help="A value above 0 prefers longer translations.  [default: the checkpoint's]",
             show_default=False,
             rich_help_panel=DECODING,
         ),
@@ -181,7 +181,7 @@ def translate(
         int | None,
         typer.Option(
             min=1,
-            help="Longest translation of a sentence.  [default: the checkpoint's]",
+            help="A translation of a sentence has at most this many tokens.  [default: the checkpoint's]",
             show_default=False,
             rich_help_panel=DECODING,
         ),
@@ -197,8 +197,8 @@ def translate(
     dtype: Annotated[
         str | None,
         typer.Option(
-            help="float32, bfloat16, float16 (cuda), int8 (cpu), or auto: what this machine is fastest in.  "
-            "[default: float32 on a CPU, float16 on cuda]",
+            help="float32, bfloat16, float16 (cuda), int8 (cpu), or auto, the fastest on this machine.  [default: "
+            "float32 on a CPU, float16 on cuda]",
             show_default=False,
             rich_help_panel=DECODING,
         ),
@@ -210,7 +210,8 @@ def translate(
     *,
     settings: RetrievalSettings,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Search every key, whatever index there is.", rich_help_panel=RESEARCH)
+        bool,
+        typer.Option("--exact", help="Search every key, even if the store has an index.", rich_help_panel=RESEARCH),
     ] = False,
     evidence: Annotated[
         bool,
@@ -224,9 +225,9 @@ def translate(
         str | None,
         typer.Option(
             metavar="use|prefer|ignore",
-            help="What becomes of a text that the memory holds: its own target (use); that, unless the memory has "
-            "several, or context or placeholders differ (prefer); or a translation like those of other texts "
-            "(ignore).  [default: use]",
+            help="How to translate a text that the memory holds. use: take the memory's target. prefer: take it, "
+            "unless the memory has several or context or placeholders differ. ignore: translate it like any "
+            "other text.  [default: use]",
             rich_help_panel=MEMORY,
             show_default=False,
         ),
@@ -236,48 +237,49 @@ def translate(
         typer.Option(
             min=1,
             max=100,
-            help="Take over matches of this score, in percent, where nothing but numbers and placeholders differ, with "
-            "those of the text put in.  [default: 100, exact ones alone]",
+            help="Take matches with at least this score, in percent, if only numbers and placeholders differ, and "
+            "insert those of the text.  [default: 100, exact matches only]",
             rich_help_panel=MEMORY,
             show_default=False,
         ),
     ] = None,
     plain: Annotated[
         bool,
-        typer.Option("--plain", help="Take every line as text, also those of a document (XLIFF, PO, HTML and so on)."),
+        typer.Option("--plain", help="Treat every line as text, even in a document (XLIFF, PO, HTML and so on)."),
     ] = False,
     protect: Annotated[
         bool,
         typer.Option(
             "--protect/--no-protect",
-            help="Placeholders, numbers, tags, accelerators and white space come out once each and unaltered; what "
-            "decoding loses is searched for again (docs/placeholders.md).",
+            help="Keep placeholders, numbers, tags, accelerators and white space unaltered, each exactly once "
+            "(docs/placeholders.md).",
         ),
     ] = True,
     tags: Annotated[
         str,
         typer.Option(
-            help="What counts as a tag: xml (all that looks like one), html or auto (what is known to be one), none."
+            help="What counts as a tag: xml (everything that looks like one), html or auto (known tags), or none."
         ),
     ] = "auto",
     glossary: Annotated[
         Path | None,
         typer.Option(
             "--glossary",
-            help="Terms that translations must have: TSV or CSV with a term and its translation, or TBX. Terms that "
-            "are missing in a translation, or contradict each other, are named on standard error.",
+            help="Terms that translations must contain: TSV or CSV with a term and its translation, or TBX. "
+            "Messages on standard error name terms that are missing or contradict each other.",
             show_default=False,
         ),
     ] = None,
     timings: Annotated[
-        bool, typer.Option("--timings", help="Say at the end where the time went.", rich_help_panel=DECODING)
+        bool, typer.Option("--timings", help="Print at the end where the time went.", rich_help_panel=DECODING)
     ] = False,
 ) -> None:
     """Translate lines of text, or documents.
 
     Reads FILES, or standard input, and writes one line for each line that it reads, in the same order. Empty lines stay
     empty. If no translation is found for a line, the line stays empty, a message names it, and the exit status is 1.
-    Placeholders (%s, {0}), tags and numbers come out once each; a message names lines that are worse for it.
+    Placeholders (%s, {0}), tags and numbers come out once each; a message names lines whose translation became worse
+    because of that.
 
     Documents are recognised by their content, then by their name. Units without a translation are translated and marked
     for review, as the format does it. Everything else stays as it is. A unit that fails stays untranslated, a message
@@ -307,7 +309,7 @@ def translate(
     if n_best > beam:
         raise SettingError(f"--n-best {n_best} needs a beam at least as large: add --beam {n_best}")
     if (evidence or match) and not (jsonl and datastore):
-        raise SettingError("--evidence and --match are printed with --jsonl, of a --datastore: add both")
+        raise SettingError("--evidence and --match need --jsonl and --datastore: add both")
     matching = {"--exact-matches": exact_matches, "--match-threshold": match_threshold}
     given = [name for name, value in matching.items() if value is not None]
     if datastore is None and (unused := [*options_of(settings), *["--exact"] * exact, *given]):
@@ -343,7 +345,7 @@ def translate(
         )
         return
     if retranslate:
-        raise SettingError("--retranslate is for documents: lines of text are always translated")
+        raise SettingError("--retranslate is for documents; lines of text are always translated")
     _check_input(files, texts, output)
     keyboard = not files and not texts and sys.stdin.isatty()
     if keyboard:
@@ -434,7 +436,7 @@ def _check_input(files: list[Path] | None, texts: list[str] | None, output: Path
 
 
 def matches_taken_over(exact: str | None, threshold: int | None, datastore: Path | None) -> dict[str, Any]:
-    """The settings of matches that are taken over; refused before a model is loaded."""
+    """The settings of matches that are taken over. Wrong ones raise an error before a model is loaded."""
     if datastore is None:
         return {}
     taking = MatchConfig(cast("Any", exact or "use"), threshold or 100)
@@ -468,7 +470,7 @@ def load(
 
 
 def count_lines(files: list[Path] | None, plain: bool) -> int | None:
-    """How many lines there will be, if that can be known; what cannot be read shows before the model is loaded."""
+    """The number of lines, if it can be known. Input that cannot be read fails before the model is loaded."""
     if not files:
         with suppress(OSError):  # a standard input that is no file of the system
             if stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode):
@@ -480,7 +482,7 @@ def count_lines(files: list[Path] | None, plain: bool) -> int | None:
 
 
 def lines_of(files: list[Path] | None, plain: bool = False) -> Iterator[str]:
-    """The lines of files, or of standard input where there are none; documents are refused unless taken as `plain`."""
+    """The lines of files, or of standard input if there are none. Documents fail with an error unless `plain`."""
     if not files:
         _look_at_standard_input(plain)
         yield from decode_lines(sys.stdin.buffer, "standard input")

@@ -1,4 +1,4 @@
-"""`knnmt tune`: settings of a store that fit development text."""
+"""`knnmt tune`: choose settings of a store that fit development text."""
 
 from __future__ import annotations
 
@@ -22,53 +22,57 @@ from knnmt.fitting.tuning_config import BLEU_LOSS, CACHE_LOSS, SAMPLE, TuningCon
 
 def tune(
     store: StoreArgument,
-    development: Annotated[Path, typer.Option("--dev", help="Pairs like the text to come, in any memory format.")],
+    development: Annotated[Path, typer.Option("--dev", help="Pairs like the text to translate, in any memory format.")],
     pairs: Annotated[
-        int, typer.Option(min=1, help="Most pairs to tune on, and to report, from all over DEV.")
+        int,
+        typer.Option(min=1, help="Tune on at most this many pairs, and report at most this many, from all over DEV."),
     ] = MAX_PAIRS,
     all_dev: Annotated[
         bool,
-        typer.Option("--all-dev", help="Tune on all of DEV and report on it, too: where a test set is elsewhere."),
+        typer.Option("--all-dev", help="Tune and report on all of DEV, if you have a separate test set."),
     ] = False,
     keep_known: KeepKnown = False,
     profile: Annotated[
         str | None,
         typer.Option(
-            help="Save under this name, NAME-fixed and NAME-cache (for knn: cache) beside it, and make it the store's "
-            "default.  [default: knn; with --method bleu: bleu, with --fast: fast, with --segments: "
-            "segments, which do not become the default]",
+            help="Save the profile under this name, with NAME-fixed and NAME-cache (for knn: cache), and make it "
+            "the store's default.  [default: knn; bleu with --method bleu, fast with --fast, segments with "
+            "--segments; these three do not become the default]",
             show_default=False,
         ),
     ] = None,
     save: Annotated[bool, typer.Option(help="Save the profiles.")] = True,
     method: Annotated[
-        str, typer.Option(help="likelihood, or bleu: the paper's search over k and fixed λ, slowly.")
+        str, typer.Option(help="likelihood; or bleu, the paper's slow search over k and a fixed λ.")
     ] = "likelihood",
     temperature: Annotated[
         float | None,
         typer.Option(help="T for --method bleu.  [default: the best by likelihood]", show_default=False),
     ] = None,
     confirm: Annotated[
-        bool, typer.Option("--confirm", help="Let BLEU decide among the best, confirm τ, and report BLEU.")
+        bool, typer.Option("--confirm", help="Let BLEU choose among the best settings and confirm τ, and report BLEU.")
     ] = False,
     sample: Annotated[
         int | None,
         typer.Option(min=1, help=f"Pairs translated for each BLEU.  [default: {SAMPLE}]", show_default=False),
     ] = None,
     cache_loss: Annotated[
-        float, typer.Option(min=0, help="Most nats a token that the cache, shorter keys or a faster search may lose.")
+        float,
+        typer.Option(
+            min=0, help="The cache, shorter keys or a faster search may lose at most this many nats per token."
+        ),
     ] = CACHE_LOSS,
     bleu_loss: Annotated[
         float | None,
         typer.Option(
             min=0,
-            help=f"Most BLEU that the cache may lose, with --confirm.  [default: {BLEU_LOSS:g}]",
+            help=f"With --confirm: the cache may lose at most this much BLEU.  [default: {BLEU_LOSS:g}]",
             show_default=False,
         ),
     ] = None,
-    dims: Annotated[bool, typer.Option("--dims", help="Say how short keys may be (knnmt reduce).")] = False,
+    dims: Annotated[bool, typer.Option("--dims", help="Report how short keys may be (knnmt reduce).")] = False,
     search: Annotated[
-        bool, typer.Option("--search", help="Say how faithful the search must be (knnmt index).")
+        bool, typer.Option("--search", help="Report how faithful the search must be (knnmt index).")
     ] = False,
     fast: Annotated[
         bool,
@@ -89,13 +93,13 @@ def tune(
     combiner: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="With --method bleu: a combiner of one's own, package.module:Name.", show_default=False
+            metavar="NAME", help="With --method bleu: your own combiner, package.module:Name.", show_default=False
         ),
     ] = None,
     gate: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="With --method bleu: a gate of one's own, package.module:Name.", show_default=False
+            metavar="NAME", help="With --method bleu: your own gate, package.module:Name.", show_default=False
         ),
     ] = None,
     segments: Annotated[
@@ -103,7 +107,7 @@ def tune(
         typer.Option(
             min=1,
             metavar="N",
-            help="Tune retrieval by so many segments instead, and save it as segments and segments-fixed: knnmt "
+            help="Tune retrieval by this many segments instead, and save it as segments and segments-fixed: knnmt "
             "translate --search segments uses it.",
             show_default=False,
         ),
@@ -112,7 +116,7 @@ def tune(
         bool,
         typer.Option(
             "--whole",
-            help="Tune search of the whole store. Without it, the text decides between that and search by segment.",
+            help="Tune search of the whole store. Without this option, DEV decides between that and search by segment.",
         ),
     ] = False,
     plot: Annotated[
@@ -125,14 +129,14 @@ def tune(
 ) -> None:
     """Choose k, T, λ and cache of a store on development text. They are saved with the store.
 
-    One pass over the pairs gives the model's probability of every token and the 64 nearest entries; the likelihood of
-    thousands of settings follows from these. Losses are nats a token; perplexity is their exponential. τ of the cache
-    is chosen over the states that beam search goes through: the largest that loses no more than --cache-loss.
+    One pass over the pairs gives the model's probability of every token and the 64 nearest entries. The likelihood of
+    thousands of settings follows from these. Losses are in nats per token; perplexity is their exponential. τ of the
+    cache is the largest that loses at most --cache-loss on the states that beam search visits.
 
-    DEV is divided by a hash of its sources: one half tunes, the other is reported. Settings that lose more of either
-    than those that the store has now do not become its default. Pairs whose source the store holds are left out.
-    `knnmt translate -d STORE` uses the default profile, `--profile NAME` another, and `--profile estimated` what was
-    estimated from the store alone.
+    A hash of the sources divides DEV: one half tunes, the other is reported. Settings that lose more on either half
+    than the present ones do not become the default. Pairs whose source the store holds are left out. `knnmt translate
+    -d STORE` uses the default profile. `--profile NAME` uses another one, and `--profile estimated` the settings that
+    were estimated from the store alone.
 
     Examples:
 
@@ -150,7 +154,7 @@ def tune(
     """
     from knnmt.datastore.store import Datastore
 
-    refuse_idle(fast_candidates is not None and not fast, "--fast-candidates is for --fast")
+    refuse_idle(fast_candidates is not None and not fast, "--fast-candidates needs --fast")
     of_fast = FastConfig(fast_candidates or FastConfig().candidates) if fast else None
     config = TuningConfig(
         method=method,
@@ -199,7 +203,7 @@ def tune(
             kept = "; the profiles are saved" if save else ""
             raise StorageError(
                 f"{error.filename or plot}: the figure cannot be written: {error.strerror or error}{kept}. "
-                "Mend that, or choose another STEM"
+                "Correct this, or choose another STEM"
             ) from error
         typer.echo(f"drawn       {', '.join(map(str, written))}")
 

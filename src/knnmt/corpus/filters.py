@@ -1,4 +1,4 @@
-"""Leaving out pairs that teach little or mislead: overlong, badly matched, untranslated, repeated."""
+"""Filters for pairs that teach little or mislead: overlong, badly matched, untranslated, repeated."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from knnmt.corpus.pairs import SegmentPair
 
 @dataclass(frozen=True, slots=True)
 class FilterConfig:
-    """What may stay. Without settings, everything does.
+    """Which pairs stay. By default all of them do.
 
-    `max_characters` is for each side, `max_ratio` for the longer side by the shorter in characters. With `copies` off,
-    pairs whose sides are the same apart from white space around them go; with `duplicates` off, pairs that came before.
+    `max_characters` limits each side, and `max_ratio` the length of the longer side divided by the shorter, in
+    characters. With `copies` off, pairs with equal sides (ignoring white space around them) are left out. With
+    `duplicates` off, pairs that came before are left out.
     """
 
     max_characters: int | None = None
@@ -33,7 +34,7 @@ class FilterConfig:
 
 
 def filter_pairs(pairs: Iterable[SegmentPair], config: FilterConfig, dropped: Counter[str]) -> Iterator[SegmentPair]:
-    """The pairs that pass, in order; the others are counted in `dropped` under the first reason against them.
+    """The pairs that pass, in order. The others are counted in `dropped` under the first reason that applies.
 
     Only a hash of 8 bytes is remembered of a pair. Among a hundred million pairs, the chance that any two different
     ones are taken for the same is about one in four thousand.

@@ -21,8 +21,8 @@ _ENDINGS = {
     "en": ("ies", "es", "ed", "ing", "s", "y", "e"),
 }
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
-_LEAST = 4  # letters of a word that has forms
-_STEM = 3  # letters that are left of it
+_MIN_LETTERS = 4  # letters of a word that has forms
+_MIN_STEM_LETTERS = 3  # letters that are left of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class _Words:
 class Glossary:
     """Terms of a language pair.
 
-    terms: where one source has several targets, the first counts
-    source_language, target_language: whose endings are known; None where words have no forms
+    terms: if one source has several targets, the first counts
+    source_language, target_language: languages with known endings; None if words have no forms
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class Glossary:
         return len(self.terms)
 
     def of_languages(self, source: str | None, target: str | None) -> Glossary:
-        """The same terms, with the endings of these languages where it names none itself."""
+        """The same terms, with the endings of these languages if it has none itself."""
         languages = self.source_language or source, self.target_language or target
         return self if languages == (self.source_language, self.target_language) else Glossary(self.terms, *languages)
 
     def uses(self, text: str) -> Iterator[TermUse]:
-        """The terms of a text, from left to right. Where one stands in another, the longer counts."""
+        """The terms of a text, from left to right. If one is inside another, the longer counts."""
         words = list(_WORD.finditer(text))
         stems = [_stems(word.group(), self.source_language) for word in words]
         place = 0
@@ -108,7 +108,7 @@ class Glossary:
             place += 1
 
     def is_met(self, term: Term, translation: str) -> bool:
-        """Whether a translation has a term, or a form of it."""
+        """Whether a translation contains a term or a form of it."""
         wanted = _words(term.target, self.target_language)
         if not wanted.stems:
             return term.target in translation
@@ -121,7 +121,7 @@ class Glossary:
         )
 
     def forms(self, term: Term) -> list[str]:
-        """What a translation may have of a term: as it is, with a capital, in English with and without a plural's s."""
+        """The accepted forms of a term: as it is, with a capital, and in English with and without a plural s."""
         forms = [term.target]
         if _language(self.target_language) == "en" and term.target[-1:].isalpha():
             forms.append(term.target[:-1] if term.target.endswith("s") else f"{term.target}s")
@@ -163,8 +163,12 @@ def _stems(word: str, language: str | None) -> frozenset[str]:
     """What a word can be without an ending, without capitals and umlauts."""
     folded = word.casefold()
     endings = _ENDINGS.get(_language(language), ())
-    if len(folded) < _LEAST or not endings:
+    if len(folded) < _MIN_LETTERS or not endings:
         return frozenset({folded})
     plain = "".join(letter for letter in unicodedata.normalize("NFD", folded) if not unicodedata.combining(letter))
-    cut = {plain[: -len(ending)] for ending in endings if plain.endswith(ending) and len(plain) - len(ending) >= _STEM}
+    cut = {
+        plain[: -len(ending)]
+        for ending in endings
+        if plain.endswith(ending) and len(plain) - len(ending) >= _MIN_STEM_LETTERS
+    }
     return frozenset({plain, *cut})

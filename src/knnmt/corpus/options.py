@@ -13,15 +13,15 @@ FORMATS = ("tsv", "csv", "text", "tmx", "xliff", "po")
 
 @dataclass(frozen=True, slots=True)
 class ReadingConfig:
-    """Which language pair to take from memories, and what to do with everything that is not plain text.
+    """Which language pair to read from memories, and how to treat everything that is not plain text.
 
-    `format` overrides what content and name of a file say. `inline` decides whether the text of inline codes (a tag or
+    `format` overrides the detection by content and name. `inline` decides whether the text of inline codes (a tag or
     placeholder of the original document) is dropped or kept. `on_error` decides whether a malformed unit stops the
-    reading or is counted and left out. `unfinished` takes XLIFF segments that nobody marked as translated, and fuzzy PO
-    entries. `catalog_language` is the language of the translations in a PO file that does not say it. Columns of TSV
-    and CSV count from 1; `origin_column` holds where a pair came from, as `write_tsv` leaves it in column 3. What
-    separates the columns of CSV is found from the first line unless `delimiter` says it. `max_bytes` is the most that a
-    file may have once it is unpacked; None for any.
+    reading or is counted and left out. `unfinished` also takes XLIFF segments that are not marked as translated, and
+    fuzzy PO entries. `catalog_language` is the language of the translations in a PO file that does not state it.
+    Columns of TSV and CSV count from 1; `origin_column` has the origin of a pair, which `write_tsv` writes into column
+    3. The separator of CSV is detected from the first line, unless `delimiter` gives it. `max_bytes` is the largest
+    size of an unpacked file; None for any.
     """
 
     source_language: str = "de"
@@ -78,10 +78,10 @@ class ReadingConfig:
 
     @property
     def languages(self) -> tuple[str, str]:
-        """Source and target language as asked."""
+        """Source and target language."""
         return self.source_language, self.target_language
 
     @property
     def last_column(self) -> int:
-        """The number of columns a line needs to have."""
+        """The number of columns that a line must have."""
         return max(self.source_column, self.target_column, self.origin_column or 0)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SegmentPair:
-    """A source segment with its translation, and where both come from: the file and the unit in it.
+    """A source segment with its translation and origin: the file and the unit in it.
 
-    context: what the format says of where the text is used (msgctxt, a key, neighbours), empty where it says nothing
+    context: where the text is used, if the format states it (msgctxt, a key, neighbours); otherwise empty
     """
 
     source: str

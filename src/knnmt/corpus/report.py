@@ -1,4 +1,4 @@
-"""What became of every unit of a memory: taken, left out and why, or malformed."""
+"""What happened to every unit of a memory: taken, left out and why, or malformed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _EMPTY = "empty source or target"
 
 
 class UnitError(Exception):
-    """A unit is not what its format says; the reader of the format adds the place and tells the report."""
+    """A unit violates its format. The reader of the format adds the place and informs the report."""
 
 
 @dataclass(slots=True)
 class ReadingReport:
     """Counters that fill while memories are read.
 
-    `pairs` were handed on; `skipped` units were sound and left out, by reason; `noted` counts things a reader should
-    know of pairs that were taken; `malformed` counts what was broken, and `problems` describes the first of those.
-    `remedy` is what to do about something malformed, where reading stops at it.
+    `pairs` counts the pairs that were read; `skipped` counts valid units that were left out, by reason; `noted` counts
+    things to know about pairs that were taken; `malformed` counts broken units, and `problems` describes the first of
+    them. `remedy` says what to do about a malformed unit if reading stops there.
     """
 
     pairs: int = 0
@@ -37,15 +37,15 @@ class ReadingReport:
     remedy: str = "Repair it, or leave out malformed units (on_error='skip'; --skip-malformed)"
 
     def skip(self, reason: str, count: int = 1) -> None:
-        """Count sound units that are left out."""
+        """Count valid units that are left out."""
         self.skipped[_told_apart(reason, self.skipped)] += count
 
     def note(self, remark: str) -> None:
-        """Count something that does not keep a unit out."""
+        """Count something that does not exclude a unit."""
         self.noted[_told_apart(remark, self.noted)] += 1
 
     def problem(self, place: str, message: str, config: ReadingConfig) -> None:
-        """Stop at something malformed, or count it, as the settings ask."""
+        """Stop at a malformed unit, or count it, as the settings say."""
         full = f"{place[:_MAX_REASON_CHARACTERS]}: {message}"
         if config.on_error == "stop":
             raise MalformedMemoryError(f"{full}. {self.remedy}")
@@ -54,7 +54,7 @@ class ReadingReport:
             self.problems.append(full)
 
     def admit(self, source: str, target: str, origin: str, context: str = "") -> SegmentPair | None:
-        """A pair, unless one of its sides is blank, or longer than any model reads."""
+        """A pair, unless one of its sides is blank or longer than any model reads."""
         if max(map(len, (source, target, origin, context))) > _MAX_TEXT_CHARACTERS:
             self.skip(f"longer than {_MAX_TEXT_CHARACTERS:,} characters")
         elif source.strip() and target.strip():

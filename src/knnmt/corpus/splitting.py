@@ -19,7 +19,7 @@ def position(source: str) -> float:
 
 
 def divide(pairs: Iterable[SegmentPair], share: float) -> tuple[list[SegmentPair], list[SegmentPair]]:
-    """Pairs whose sources fall below `share`, and the others; each in their order."""
+    """The pairs whose sources hash below `share`, and the others, each in order."""
     parts: tuple[list[SegmentPair], list[SegmentPair]] = ([], [])
     for pair in pairs:
         parts[position(pair.source) >= share].append(pair)

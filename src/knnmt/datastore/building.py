@@ -62,12 +62,13 @@ def no_progress(_pairs: int, _entries: int) -> None:
 class BuildConfig:
     """How a store is built.
 
-    source_language, target_language: by default the engine's, and where it does not say, German and English
-    key_dtype: "float16" or "float32", what the keys are stored in
-    batch_tokens: most tokens a side, padding counted, in one forced pass; None for what suits the device
-    for_fast: keep what Fast kNN-MT needs besides: source tokens, their encoder states, word alignment
-    accelerators: "drop" shows the model interface texts without their accelerator marks (&File, _File, ~File); the
-        texts that the store keeps have them still
+    source_language, target_language: by default the engine's, or German and English if it names none
+    key_dtype: the type of stored keys, "float16" or "float32"
+    batch_tokens: at most this many tokens per side in one forced pass, including padding; None for a number that suits
+        the device
+    for_fast: also keep what Fast kNN-MT needs: source tokens, their encoder states, word alignment
+    accelerators: "drop" removes accelerator marks (&File, _File, ~File) from the texts that the model sees; the store
+        keeps the texts with them
     """
 
     source_language: str | None = None

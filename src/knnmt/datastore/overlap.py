@@ -59,7 +59,7 @@ def overlap(store: Datastore, pairs: Sequence[SegmentPair]) -> Overlap:
 
 
 def unseen(store: Datastore, pairs: Sequence[SegmentPair]) -> list[SegmentPair]:
-    """Those of which a store holds neither the source nor the target; compared as `plain` has them."""
+    """The pairs of which a store holds neither the source nor the target, compared by `plain`."""
     seen = [for_model(pair) for pair in pairs]
     sources = {plain(pair.source) for pair in seen}
     targets = {plain(pair.target) for pair in seen}

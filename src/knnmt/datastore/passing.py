@@ -22,7 +22,7 @@ from knnmt.engine.batching import batches_by_length
 from knnmt.engine.forced import force, pass_batching, score
 from knnmt.engine.sending import places_in_rows, sent
 
-_LEAST = torch.finfo(torch.float16).min  # of a log-probability
+_MIN_LOG_PROBABILITY = torch.finfo(torch.float16).min
 
 
 def begin_passes(
@@ -59,7 +59,7 @@ def begin_passes(
             within, positions = block.sentences.numpy(), block.positions.numpy()
             places = sent(torch.from_numpy(first_entries[batch][within] + positions), device)
             made["keys"][places] = block.representations.to(dtype)
-            made["log_probabilities"][places] = own.clamp(min=_LEAST).half()
+            made["log_probabilities"][places] = own.clamp(min=_MIN_LOG_PROBABILITY).half()
             made["first_choices"][places] = first_choice.to(torch.uint8)
             if block.cross_attention is not None:
                 aligned = align(block.cross_attention, own_sources, [*map(len, own_targets)], frame)

@@ -16,7 +16,7 @@ from knnmt.corpus.units import for_model
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.segment import Segment
 
-_FEW = 8
+_MAX_LOOKED_UP = 8
 
 
 def seen_source(pair: SegmentPair, accelerators: Accelerators) -> str:
@@ -46,7 +46,7 @@ def possible_hashes(sources: Iterable[str]) -> Array:
 
 def places_of(hashes: Array, wanted: Array) -> Array:
     """Where one of some hashes stands among others; ascending."""
-    if len(wanted) > _FEW:
+    if len(wanted) > _MAX_LOOKED_UP:
         return np.flatnonzero(np.isin(hashes, wanted))
     found = np.zeros(len(hashes), np.bool_)
     for each in wanted:  # a large store has many segments, and NumPy takes long to see that there is little to do

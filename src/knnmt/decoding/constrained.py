@@ -21,14 +21,14 @@ from knnmt.decoding.batch import Batch
 from knnmt.decoding.beam import Finished
 from knnmt.decoding.continuations import best_continuations
 from knnmt.decoding.hypothesis import Hypothesis
-from knnmt.decoding.requirements import Progress, Requirements
+from knnmt.decoding.requirements import Fulfilment, Requirements
 from knnmt.engine.base import Engine, State
 from knnmt.engine.batching import with_gaps_filled
 from knnmt.retrieval.retriever import BatchRetrieval
 
 _COMPACT_EVERY = 16
 _NEVER = float("-inf")
-_MOST_MORE = 16  # hypotheses beside those of the beam: two for each thing that is required, at most so many
+_MAX_MORE_HYPOTHESES = 16  # hypotheses beside those of the beam: two for each thing that is required, at most so many
 _PATIENCE = 4  # tokens
 _SLACK = 16  # tokens that a translation may have beside twice those of its source and all that is required
 
@@ -38,7 +38,7 @@ class _Candidate:
     score: float
     parent: int
     token: int
-    progress: Progress
+    progress: Fulfilment
 
 
 def constrained_search(
@@ -51,7 +51,7 @@ def constrained_search(
     """Hypotheses for each source that have all that it requires, at most `config.n_best`, best first; may be none."""
     longest = min(config.max_tokens, max(map(_longest, sources, required)))
     config = replace(config, max_tokens=longest)
-    width = config.beam + min(2 * max(one.total for one in required), _MOST_MORE)
+    width = config.beam + min(2 * max(one.total for one in required), _MAX_MORE_HYPOTHESES)
     batch = Batch(engine, sources, config, retrieval)
     configs = [replace(config, length_penalty=one.length_penalty * config.length_penalty) for one in required]
     finished = [Finished(each) for each in configs]
@@ -97,7 +97,7 @@ def constrained_search(
 class _Rows:
     """The hypotheses of one sentence, and how far each is."""
 
-    def __init__(self, required: Requirements, progress: list[Progress]) -> None:
+    def __init__(self, required: Requirements, progress: list[Fulfilment]) -> None:
         self.required, self.progress = required, progress
 
     def candidates(self, continuations: Iterable[tuple[float, int, int]]) -> list[_Candidate]:

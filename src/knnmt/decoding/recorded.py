@@ -27,7 +27,7 @@ from knnmt.retrieval.recorded import RecordedSteps
 from knnmt.retrieval.retriever import BatchRetrieval
 
 _NEVER = float("-inf")
-LEAST_SLOTS = 128
+MIN_SLOTS = 128
 _SOURCE_STEP = 32
 SHRINKING = 4  # a step becomes smaller by this factor once so many sentences are done: few sizes, recorded soon
 
@@ -43,7 +43,7 @@ def recorded_search(
     if config.beam == 1:
         config = replace(config, early_stopping=True)
     longest = max(len(source) for source in sources)
-    with torch.inference_mode(), arena_for(engine, len(sources), config.beam, LEAST_SLOTS, longest) as arena:
+    with torch.inference_mode(), arena_for(engine, len(sources), config.beam, MIN_SLOTS, longest) as arena:
         batch = _FixedBatch(engine, arena, sources, config, retrieval, found)
         return [each.hypotheses[: config.n_best] for each in batch.search()]
 
@@ -92,7 +92,7 @@ class _FixedBatch:
         self._told = engine.special_tokens  # which are part of what is recorded, and differ with the languages
         self._constraints = Constraints(config, engine.special_tokens.end, engine.device)
         self._size = size_for(len(sources))
-        self._extent, self._used = LEAST_SLOTS, 0
+        self._extent, self._used = MIN_SLOTS, 0
         self._make_extent(2 * config.beam)
         self._source_of = np.full(self._size, -1)
         self._source_of[: len(sources)] = np.arange(len(sources))

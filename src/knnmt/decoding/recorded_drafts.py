@@ -21,7 +21,7 @@ from knnmt.config import DecodingConfig
 from knnmt.decoding.arena import MAX_TURNS, Arena, Recorded, arena_for, size_for
 from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.hypothesis import Found, Hypothesis, unheard
-from knnmt.decoding.recorded import LEAST_SLOTS, SHRINKING, begin_batch
+from knnmt.decoding.recorded import MIN_SLOTS, SHRINKING, begin_batch
 from knnmt.engine.fixed_state import RecordingEngine, TurnState, seen_up_to
 from knnmt.index import base
 from knnmt.native.gpu import kernel
@@ -44,7 +44,7 @@ def recorded_drafts(
 ) -> list[list[Hypothesis]]:
     """As `greedy.greedy_search`. recorded: of the retrieval, whose sentences have segments of their own"""
     longest = max(len(source) for source in sources)
-    with torch.inference_mode(), arena_for(engine, len(sources), 1, LEAST_SLOTS, longest) as arena:
+    with torch.inference_mode(), arena_for(engine, len(sources), 1, MIN_SLOTS, longest) as arena:
         return _DraftedBatch(engine, arena, sources, config, retrieval, recorded, found).search()
 
 
@@ -81,7 +81,7 @@ class _DraftedBatch:
         self._engine, self._arena, self._config = engine, arena, config
         self._retrieval, self._recorded, self._found = retrieval, recorded, found
         self._size = size_for(len(sources))
-        self._extent = LEAST_SLOTS
+        self._extent = MIN_SLOTS
         self._source_of = np.full(self._size, -1)
         self._source_of[: len(sources)] = np.arange(len(sources))
         self._tokens: list[list[int]] = [[] for _ in sources]

@@ -61,7 +61,7 @@ class _Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class Fulfilment:
     """How far a hypothesis is.
 
     met: how often each requirement is met
@@ -104,67 +104,67 @@ class Requirements:
                     node.below.add(number)
                 node.ends.append(number)
 
-    def begin(self) -> Progress:
+    def begin(self) -> Fulfilment:
         """Before the first token."""
-        return Progress((0,) * len(self.required), self._root)
+        return Fulfilment((0,) * len(self.required), self._root)
 
-    def is_met(self, progress: Progress) -> bool:
+    def is_met(self, progress: Fulfilment) -> bool:
         """Whether the hypothesis may end here."""
         met = self._settled(progress)
         return all(count >= each.times for count, each in zip(met, self.required, strict=True))
 
-    def share(self, progress: Progress) -> tuple[int, int]:
+    def share(self, progress: Fulfilment) -> tuple[int, int]:
         """Which share of the beam a hypothesis competes in: how much is met, how many tokens it is further."""
         met = self._settled(progress)
         return sum(met), progress.node.depth if met == progress.met else 0
 
-    def advancing(self, progress: Progress) -> list[int]:
+    def advancing(self, progress: Fulfilment) -> list[int]:
         """The tokens that begin or go on with something that is not met yet."""
         node = progress.node
         tokens = [] if node is self._root else [t for t, child in node.children.items() if self._open(child, progress)]
         if node is self._root or node.ordinary or self._ended(progress) is not None:
-            met = Progress(self._settled(progress), self._root, progress.last)
+            met = Fulfilment(self._settled(progress), self._root, progress.last)
             tokens += [token for token in self._root.children if token not in tokens and self._begun(met, token)]
         return [token for token in tokens if self.after(progress, token) is not None]
 
-    def only_advances(self, progress: Progress) -> bool:
+    def only_advances(self, progress: Fulfilment) -> bool:
         """Whether something was begun that must be gone on with."""
         node = progress.node
         return node is not self._root and not node.ordinary and self._ended(progress) is None
 
-    def must_not_join(self, progress: Progress) -> bool:
+    def must_not_join(self, progress: Fulfilment) -> bool:
         """Whether the next token may not go on with the word before it."""
         ended = self._ended(progress)
         return ended is not None and not progress.node.ordinary and not self.required[ended].joined_after
 
-    def after(self, progress: Progress, token: int) -> Progress | None:
+    def after(self, progress: Fulfilment, token: int) -> Fulfilment | None:
         """How far it is after one more token; None where the token is not allowed."""
         node = progress.node
         if node is self._root:
             return self._between(progress, token)
         child = node.children.get(token)
         if child is not None and self._open(child, progress):
-            return Progress(progress.met, child, token)
+            return Fulfilment(progress.met, child, token)
         ended = self._ended(progress)
         if ended is None:
             if not node.ordinary:
                 return None
-            return self._between(Progress(progress.met, self._root, progress.last), token)
+            return self._between(Fulfilment(progress.met, self._root, progress.last), token)
         if self.words.joins[token] and not self.required[ended].joined_after:
             if not node.ordinary:
                 return None
-            return self._between(Progress(progress.met, self._root, progress.last), token)
-        return self._between(Progress(self._settled(progress), self._root, progress.last), token)
+            return self._between(Fulfilment(progress.met, self._root, progress.last), token)
+        return self._between(Fulfilment(self._settled(progress), self._root, progress.last), token)
 
-    def _between(self, progress: Progress, token: int) -> Progress | None:
+    def _between(self, progress: Fulfilment, token: int) -> Fulfilment | None:
         begun = self._begun(progress, token)
         if begun is not None:
-            return Progress(progress.met, begun, token)
+            return Fulfilment(progress.met, begun, token)
         if self.only[token] or (token == self._end and not self.is_met(progress)):
             return None
-        return Progress(progress.met, self._root, token)
+        return Fulfilment(progress.met, self._root, token)
 
-    def _begun(self, progress: Progress, token: int) -> _Node | None:
+    def _begun(self, progress: Fulfilment, token: int) -> _Node | None:
         """What a token begins, where there is something that is not met, and it does not go on with another word."""
         child = self._root.children.get(token)
         if child is None or not self._open(child, progress):
@@ -174,19 +174,19 @@ class Requirements:
             return None
         return child
 
-    def _ended(self, progress: Progress) -> int | None:
+    def _ended(self, progress: Fulfilment) -> int | None:
         """The requirement that is met by what was written last, unless its word goes on."""
         return next(iter(self._lacking(progress.node.ends, progress)), None)
 
-    def _settled(self, progress: Progress) -> tuple[int, ...]:
+    def _settled(self, progress: Fulfilment) -> tuple[int, ...]:
         """What is met if nothing goes on with what was written last."""
         ended = self._ended(progress)
         if ended is None:
             return progress.met
         return tuple(count + (number == ended) for number, count in enumerate(progress.met))
 
-    def _open(self, node: _Node, progress: Progress) -> bool:
+    def _open(self, node: _Node, progress: Fulfilment) -> bool:
         return bool(self._lacking(node.below, progress))
 
-    def _lacking(self, numbers: Sequence[int] | set[int], progress: Progress) -> list[int]:
+    def _lacking(self, numbers: Sequence[int] | set[int], progress: Fulfilment) -> list[int]:
         return [each for each in numbers if progress.met[each] < self.required[each].times]

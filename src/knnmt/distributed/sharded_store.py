@@ -29,7 +29,8 @@ from knnmt.datastore.store import ALIKE, Datastore
 from knnmt.distributed.shards import AskedSource, Candidates, Shard, ShardState
 from knnmt.engine.tokenizer import Tokenizer
 from knnmt.errors import ClusterError, DatastoreMismatchError, ShardWarning
-from knnmt.index.covering import POSTINGS, SourceIndex, SourceStatistics
+from knnmt.index.covering import MAX_POSTINGS, SourceIndex
+from knnmt.index.source_side import SourceStatistics
 from knnmt.retrieval.open_store import KEYS_SAMPLED, UNIT_SAME_DISTANCE, ChosenEntries, OpenStore, Snapshot
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.statistics import Statistics
@@ -208,7 +209,7 @@ class ShardedStore(OpenStore):
         """What each shard proposes; those are asked again that could not know how high sums are elsewhere."""
         statistics, states = shown.statistics, shown.states
         proposing = [
-            tuple(statistics.proposing(statistics.idf(source), POSTINGS * wanted)) for source in map(list, sources)
+            tuple(statistics.proposing(statistics.idf(source), MAX_POSTINGS * wanted)) for source in map(list, sources)
         ]
         asked = [AskedSource(tokens) for tokens in proposing]
 

@@ -22,7 +22,8 @@ from knnmt.datastore.manifest import Manifest
 from knnmt.datastore.merging import chosen_arrays, joined
 from knnmt.datastore.store import Datastore
 from knnmt.errors import DatastoreError
-from knnmt.index.covering import SourceIndex, SourceStatistics
+from knnmt.index.covering import SourceIndex
+from knnmt.index.source_side import SourceStatistics
 from knnmt.retrieval.open_store import require_for_segments
 
 _STATES = 3  # that a shard can be asked of: those who ask move on at different times

@@ -20,12 +20,12 @@ from knnmt.protection.placeholders import Needs, find
 from knnmt.protection.tags import with_tags
 
 KINDS = ("untranslated", "placeholder", "tag", "number", "term", "name", "length", "copy")
-_LONGEST, _SHORTEST = 3.0, 1 / 3  # of a translation, by the length of its source
-_LEAST_LENGTH = 12  # of a source whose translation's length says anything
-_COPIED_WORDS = 3  # so many words that are the same in both languages are no names
+_MAX_LENGTH_RATIO, _MIN_LENGTH_RATIO = 3.0, 1 / 3  # of a translation, by the length of its source
+_MIN_LENGTH = 12  # of a source whose translation's length says anything
+_MIN_COPIED_WORDS = 3  # so many words that are the same in both languages are no names
 # What may be a name: a word with a capital. Whether it is one, the memory says.
 _NAME = re.compile(r"(?<![\w-])(?=[\w-]*[A-ZÄÖÜ])[^\W_][\w-]{2,}")
-_MOST = 0.8  # of the memory's pairs with a name in the source that have it in the target, too
+_MIN_KEPT_SHARE = 0.8  # of the memory's pairs with a name in the source that have it in the target, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +119,13 @@ def _tags(source: Marked, target: Marked) -> Iterator[str]:
 
 def _length(source: Marked, target: Marked) -> Iterator[str]:
     sizes = len(_read(source).strip()), len(_read(target).strip())
-    if sizes[0] >= _LEAST_LENGTH and not _SHORTEST <= sizes[1] / sizes[0] <= _LONGEST:
+    if sizes[0] >= _MIN_LENGTH and not _MIN_LENGTH_RATIO <= sizes[1] / sizes[0] <= _MAX_LENGTH_RATIO:
         yield f"{sizes[1]} characters for {sizes[0]}"
 
 
 def _copies(source: Marked, target: Marked) -> Iterator[str]:
     words = [word for word in re.findall(r"[^\W\d_]+", plain(source)) if not _NAME.fullmatch(word)]
-    if len(words) >= _COPIED_WORDS and _read(source).strip() == _read(target).strip():
+    if len(words) >= _MIN_COPIED_WORDS and _read(source).strip() == _read(target).strip():
         yield "the translation is the source"
 
 
@@ -183,4 +183,4 @@ def _kept_names(units: Iterable[Unit], memory: Iterable[SegmentPair]) -> frozens
         for name in asked.intersection(_NAME.findall(pair.source)):
             seen[name] += 1
             kept[name] += name in pair.target
-    return frozenset(name for name, count in seen.items() if kept[name] >= _MOST * count)
+    return frozenset(name for name, count in seen.items() if kept[name] >= _MIN_KEPT_SHARE * count)

@@ -29,9 +29,9 @@ def marked_encoding(data: bytes) -> str | None:
 
 
 class Content:
-    """A document's text, a byte order mark included.
+    """A document's text, including a byte order mark.
 
-    references: write what the encoding cannot hold as character references of XML
+    references: write characters that the encoding lacks as character references of XML
     """
 
     def __init__(self, data: bytes, name: str, encoding: str = "utf-8", references: bool = False) -> None:
@@ -59,7 +59,7 @@ class Content:
 
     @property
     def start(self) -> int:
-        """Where the text begins, behind a byte order mark."""
+        """Where the text begins, after a byte order mark."""
         return 1 if self.text.startswith("\ufeff") else 0
 
     @cached_property
@@ -69,7 +69,7 @@ class Content:
         return found[0] if found else "\n"
 
     def line_number(self, place: int) -> int:
-        """The line, counted from 1, that a character is in."""
+        """The line number of a character, counted from 1."""
         start, number = self._counted if self._counted[0] <= place else (0, 1)  # mostly asked in their order
         number += self.text.count("\n", start, place)
         self._counted = place, number
@@ -84,7 +84,7 @@ class Content:
         return True
 
     def require(self, text: str) -> None:
-        """Refuse text that the encoding cannot hold."""
+        """Raise an error for text that the encoding cannot hold."""
         try:
             text.encode(self._encoding, self._errors)
         except UnicodeEncodeError as error:

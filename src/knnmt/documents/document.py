@@ -31,8 +31,8 @@ class Unit:
     """Something to translate.
 
     id: unique in its document, and the same when the document is opened again
-    context: what tells it from others of the same text: what a memory made of the document keeps as its context
-    translatable: False where the document says that it stays as it is
+    context: distinguishes it from others with the same text; a memory made from the document keeps it as its context
+    translatable: False if the document says that it must not be translated
     """
 
     id: str
@@ -101,9 +101,9 @@ class TextDocument(Document):
 
 
 class Replacing(TextDocument):
-    """A document in which targets take the places of their sources.
+    """A document in which targets replace their sources.
 
-    found: the units, each with the characters that it takes
+    found: the units, each with the span of its characters
     """
 
     bilingual = False

@@ -33,13 +33,13 @@ def read_memories(
     report: ReadingReport | None = None,
     filters: FilterConfig | None = None,
 ) -> Iterator[SegmentPair]:
-    """Pairs of all memories in order, read as they are asked for.
+    """The pairs of all memories in order, read lazily.
 
     memories: TMX, XLIFF, SDLXLIFF, PO, TSV or CSV files, also compressed, in constant memory; Qt catalogs; folders; and
-        text files or documents of one language two by two: source and target, as their names say, or else in this
-        order. In a folder, files belong together whose names differ by their languages only
+        pairs of text files or documents with one language: source and target as their names say, or in this order. In a
+        folder, files whose names differ only in the language form a pair
     config: the languages, German and English by default, and how to read
-    report: is told what becomes of every unit
+    report: counts what happens to every unit
     filters: what to leave out; by default nothing
     """
     paths = [memories] if isinstance(memories, str | Path) else memories

@@ -74,10 +74,10 @@ def document_format(path: Path) -> str | None:
 
 
 def open_document(path: str | Path, languages: tuple[str | None, str | None] = (None, None)) -> Document:
-    """A document of any format that there is. All of it is read, and nothing is written to it.
+    """Open a document of any supported format. It is read completely, and nothing is written to it.
 
-    languages: between which to translate, for formats that hold any number of them (TMX), or the plural forms of a
-        language (Android)
+    languages: source and target, for formats that hold several languages (TMX) or the plural forms of a language
+        (Android)
     """
     path = Path(path)
     name = document_format(path)

@@ -22,7 +22,7 @@ _QUOTED = r'"(?:[^"\\]|\\.)*+"'
 _KEYWORD = re.compile(rf"(msgctxt|msgid_plural|msgid|msgstr(?:\[(\d{{1,3}})\])?)\s*({_QUOTED})")
 _STRING = re.compile(_QUOTED)
 _FIELD = re.compile(r"^([\w-]+):[ \t]*(.*)$", re.MULTILINE)
-_MOST_FORMS = 6  # that any language has
+_MAX_FORMS = 6  # that any language has
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _WRITTEN = {"\\": "\\\\", '"': '\\"', "\t": "\\t", "\r": "\\r", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\v": "\\v"}
@@ -215,7 +215,7 @@ def _header(entry: _Entry) -> dict[str, str]:
 def _add_forms(entry: _Entry, forms: int) -> None:
     """Give an entry the forms that the header tells of and it lacks."""
     there = [keyword for keyword in entry.strings if keyword.startswith("msgstr[")]
-    if not there or forms > _MOST_FORMS:
+    if not there or forms > _MAX_FORMS:
         return
     end = max(entry.strings[keyword].end for keyword in there)
     for form in range(forms):

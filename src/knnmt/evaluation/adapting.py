@@ -32,7 +32,7 @@ from knnmt.evaluation.gain import Gain, measure_gain
 from knnmt.evaluation.holding_out import MIN_HELD_OUT, Plan, plan
 from knnmt.evaluation.loading import Model, text_languages, translator_of
 from knnmt.evaluation.scoring import require_sacrebleu
-from knnmt.evaluation.tuning import StoreTuning
+from knnmt.evaluation.tuning_steps import StoreTuning
 from knnmt.fitting.certainty import Certainty
 from knnmt.fitting.development_text import DevelopmentText
 from knnmt.fitting.index_preparation import prepare
@@ -52,7 +52,7 @@ _GAIN, _COMPARED = "gain", "compared"  # the sections of a store's settings that
 
 @dataclass(frozen=True, slots=True)
 class Adapted:
-    """What was made. gain: None where there was too little text to measure it."""
+    """The result of adapting. gain: None if there was too little text to measure it."""
 
     store: Datastore
     gain: Gain | None
@@ -79,20 +79,24 @@ def adapt(
     tell: Callable[[str], None] = lambda _: None,
     bars: Bars = no_bars,
 ) -> Adapted:
-    """Make a store of whole memories, as `knnmt adapt` does: built, indexed, tuned and judged on text it did not hold
-    then, which goes in at the end. Killed at any moment, the same call goes on.
+    """Make a store from memories, as `knnmt adapt` does.
 
-    memories: files in any memory format, documents, folders, pairs (`read_memories` reads with settings of your own),
-        or a plan of what to hold out, which has its development text
+    It is built, indexed if needed, tuned, and its gain is measured on held-out text, which is added at the end. If the
+    call is killed, the same call resumes.
+
+    memories: files in any memory format, documents, folders, pairs (`read_memories` reads with your own settings), or a
+        plan of what to hold out, which has its development text
     store: a directory that does not exist yet
-    config: how it is built
-    dev: pairs to tune on and report, a file or pairs, so that nothing is held out; they do not go into the store
-    sample: most pairs that are translated to score them; 0 for none
-    model: a shipped model, a checkpoint directory, a Hugging Face name, or a `Translator` that is loaded
-    source_lang, target_lang: of the memories; by default the model's
-    cluster: where Ray runs the model over the text; by default this process does. Tuning and measuring are done here
-    tell: hears of each step when it is done, a line at a time; `print` shows what the command shows
-    bars: gives, for a description and a unit, a function to call with how much is done, of how much
+    config: how to build it
+    dev: a file or pairs to tune and report on; then nothing is held out. They do not become part of the store
+    sample: at most this many pairs are translated and scored; 0 for none
+    model: a shipped model, a checkpoint directory, a Hugging Face name, or a loaded `Translator`
+    source_lang, target_lang: languages of the memories; by default the model's
+    cluster: where Ray runs the model over the text; by default this process runs it. Tuning and measuring always run in
+        this process
+    tell: is called with a line after each step; `print` shows what the command shows
+    bars: makes progress bars: given a description and a unit, it returns a function to call with the amount done and
+        the total
     """
     store = Path(store)
     languages = text_languages(model, source_lang, target_lang)

@@ -11,7 +11,7 @@ from knnmt.config import RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.overlap import unseen
 from knnmt.errors import DatastoreDamagedError, KnnmtWarning, MissingDependencyError, SettingError
-from knnmt.fitting.certainty import LEAST_PAIRS, Certainty, fit_certainty
+from knnmt.fitting.certainty import MIN_PAIRS, Certainty, fit_certainty
 from knnmt.retrieval.matches import likeness
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
@@ -47,7 +47,7 @@ def measure_certainty(
     except (SettingError, DatastoreDamagedError):  # a reduced store that nothing is known of, a damaged profile
         return None
     new = unseen(memory.opened.datastore, pairs)
-    if len(new) < LEAST_PAIRS:
+    if len(new) < MIN_PAIRS:
         return None
     translations = []
     with warnings.catch_warnings():

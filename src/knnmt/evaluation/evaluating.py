@@ -46,19 +46,19 @@ def evaluate(
     comet: Comet | None = None,
     watch: Watch = lambda translations, _name, _total: translations,
 ) -> Report:
-    """Translate a text with every system, and compare each with the first, as `knnmt evaluate` does.
+    """Translate a text with every system and compare each with the first, as `knnmt evaluate` does.
 
     text: a memory in any format, a text and its translation as two files, or pairs; targets are the references
     datastores: each is a system, the model with this store
-    settings: what is the same for all systems: beam, sizes of batches
-    systems: others, as `--system` writes them: "cached=it.store,cache=6,k=4"
-    base: the model alone is the first
-    half: "report" or "tune": one half of the text, divided by a hash of the source, as `tune` does it
-    skip_known: leave out, for all systems, segments whose source stands in a store
-    model: a shipped model, a checkpoint directory, a Hugging Face name, or a `Translator` that is loaded
-    output: where hypotheses are kept as systems finish, so that the same call goes on from there; with the segments
-        they belong to (segments.tsv) and the report
-    watch: sees a system's translations, its name and how many will come
+    settings: what all systems share: beam, batch size
+    systems: more systems, written as for `--system`: "cached=it.store,cache=6,k=4"
+    base: the model alone is the first system
+    half: "report" or "tune": one half of the text, divided by a hash of the source as in `tune`
+    skip_known: leave out segments whose source a store holds, for all systems
+    model: a shipped model, a checkpoint directory, a Hugging Face name, or a loaded `Translator`
+    output: a directory for hypotheses, segments (segments.tsv) and the report; the same call resumes after the finished
+        systems
+    watch: is called with a system's translations, its name and their number
     """
     paths = [datastores] if isinstance(datastores, str | Path) else datastores
     systems = gather_systems(list(map(Path, paths)), systems, base)

@@ -28,11 +28,11 @@ class SystemReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was compared, on what, and how it came out.
+    """The systems, the text and the results of a comparison.
 
-    text: what was translated, after known segments were left out where `skipped_known`
-    known: what each store knows of the text as it was read
-    no_comet: why COMET was not measured, where it was not
+    text: what was translated; with `skipped_known` without known segments
+    known: how much of the complete text each store holds
+    no_comet: why COMET was not measured
     """
 
     systems: Sequence[SystemReport]
@@ -47,7 +47,7 @@ class Report:
         return self.as_text()
 
     def as_text(self) -> str:
-        """For a terminal: facts, the table, signatures, and what to beware of."""
+        """For a terminal: facts, the table, signatures and warnings."""
         facts = self._facts()
         width = max(len(name) for name, _ in facts) + 2
         lines = [f"{name:<{width}}{fact}" for name, fact in facts]
@@ -67,7 +67,7 @@ class Report:
         return "\n".join(lines) + "\n"
 
     def as_markdown(self) -> str:
-        """For a page: the same."""
+        """The same as Markdown."""
         lines = ["# Evaluation", "", *(f"- {name}: {fact}" for name, fact in self._facts()), ""]
         for number, row in enumerate([_HEADER, *self._rows()]):
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
@@ -78,7 +78,7 @@ class Report:
         return "\n".join(lines) + "\n"
 
     def as_json(self) -> dict[str, Any]:
-        """For programs: the same, with all digits."""
+        """The same for programs, with all digits."""
         return {
             "knnmt": __version__,
             "machine": self.machine,

@@ -34,7 +34,7 @@ Watch = Callable[[Iterator[Translation], str, int], Iterable[Translation]]
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """What is the same for all systems that are compared."""
+    """The settings that all compared systems share."""
 
     beam: int = 5
     batch_size: int = 32

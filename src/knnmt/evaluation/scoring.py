@@ -87,22 +87,52 @@ def _p_values(metric: Any, systems: Sequence[Sequence[str]], resamples: int) -> 
 
     Not sacrebleu's: it forgets the sign of the resampled differences, and calls two equal systems different.
     """
+    of_systems = [_resampled(metric, hypotheses, resamples) for hypotheses in systems]
+    return [None, *(Difference.of(scores - of_systems[0]).p_value for scores in of_systems[1:])]
+
+
+def _resampled(metric: Any, hypotheses: Sequence[str], resamples: int) -> Any:
+    """An array of the score of all segments, and of as many drawn by chance, the same for every system."""
     import numpy as np
 
     seed = int(os.environ.get("SACREBLEU_SEED", "12345"))
-    segments = len(systems[0])
+    segments = len(hypotheses)
     draws = np.random.default_rng(seed).choice(segments, size=(resamples, segments), replace=True)
-    of_systems = []
-    for hypotheses in systems:
-        statistics = np.array(metric._extract_corpus_statistics(list(hypotheses), None))
-        sums = [statistics.sum(0), *(statistics[draw].sum(0) for draw in draws)]
-        of_systems.append(np.array([metric._compute_score_from_stats(each.tolist()).score for each in sums]))
-    found: list[float | None] = [None]
-    for scores in of_systems[1:]:
-        real, *differences = scores - of_systems[0]
-        centred = np.abs(np.array(differences) - np.mean(differences))
-        found.append((1 + int((centred >= abs(real)).sum())) / (1 + resamples))
-    return found
+    statistics = np.array(metric._extract_corpus_statistics(list(hypotheses), None))
+    sums = [statistics.sum(0), *(statistics[draw].sum(0) for draw in draws)]
+    return np.array([metric._compute_score_from_stats(each.tolist()).score for each in sums])
+
+
+def resampled_scores(
+    hypotheses: Sequence[str], references: Sequence[str], target_language: str = "en", resamples: int = RESAMPLES
+) -> tuple[Any, Any]:
+    """BLEU and chrF, an array each: of all segments, then of `resamples` draws, which are the same for every system."""
+    bleu, chrf = _metrics(references, target_language)
+    _check_lengths(hypotheses, references)
+    return _resampled(bleu, hypotheses, resamples), _resampled(chrf, hypotheses, resamples)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The difference of two systems, by a paired bootstrap.
+
+    low, high: the 95 % interval of the resampled differences; p_value: how often chance alone makes one as large
+    """
+
+    value: float
+    low: float
+    high: float
+    p_value: float
+
+    @classmethod
+    def of(cls, differences: Any) -> Difference:
+        """From an array of the real difference and the resampled ones."""
+        import numpy as np
+
+        real, resampled = float(differences[0]), differences[1:]
+        low, high = (float(each) for each in np.quantile(resampled, (0.025, 0.975)))
+        centred = np.abs(resampled - resampled.mean())
+        return cls(real, low, high, (1 + int((centred >= abs(real)).sum())) / (1 + len(resampled)))
 
 
 def _metrics(references: Sequence[str], target_language: str) -> tuple[Any, Any]:

@@ -1,78 +1,21 @@
-"""Tuning a store: settings by likelihood, compared with what was there, confirmed by BLEU, τ of the cache, profiles.
-
-`knnmt tune`, `knnmt adapt` and Python's `tune` and `adapt` all choose by `StoreTuning`.
-"""
+"""Tuning a store on development text in one call, as `knnmt tune` does."""
 
 from __future__ import annotations
 
-import math
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
-from knnmt.config import CacheConfig, FastConfig, RetrievalConfig, Way
 from knnmt.corpus.pairs import SegmentPair
-from knnmt.corpus.splitting import spread
 from knnmt.datastore.store import Datastore
-from knnmt.errors import DatastoreDamagedError, KnnmtWarning, SettingError
-from knnmt.evaluation.certainty import measure_certainty
 from knnmt.evaluation.loading import Model, translator_of_store
 from knnmt.evaluation.scoring import require_sacrebleu
-from knnmt.evaluation.tuning_by_search import Scored, beam_states, confirmed_cache, score
-from knnmt.fitting.cache_tuning import CacheTradeOff, cache_trade_offs, largest_threshold
-from knnmt.fitting.certainty import LEAST_PAIRS, forget_certainty
-from knnmt.fitting.development import Development, pass_over, searched
+from knnmt.evaluation.tuning_steps import StoreTuning, Tell, TuningResult
 from knnmt.fitting.development_text import MAX_PAIRS, DevelopmentText, read_development
-from knnmt.fitting.likelihood import Positions
-from knnmt.fitting.search_choice import SearchChoice, choose_search
-from knnmt.fitting.store_tuning import DimensionTradeOff, SearchTradeOff, advise_on_keys, advise_on_search
-from knnmt.fitting.tuning import Compared, Tried, Tuned, paper_grid
-from knnmt.fitting.tuning import tune as tune_by_likelihood
 from knnmt.fitting.tuning_config import TuningConfig, refuse_idle
 from knnmt.index.progress import Bars, no_bars
 from knnmt.retrieval.open_store import require_for_fast
-from knnmt.retrieval.profiles import ESTIMATED, Profile, default_profile, segments_name, write_profiles
-from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.translator.memories import Memory, warn_if_slow
-from knnmt.translator.translator import Translator
-
-CACHE_PAIRS = 40  # whose beams show what a cache does
-_CONFIRMED = 3  # of the settings that are best by likelihood, beside the present ones
-Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class TuningResult:
-    """What a tuning found.
-
-    profiles: the settings chosen, by the names they are saved under; the main ones are the first
-    default: the profile that became the store's default by this, or None
-    tuned: the best of each k by likelihood
-    compared: the main settings beside those that were there; None where there were none, or BLEU decided
-    stays: what was there is no worse, and stays
-    losses: of the reported pairs, in nats a token, by name: alone, before, and every profile
-    caches, dims, searches: what each τ, each number of dimensions and each setting of the search costs, where asked for
-    """
-
-    store: Path
-    profiles: Mapping[str, RetrievalConfig]
-    default: str | None
-    tuned: Tuned
-    compared: Compared | None
-    stays: bool
-    losses: Mapping[str, float] = field(default_factory=dict)
-    caches: Sequence[CacheTradeOff] = ()
-    dims: Sequence[DimensionTradeOff] = ()
-    searches: Sequence[SearchTradeOff] = ()
-
-    def __str__(self) -> str:
-        lines = [f"{self.store}: {f'{self.default} is its default' if self.default else 'its default stays'}"]
-        for name, loss in self.losses.items():
-            config = self.profiles.get(name)
-            settings = f"  {config.signature()}" if config else ""
-            lines.append(f"{name:<12}perplexity {math.exp(loss):.3f}{settings}")
-        return "\n".join(lines)
+from knnmt.translator.memories import warn_if_slow
 
 
 def tune(
@@ -93,15 +36,16 @@ def tune(
 ) -> TuningResult:
     """Choose k, T, λ and cache of a store on development text, as `knnmt tune` does, and save them with the store.
 
-    dev: pairs like the text to come: a memory in any format, pairs, or text that is divided already, to which `pairs`,
-        `all_dev` and `keep_known` do nothing
-    config: by what is chosen, and what may be lost
-    pairs: most to tune on, and most to report, from all over the text
-    all_dev: tune on all of it, and report the same
-    keep_known: use pairs whose source the store holds, too
-    model: by default the one that the store was built with; a `Translator` that is loaded serves as it is
-    tell: hears of each step, some lines at a time; `print` shows what the command shows
-    bars: gives, for a description and a unit, a function to call with how much is done, of how much
+    dev: pairs like the text to translate: a memory in any format, pairs, or text that is already divided (then `pairs`,
+        `all_dev` and `keep_known` have no effect)
+    config: how to choose, and what may be lost
+    pairs: at most this many pairs tune, and at most this many are reported, from all over the text
+    all_dev: tune and report on all of it
+    keep_known: also use pairs whose source the store holds
+    model: by default the model that the store was built with; a loaded `Translator` is used as it is
+    tell: is called with lines after each step; `print` shows what the command shows
+    bars: makes progress bars: given a description and a unit, it returns a function to call with the amount done and
+        the total
     """
     config = config or TuningConfig()
     refuse_idle(exact and config.search, "--search judges the index, which --exact does not use")
@@ -122,311 +66,3 @@ def tune(
         if config.may_become_default:
             tuning.measure_certainty()
     return found
-
-
-class StoreTuning:
-    """The steps from a store and development text to profiles; `tell` hears of each."""
-
-    def __init__(
-        self,
-        translator: Translator,
-        memory: Memory,
-        text: DevelopmentText,
-        config: TuningConfig | None = None,
-        tell: Tell = lambda _: None,
-        bars: Bars = no_bars,
-        before_whole: Callable[[], None] = lambda: None,
-    ) -> None:
-        """before_whole: called where the whole store is going to be searched"""
-        self._translator, self._memory, self._text = translator, memory, text
-        self._config, self._tell, self._bars = config or TuningConfig(), tell, bars
-        self._store = memory.opened.datastore.path
-        passed = self._pass(text.tuning, "tuning")
-        self.choice = self._choose_search(passed) if self._config.compares_searches else None
-        self._way: Way = self._config.fast or self._config.segments
-        if self.choice is not None:
-            self._way = self.choice.chosen.segments
-        if self._way is None:
-            before_whole()
-        asked = RetrievalSettings(search="whole")
-        if isinstance(self._way, FastConfig):
-            asked = RetrievalSettings(fast=self._way.candidates)
-        elif self._way is not None:
-            asked = RetrievalSettings(segments=self._way)
-
-        def known(settings: RetrievalSettings) -> RetrievalConfig | None:
-            try:
-                found = memory.resolve(settings)
-            except (SettingError, DatastoreDamagedError):  # a reduced store that nothing is known of, a damaged profile
-                return None
-            # Of a gate's λ, and of what another search finds, there are no losses here.
-            return found if found.gate is None and self._searches(found) else None
-
-        self._before = known(asked)
-        self._default_compares = known(RetrievalSettings()) is not None  # else it has no loss to compare with
-        self._development = self._search(passed)
-        self._positions = self._development.positions()
-        self._reported: Positions | None = None
-
-    @property
-    def reported(self) -> Positions | None:
-        """The positions of the reported pairs; None where there are no pairs to report."""
-        if self._reported is None and self._text.reported:
-            found = self._development
-            if self._text.reported != self._text.tuning:
-                found = self._search(self._pass(self._text.reported, "reporting"))
-            self._reported = found.positions()
-        return self._reported
-
-    def _pass(self, pairs: Sequence[SegmentPair], name: str) -> Development:
-        engine = self._translator.engine
-        with self._bars(name, "pairs passed") as progress:
-            passed = pass_over(engine, self._memory.opened, pairs, lambda done, _rows: progress(done, len(pairs)))
-        if missing := len(pairs) - passed.pairs:
-            self._tell(
-                f"too long    {missing:,} of {len(pairs):,} pairs, for the model's {engine.max_positions} positions: "
-                "left out"
-            )
-        return passed
-
-    def _search(self, passed: Development) -> Development:
-        engine, opened = self._translator.engine, self._memory.opened
-        with self._bars("searching", "positions") as progress:
-            return searched(engine, opened, passed, self._way, progress=lambda rows: progress(rows, len(passed)))
-
-    def _choose_search(self, passed: Development) -> SearchChoice | None:
-        """How the store is searched, by what each way loses of some of the text; None where it has no choice."""
-        with self._bars("comparing searches", "ways") as progress:
-            choice = choose_search(self._translator.engine, self._memory.opened, passed, progress=progress)
-        if choice is not None:
-            self._tell(f"search      {choice.in_words}")
-        return choice
-
-    def choose(self) -> TuningResult:
-        """The settings that fit best, by what the configuration says; nothing is saved yet."""
-        config, compared = self._config, None
-        tuned = self._by_likelihood()
-        if config.method == "bleu":
-            temperature = tuned.fixed.fixed.temperature if config.temperature is None else config.temperature
-            # The paper's way; what was there takes part where it could lose its place.
-            present = self._present() if config.may_become_default else []
-            main, stays = self._by_bleu([*paper_grid(temperature), *present])
-        elif config.confirm:
-            # Those that were found with fixed λ have no part in it: they harm text of other kinds.
-            few = [each.fading for each in sorted(tuned.tried, key=lambda each: each.fading_loss)[:_CONFIRMED]]
-            other = [] if self._other_search is None else [self._other_search]
-            main, stays = self._by_bleu(list(dict.fromkeys([tuned.fading.fading, *few, *self._present(), *other])))
-        else:
-            main, compared = self._unless_worse(tuned.fading.fading)
-            stays = compared is not None and not compared.improves
-        fixed = tuned.fixed.fixed if config.method == "likelihood" else None
-        # What a cache loses is computed with the weights that knnmt gives.
-        caches, cached = ([], None) if self._way is not None or config.own_parts else self._cache(main)
-        opened, development, most_lost = self._memory.opened, self._development, config.cache_loss
-        dims = advise_on_keys(opened, development, main.k, most_lost, self._tell) if config.dims else []
-        searches: list[SearchTradeOff] = []
-        whole = main if main.way is None else self._other_search
-        if config.search and whole is not None:
-            searches = advise_on_search(opened, development, whole, most_lost, self._text.name, self._tell)
-        if self._chose_segments:
-            others = (whole, None if main.segments else tuned.fading.fading)
-            named = {self._main_name(each): each for each in (main, *others) if each is not None}
-        else:
-            named = {name: each for name, each in zip(config.names, (main, fixed, cached), strict=True) if each}
-        becomes = config.may_become_default and not (stays and self._default_compares)
-        return TuningResult(
-            self._store,
-            named,
-            self._main_name(main) if becomes else None,
-            tuned,
-            compared,
-            stays,
-            caches=caches,
-            dims=dims,
-            searches=searches,
-        )
-
-    @property
-    def _chose_segments(self) -> bool:
-        """Whether the text decided for search by segment."""
-        return self.choice is not None and self._way is not None
-
-    @property
-    def _other_search(self) -> RetrievalConfig | None:
-        """The best settings for the whole store, where the text decided for search by segment."""
-        return self.choice.whole.tuned.fading.fading if self.choice is not None and self._chose_segments else None
-
-    def _main_name(self, main: RetrievalConfig) -> str:
-        """What settings are saved as: those that the text decided for by segment stand beside those of the store."""
-        name = self._config.names[0]
-        return segments_name(name) if self._chose_segments and main.segments is not None else name
-
-    def _by_likelihood(self) -> Tuned:
-        """The best of each k."""
-        way, positions = self._way, self._positions
-        how = f"by {self._memory.opened.index.description}"
-        if isinstance(way, FastConfig):
-            how = f"in stores of {way.candidates} occurrences of each source token"
-        elif way is not None:
-            how = f"in the {way} segments that cover each source best"
-        self._tell(f"positions   {len(positions):,}, searched {how}; the model alone loses {positions.loss(None):.4f}")
-        self._tell(f"\n{'k':>3} {'T':>8} {'fixed λ':>8} {'loss':>8}   {'T':>8} {'λ to':>6} {'fading loss':>12}")
-
-        def hear(each: Tried) -> None:
-            self._tell(
-                f"{each.k:>3} {each.fixed.temperature:8.4g} {each.fixed.interpolation_weight:8.2f} "
-                f"{each.fixed_loss:8.4f}   {each.fading.temperature:8.4g} {each.fading.interpolation_weight:6.2f} "
-                f"{each.fading_loss:12.4f}"
-            )
-
-        tuned = tune_by_likelihood(positions, hear=hear, way=way, before=self._before)
-        self._tell(f"chosen      k {tuned.fading.k} with fading λ, k {tuned.fixed.k} with fixed λ\n")
-        return tuned
-
-    def _unless_worse(self, tuned: RetrievalConfig) -> tuple[RetrievalConfig, Compared | None]:
-        """Tuned settings, or those that were there if these lose no more; and what both lose."""
-        if self._before is None:
-            return tuned, None
-        compared = Compared.of(self._before, tuned, self._positions, self.reported)
-        fate = "tuned settings are better" if compared.improves else "what was there is no worse and stays"
-        self._tell(f"compared    {fate}: {compared.in_words}\n")
-        return tuned if compared.improves else replace(self._before, cache=None), compared
-
-    def _present(self) -> list[RetrievalConfig]:
-        return [] if self._before is None else [replace(self._before, cache=None)]
-
-    def _by_bleu(self, configs: Sequence[RetrievalConfig]) -> tuple[RetrievalConfig, bool]:
-        """The settings with the best BLEU, and whether they were there."""
-        scored = min(self._config.scored_pairs, len(self._text.tuning))
-        self._tell(f"confirming  on {scored:,} of the pairs that tune")
-        scores = [each.bleu for each in self._score(self._text.tuning, configs)]
-        best = configs[scores.index(max(scores))]
-        stays = best in self._present()
-        self._tell(f"chosen      {best.signature()}{', which was there and stays' if stays else ''}\n")
-        return best, stays
-
-    def _score(self, pairs: Sequence[SegmentPair], configs: Sequence[RetrievalConfig | None]) -> list[Scored]:
-        """Translate a sample with each."""
-        some = spread(pairs, self._config.scored_pairs)
-        scored: list[Scored] = []
-        with self._bars("BLEU", "settings") as progress, warnings.catch_warnings():
-            warnings.simplefilter("ignore", KnnmtWarning)  # of single lines, that the score counts anyway
-            progress(0, len(configs))
-            for each in score(self._translator, self._store, some, configs, self._config.own_parts):
-                name = each.config.signature() if each.config else "the model alone"
-                self._tell(f"BLEU        {each.bleu:6.2f}  {each.saved:4.0%} saved  {name}")
-                scored.append(each)
-                progress(len(scored), len(configs))
-        return scored
-
-    def _cache(self, config: RetrievalConfig) -> tuple[list[CacheTradeOff], RetrievalConfig | None]:
-        """What ever larger τ do, and the settings with the one chosen, if any is worth it."""
-        opened, engine = self._memory.opened, self._translator.engine
-        most_lost, most_bleu = self._config.cache_loss, self._config.most_bleu_lost
-        some = spread(self._text.tuning, CACHE_PAIRS)
-        with self._bars("beams", "pairs") as progress:
-
-            def sources() -> Iterator[str]:
-                for done, pair in enumerate(some):
-                    progress(done, len(some))
-                    yield pair.source
-
-            decoded = beam_states(self._translator, opened, config, sources())
-        offs = cache_trade_offs(engine, opened, decoded, config)
-        self._tell(f"{'τ':>8} {'entries within':>15} {'searches saved':>15} {'nats lost':>10}")
-        for each in offs:
-            self._tell(f"{each.threshold:8.3f} {each.quantile:15.1%} {each.saved:15.1%} {each.loss:10.4f}")
-        chosen = largest_threshold(offs, most_lost)
-        if chosen is not None and most_bleu is not None:
-            within = [each for each in offs if each.threshold <= chosen.threshold]
-            chosen = confirmed_cache(
-                lambda settings: self._score(self._text.tuning, [settings])[0], config, within, most_bleu
-            )
-        if chosen is None:
-            limits = f"{most_lost:g} nats" + ("" if most_bleu is None else f" and {most_bleu:g} BLEU")
-            self._tell(f"cache       no τ saves searches and holds {limits}: no profile with a cache\n")
-            return offs, None
-        self._tell(
-            f"cache       τ {chosen.threshold:.4g} saves {chosen.saved:.0%} of the searches of {len(some)} pairs "
-            f"for {chosen.loss:.4f} nats, of {most_lost:g} allowed\n"
-        )
-        return offs, replace(config, cache=CacheConfig(chosen.threshold))
-
-    def report(self, found: TuningResult) -> dict[str, float]:
-        """Losses of pairs that had no part in the choice; BLEU, too, where it is asked for.
-
-        There are no losses with parts of one's own: they are computed with the weights that knnmt gives.
-        """
-        if self.reported is None:
-            return {}
-        rows: dict[str, RetrievalConfig | None] = {"alone": None, "before": self._before, **found.profiles}
-        # Of another way to search there are no losses: its neighbours were not looked for.
-        rows = {name: config for name, config in rows.items() if name == "alone" or (config and self._searches(config))}
-        losses: dict[str, float] = {}
-        if not self._config.own_parts:
-            self._tell(f"{'reported':<12}{'loss':>8} {'perplexity':>11}  settings")
-            losses = {name: self.reported.loss(config) for name, config in rows.items()}
-        for name in losses:
-            config = rows[name]
-            cached = " (loss without its cache)" if config and config.cache else ""
-            signature = config.signature() if config else "the model alone"
-            self._tell(f"{name:<12}{losses[name]:8.4f} {math.exp(losses[name]):11.3f}  {signature}{cached}")
-        if self._config.confirm:
-            translated = min(self._config.scored_pairs, len(self._text.reported))
-            self._tell(f"translating {translated:,} of the reported pairs")
-            self._score(self._text.reported, list(rows.values()))
-        return losses
-
-    def _searches(self, config: RetrievalConfig) -> bool:
-        """Whether settings search as the positions were searched."""
-        fast = isinstance(self._way, FastConfig)
-        return isinstance(config.way, FastConfig) if fast else config.way == self._way
-
-    def save(self, found: TuningResult) -> None:
-        """Keep the profiles with the store; those of an earlier tuning that have no successor go. What was there and is
-        no worse stays the default.
-        """
-        names = self._config.names
-        profiles: dict[str, Profile | None] = dict.fromkeys(names)
-        main = next(iter(found.profiles))
-        for name, config in found.profiles.items():
-            if not self._searches(config) and self.choice is not None:
-                profiles[name] = Profile(config, "likelihood", self.choice.pairs, self.choice.whole.loss)
-                continue
-            by_bleu = self._config.scores and name != names[1]  # it never has the last word on the fixed λ
-            scored = min(self._config.scored_pairs, len(self._text.tuning))
-            method, pairs = ("bleu", scored) if by_bleu else ("likelihood", self._development.pairs)
-            # A cache does nothing to forced text, and other weights have other losses, so of these there are none.
-            loss = None if config.cache or self._config.own_parts else self._positions.loss(config)
-            profiles[name] = Profile(config, method, pairs, loss)
-        if found.default:
-            fate = f"{found.default} is its default"
-        elif self._config.may_become_default:
-            default = default_profile(self._store) or ESTIMATED
-            if default == main:
-                del profiles[default]  # with the cache that it may have
-            fate = f"{default} stays its default"
-        elif self._config.own_parts:
-            own = "".join(f" --{part} {name}" for part, name in self._config.own_parts.items())
-            fate = f"to be used with --profile {names[0]}{own}"
-        else:
-            fate = f"{names[0]} is not its default: `--profile {names[0]}` would make it that"
-        write_profiles(self._store, profiles, found.default)
-        saved = [name for name in found.profiles if name in profiles]
-        self._tell(f"saved       profiles {', '.join(saved)} with {self._store}; {fate}")
-
-    def measure_certainty(self) -> None:
-        """Translate some of the reported pairs with what is the store's default now, and keep how sure such
-        translations are.
-        """
-        pairs = spread(self._text.reported or self._text.tuning, self._config.scored_pairs)
-        forget_certainty(self._store)  # which may be damaged
-        with self._bars("certainty", "pairs translated") as progress:
-            found = measure_certainty(self._translator, self._store, pairs, lambda done: progress(done, len(pairs)))
-        if found is None:
-            self._tell(
-                f"certainty   not measured: it needs {LEAST_PAIRS} pairs that the store does not hold, and rapidfuzz"
-            )
-            return
-        found.save(self._store)
-        self._tell(f"certainty   measured on {found.pairs:,} pairs: translations say how sure they are")

@@ -29,8 +29,8 @@ DEFAULT_K = 8
 _TEMPERATURES = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5, 2.5, 4.0, 8.0)  # times the spread of the neighbours' distances
 _FIXED_WEIGHTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 _QUANTILES = 20
-_FEW_SENTENCES = 50  # asked by a store that nothing was estimated for, whenever it is opened
-_MUCH = 0.1  # of a store's entries: so many more or fewer, and it is asked again
+_MAX_SENTENCES_AT_OPENING = 50  # asked by a store that nothing was estimated for, whenever it is opened
+_MAX_CHANGE = 0.1  # of a store's entries: so many more or fewer, and it is asked again
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Estimates:
         later = copy(self)
         later._store = opened.snapshot
         now = later._store.datastore.manifest.live_entries
-        if abs(now - self._entries) > _MUCH * self._entries:
+        if abs(now - self._entries) > _MAX_CHANGE * self._entries:
             later._entries = now
             for name in ("whole", "by_segment"):
                 vars(later).pop(name, None)
@@ -159,7 +159,7 @@ class Estimates:
             return self._saved
         if self._store.projection is not None:
             return Calibration.unknown()  # an estimate needs the model's states, which its keys are not any more
-        held_out = sample(self._store.index.entries, _FEW_SENTENCES)
+        held_out = sample(self._store.index.entries, _MAX_SENTENCES_AT_OPENING)
         found = held_out.search(self._store.index, DEFAULT_K)
         return calibrate(held_out, found, self._engine) or Calibration.unknown()
 
@@ -170,5 +170,5 @@ class Estimates:
             return self._saved_by_segment
         if self._store.projection is not None or not len(self._store.values):
             return Calibration.unknown(DEFAULT_SEGMENTS)
-        found = calibrate_by_segment(self._store, self._engine, DEFAULT_SEGMENTS, _FEW_SENTENCES)
+        found = calibrate_by_segment(self._store, self._engine, DEFAULT_SEGMENTS, _MAX_SENTENCES_AT_OPENING)
         return found or Calibration.unknown(DEFAULT_SEGMENTS)

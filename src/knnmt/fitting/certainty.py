@@ -22,7 +22,7 @@ from knnmt.records import as_record
 
 SECTION = "certainty"  # of a store's settings
 VERSION = 1
-LEAST_PAIRS = 20  # that a fit says anything from
+MIN_PAIRS = 20  # that a fit says anything from
 _STEPS = 50  # of Newton's method, which needs about six
 _TOWARDS_FLAT = 1e-3  # keeps the slope finite where few pairs are parted without an overlap
 
@@ -45,7 +45,7 @@ class Certainty:
     def __post_init__(self) -> None:
         check(math.isfinite(self.offset), f"offset must be finite, got {self.offset}")
         check(0 <= self.slope < math.inf, f"slope must be finite and not negative, got {self.slope}")
-        check(self.pairs >= LEAST_PAIRS, f"pairs must be at least {LEAST_PAIRS}, got {self.pairs}")
+        check(self.pairs >= MIN_PAIRS, f"pairs must be at least {MIN_PAIRS}, got {self.pairs}")
 
     def of(self, mean_log_probability: float) -> int:
         """The expected likeness of a translation, 0 to 100."""
@@ -95,7 +95,7 @@ def fit_certainty(
     scores, parts = np.asarray(mean_log_probabilities, np.float64), np.asarray(likenesses, np.float64) / 100
     usable = np.isfinite(scores)
     scores, parts = scores[usable], parts[usable]
-    if len(scores) < LEAST_PAIRS:
+    if len(scores) < MIN_PAIRS:
         return None
     middle, spread = scores.mean(), scores.std() or 1.0
     columns = np.stack([np.ones_like(scores), (scores - middle) / spread], 1)  # (pairs, 2)

@@ -28,16 +28,17 @@ def merge(
     progress: EntryProgress = no_progress,
     bars: Bars = no_bars,
 ) -> Datastore:
-    """Make one store of several of the same model, as `knnmt merge` does. Killed at any moment, the same call goes on.
+    """Make one store from several of the same model, as `knnmt merge` does. If it is killed, the same call resumes.
 
-    No model runs over the text. What was removed from the stores does not go over; settings that were tuned do not.
+    No model runs over the text. Removed sentences and tuned settings are not taken over.
 
     path: a directory that does not exist yet
-    drop_duplicates: leave out units that came before, with the same source and target
-    make_index: end by estimating settings that fit the store and making an index, unless it is searched by segment
-    model: the one that the stores were built with, where it is not found by its name, or an engine that is loaded
+    drop_duplicates: leave out units whose source and target came before
+    make_index: estimate settings that fit the store, and make an index unless it is searched by segment
+    model: the stores' model, if it is not found by its name, or a loaded engine
     progress: is called with sentences and entries done
-    bars: gives, for a description and a unit, a function to call with how much of the index is done, of how much
+    bars: makes progress bars: given a description and a unit, it returns a function to call with the amount done and
+        the total
     """
     check(not isinstance(stores, str | Path), "stores: expected a list of stores to merge, got one path")
     merge_stores([Datastore.open(each) for each in stores], Path(path), drop_duplicates, progress)
@@ -58,10 +59,10 @@ def split(
     progress: EntryProgress = no_progress,
     bars: Bars = no_bars,
 ) -> list[Datastore]:
-    """Make stores of the parts of one, in a new directory, as `knnmt split` does.
+    """Make several stores from one, in a new directory, as `knnmt split` does.
 
-    by: "origin" for a store of each file that units came from
-    pairs: else most units of each store
+    by: "origin" for one store per file that units came from
+    pairs: otherwise, at most this many units in each store
 
     The others are as in `merge`.
     """
@@ -82,16 +83,16 @@ def shard_set(
     seconds: float = SECONDS,
     model: str | Path | Engine[Any] | None = None,
 ) -> ShardSet:
-    """Make a set of shards, as `knnmt shard-set` does: a store to translate with whose entries lie in others.
+    """Make a set of shards, as `knnmt shard-set` does: a store whose entries are in other stores.
 
-    Its settings are those of the largest shard, where that is on this machine; if it has none for search by segment,
-    they are estimated from it.
+    Its settings are those of the largest shard, if it is on this machine. If that has none for search by segment, they
+    are estimated from it.
 
-    shards: stores of one model, in an order that stays; NODE:PATH for one on the disk of another machine of the cluster
+    shards: stores of one model, in a fixed order; NODE:PATH for one on the disk of another machine of the cluster
     path: a directory that does not exist yet
-    cluster: the address of a cluster of Ray, as in `Cluster`, which opens the shards; by default this process does
-    seconds: that a shard has to answer; after that it is left out
-    model: the one that the shards were built with, where it is not found by its name, or an engine that is loaded
+    cluster: the address of a Ray cluster that opens the shards, as in `Cluster`; by default this process opens them
+    seconds: a shard that takes longer to answer is left out
+    model: the shards' model, if it is not found by its name, or a loaded engine
     """
     found = ShardSet(tuple(ShardPlace.of(str(each)) for each in shards), cluster, seconds)
     largest = make_shard_set(found, Path(path))

@@ -59,13 +59,14 @@ class GateText:
 
     inputs: (rows, inputs), what a gate looks at
     positions: what was found for each; knn: (rows,) float64, p_kNN of its token
-    pairs: how many fit the model
+    pairs: how many fit the model; targets: (rows,), their tokens
     """
 
     inputs: Tensor
     positions: Positions
     knn: Tensor
     pairs: int
+    targets: Tensor
 
     @property
     def base(self) -> Tensor:
@@ -159,7 +160,7 @@ def gate_text(
         opened.log_counts(ids),
     )
     knn = positions.knn(config.temperature, config.use_counts)
-    return GateText(torch.cat(inputs), positions, knn, int(forced.sentences[-1]) + 1)
+    return GateText(torch.cat(inputs), positions, knn, int(forced.sentences[-1]) + 1, forced.targets.cpu())
 
 
 def train_gate(

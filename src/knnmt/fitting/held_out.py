@@ -25,7 +25,7 @@ from knnmt.retrieval.sentence_stores import SentenceStores
 
 SENTENCES = 500
 _MIN_SENTENCES = 100
-_ENOUGH_POSITIONS = 6_000  # of so many sentences, or of more; each is searched exactly
+_MIN_POSITIONS = 6_000  # of so many sentences, or of more; each is searched exactly
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def sample(entries: Entries, sentences: int = SENTENCES, seed: int = 0) -> HeldO
         return segment, int(live[segment][number - ends[segment] + len(live[segment])])
 
     positions = np.cumsum([len(_entries_of(entries, *place(number))) for number in drawn])
-    enough = max(_MIN_SENTENCES, 1 + int(np.searchsorted(positions, _ENOUGH_POSITIONS)))
+    enough = max(_MIN_SENTENCES, 1 + int(np.searchsorted(positions, _MIN_POSITIONS)))
     chosen = [place(number) for number in sorted(drawn[:enough])]
     wanted: dict[bytes, int] = {}
     own = {each: wanted.setdefault(_unit_source(entries, *each), len(wanted)) for each in chosen}

@@ -37,10 +37,10 @@ class Datastore(store.Datastore):
         progress: EntryProgress = no_progress,
         make_index: bool = True,
     ) -> Self:
-        """Build a new store from pairs and open it; `knnmt.datastore.building` says how, and counts what it drops.
+        """Build a new store from pairs and open it (`knnmt.datastore.building`).
 
-        make_index: end by estimating settings that fit the store, and making an index unless it is searched by segment,
-            as `knnmt build` does
+        make_index: estimate settings that fit the store, and make an index unless it is searched by segment, as `knnmt
+            build` does
         """
         made = super().build(path, pairs, engine, config, progress)
         if make_index:
@@ -52,11 +52,11 @@ class Datastore(store.Datastore):
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What was made.
+    """The result of building.
 
     dropped: pairs that the model cannot take, by reason
-    reused: parts that an interrupted build had finished
-    read: what became of the memories' units, in lines; none where pairs were given
+    reused: parts that an interrupted build had already finished
+    read: lines that say what happened to the memories' units; none if pairs were given
     """
 
     store: Datastore
@@ -88,17 +88,18 @@ def build(
     progress: EntryProgress = no_progress,
     bars: Bars = no_bars,
 ) -> Built:
-    """Build a datastore from translation memories, as `knnmt build` does. Killed at any moment, the same call goes on.
+    """Build a datastore from translation memories, as `knnmt build` does. If it is killed, the same call resumes.
 
-    memories: files in any memory format, documents, folders, or pairs (`read_memories` reads with settings of your own)
+    memories: files in any memory format, documents, folders, or pairs (`read_memories` reads with your own settings)
     path: a directory that does not exist yet
-    make_index: end by estimating settings that fit the store and making an index of it
-    restart: forget an interrupted build instead of continuing it
-    model: a shipped model, a checkpoint directory, a Hugging Face name, or an engine that is loaded, as a translator's
-    source_lang, target_lang: of the memories; by default the model's
-    cluster: where Ray runs the model over the text; by default this process does
+    make_index: estimate settings that fit the store, and make an index
+    restart: discard an interrupted build instead of continuing it
+    model: a shipped model, a checkpoint directory, a Hugging Face name, or a loaded engine, such as a translator's
+    source_lang, target_lang: languages of the memories; by default the model's
+    cluster: where Ray runs the model over the text; by default this process runs it
     progress: is called with pairs and entries done
-    bars: gives, for a description and a unit, a function to call with how much of the index is done, of how much
+    bars: makes progress bars: given a description and a unit, it returns a function to call with the amount done and
+        the total
     """
     import torch
 

@@ -16,7 +16,7 @@ from knnmt.index.progress import Progress, unheard
 from knnmt.retrieval.open_store import OpenStore, has_source_tokens
 
 COUNTS = (64, 128, 256, 512)  # of segments, that are tried
-MOST_LOST = 0.005  # nats a token
+MAX_LOST = 0.005  # nats a token
 _TIMES = 32  # as many segments a store must have: of a smaller one, an index looks at fewer entries
 _COMPARED = 6_000, 1_000  # positions, at most and at least
 _PRODUCTS = 6_000_000_000  # of positions and entries, about as many as an index is judged by
@@ -81,7 +81,7 @@ def choose_search(
     engine: Engine[State],
     opened: OpenStore,
     passed: Development,
-    most_lost: float = MOST_LOST,
+    most_lost: float = MAX_LOST,
     progress: Progress = unheard,
 ) -> SearchChoice | None:
     """Judge each way by some positions of development text; None where a store is so small that its whole is no more.

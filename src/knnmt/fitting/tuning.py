@@ -20,7 +20,7 @@ PAPER_KS = (8, 16, 32, 64)  # the paper's grid
 PAPER_WEIGHTS = (0.5, 0.6, 0.7, 0.8)
 _TEMPERATURES = tuple(np.geomspace(0.1, 10, 21).tolist())  # times the spread of the neighbours' distances
 _FADED = 3  # temperatures of a k that fading λ are tried at: the best with a fixed one
-_MOST_OF_IT = 0.95  # of the gain on the model alone: a larger k makes every step dearer
+_MIN_PART_OF_GAIN = 0.95  # of the gain on the model alone: a larger k makes every step dearer
 _Candidate = TypeVar("_Candidate")
 
 
@@ -71,7 +71,7 @@ def first_with_most(
     no more than `most_loss`, if any has.
     """
     best = min(map(loss, tried))
-    enough = best + (1 - _MOST_OF_IT) * max(0.0, alone - best)
+    enough = best + (1 - _MIN_PART_OF_GAIN) * max(0.0, alone - best)
     if best <= most_loss:
         enough = min(enough, most_loss)
     return next(each for each in tried if loss(each) <= enough)

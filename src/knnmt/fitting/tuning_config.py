@@ -15,23 +15,23 @@ BLEU_LOSS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class TuningConfig:
-    """What a tuning looks for.
+    """The options of a tuning.
 
     method: "likelihood", or "bleu" for the paper's search over k and fixed λ
-    profile: what it is saved as, with NAME-fixed and NAME-cache beside it (for knn: cache). A name that is given
-        becomes the store's default. By default knn, which does so, too; with the method "bleu" bleu, with `fast` fast,
-        with `segments` segments, which do not
+    profile: the name to save under, with NAME-fixed and NAME-cache (for knn: cache). A given name becomes the store's
+        default. The default is knn, which also becomes the store's default; it is bleu for the method "bleu", fast for
+        `fast` and segments for `segments`, which do not
     temperature: T for the method "bleu"; by default the best by likelihood
-    confirm: let BLEU decide among the best by likelihood, confirm τ of the cache, and be reported
-    sample: pairs that are translated for each BLEU; by default 200
-    cache_loss: most nats a token that the cache, shorter keys or a faster search may lose
-    bleu_loss: most BLEU that the cache may lose where it is confirmed; by default 0.1
-    dims, search: say, too, how short keys may be, and how faithful the search must be
-    fast: tune Fast kNN-MT with as many candidates, instead
-    segments: tune retrieval by so many segments, instead
-    whole: tune search of the whole store, where the text would decide between that and segments
-    combiner, gate: with the method "bleu", names of one's own that texts are translated with, "package.module:Name". A
-        profile cannot name them, so what is saved does not become the default
+    confirm: let BLEU choose among the best by likelihood and confirm τ of the cache, and report BLEU
+    sample: number of pairs to translate for each BLEU; by default 200
+    cache_loss: the cache, shorter keys or a faster search may lose at most this many nats per token
+    bleu_loss: a confirmed cache may lose at most this much BLEU; by default 0.1
+    dims, search: also report how short keys may be, and how faithful the search must be
+    fast: tune Fast kNN-MT with this many candidates instead
+    segments: tune retrieval by this many segments instead
+    whole: tune search of the whole store; otherwise the text decides between that and segments
+    combiner, gate: for the method "bleu", the names of your own ones, "package.module:Name". A profile cannot name
+        them, so the saved profile does not become the default
     """
 
     method: str = "likelihood"
@@ -80,7 +80,7 @@ class TuningConfig:
 
     @property
     def own_parts(self) -> dict[str, str]:
-        """The names of a combiner and a gate of one's own, where they are given."""
+        """The names of your own combiner and gate, if given."""
         given = {"combiner": self.combiner, "gate": self.gate}
         return {part: name for part, name in given.items() if name is not None}
 
@@ -91,7 +91,7 @@ class TuningConfig:
 
     @property
     def scores(self) -> bool:
-        """Whether BLEU has a say."""
+        """Whether BLEU takes part in the choice."""
         return self.confirm or self.method == "bleu"
 
     @property
@@ -101,17 +101,17 @@ class TuningConfig:
 
     @property
     def most_bleu_lost(self) -> float | None:
-        """By a cache; None where it is not confirmed."""
+        """The BLEU that a cache may lose; None if it is not confirmed."""
         return None if not self.confirm else BLEU_LOSS if self.bleu_loss is None else self.bleu_loss
 
     @property
     def names(self) -> tuple[str, str, str]:
-        """The profiles it saves: of the settings chosen, of those with a fixed λ, of those with a cache."""
+        """The names of the profiles: the chosen settings, those with a fixed λ, and those with a cache."""
         return names_of_tuning(self._usual_name if self.profile is None else self.profile)
 
     @property
     def may_become_default(self) -> bool:
-        """Whether the settings chosen become the store's default if they are better than what was there."""
+        """Whether the chosen settings become the store's default if they are better than the earlier ones."""
         return not self.own_parts and (self.profile is not None or self._usual_name == TUNED)
 
     @property

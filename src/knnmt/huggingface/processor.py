@@ -34,16 +34,16 @@ class KNNLogitsProcessor:
         with KNNLogitsProcessor(model, "project.store") as knn:
             model.generate(**inputs, num_beams=5, logits_processor=[knn])
 
-    model: an encoder-decoder that `transformers` loaded from the checkpoint that the store was built with, already on
-        its device
-    datastore: the store; each call of `generate` takes its newest generation
-    exact: search every key, whatever index the store has
-    check_model: False takes the caller's word that the store was built with these weights, where the files they came
-        from cannot be found or are others; width and vocabulary are compared in any case
-    settings: of retrieval, whole or as keywords, as for `Translator`
+    model: an encoder-decoder that `transformers` loaded from the store's checkpoint, already on its device
+    datastore: the store; each call of `generate` uses its newest generation
+    exact: search every key, even if the store has an index
+    check_model: False skips the comparison of the model's files with those that the store was built with; width and
+        vocabulary are always compared
+    settings: settings of retrieval, as a whole or as keywords, as for `Translator`
 
     Its hooks stay on the model until `remove`, the end of a `with` block, or the end of the processor itself.
-    statistics: searches and cache hits of all steps, also of sentences that have ended: `generate` goes on with them
+    statistics: searches and cache hits of all steps, including sentences that have ended, because `generate` continues
+    them
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class KNNLogitsProcessor:
         weakref.finalize(self, self._watch.remove)
 
     def remove(self) -> None:
-        """Take the hooks off the model. May be called again."""
+        """Remove the hooks from the model. Can be called again."""
         self._watch.remove()
 
     def __enter__(self) -> Self:

@@ -21,7 +21,7 @@ from knnmt.index.entries import Entries, shared_tensor
 _EXTRA_CANDIDATES = 8  # candidates beyond k that the scan hands on, against its rounding errors
 _ROWS = 256
 _BLOCK = 1 << 14
-_HELD_BYTES = 1 << 30  # of float32 keys that are held in memory
+_MAX_HELD_BYTES = 1 << 30  # of float32 keys that are held in memory
 _RERANKED = 1 << 14  # candidates that are read at once
 _WIDENED = 1 << 18  # numbers that are measured at once: a megabyte
 _GROUP = 64  # columns that `smallest` looks at together
@@ -151,7 +151,7 @@ class ExactIndex:
         return rerank(queries, rough[1], self._entries, k)
 
     def _load(self) -> list[_Block]:
-        held = 4 * self._entries.dim * (self.last - self.first) <= _HELD_BYTES
+        held = 4 * self._entries.dim * (self.last - self.first) <= _MAX_HELD_BYTES
         blocks = []
         for first, stretch in self._entries.blocks(_BLOCK, self.first, self.last):
             keys = shared_tensor(stretch)

@@ -21,10 +21,10 @@ _MIN_KEYS_PER_LIST = 39  # below that, FAISS itself calls the training of a list
 class SearchSettings:
     """How an index is searched.
 
-    probes: lists looked into for a query; for hnsw the length of its queue (efSearch)
-    candidates: how many are measured again with the store's own keys; 0: FAISS's distances are the result
-    reach: of those lists, how many times as far as the nearest their centres may lie, in squared distance, to be looked
-        into; 0: however far. A query that is near one centre needs few lists, one between many needs more.
+    probes: lists to search for a query; for hnsw the length of its queue (efSearch)
+    candidates: how many are measured again with the store's own keys; with 0, FAISS's distances are the result
+    reach: lists whose centre is more than this many times as far as the nearest one, in squared distance, are skipped;
+        0 skips none. A query near one centre needs few lists, one between many needs more.
     """
 
     probes: int
@@ -42,7 +42,7 @@ class SearchSettings:
 
     @property
     def signature(self) -> str:
-        """What a published score must say of them."""
+        """Identifies them in the signature of a published score."""
         limit = f"~{self.reach:g}" if self.reach else ""
         return f"{self.probes}{limit}" + (f"/{self.candidates}" if self.candidates else "")
 
@@ -53,7 +53,7 @@ class SearchSettings:
         return f"{self.probes} probes{limit}" + (f", {self.candidates} re-ranked" if self.candidates else "")
 
     def times(self, part: float) -> SearchSettings:
-        """Wider or narrower by a factor; the reach does not become less."""
+        """Wider or narrower by a factor; the reach does not become smaller."""
         reach = 1 + (self.reach - 1) * max(1, part) if self.reach else 0.0
         return SearchSettings(max(1, int(self.probes * part)), self.candidates, reach)
 
@@ -62,9 +62,9 @@ class SearchSettings:
 class Kind:
     """A kind of FAISS index.
 
-    recipe: (entries, dim) -> the string FAISS's index factory makes it from
-    bytes_per_entry: dim -> about how much memory and disk an entry takes
-    training_per_list: keys that a list's centre is trained on; training_rounds: how often each is looked at
+    recipe: (entries, dim) -> the string for FAISS's index factory
+    bytes_per_entry: dim -> about how many bytes an entry takes in memory and on disk
+    training_per_list: keys to train a list's centre on; training_rounds: number of passes over them
     """
 
     name: str
@@ -76,17 +76,17 @@ class Kind:
     training_rounds: int = 10
 
     def factory(self, entries: int, dim: int) -> str:
-        """The factory string for a store; too few entries to train anything on are searched flat by every kind."""
+        """The factory string for a store. With too few entries to train on, every kind searches them flat."""
         return "Flat" if entries < max(256, 2 * dim) else self.recipe(entries, dim)
 
 
 def lists_for(entries: int) -> int:
-    """About 2√entries lists, a power of two, few enough that each can be trained."""
+    """About 2√entries lists: a power of two, small enough that each list can be trained."""
     most = min(2 * math.sqrt(entries), _MAX_LISTS, entries / _MIN_KEYS_PER_LIST)
     return 1 << int(math.log2(max(most, 1)))
 
 
-def _papers_lists(entries: int) -> int:
+def papers_lists(entries: int) -> int:
     """4096, as the paper has for stores of any size, where each can be trained."""
     return _MAX_LISTS if entries >= _MIN_KEYS_PER_LIST * _MAX_LISTS else lists_for(entries)
 
@@ -140,7 +140,7 @@ KINDS = {
         Kind(
             "ivfpq",
             "the paper's: product quantisation, distances approximate",
-            lambda entries, dim: f"IVF{_papers_lists(entries)},PQ{codes_for(dim)}x8np",
+            lambda entries, dim: f"IVF{papers_lists(entries)},PQ{codes_for(dim)}x8np",
             SearchSettings(probes=32, candidates=0),
             lambda dim: codes_for(dim) + 8,
             training_per_list=_MIN_KEYS_PER_LIST,  # so many lists take minutes else

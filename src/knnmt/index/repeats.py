@@ -21,8 +21,8 @@ from knnmt.datastore.segment import Segment
 from knnmt.datastore.source_hashes import places_of
 from knnmt.index.same_sources import hashes_of
 
-_MANY = 10_000  # sentences that came: from so many on, all are looked at
-_NEWER = 1 << 16  # entries of which something changed, until they are taken into the base
+_MAX_CAME = 10_000  # sentences that came: from so many on, all are looked at
+_MAX_NEWER = 1 << 16  # entries of which something changed, until they are taken into the base
 _GOLDEN, _FIRST, _SECOND = (np.uint64(each) for each in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
@@ -158,7 +158,7 @@ def follow_repeats(
     """
     shared = same_beginning(before, segments)
     came = sum(segment.record.sentences for segment in segments) - shared.sentences
-    if shared.segments < len(before) or came > _MANY or _by_tokens(before) != _by_tokens(segments):
+    if shared.segments < len(before) or came > _MAX_CAME or _by_tokens(before) != _by_tokens(segments):
         return find_repeats(segments, hashes, seen)
     first = np.cumsum([0, *(segment.record.sentences for segment in segments)])
     gone = np.setdiff1d(_removed(segments), _removed(before), assume_unique=True)
@@ -180,7 +180,7 @@ def follow_repeats(
     known = Repeats(Restated.none(), Restated.none()) if earlier is None else earlier
     newer = known.newer.under(again)
     newer = Restated(*(each[_needed(known.base, newer)] for each in (newer.ids, newer.firsts, newer.counts)))
-    if len(newer.ids) > max(_NEWER, len(known.base.ids) // 16):
+    if len(newer.ids) > max(_MAX_NEWER, len(known.base.ids) // 16):
         base = known.base.under(newer).only_repeating()
         return Repeats(base, Restated.none()) if len(base.ids) else None
     return Repeats(known.base, newer) if len(known.base.ids) + len(newer.ids) else None

@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Role(Enum):
-    """How a code stands to the text around it."""
+    """The relation of a code to the text around it."""
 
     OPENING = "opening"
     CLOSING = "closing"
@@ -19,9 +19,9 @@ class Role(Enum):
 class Code:
     """An inline code.
 
-    raw: exactly as it stands in the document
-    shown: what a person reads of a code that stands for words, such as "%s" or "{0}"; empty where that is not known
-    pair: a number that an opening code shares with its closing one; None for a code without the other
+    raw: the code exactly as in the document
+    shown: the text that a code stands for, such as "%s" or "{0}"; empty if unknown
+    pair: a number that an opening code shares with its closing one; None for a single code
     """
 
     raw: str

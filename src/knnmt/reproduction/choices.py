@@ -1,45 +1,56 @@
-"""What each choice changes: differences of BLEU between rows that differ in one thing, for the discussion."""
+"""What each choice changes: differences between rows that differ in one thing, each with a paired bootstrap."""
 
 from __future__ import annotations
 
-import statistics
+from functools import cache
+from typing import Any
 
-from knnmt.reproduction.plan import ALPHAS, TOLD_APART
+from knnmt.evaluation.scoring import Difference, resampled_scores
+from knnmt.reproduction.plan import SHARES, TOLD_APART
 from knnmt.reproduction.results import Results
 from knnmt.reproduction.tables import NOT_RUN, Lines
 
+_METRICS = ("BLEU", "chrF")
 # What is asked, the row with it, the row without it.
 _ASKED = (
     ("a memory, as published", "A/knn", "base"),
     ("a memory, ours", "B/knn", "base"),
     ("our search instead of IVFPQ, both with fixed λ", "B/knn-fixed", "A/knn"),
+    ("our search instead of IVFPQ, both with λ that fades", "B/knn", "A/knn-fading"),
     ("λ that fades instead of fixed λ, both with our search", "B/knn", "B/knn-fixed"),
-    ("Fast kNN-MT, c = 512, instead of kNN-MT as published", "fast-512", "A/knn"),
+    ("λ that fades instead of fixed λ, both with IVFPQ", "A/knn-fading", "A/knn"),
+    ("k and λ by BLEU instead of likelihood, as published", "A/knn-bleu", "A/knn"),
+    ("Fast kNN-MT, c = 512, instead of kNN-MT as published, both with fixed λ", "fast-512", "A/knn"),
+    ("Fast kNN-MT, c = 512, instead of our search, both with fixed λ", "fast-512", "B/knn-fixed"),
     ("search by segment instead of the whole store, ours", "segments", "B/knn"),
     ("SK-MT's choice and λ instead of ours by segment", "sk-mt", "segments"),
-    ("PCA to 256 dimensions, as published", "A/pca-256", "A/knn"),
-    ("PCA to 256 dimensions, ours", "B/pca-256", "B/knn"),
+    *(
+        (f"PCA to {dim} dimensions, {told}", f"{block}/pca-{dim}", f"{block}/knn")
+        for block, told in (("A", "as published"), ("A20", "as published, 20 codes"), ("B", "ours"))
+        for dim in (256, 80, 40)
+    ),
+    ("20 codes for a key instead of 64", "A20/knn", "A/knn"),
     ("pruning with k = 2, as published", "A/pruning-2", "A/knn"),
     ("pruning with k = 2, ours", "B/pruning-2", "B/knn"),
+    *((f"counting what was merged, k = {k}", f"B/pruning-{k}", f"B/pruning-{k}-uncounted") for k in (2, 5)),
     *(
         (asked, f"A/cache-{tau}{kind}", "A/knn")
         for tau in TOLD_APART
         for asked, kind in (
             (f"the cache τ = {tau}, as published", ""),
-            ("the same, hits not stored", "-misses"),
-            ("the same, one for each sentence, hits stored", "-sentence-hits"),
-            ("the same, one for each sentence, hits not stored", "-sentence"),
+            ("the same, hits not kept", "-misses"),
+            ("the same, one for each sentence, hits kept", "-sentence-hits"),
+            ("the same, one for each sentence, hits not kept", "-sentence"),
         )
     ),
+    ("the published cache τ = 6 with IVFPQ and λ that fades", "A/cache-6-fading", "A/knn-fading"),
+    ("the published cache τ = 6 with our search and fixed λ", "B/cache-6-published-fixed", "B/knn-fixed"),
+    ("the published cache τ = 6 with our search and λ that fades", "B/cache-6-published", "B/knn"),
     ("the cache τ = 4, ours", "B/cache-4", "B/knn"),
     *(
-        (
-            f"a gate, α = {alpha}, instead of as many steps by chance{told}",
-            f"{block}/adaptive-{alpha}",
-            f"{block}/random-{alpha}",
-        )
-        for block, told in (("A", ", as published"), ("B", ", ours"))
-        for alpha in ALPHAS
+        (f"{told}, {share} % of steps, instead of as many by chance", f"A/{kind}-{share}", f"A/chance-{share}")
+        for share in SHARES
+        for told, kind in (("the published gate", "gate"), ("our gate", "own-gate"))
     ),
     ("all three methods together, as published", "A/pca+cache+pruning", "A/knn"),
     ("all three methods together, ours", "B/pca+cache+pruning", "B/knn"),
@@ -47,13 +58,50 @@ _ASKED = (
 
 
 def choices(results: Results) -> Lines:
-    """BLEU of the one minus BLEU of the other, in each domain and on average; what was run nowhere is left out."""
-    lines = [["choice", *results.domains, "average"]]
+    """BLEU of the one minus BLEU of the other, in each domain and on average, and chrF on average.
+
+    Behind each stands half of the 95 % interval of the resampled differences, and a star where p is below 0.05. What
+    was run nowhere is left out.
+    """
+    compared = _Compared(results)
+    lines = [["choice", *results.domains, "average", "average, chrF"]]
     for asked, one, other in _ASKED:
-        pairs = [(results.bleu(domain, one), results.bleu(domain, other)) for domain in results.domains]
-        differences = [None if a is None or b is None else a - b for a, b in pairs]
-        there = [each for each in differences if each is not None]
-        if there:
-            average = f"{statistics.mean(there):+.2f}" if len(there) == len(differences) else NOT_RUN
-            lines.append([asked, *(NOT_RUN if each is None else f"{each:+.2f}" for each in differences), average])
+        found = [compared.differences(domain, one, other) for domain in results.domains]
+        if any(each is not None for each in found):
+            cells = [NOT_RUN if each is None else _told(each[0]) for each in found]
+            there = [each for each in found if each is not None]
+            whole = len(there) == len(found)
+            averages = [_told(sum(each[place] for each in there) / len(there)) for place in range(len(_METRICS))]
+            lines.append([asked, *cells, *(averages if whole else [NOT_RUN] * len(averages))])
     return lines
+
+
+def _told(differences: Any) -> str:
+    found = Difference.of(differences)
+    return f"{found.value:+.2f} ± {(found.high - found.low) / 2:.2f}{'*' * (found.p_value < 0.05)}"
+
+
+class _Compared:
+    """Resampled scores of rows; of one with several seeds the mean of theirs."""
+
+    def __init__(self, results: Results) -> None:
+        self._results = results
+        self._resampled = cache(self._resample)
+
+    def differences(self, domain: str, one: str, other: str) -> tuple[Any, Any] | None:
+        """Of BLEU and chrF, an array each: the real one, then the resampled ones; None where a row was not run."""
+        both = self._resampled(domain, one), self._resampled(domain, other)
+        if both[0] is None or both[1] is None:
+            return None
+        return both[0][0] - both[1][0], both[0][1] - both[1][1]
+
+    def _resample(self, domain: str, name: str) -> tuple[Any, Any] | None:
+        references, language = self._results.texts[domain].references, self._results.plan["target language"]
+        found = [
+            resampled_scores(each.record["hypotheses"], references, language)
+            for each in self._results.of_seeds(domain, name)
+        ]
+        if not found:
+            return None
+        bleu, chrf = (sum(arrays) / len(found) for arrays in zip(*found, strict=True))
+        return bleu, chrf

@@ -76,7 +76,7 @@ def numbers_in(text: str) -> tuple[int, ...]:
     try:
         return tuple(map(int, names_in(text)))
     except ValueError:
-        raise SettingError(f"expected numbers with commas between, such as 1,8,16, got {text!r}") from None
+        raise SettingError(f"expected numbers separated by commas, such as 1,8,16, got {text!r}") from None
 
 
 def hold_to_plan(config: ReproductionConfig, fingerprint: str, searches: str, languages: tuple[str, str]) -> None:

@@ -47,7 +47,7 @@ ENTRIES: dict[str, tuple[int, ...]] = {
     "pruning-2": (4_039_432, 11_103_775, 2_303_808, 353_007),
     "pruning-5": (3_084_106, 8_486_551, 1_852_191, 290_192),
 }
-# Percent of the steps that search, without the first step of each batch.
+# Percent of the steps that search; of caches without the first step of each batch.
 SEARCHED: dict[str, tuple[int, ...]] = {
     KNN: (100, 100, 100, 100),
     "adaptive-0.25": (78, 73, 38, 4),

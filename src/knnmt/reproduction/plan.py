@@ -2,30 +2,36 @@
 
 A, as published: IVFPQ with FAISS's distances, fixed λ, batches of 8, a cache that a batch shares and that keeps hits.
 B, ours: two-stage search or exact search, λ that fades with distance, a cache of each sentence that keeps misses only.
+A20: A, but a code stands for as many dimensions as the paper's, and centres are trained as FAISS does by default.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 from knnmt.config import CacheConfig, check
 
 BLOCKS = ("A", "B")
+PARTS = {"A": ("A", "A20"), "B": ("B",)}  # what a block that is asked for brings
 ALPHAS = (0.25, 0.5, 0.75)
+SHARES = (75, 50, 25)  # percent of the steps, at which gates, chance and caches are compared
+SEEDS = (1, 2, 3, 4, 5)  # of what is trained or drawn, at the share in the middle; elsewhere the first
 TAUS = (2, 4, 6, 8, 12)  # the paper's, whose keys break its cache at 8, and where those of the shipped model do
+MORE_TAUS = {"": (9, 10, 11), "-misses": (9, 10, 11, 14, 16)}  # so that caches of both kinds meet at equal shares
 PRUNING_KS = (1, 2, 5)
 CANDIDATES = (512, 128)  # c of Fast kNN-MT
-_PAPERS_DIMS, _SHORTER_DIMS = (512, 256, 128), (256, 192, 128, 64)
+_PAPERS_DIMS, _SHORTER_DIMS = (512, 256, 128), (256, 192, 128, 80, 64, 40)  # 80 of 320 is their 256 of 1,024
 _CAPACITY = 1 << 16  # states that a batch's cache keeps: all, as the paper's, of 16 sentences of 200 tokens
 TOLD_APART = (6, 8, 12)  # τ where the paper's cache begins to lose, or breaks: scope and stored hits are told apart
 _COMBINED_TAU = {"A": 6, "B": 4}  # the paper's, and what loses nothing with a cache of a sentence
 _COMBINED_K = 2
 # Rows that the paper has not, and that add points to a table whose ends others show.
 _REFINING = (
-    *("fast-128", "?/pca-192", "?/pca-64", "A/cache-[68]-sentence-hits"),
-    *("B/cache-[28]", "B/adaptive-*", "B/random-*"),
+    *("fast-128", "?/pca-192", "?/pca-64", "?/pca-40", "A/cache-[68]-sentence-hits"),
+    *("B/cache-[28]", "B/adaptive-*", "B/random-*", "A/cache-9", "A/cache-11", "A/cache-9-misses", "A/cache-11-misses"),
 )
 
 
@@ -35,10 +41,17 @@ class Row:
 
     name: of its files, "A/cache-6"; label: in tables
     steps: what its store was made by from the full one, such as ("pca256", "prune2")
-    alpha: threshold of the gate; chance: search as many steps as that gate does, whichever
+    alpha: threshold of the gate; share: percent of the steps that the threshold is chosen for, in its place
+    chance: search as many steps as that gate does, whichever
+    published_gate: inputs, network and training of the gate are the authors'; and so is the choice by chance, which is
+        one for all rows of a step
+    seed: of what is trained or drawn
     fast: c of Fast kNN-MT
     segments: what chooses the segments that a sentence is searched in: "covering", or "bm25" alone
-    fixed: λ and k from the paper's grid, whatever the block has
+    fades: whether λ fades; by default it does in B. Where it does not, λ and k are of the paper's grid
+    uncounted: entries that others were merged into count once, all else being equal
+    by_bleu: k and λ are chosen by BLEU, as published
+    k_of: the row whose k it has, for speed at equal k
     """
 
     name: str
@@ -49,12 +62,31 @@ class Row:
     chance: bool = False
     fast: int | None = None
     segments: str | None = None
-    fixed: bool = False
+    share: int | None = None
+    published_gate: bool = False
+    seed: int = 0
+    fades: bool | None = None
+    uncounted: bool = False
+    by_bleu: bool = False
+    k_of: str | None = None
 
     @property
     def block(self) -> str:
-        """A, B, or "" for what has no index."""
+        """A, A20, B, or "" for what has no index."""
         return self.name.partition("/")[0] if "/" in self.name else ""
+
+    @property
+    def as_published(self) -> bool:
+        """Whether it is decoded as the paper's systems are."""
+        return self.block.startswith("A")
+
+    @property
+    def has_fading(self) -> bool:
+        return self.block == "B" if self.fades is None else self.fades
+
+    @property
+    def has_gate(self) -> bool:
+        return self.alpha is not None or self.share is not None
 
     @property
     def has_store(self) -> bool:
@@ -63,7 +95,7 @@ class Row:
     @property
     def partner(self) -> str:
         """Of a choice by chance: the row whose rate of searches it has."""
-        return self.name.replace("/random-", "/adaptive-")
+        return self.name.replace("/random-", "/adaptive-").replace("/chance-", "/gate-")
 
 
 BASE = Row("base", "Base MT")
@@ -89,16 +121,29 @@ def all_rows(dim: int, blocks: Sequence[str] = BLOCKS) -> list[Row]:
     """Every row for keys of `dim` dimensions, those first that others are compared with."""
     rows = [BASE, *(Row(f"fast-{c}", f"Fast kNN-MT, c = {c}", fast=c) for c in CANDIDATES), *BY_SEGMENT]
     for block in blocks:
-        rows += _block_rows(block, dim)
-    return rows
+        for part in PARTS[block]:
+            rows += _a20_rows(dim) if part == "A20" else _block_rows(part, dim)
+    return [row for row in rows if row.k_of is None or row.k_of.partition("/")[0] in blocks]
+
+
+def _a20_rows(dim: int) -> list[Row]:
+    """Whether a gain of PCA is the index's: without it and with a quarter and an eighth of the dimensions."""
+    fewer = [each for each in (dim // 4, dim // 8) if each and dim % 8 == 0 and each % 20 == 0]
+    return [Row("A20/knn", "kNN-MT"), *(Row(f"A20/pca-{each}", f"PCA d = {each}", (f"pca{each}",)) for each in fewer)]
 
 
 def _block_rows(block: str, dim: int) -> list[Row]:
     reduced, merged = f"pca{combined_dim(dim)}", f"prune{_COMBINED_K}"
-    cached = _cache(block, _COMBINED_TAU[block])
+    cached = replace(_cache(block, _COMBINED_TAU[block]), whole_states=block == "A")
     rows = [Row(f"{block}/knn", "kNN-MT")]
     if block == "B":  # tells the index and λ apart
-        rows.append(Row("B/knn-fixed", "kNN-MT, fixed λ", fixed=True))
+        rows.append(Row("B/knn-fixed", "kNN-MT, fixed λ", fades=False))
+    else:
+        rows += [
+            Row("A/knn-fading", "kNN-MT, λ that fades", fades=True),
+            Row("A/knn-bleu", "kNN-MT, k and λ by BLEU", by_bleu=True),
+            Row("A/knn-k", "kNN-MT with the k of B", k_of="B/knn"),
+        ]
     rows += [Row(f"{block}/cache-{tau}", f"cache τ = {tau}", cache=_cache(block, tau)) for tau in TAUS]
     rows += [
         Row(f"{block}/pca+cache", "PCA + cache", (reduced,), cached),
@@ -107,19 +152,63 @@ def _block_rows(block: str, dim: int) -> list[Row]:
     ]
     rows += [Row(f"{block}/pca-{each}", f"PCA d = {each}", (f"pca{each}",)) for each in dims_for(dim)]
     rows += [Row(f"{block}/pruning-{k}", f"pruning k = {k}", (f"prune{k}",)) for k in PRUNING_KS]
-    for alpha in ALPHAS:
-        rows.append(Row(f"{block}/adaptive-{alpha}", f"adaptive α = {alpha}", alpha=alpha))
-        rows.append(Row(f"{block}/random-{alpha}", f"as many by chance, α = {alpha}", alpha=alpha, chance=True))
-    if block == "A":
+    rows += _caches_as_published() if block == "A" else _caches_of_others()
+    return rows + (_gates_as_published() if block == "A" else _gates())
+
+
+def _caches_as_published() -> list[Row]:
+    """The paper's cache with each of its differences from ours undone, and both kinds at more thresholds."""
+    rows = [
+        Row(f"A/cache-{tau}-{name}", f"cache τ = {tau}, {label}", cache=CacheConfig(tau, scope, hits, _CAPACITY))  # type: ignore[arg-type]
+        for tau in TOLD_APART
+        for name, label, scope, hits in (
+            ("misses", "batch, misses only", "batch", False),
+            ("sentence-hits", "sentence, hits too", "sentence", True),
+            ("sentence", "sentence, misses only", "sentence", False),
+        )
+    ]
+    for kind, taus in MORE_TAUS.items():
+        label = ", batch, misses only" if kind else ""
         rows += [
-            Row(f"A/cache-{tau}-{name}", f"cache τ = {tau}, {label}", cache=CacheConfig(tau, scope, hits, _CAPACITY))  # type: ignore[arg-type]
-            for tau in TOLD_APART
-            for name, label, scope, hits in (
-                ("misses", "batch, misses only", "batch", False),
-                ("sentence-hits", "sentence, hits too", "sentence", True),
-                ("sentence", "sentence, misses only", "sentence", False),
-            )
+            Row(f"A/cache-{tau}{kind}", f"cache τ = {tau}{label}", cache=CacheConfig(tau, "batch", not kind, _CAPACITY))
+            for tau in taus
         ]
+    return [*rows, Row("A/cache-6-fading", "cache τ = 6, λ that fades", cache=_cache("A", 6), fades=True)]
+
+
+def _caches_of_others() -> list[Row]:
+    """The paper's cache with our index, λ of both kinds; and entries that count once after pruning."""
+    published = _cache("A", 6)
+    return [
+        Row("B/cache-6-published", "cache τ = 6 as published", cache=published),
+        Row("B/cache-6-published-fixed", "cache τ = 6 as published, fixed λ", cache=published, fades=False),
+        *(
+            Row(f"B/pruning-{k}-uncounted", f"pruning k = {k}, uncounted", (f"prune{k}",), uncounted=True)
+            for k in (2, 5)
+        ),
+    ]
+
+
+def _gates() -> list[Row]:
+    rows = []
+    for alpha in ALPHAS:
+        rows.append(Row(f"B/adaptive-{alpha}", f"adaptive α = {alpha}", alpha=alpha))
+        rows.append(Row(f"B/random-{alpha}", f"as many by chance, α = {alpha}", alpha=alpha, chance=True))
+    return rows
+
+
+def _gates_as_published() -> list[Row]:
+    """The published gate at the paper's α; then gates and chance at equal shares of searches."""
+    rows = [Row(f"A/adaptive-{a}", f"adaptive α = {a}", alpha=a, published_gate=True, seed=SEEDS[0]) for a in ALPHAS]
+    for share in SHARES:
+        for seed in SEEDS if share == SHARES[1] else SEEDS[:1]:
+            end = "" if seed == SEEDS[0] else f"@{seed}"
+            asked: dict[str, Any] = {"share": share, "seed": seed}
+            rows += [
+                Row(f"A/gate-{share}{end}", f"gate as published, {share} % of steps", published_gate=True, **asked),
+                Row(f"A/chance-{share}{end}", "as many steps by chance", published_gate=True, chance=True, **asked),
+                Row(f"A/own-gate-{share}{end}", f"our gate, {share} % of steps", **asked),
+            ]
     return rows
 
 
@@ -142,6 +231,7 @@ def chosen_rows(
     left_out = [*without, *(_REFINING if brief else ())]
     named = [row.name for row in rows if _fits(row, patterns or ["*"]) and not _fits(row, left_out)]
     wanted = {*named, *(row.partner for row in rows if row.chance and row.name in named)}
+    wanted |= {row.k_of for row in rows if row.k_of is not None and row.name in named}
     return [row for row in rows if row.name in wanted]
 
 
@@ -158,6 +248,6 @@ def speed_rows(rows: Sequence[Row]) -> list[Row]:
         *(f"{block}/cache-{tau}" for block, tau in _COMBINED_TAU.items()),
     }
     names |= {f"A/{each}" for each in ("knn", "pca+cache", "pca+pruning", "pca+cache+pruning")}
-    names |= {f"B/{each}" for each in ("knn", "pca+cache+pruning")}
+    names |= {"A/knn-k", *(f"B/{each}" for each in ("knn", "knn-fixed", "pca+cache+pruning"))}
     reduced = {row.steps for row in rows if row.name == "A/pca+cache"}
     return [row for row in rows if row.name in names or (row.name.startswith("A/pca-") and row.steps in reduced)]

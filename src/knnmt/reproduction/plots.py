@@ -12,13 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from knnmt.evaluation.plotting import new_figure, save_figure
-from knnmt.reproduction.plan import ALPHAS, PRUNING_KS, TAUS
+from knnmt.reproduction.plan import ALPHAS, MORE_TAUS, PRUNING_KS, SHARES, TAUS
 from knnmt.reproduction.results import Results
 from knnmt.reproduction.tables import Tables
 
 _COLOURS = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666"]
 _MARKS = "osD^vPX*<"
 _SHADES = ["#08519c", "#6baed6", "#c6dbef", "#969696"]
+_AT_SHARES = (("gate as published", "gate"), ("our gate", "own-gate"), ("chance", "chance"))
+_AT_THRESHOLDS = (("our gate", "adaptive"), ("chance", "random"))
+_CACHES = (
+    ("cache, hits kept", ""),
+    ("cache, misses only", "-misses"),
+    ("cache of a sentence, misses only", "-sentence"),
+)
 _BAR = 0.8  # of the room between two systems
 _ASIDE = 0.04  # doublings of the batch size that systems stand beside each other, so that no mark hides another
 
@@ -109,16 +116,12 @@ def _ablation(results: Results, tables: Tables) -> Any:
 
 def _searches(results: Results) -> Any:
     """BLEU against the part of the steps that search, averaged over domains: gates, chance, caches."""
+    taus = {kind: sorted({*TAUS, *MORE_TAUS.get(kind, ())}) for kind in ("", "-misses", "-sentence")}
     lines = [
-        (f"{block}: {label}", [f"{block}/{name}-{value}{end}" for value in values])
-        for block in "AB"
-        for label, name, values, end in (
-            ("gate", "adaptive", ALPHAS, ""),
-            ("chance", "random", ALPHAS, ""),
-            ("cache", "cache", TAUS, ""),
-            ("cache, misses only", "cache", TAUS, "-misses"),
-            ("cache of a sentence, misses only", "cache", TAUS, "-sentence"),
-        )
+        *((f"A: {told}", [f"A/{kind}-{share}" for share in SHARES]) for told, kind in _AT_SHARES),
+        *((f"B: {told}", [f"B/{kind}-{alpha}" for alpha in ALPHAS]) for told, kind in _AT_THRESHOLDS),
+        *((f"A: {told}", [f"A/cache-{tau}{kind}" for tau in taus[kind]]) for told, kind in _CACHES),
+        ("B: cache of a sentence, misses only", [f"B/cache-{tau}" for tau in TAUS]),
     ]
     figure = new_figure(7.2, 4.2)
     axes = figure.subplots()

@@ -13,6 +13,7 @@ from knnmt.errors import InputError
 from knnmt.evaluation.comet import Comet
 from knnmt.evaluation.scoring import Score, Scores, score
 from knnmt.reproduction import paper
+from knnmt.reproduction.plan import SEEDS
 from knnmt.reproduction.records import read_record, write_record
 from knnmt.reproduction.texts import DomainText
 
@@ -54,10 +55,20 @@ class Results:
         found = self.of(domain, name)
         return None if found is None else found.scores.bleu.value
 
+    def of_seeds(self, domain: str, name: str) -> list[RowResult]:
+        """The same row with every seed that it was run with."""
+        names = [name, *(f"{name}@{seed}" for seed in SEEDS)]
+        return [found for each in names if (found := self.of(domain, each)) is not None]
+
+    def measured(self, domain: str, name: str, measure: Callable[[RowResult], float | None]) -> float | None:
+        """Of a row in a domain, the mean over its seeds; None where it was not run or not measured."""
+        there = [found for each in self.of_seeds(domain, name) if (found := measure(each)) is not None]
+        return statistics.mean(there) if there else None
+
     def average(self, measure: Callable[[RowResult], float], name: str) -> float | None:
         """The mean over all domains, None where one was not run."""
-        found = [self.of(domain, name) for domain in self.domains]
-        there = [measure(each) for each in found if each is not None]
+        found = [self.measured(domain, name, measure) for domain in self.domains]
+        there = [each for each in found if each is not None]
         return statistics.mean(there) if len(there) == len(found) else None
 
     def average_bleu(self, name: str) -> float | None:

@@ -86,7 +86,9 @@ class DomainStages:
             if row.fast:
                 self._refuse_without_sources()
             yield self._file(tuned_file(row), self._steps.tune, row)
-            if row.alpha is not None:
+            if row.k_of is not None:
+                yield from self._needs(next(each for each in self._steps.rows if each.name == row.k_of))
+            if row.alpha is not None and not row.published_gate:
                 gate = self._steps.stores.path((), block) / GATE_FILE
                 yield self._file(f"{block}/gate.json", self._steps.train_gate, row, also=gate.exists)
 

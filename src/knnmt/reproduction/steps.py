@@ -10,6 +10,7 @@ OUTPUT/<domain>/speed-<batch>.json           speed of the rows of the figures, i
 from __future__ import annotations
 
 import platform
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,24 +22,36 @@ from knnmt.corpus.splitting import spread
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 from knnmt.evaluation.running import machine
+from knnmt.fitting.gate_training import GateText
 from knnmt.fitting.probes import choose_probes
 from knnmt.index.covering import SourceIndex
 from knnmt.index.progress import Bars
 from knnmt.reproduction.config import ReproductionConfig
 from knnmt.reproduction.plan import Row, speed_rows
+from knnmt.reproduction.published_gate import PublishedGate, StepChance
 from knnmt.reproduction.records import config_of, read_record, settings_of, write_record
 from knnmt.reproduction.sk_mt import PlainBM25
 from knnmt.reproduction.speed import measure_speed
 from knnmt.reproduction.stores import DomainStores
 from knnmt.reproduction.texts import DomainText, digest, read_text, read_training
 from knnmt.reproduction.translating import ReadyRow
-from knnmt.reproduction.tuning import trained_gate, tuned_by_segment, tuned_settings
+from knnmt.reproduction.tuning import (
+    gate_for_share,
+    gate_texts,
+    trained_gate,
+    tuned_by_bleu,
+    tuned_by_segment,
+    tuned_settings,
+)
+from knnmt.retrieval.gate import RandomGate, ThresholdGate, TrainedGate
 from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.step import Gate
 from knnmt.translator.translator import Translator
 from knnmt.version import __version__
 
 _PAPERS_BATCH = 8
 _BATCH = {"cpu": 32, "cuda": 200}  # of block B, whose rows do not depend on it
+_MIN_BORROWED_TAU = 8  # from which on it is measured whose searches a batch's cache lends
 
 
 class DomainSteps:
@@ -65,6 +78,7 @@ class DomainSteps:
         self._data = config.data / name
         self._engine: Any = translator.engine
         self._opened: tuple[tuple[Path, type[SourceIndex]], OpenStore] | None = None
+        self._gate_texts: dict[str, tuple[GateText, GateText]] = {}
 
     def read_text(self) -> dict[str, Any]:
         training = read_training(self._data, self._languages, self._config.train_pairs)
@@ -130,38 +144,67 @@ class DomainSteps:
         opened, pairs = self._opened_for(row), self._text.tuning
         if row.segments is not None:
             return tuned_by_segment(self._engine, opened, pairs, plain=row.segments == "bm25")
-        return tuned_settings(self._engine, opened, pairs, row.block == "B" and not row.fixed, row.fast)
+        found = tuned_settings(self._engine, opened, pairs, row.has_fading, row.fast)
+        if not row.by_bleu:
+            return found
+
+        def translations(config: RetrievalConfig, sources: list[str]) -> list[str]:
+            system = ReadyRow.of(row, opened, config, None)
+            return [each.text for each in system.translate(self._translator, sources, _PAPERS_BATCH)[0]]
+
+        return tuned_by_bleu(pairs, config_of(found["settings"]), translations, self._languages[1])
 
     def _settings(self, row: Row) -> RetrievalConfig | None:
+        """What was tuned for it, with what it has of its own."""
         record = read_record(self.output / tuned_file(row)) if row.has_store else None
-        return None if record is None else config_of(record["settings"])
+        if record is None:
+            return None
+        config = config_of(record["settings"])
+        if row.uncounted:
+            config = replace(config, use_counts=False)
+        if row.k_of is not None:
+            other = self._settings(next(each for each in self.rows if each.name == row.k_of))
+            config = replace(config, k=config.k if other is None else other.k)
+        return config
 
     def train_gate(self, row: Row) -> dict[str, Any]:
         config = self._settings(row)
         assert config is not None, "settings come before"  # noqa: S101
         return trained_gate(self._engine, self._open((), row.block), self._text.tuning, config)
 
-    def _system(self, row: Row, opened: OpenStore | None) -> ReadyRow:
+    def _gate(self, row: Row, opened: OpenStore | None) -> Gate | None:
+        """The gate of a row that has one, or a choice by chance of as many steps as its partner searched."""
+        if not row.has_gate or opened is None:
+            return None
         rate = None
         if row.chance:
             record = read_record(self.output / f"{row.partner}.json")
             assert record is not None, "the gate's row comes before"  # noqa: S101
             rate = record["searches"]["searches"] / record["searches"]["rows"]
-        return ReadyRow.of(row, opened, self._settings(row), rate)
+        if row.share is None and not row.published_gate:
+            trained = TrainedGate.read(opened.datastore, opened.device)
+            return ThresholdGate(trained, row.alpha or 0) if rate is None else RandomGate(rate, row.seed, trained)
+        config = self._settings(row)
+        assert config is not None, "settings come before"  # noqa: S101
+        if row.block not in self._gate_texts:
+            self._gate_texts[row.block] = gate_texts(self._engine, opened, self._text.tuning, config)
+        end = self._engine.special_tokens.end
+        gate = gate_for_share(row, opened, self._gate_texts[row.block], config, end)
+        return StepChance(rate, row.seed, gate) if rate is not None and isinstance(gate, PublishedGate) else gate
 
     def translate(self, row: Row) -> dict[str, Any]:
         opened = self._opened_for(row) if row.has_store else None
-        system = self._system(row, opened)
-        size = _PAPERS_BATCH if row.block == "A" else _BATCH.get(self._engine.device.type, 32)
+        system = ReadyRow.of(row, opened, self._settings(row), self._gate(row, opened))
+        size = _PAPERS_BATCH if row.as_published else _BATCH.get(self._engine.device.type, 32)
+        borrowed = row.as_published and row.cache is not None and row.cache.threshold >= _MIN_BORROWED_TAU
         with self._bars(f"{self.name}: {row.name}", "sentences") as progress:
-            found, figures = system.translate(self._translator, self._text.sources, size, progress)
+            found, figures = system.translate(self._translator, self._text.sources, size, progress, borrowed)
         return {
             "row": row.name,
             "steps": row.steps,
             "entries": opened and opened.datastore.manifest.live_entries,
             "dim": opened and opened.datastore.manifest.dim,
             "settings": system.config and settings_of(system.config),
-            "chance": system.rate,
             **figures,
             **self._made_on(),
             "hypotheses": [each.text for each in found],
@@ -199,7 +242,7 @@ class DomainSteps:
             path = self.stores.path(row.steps, block)
             if row.has_store and path not in opened:
                 opened[path] = self._load(path, block, _chooser(row))
-            systems.append(self._system(row, opened.get(path) if row.has_store else None))
+            systems.append(ReadyRow.of(row, opened.get(path) if row.has_store else None, self._settings(row), None))
         sources = spread(self._text.reported, self._config.speed_sentences)
         # Without a bar, which would take time from what is measured.
         found = measure_speed(
@@ -222,4 +265,5 @@ def tuned_file(row: Row) -> str:
     """The file of a row's settings, shared by rows of the same store."""
     if row.fast or row.segments:
         return f"tuned-{row.name}.json"
-    return f"{row.block}/tuned-{'-'.join(row.steps) or 'full'}{'-fixed' * row.fixed}.json"
+    kind = "" if row.fades is None else "-fading" if row.fades else "-fixed"
+    return f"{row.block}/tuned-{'-'.join(row.steps) or 'full'}{kind}{'-bleu' * row.by_bleu}.json"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from knnmt.reproduction import paper
-from knnmt.reproduction.plan import ALPHAS, BY_SEGMENT, CANDIDATES, PRUNING_KS, Row
+from knnmt.reproduction.plan import ALPHAS, BY_SEGMENT, CANDIDATES, PRUNING_KS, SHARES, Row
 from knnmt.reproduction.results import Results, RowResult
 
 NOT_RUN = "not run"
-BLOCK_TITLES = {"A": "A, as published", "B": "B, ours"}
+BLOCK_TITLES = {"A": "A, as published", "A20": "A20, as published, a code for 16 of 320 dimensions", "B": "B, ours"}
 _WITHOUT_INDEX = (*(f"fast-{c}" for c in CANDIDATES), *(row.name for row in BY_SEGMENT))
 _FIRST = ("base", *_WITHOUT_INDEX)
 COMBINATIONS = ("pca+cache", "pca+pruning", "pca+cache+pruning")
@@ -31,7 +32,21 @@ def is_main(name: str) -> bool:
 
 
 def _main_names(block: str) -> list[str]:
-    return ["knn", *(("cache-6",) if block == "A" else ("knn-fixed", "cache-4")), *COMBINATIONS]
+    of_block = ("knn-fading", "knn-bleu", "cache-6") if block == "A" else ("knn-fixed", "cache-4")
+    return ["knn", *of_block, *COMBINATIONS]
+
+
+def _gates(block: str) -> list[str]:
+    """Rows of adaptive retrieval: at thresholds, and at equal shares of the steps."""
+    if block == "B":
+        return [f"{kind}-{alpha}" for alpha in ALPHAS for kind in ("adaptive", "random")]
+    at_shares = [f"{kind}-{share}" for share in SHARES for kind in ("gate", "chance", "own-gate")]
+    return [*(f"adaptive-{alpha}" for alpha in ALPHAS), *at_shares]
+
+
+def _shares(percents: Sequence[float | None]) -> str:
+    there = [f"{each:.0f}" for each in percents if each is not None]
+    return " · ".join(there) if len(there) == len(percents) else NOT_RUN
 
 
 class Tables:
@@ -67,8 +82,24 @@ class Tables:
         return self._of_blocks(_FIRST, _main_names, line)
 
     def pruning(self) -> Lines:
-        """BLEU with fewer entries."""
-        return self._of_blocks([], lambda _: ["knn", *(f"pruning-{k}" for k in PRUNING_KS)], self._bleu)
+        """BLEU with fewer entries; ours also where what was merged into an entry does not count."""
+        names = ["knn", *(f"pruning-{k}{end}" for k in PRUNING_KS for end in ("", "-uncounted"))]
+        return self._of_blocks([], lambda _: names, self._bleu)
+
+    def borrowed(self) -> Lines:
+        """How far from a hit the state lies whose search it uses: the median and the 95th percentile, over domains."""
+        lines = [["", "hits", "median", "95 %", "beyond τ"]]
+        for name in self._names:
+            counts: Counter[int] = Counter()
+            for domain in self._results.domains:
+                if (found := self._results.of(domain, name)) is not None:
+                    counts.update({int(each): count for each, count in found.record.get("borrowed", {}).items()})
+            if counts:
+                tau = float(name.split("-")[1])
+                beyond = sum(count for each, count in counts.items() if each >= tau) / counts.total()
+                places = [_quantile(counts, part) for part in (0.5, 0.95)]
+                lines.append([self.titled(name), f"{counts.total():,}", *map(str, places), f"{beyond:.0%}"])
+        return lines
 
     def sizes(self) -> Lines:
         """Entries, and what part of all is kept; of the paper in brackets."""
@@ -91,18 +122,29 @@ class Tables:
     def reduction(self) -> Lines:
         """BLEU with shorter keys; the paper's own dimensions as lines of their own, for its keys are longer."""
         names = [name.removeprefix("B/") for name in self._names if name.startswith("B/pca-")]
-        lines = self._of_blocks([], lambda _: ["knn", *names], lambda name: self._line(name, _bleu_of, {}))
+        lines = self._of_blocks(
+            [], lambda _: ["knn", *names], lambda name: self._line(name, _bleu_of, {}), ("A", "A20", "B")
+        )
         for name in (paper.KNN, *(each for each in paper.BLEU if each.startswith("pca-"))):
             label = "kNN-MT" if name == paper.KNN else f"PCA d = {name.removeprefix('pca-')}"
             values = paper.BLEU[name]
             cells = [_of_place(values, paper.place_of(domain)) for domain in self._results.domains]
-            lines.append([f"paper, of {paper.DIM:,} dimensions: {label}", *cells, f"{values[-1]:.2f}"])
+            average = f"{values[-1]:.2f}" if self._papers_domains else ""
+            lines.append([f"paper, of {paper.DIM:,} dimensions: {label}", *cells, average])
         return lines
 
     def adaptive(self) -> Lines:
-        """BLEU of adaptive retrieval, and of as many steps by chance."""
-        names = [f"{kind}-{alpha}" for alpha in ALPHAS for kind in ("adaptive", "random")]
-        return self._of_blocks([], lambda _: ["knn", *names], self._bleu)
+        """BLEU of adaptive retrieval, and of as many steps by chance; the paper's α as lines of their own.
+
+        Its table searches more as α grows, so that a line of ours does not stand beside one of the same name.
+        """
+        lines = self._of_blocks([], lambda block: ["knn", *_gates(block)], lambda name: self._line(name, _bleu_of, {}))
+        for alpha in ALPHAS:
+            shares, values = paper.SEARCHED[f"adaptive-{alpha}"], paper.BLEU[f"adaptive-{alpha}"]
+            cells = [_of_place(values, paper.place_of(domain)) for domain in self._results.domains]
+            average = f"{values[-1]:.2f}" if self._papers_domains else ""
+            lines.append([f"paper, α = {alpha}: {min(shares)} to {max(shares)} % of steps", *cells, average])
+        return lines
 
     def cache(self) -> Lines:
         """BLEU with caches; as published, and with each of its two differences from ours undone."""
@@ -116,25 +158,25 @@ class Tables:
 
     def adaptive_searches(self) -> Lines:
         """Percent of steps that search."""
-        names = [f"{kind}-{alpha}" for alpha in ALPHAS for kind in ("adaptive", "random")]
-        return self._of_blocks([], lambda _: names, self._searched)
+        return self._of_blocks([], _gates, self._searched)
 
     def cache_searches(self) -> Lines:
         """Percent of steps that search."""
         return self._of_blocks([], self._caches, self._searched)
 
     def _searched(self, name: str) -> list[str]:
-        """All steps counted, then without first steps, then the paper's, which leaves those out."""
+        """All steps counted; of caches also without first steps, which the paper leaves out there; the paper's."""
         cells = []
         plain = name.partition("/")[2]
+        counts: list[Callable[[RowResult], float]] = [lambda each: each.searched()]
+        if plain.startswith("cache"):
+            counts.append(lambda each: each.searched(with_first_step=False))
         theirs = paper.SEARCHED.get(plain) if name.startswith("A/") else None
         for domain in self._results.domains:
-            found, place = self._results.of(domain, name), paper.place_of(domain)
-            ours = NOT_RUN if found is None else f"{found.searched():.0f} · {found.searched(with_first_step=False):.0f}"
+            place = paper.place_of(domain)
+            ours = _shares([self._results.measured(domain, name, each) for each in counts])
             cells.append(ours + ("" if theirs is None or place is None else f" ({theirs[place]})"))
-        mean = self._results.average(lambda each: each.searched(), name)
-        after = self._results.average(lambda each: each.searched(with_first_step=False), name)
-        ours = NOT_RUN if mean is None or after is None else f"{mean:.0f} · {after:.0f}"
+        ours = _shares([self._results.average(each, name) for each in counts])
         whole = theirs is not None and self._papers_domains
         return [*cells, ours + (f" ({statistics.mean(theirs):.0f})" if whole and theirs else "")]
 
@@ -213,11 +255,15 @@ class Tables:
     # Parts ------------------------------------------------------------------------------------------------------------
 
     def _of_blocks(
-        self, first: Iterable[str], names: Callable[[str], Sequence[str]], line: Callable[[str], list[str]]
+        self,
+        first: Iterable[str],
+        names: Callable[[str], Sequence[str]],
+        line: Callable[[str], list[str]],
+        blocks: Sequence[str] = ("A", "B"),
     ) -> Lines:
         """Lines that neither we nor the paper have anything for are left out."""
         lines = [["", *self._results.domains, "average"], *self._told(first, line)]
-        for block in self._blocks:
+        for block in [each for each in self._blocks if each in blocks]:
             told = self._told([f"{block}/{name}" for name in names(block)], line)
             title = [f"**{BLOCK_TITLES[block]}**", *[""] * (len(self._results.domains) + 1)]
             lines += [title, *told] if told else []
@@ -240,8 +286,7 @@ class Tables:
     ) -> list[str]:
         """Of every domain and on average; the paper's behind ours."""
         printed = theirs.get(name.removeprefix("A/"))
-        results = [self._results.of(domain, name) for domain in self._results.domains]
-        ours = [None if found is None else measure(found) for found in results]
+        ours = [self._results.measured(domain, name, measure) for domain in self._results.domains]
         there = [each for each in ours if each is not None]
         average = statistics.mean(there) if len(there) == len(ours) else None
         places = [*map(paper.place_of, self._results.domains), -1 if self._papers_domains else None]
@@ -261,6 +306,16 @@ class Tables:
     def titled(self, name: str) -> str:
         """A row's label with its block."""
         return f"{name[0]}: {self._label(name)}" if "/" in name else self._label(name)
+
+
+def _quantile(counts: Counter[int], part: float) -> int:
+    """The whole number below or at which this part of all lies."""
+    seen = 0
+    for each in sorted(counts):
+        seen += counts[each]
+        if seen >= part * counts.total():
+            return each
+    return 0
 
 
 def _bleu_of(result: RowResult) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -13,7 +14,6 @@ from knnmt.config import RetrievalConfig
 from knnmt.errors import KnnmtWarning
 from knnmt.reproduction.plan import Row
 from knnmt.reproduction.sk_mt import NearestDistance
-from knnmt.retrieval.gate import RandomGate, ThresholdGate, TrainedGate
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.statistics import Statistics
@@ -26,24 +26,18 @@ _MAX_TOKENS = 200  # a system that breaks down would go on to the model's last p
 
 @dataclass(frozen=True, slots=True)
 class ReadyRow:
-    """A row that is ready to translate. retrieval: None for the model alone; rate: of a choice by chance"""
+    """A row that is ready to translate. retrieval: None for the model alone"""
 
     row: Row
     retrieval: Retrieval | None
-    rate: float | None = None
 
     @classmethod
-    def of(cls, row: Row, opened: OpenStore | None, config: RetrievalConfig | None, rate: float | None) -> ReadyRow:
-        """Put a row together from its store and what was tuned for that."""
+    def of(cls, row: Row, opened: OpenStore | None, config: RetrievalConfig | None, gate: Gate | None) -> ReadyRow:
+        """Put a row together from its store, what was tuned for that, and its gate."""
         if opened is None or config is None:
             return cls(row, None)
-        config = replace(config, cache=row.cache, gate=row.alpha)
-        gate: Gate | None = None
-        if row.alpha is not None:
-            trained = TrainedGate.read(opened.datastore, opened.device)
-            gate = ThresholdGate(trained, row.alpha) if rate is None else RandomGate(rate, 0, trained)
         combiner = NearestDistance(config.temperature) if row.segments == "bm25" else None
-        return cls(row, Retrieval(opened, config, gate, combiner), rate)
+        return cls(row, Retrieval(opened, replace(config, cache=row.cache, gate=row.alpha), gate, combiner))
 
     @property
     def config(self) -> RetrievalConfig | None:
@@ -55,12 +49,16 @@ class ReadyRow:
         sources: Sequence[str],
         batch_size: int,
         progress: Callable[[int, int], None] = lambda _done, _total: None,
+        borrowed: bool = False,
     ) -> tuple[list[Translation], dict[str, Any]]:
-        """Translations and figures: seconds, where they went, tokens, and searches as `Statistics` counts them."""
+        """Translations and figures: seconds, where they went, tokens, and searches as `Statistics` counts them.
+
+        borrowed: count how far the states lie whose searches the cache's hits use, which takes time
+        """
         longest = min(_MAX_TOKENS, translator.engine.max_positions - 1)
         # Handed over ready: gates of chance are none that a call can name.
         how: DatastoreSettings = {"datastore": None} if self.retrieval is None else {"retrieval": self.retrieval}
-        statistics = Statistics()
+        statistics = Statistics(borrowed_distances=Counter() if borrowed else None)
         with warnings.catch_warnings(), timing.record() as timings:
             warnings.simplefilter("ignore", KnnmtWarning)  # cut translations are counted
             started = time.perf_counter()
@@ -80,5 +78,6 @@ class ReadyRow:
             "cut": sum(not each.complete for each in found),
             "batch_size": batch_size,
             "searches": counted,
-            "signature": signature if self.rate is None else f"{signature}|chance:{self.rate:.4f}",
+            **({"borrowed": dict(statistics.borrowed_distances or {})} if borrowed else {}),
+            "signature": signature,
         }

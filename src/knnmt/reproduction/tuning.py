@@ -6,25 +6,31 @@ tuned with them. Stores are tuned one by one; rows that differ in their cache al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from knnmt.config import DEFAULT_SEGMENTS, FastConfig, RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import divide, spread
 from knnmt.engine.base import Engine, State
+from knnmt.evaluation.scoring import score
 from knnmt.fitting.development import develop, pass_over, searched
-from knnmt.fitting.gate_training import GateConfig, gate_text, judge_thresholds, train_gate
+from knnmt.fitting.gate_training import GateConfig, GateText, gate_text, judge_thresholds, train_gate
 from knnmt.fitting.likelihood import Positions, best_fixed
 from knnmt.fitting.search_choice import choose_search, judge
 from knnmt.fitting.tuning import PAPER_KS, PAPER_WEIGHTS, first_with_most, squared_temperatures, tune
-from knnmt.reproduction.plan import ALPHAS
+from knnmt.reproduction import published_gate
+from knnmt.reproduction.plan import ALPHAS, Row
 from knnmt.reproduction.records import settings_of
 from knnmt.reproduction.sk_mt import SEGMENTS, sk_mt_settings
+from knnmt.retrieval.gate import ThresholdGate
 from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.step import Gate
 
 TUNING_PAIRS = 300  # enough for three numbers; a gate is trained on all there are
+BLEU_PAIRS = 100  # on which the 16 settings of the paper's grid are compared by BLEU
 
 
 def tuned_settings(
@@ -97,3 +103,53 @@ def trained_gate(
         for each in judge_thresholds(found, texts[1], ALPHAS)
     ]
     return {"losses": found.gate.record.losses, "epochs": found.gate.record.epochs, "thresholds": judged}
+
+
+def tuned_by_bleu(
+    pairs: Sequence[SegmentPair],
+    by_likelihood: RetrievalConfig,
+    translations: Callable[[RetrievalConfig, list[str]], list[str]],
+    language: str,
+) -> dict[str, Any]:
+    """k and λ of the paper's grid with the highest BLEU of some pairs, as published; T is that of `by_likelihood`.
+
+    translations: of some sources with some settings
+    """
+    few = spread(pairs, BLEU_PAIRS)
+    sources, references = [pair.source for pair in few], [pair.target for pair in few]
+    scores = []
+    for k, weight in product(PAPER_KS, PAPER_WEIGHTS):
+        config = replace(by_likelihood, k=k, interpolation_weight=weight)
+        scores.append((score(translations(config, sources), references, language).bleu.value, -k, weight, config))
+    bleu, _, _, best = max(scores, key=lambda each: each[:3])
+    grid = [{"k": -k, "lambda": weight, "bleu": found} for found, k, weight, _ in scores]
+    return {"settings": settings_of(best), "bleu": bleu, "pairs": len(few), "grid": grid}
+
+
+def gate_texts(
+    engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], config: RetrievalConfig
+) -> tuple[GateText, GateText]:
+    """What trains the gates at equal shares of searches, and what their thresholds are chosen on."""
+    training, validation = (
+        gate_text(engine, opened, some, config, published_gate.FEATURES) for some in divide(pairs, 0.8)
+    )
+    return training, validation
+
+
+def gate_for_share(
+    row: Row, opened: OpenStore, texts: tuple[GateText, GateText], config: RetrievalConfig, end: int
+) -> Gate:
+    """The gate of a row, trained with its seed. α is the row's, or the one above which its share of positions lies.
+
+    end: the end token
+    """
+    if row.published_gate:
+        ngrams = published_gate.NgramStatistics(opened.datastore, end)
+        network = published_gate.train_published(texts[0], ngrams, row.seed)
+        alpha = row.alpha or published_gate.threshold_for((row.share or 100) / 100, network, ngrams, texts[1])
+        return published_gate.PublishedGate(network, ngrams, alpha, row.seed)
+    ours = GateConfig(seed=row.seed)
+    seen = [replace(text, inputs=text.inputs[:, :-1]) for text in texts]  # without entropy, which ours does not look at
+    trained = train_gate(opened, seen[0], seen[1], config, ours)
+    alpha = float(trained.predicted(seen[1]).quantile(1 - (row.share or 100) / 100).clamp(1e-6, 1 - 1e-6))
+    return ThresholdGate(trained.gate, alpha)

@@ -1,7 +1,7 @@
 """The cache of retrieval results: a step whose state is near an earlier one takes over what that one found.
 
 A hit is a Euclidean distance of at most τ to a state of an earlier step, never of the same one. States are compared as
-they are searched, after PCA where there is one.
+they are searched, after PCA where there is one, unless the settings ask for whole states.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ class RetrievalCache:
 
     keys (scopes, capacity, dim); norms_sq (scopes, capacity), infinite where nothing is; the neighbours lie in arrays
     (scopes, capacity, k). A full scope overwrites its oldest states.
+
+    origins (scopes, capacity, dim): the states that were searched. They differ from the keys where hits are kept.
     """
 
     def __init__(self, scopes: int, dim: int, k: int, config: CacheConfig, device: torch.device) -> None:
         self._config = config
         capacity = min(FIRST_CAPACITY, config.capacity)
         self._keys = torch.zeros((scopes, capacity, dim), device=device)
+        self._origins = torch.zeros_like(self._keys) if config.keep_hits else None
         self._norms_sq = torch.full((scopes, capacity), float("inf"), device=device)
         self._found = [
             each.view(scopes, capacity, k) for each in _arrays(Neighbours.none(scopes * capacity, k, device))
@@ -54,10 +57,15 @@ class RetrievalCache:
         """What was found for the states at the given places of the given scopes, (rows,) each."""
         return Neighbours(*(each[scopes, places] for each in self._found))
 
-    def add(self, chosen: Tensor, queries: Tensor, neighbours: Neighbours) -> None:
+    def origins(self, scopes: Tensor, places: Tensor) -> Tensor:
+        """The states whose searches gave what is at these places, (rows, dim)."""
+        return (self._keys if self._origins is None else self._origins)[scopes, places]
+
+    def add(self, chosen: Tensor, queries: Tensor, neighbours: Neighbours, origins: Tensor | None = None) -> None:
         """Keep the chosen rows of a step.
 
-        chosen (scopes, rows) bool; queries (scopes, rows, dim); neighbours of all rows, scope by scope
+        chosen (scopes, rows) bool; queries (scopes, rows, dim); neighbours of all rows, scope by scope; origins: as
+        queries, the states that were searched for them, where those are others
         """
         self._reserve(self._most_written + chosen.shape[1])
         order = self._written[:, None] + chosen.cumsum(1) - 1
@@ -68,6 +76,8 @@ class RetrievalCache:
         places = order[scopes, rows] % self._keys.shape[1]
         kept = queries[scopes, rows]
         self._keys[scopes, places] = kept
+        if self._origins is not None:
+            self._origins[scopes, places] = kept if origins is None else origins[scopes, rows]
         self._norms_sq[scopes, places] = kept.square().sum(-1)
         for mine, new in zip(self._found, _arrays(neighbours[chosen.flatten()]), strict=True):
             mine[scopes, places, : new.shape[1]] = new
@@ -77,6 +87,7 @@ class RetrievalCache:
         """Scope i goes on as scopes[i] was."""
         rows = torch.tensor(scopes, dtype=torch.long, device=self._keys.device)
         self._keys, self._norms_sq, self._written = self._keys[rows], self._norms_sq[rows], self._written[rows]
+        self._origins = None if self._origins is None else self._origins[rows]
         self._found = [each[rows] for each in self._found]
 
     def _reserve(self, needed: int) -> None:
@@ -85,6 +96,7 @@ class RetrievalCache:
         if needed <= capacity or larger <= capacity:
             return
         self._keys = grown(self._keys, larger, 0.0)
+        self._origins = None if self._origins is None else grown(self._origins, larger, 0.0)
         self._norms_sq = grown(self._norms_sq, larger, float("inf"))
         fillers = (float("inf"), 0, -1)
         self._found = [grown(each, larger, filler) for each, filler in zip(self._found, fillers, strict=True)]

@@ -89,11 +89,15 @@ class CompiledSteps:
     def of(
         cls, store: Snapshot, config: RetrievalConfig, sentences: int, statistics: Statistics
     ) -> CompiledSteps | None:
-        """Steps with this store, or None: not built, not on the CPU, too many neighbours, or keys in float32."""
+        """Steps with this store, or None: not built, not on the CPU, too many neighbours, keys in float32, or a cache
+        that compares whole states or counts whose searches were borrowed.
+        """
         native = library()
         if config.segments is not None and store.index.entries.key_dtype != torch.float16:
             return None
         if native is None or store.device.type != "cpu" or config.k > _MAX_NEIGHBOURS:
+            return None
+        if config.cache is not None and (statistics.borrowed_distances is not None or config.cache.whole_states):
             return None
         return cls(native, store, config, sentences, statistics)
 

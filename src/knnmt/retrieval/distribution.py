@@ -16,9 +16,9 @@ _MAX_WEIGHT = 1 - 2**-24  # the largest λ below 1: at 1 the offset would be inf
 
 
 def log_weights(distances_sq: Tensor, temperature: float | Tensor, log_counts: Tensor | None = None) -> Tensor:
-    """The neighbours' shares of p_kNN, as logarithms, (rows, k); -inf where there is no neighbour.
+    """The logarithms of the neighbours' shares of p_kNN, (rows, k); -inf if there is no neighbour.
 
-    distances_sq (rows, k), infinite where there is none; temperature a number or (rows, 1); log_counts (rows, k):
+    distances_sq (rows, k), infinite if there is none; temperature a number or (rows, 1); log_counts (rows, k):
     logarithms of how many entries each neighbour stands for after merging
     """
     distances_sq = distances_sq.float()

@@ -42,10 +42,10 @@ from knnmt.errors import MissingDependencyError, SettingError
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A segment of the memory that is like a text.
+    """A segment of the memory that is similar to a text.
 
     score: 0 to 100, a percentage, rounded down
-    exact: the source is the text as the model sees both; only then is the score 100
+    exact: the source equals the text, as the model sees both; only then is the score 100
     """
 
     source: str

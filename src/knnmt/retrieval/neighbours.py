@@ -14,11 +14,11 @@ without; None where each is for itself."""
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The nearest entries of each row, nearest first, (rows, k) each, on the queries' device.
+    """The nearest entries of each row, nearest first: tensors (rows, k) on the queries' device.
 
-    distances_sq: float32, infinite where there is no neighbour
-    tokens: int64, the entries' target tokens, 0 where there is no neighbour
-    ids: int64 entry ids, -1 where there is no neighbour
+    distances_sq: float32, infinite if there is no neighbour
+    tokens: int64, the entries' target tokens, 0 if there is no neighbour
+    ids: int64 entry ids, -1 if there is no neighbour
     """
 
     distances_sq: Tensor
@@ -41,7 +41,7 @@ class Neighbours:
         return Neighbours(self.distances_sq[rows], self.tokens[rows], self.ids[rows])
 
     def put(self, rows: Tensor, found: Neighbours) -> None:
-        """Write `found`, which may have a smaller k, into these rows; what is left over counts as missing."""
+        """Write `found`, which may have a smaller k, into these rows; the rest counts as missing."""
         k = found.ids.shape[1]
         self.distances_sq[rows, :k] = found.distances_sq
         self.tokens[rows, :k] = found.tokens

@@ -187,14 +187,16 @@ class PlainSteps:
         wanted, gates_lambda = None, None
         if group.gate is not None:
             wanted, gates_lambda = ask_gate(group.gate, step(group.distances.so_far(len(states))))
-        neighbours, hits = self._neighbours(group, queries, wanted)
+        neighbours, hits = self._neighbours(group, states, queries, wanted)
         nearest_sq = neighbours.distances_sq[:, 0]
         weights, log_lambda = ask_combiner(group.combiner, step(group.distances.add(nearest_sq)), neighbours)
         if gates_lambda is not None:
             log_lambda = gates_lambda.masked_fill(nearest_sq.isinf(), float("-inf"))
         return neighbours, weights, log_lambda, hits
 
-    def _neighbours(self, group: _Running, queries: Tensor, wanted: Tensor | None) -> tuple[Neighbours, Tensor]:
+    def _neighbours(
+        self, group: _Running, states: Tensor, queries: Tensor, wanted: Tensor | None
+    ) -> tuple[Neighbours, Tensor]:
         """What each row finds, by search or in the cache, and which rows the cache answered."""
         config, store = group.config, group.store
         rows = len(queries)
@@ -206,11 +208,12 @@ class PlainSteps:
             return store.search(queries, config.k), hits
         searched = torch.ones_like(hits) if wanted is None else wanted
         scopes = group.scopes
-        scoped = queries.view(scopes, -1, queries.shape[1])
+        compared = states.float() if config.cache is not None and config.cache.whole_states else queries
+        scoped = compared.view(scopes, -1, compared.shape[1])
         places = None
         if config.cache is not None:
             if group.cache is None:
-                group.cache = RetrievalCache(scopes, queries.shape[1], config.k, config.cache, queries.device)
+                group.cache = RetrievalCache(scopes, compared.shape[1], config.k, config.cache, queries.device)
             distances, places = group.cache.nearest(scoped)
             hits = (distances.flatten() <= config.cache.threshold) & searched
             searched = searched & ~hits
@@ -221,10 +224,14 @@ class PlainSteps:
         if len(misses):
             neighbours.put(misses, store.search(queries[misses], config.k))
         if group.cache is not None and config.cache is not None and places is not None:
+            origins = compared
             if len(found):
-                neighbours.put(found, group.cache.at(found // (rows // scopes), places.flatten()[found]))
+                at = found // (rows // scopes), places.flatten()[found]
+                neighbours.put(found, group.cache.at(*at))
+                origins = compared.index_copy(0, found, group.cache.origins(*at))
+                self._statistics.count_borrowed((compared - origins)[found].norm(dim=-1))
             kept = searched | hits if config.cache.keep_hits else searched
-            group.cache.add(kept.view(scopes, -1), scoped, neighbours)
+            group.cache.add(kept.view(scopes, -1), scoped, neighbours, origins.view_as(scoped))
         return neighbours, hits
 
     def _in_own_store(self, group: _Running, queries: Tensor, wanted: Tensor | None) -> Neighbours:

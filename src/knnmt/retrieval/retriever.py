@@ -30,7 +30,7 @@ from knnmt.retrieval.step import UNSIGNED, Combiner, Gate, Signed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Retrieval:
-    """How sentences retrieve: a store, settings, and where wanted a gate or a combiner of one's own."""
+    """How sentences retrieve: a store, settings, and optionally your own gate or combiner."""
 
     store: OpenStore
     config: RetrievalConfig
@@ -38,7 +38,7 @@ class Retrieval:
     combiner: Combiner | None = None
 
     def signature(self) -> str:
-        """What a published score must say of it; of a gate or a combiner that is not `Signed`, that it is unsigned."""
+        """Identifies it in published scores. A gate or combiner that is not `Signed` appears as unsigned."""
         store = self.store.signature()
         if self.config.segments is not None:  # their entries are searched exactly, whatever index the store has
             store = store.rpartition("|index:")[0]
@@ -50,7 +50,7 @@ class Retrieval:
 
     @property
     def signed(self) -> bool:
-        """Whether its signature says all, so that results may be taken over that have the same."""
+        """Whether its signature is complete, so that results with the same signature may be reused."""
         return all(part is None or isinstance(part, Signed) for part in (self.gate, self.combiner))
 
 

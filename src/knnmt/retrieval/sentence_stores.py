@@ -24,7 +24,7 @@ from knnmt.index.exact import smallest
 UNTUNED_FAST = RetrievalConfig(k=16, interpolation_weight=0.5, temperature=0.05, fast=FastConfig())
 # Of keys looked at together: small ones waste less on stores of different sizes, large ones ask a GPU less often.
 _PIECE_BYTES = {"cpu": 1 << 24, "cuda": 1 << 29}
-_HELD_BYTES = 1 << 30
+_MAX_HELD_BYTES = 1 << 30
 
 
 class _Piece:
@@ -149,7 +149,7 @@ class SentenceStores:
 
 def _free_bytes(device: torch.device) -> int:
     """Bytes that a batch's keys may take."""
-    return _HELD_BYTES if device.type == "cpu" else int(torch.cuda.mem_get_info(device)[0]) // 2
+    return _MAX_HELD_BYTES if device.type == "cpu" else int(torch.cuda.mem_get_info(device)[0]) // 2
 
 
 def _cuts(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:

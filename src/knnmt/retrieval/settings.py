@@ -19,7 +19,7 @@ from knnmt.config import DEFAULT_SEGMENTS, MAX_NEIGHBOURS, MAX_SEGMENTS, Retriev
 
 
 class NotGiven(Enum):
-    """What stands for something that was left open, where None says something else."""
+    """Marks a setting that was not given, where None has a meaning of its own."""
 
     NOT_GIVEN = "not given"
 
@@ -32,15 +32,15 @@ NOT_GIVEN = NotGiven.NOT_GIVEN
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A setting, as every place describes it where one can be given.
+    """The description of a setting, used wherever one can be given.
 
-    help: for people, with what holds where it is not given
-    kind: what its text is read as; a bool is two flags on the command line, and yes or no elsewhere
-    option: how the command line spells it, without dashes; where it is empty, as Python does
+    help: for people, with the default
+    kind: the type that its text is read as; a bool is two flags on the command line, and yes or no elsewhere
+    option: its name on the command line, without dashes; if empty, the name in Python
     metavar: what stands for the value in the help
-    least, most: what a number may be; above, below: what it must be beyond, and within
-    choices: all texts that it may be
-    read: reads a text, where `kind` does not say how
+    least, most: inclusive bounds of a number; above, below: exclusive bounds
+    choices: the allowed texts
+    read: reads a text, if `kind` cannot
     """
 
     help: str
@@ -55,13 +55,13 @@ class Description:
     read: Callable[[str], Any] | None = None
 
     def parse(self, text: str) -> Any:
-        """The value that a text stands for; ValueError where it stands for none."""
+        """The value that a text stands for. Raises ValueError if it stands for none."""
         if self.read is not None:
             return self.read(text)
         return _yes_or_no(text) if self.kind is bool else self.kind(text)
 
     def check(self, name: str, value: Any) -> None:
-        """Refuse a value that is of another type, or out of bounds."""
+        """Raise an error for a value of the wrong type or out of bounds."""
         if self.kind in (int, float) and self.read is None:
             number, words = (Integral, "a whole number") if self.kind is int else (Real, "a number")
             sound = isinstance(value, number) and not isinstance(value, bool)
@@ -104,40 +104,40 @@ def _number_or_name(text: str) -> float | str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievalSettings:
-    """How a call retrieves. What is not given is as the store's profile says, and else as estimated for it.
+    """How a call retrieves. A setting that is not given comes from the store's profile, or from its estimate.
 
-    A setting is not given where it has its default: None, but for `cache` and `gate`, of which None says: none.
+    A setting with its default is not given. The default is None, except for `cache` and `gate`, where None means none.
 
-    k: neighbours a step
-    interpolation_weight: a fixed λ; not given, λ fades where the memory has nothing alike
-    temperature: T, by which distances are divided: the higher, the more far neighbours count
-    fading: False keeps λ fixed without saying at what
+    k: neighbours per step
+    interpolation_weight: a fixed λ; if not given, λ fades where the memory has nothing similar
+    temperature: T, by which distances are divided; a higher T gives far neighbours more weight
+    fading: False keeps λ fixed at the profile's value
     cache: τ as a number, or as a quantile of the distances between new states and the store ("20%"); None for no cache
     cache_scope: "sentence", or "batch" as in the paper's code
-    cache_hits: keep hits in the cache too, as the paper's code does
-    use_counts: after pruning, let an entry weigh as much as those it stands for
-    gate: α; the store's gate (`knnmt train-gate`) predicts λ, and steps where that is at most α are not searched; it
-        brings the k and T that it was trained for; or the name of one's own, "package.module:Name"; None for no gate
-    combiner: the name of one's own, "package.module:Name"
-    forms: False gives the model every text as it is, also where the memory holds it with another final mark or other
+    cache_hits: also keep hits in the cache, as the paper's code does
+    use_counts: after pruning, an entry weighs as much as the entries that were merged into it
+    gate: α; the store's gate (`knnmt train-gate`) predicts λ, and steps whose λ is at most α are not searched; k and T
+        are those that the gate was trained for; or the name of your own gate, "package.module:Name"; None for no gate
+    combiner: the name of your own combiner, "package.module:Name"
+    forms: False gives the model every text as it is, even if the memory holds it with another final mark or other
         capitals
-    profile: the name of settings saved with the store, or whole settings; "estimated" passes over what was tuned
-    search: "whole", or "segments": each sentence among the entries of the segments that cover its source best
-    segments: the same with so many segments
-    fast: Fast kNN-MT; a number is short for `fast_candidates`. What is not given is as in the store's profile "fast",
-        else what usually serves Fast kNN-MT; λ is fixed unless tuned
+    profile: the name of settings saved with the store, or complete settings; "estimated" ignores what was tuned
+    search: "whole", or "segments": search each sentence among the entries of the segments that cover its source best
+    segments: the same with this many segments
+    fast: Fast kNN-MT; a number is short for `fast_candidates`. Other settings come from the store's profile "fast", or
+        are the usual ones of Fast kNN-MT; λ is fixed unless tuned
     fast_candidates: Fast kNN-MT with the c nearest occurrences of each source token
-    fast_any_token: with that, the nearest of all tokens' occurrences
+    fast_any_token: compare the occurrences of all tokens
     """
 
     k: Annotated[
-        int | None, Description("Neighbours a step.  [default: the store's]", int, least=1, most=MAX_NEIGHBOURS)
+        int | None, Description("Neighbours per step.  [default: the store's]", int, least=1, most=MAX_NEIGHBOURS)
     ] = None
     interpolation_weight: Annotated[
         float | None,
         Description(
-            "A fixed weight of the memory, at least 0 and below 1.  [default: as much as its nearest entries deserve, "
-            "fading where it has nothing alike]",
+            "A fixed weight of the memory, at least 0 and below 1.  [default: a weight that depends on the distance "
+            "of the nearest entries, and fades where the memory has nothing similar]",
             float,
             option="lambda",
             least=0,
@@ -147,17 +147,17 @@ class RetrievalSettings:
     temperature: Annotated[
         float | None,
         Description(
-            "How evenly neighbours share the weight: the higher, the more far ones count.  [default: the store's]",
+            "How evenly neighbours share the weight. A higher value gives far neighbours more.  [default: the store's]",
             float,
             above=0,
         ),
     ] = None
-    fading: Annotated[bool | None, Description("Let the weight fade.", bool)] = None
+    fading: Annotated[bool | None, Description("Let the weight of the memory fade with the distance.", bool)] = None
     cache: Annotated[
         float | str | NotGiven | None,
         Description(
-            "Take over an earlier step's retrieval where the state is within this distance: a number, or a quantile of "
-            "the distances between new text and the store (20%).",
+            "Reuse an earlier step's retrieval if the state is within this distance: a number, or a quantile of the "
+            "distances between new text and the store (20%).",
             str,
             metavar="T",
         ),
@@ -165,20 +165,26 @@ class RetrievalSettings:
     cache_scope: Annotated[
         Literal["sentence", "batch"] | None,
         Description(
-            "sentence, or batch as in the paper's code.  [default: sentence]", str, choices=("sentence", "batch")
+            "What shares a cache: sentence; or batch, as in the paper's code.  [default: sentence]",
+            str,
+            choices=("sentence", "batch"),
         ),
     ] = None
-    cache_hits: Annotated[bool | None, Description("Keep hits too, as the paper's code does.", bool)] = None
+    cache_hits: Annotated[bool | None, Description("Also keep hits in the cache, as the paper's code does.", bool)] = (
+        None
+    )
     use_counts: Annotated[
         bool | None,
-        Description("After pruning, let an entry weigh as much as those it stands for.  [default: use-counts]", bool),
+        Description(
+            "After pruning, an entry weighs as much as the entries merged into it.  [default: use-counts]", bool
+        ),
     ] = None
     gate: Annotated[
         float | str | NotGiven | None,
         Description(
-            "Search only the steps where the store's gate (see knnmt train-gate) predicts a weight of the memory above "
-            "this, and give the memory that weight: 0 searches all, 0.5 some. Or a gate of one's own: "
-            "package.module:Name.",
+            "Search only the steps for which the store's gate (see knnmt train-gate) predicts a weight of the "
+            "memory above this value, and use that weight; 0 searches all steps, 0.5 some. Or the name of your own "
+            "gate: package.module:Name.",
             str,
             metavar="ALPHA",
             least=0,
@@ -188,30 +194,30 @@ class RetrievalSettings:
     ] = NOT_GIVEN
     combiner: Annotated[
         str | None,
-        Description("Weigh neighbours by a combiner of one's own: package.module:Name.", str, metavar="NAME"),
+        Description("Weigh neighbours by your own combiner: package.module:Name.", str, metavar="NAME"),
     ] = None
     forms: Annotated[
         bool | None,
         Description(
-            "Give the model a line as the memory holds it, where it differs in a final mark, capitals, white space or "
-            "an accelerator only.  [default: forms]",
+            "Give the model a line as the memory holds it, if they differ only in a final mark, capitals, white "
+            "space or an accelerator.  [default: forms]",
             bool,
         ),
     ] = None
     profile: Annotated[
         str | RetrievalConfig | None,
         Description(
-            "Settings saved with the store under a name (see knnmt tune); estimated: from the store alone.  "
-            "[default: the store's]",
+            "The name of settings saved with the store (see knnmt tune); estimated: those estimated from the store "
+            "alone.  [default: the store's]",
             str,
         ),
     ] = None
     search: Annotated[
         Literal["whole", "segments"] | None,
         Description(
-            "whole: all entries of the store, by its index. segments: those of the segments that cover a source best, "
-            "exactly; the cost does not grow with the store.  [default: as the store's profile says, else segments for "
-            "a store of at least 100,000 that has no index]",
+            "whole: search all entries of the store, by its index. segments: search only the segments that cover a "
+            "source best, exactly; the cost does not grow with the store.  [default: the profile's; without one, "
+            "segments for a store of at least 100,000 segments that has no index]",
             str,
             choices=("whole", "segments"),
         ),
@@ -219,7 +225,7 @@ class RetrievalSettings:
     segments: Annotated[
         int | None,
         Description(
-            f"Search so many segments for each sentence.  [default: as the profile says, else {DEFAULT_SEGMENTS}]",
+            f"Search this many segments for each sentence.  [default: the profile's, or {DEFAULT_SEGMENTS}]",
             int,
             metavar="N",
             least=1,
@@ -229,7 +235,7 @@ class RetrievalSettings:
     fast: Annotated[
         bool | int | None,
         Description(
-            "Fast kNN-MT: search each sentence in a small store of its own (of a store built --for-fast).",
+            "Fast kNN-MT: search each sentence in a small store of its own. The store must be built with --for-fast.",
             bool,
             read=_number_or_yes,
         ),
@@ -237,15 +243,15 @@ class RetrievalSettings:
     fast_candidates: Annotated[
         int | None,
         Description(
-            "Fast kNN-MT with so many occurrences of each source token in that store.  [default: as tuned, else 512]",
+            "Fast kNN-MT with this many occurrences of each source token.  [default: as tuned, or 512]",
             int,
             metavar="C",
             least=1,
         ),
     ] = None
-    fast_any_token: Annotated[
-        bool | None, Description("With --fast: the nearest of all tokens' occurrences.", bool)
-    ] = None
+    fast_any_token: Annotated[bool | None, Description("With --fast: compare the occurrences of all tokens.", bool)] = (
+        None
+    )
 
     def __post_init__(self) -> None:
         for name, value in self.given().items():
@@ -264,7 +270,7 @@ class RetrievalSettings:
         return {name: value for name, (value, default) in values.items() if value is not default}
 
     def over(self, others: RetrievalSettings) -> RetrievalSettings:
-        """These settings, and where one is not given that of the others."""
+        """These settings, completed by the others."""
         return RetrievalSettings(**{**others.given(), **self.given()})
 
 
@@ -317,24 +323,24 @@ def _kinds() -> Mapping[str, tuple[type, ...]]:
 
 @cache
 def spelled() -> Mapping[str, str]:
-    """The name in Python of every setting, by how the command line spells it, without dashes."""
+    """The name in Python of every setting, by its name on the command line without dashes."""
     return {each.option or name.replace("_", "-"): name for name, each in described().items()}
 
 
 def parsed(option: str, text: str) -> tuple[str, Any]:
-    """The name and the value of a setting that is written as `option=text`; LookupError, ValueError if it is none."""
+    """The name and the value of a setting written as `option=text`. Raises LookupError or ValueError if it is none."""
     name = spelled()[option]
     return name, described()[name].parse(text)
 
 
 def settings_of(given: RetrievalSettings | None, **keywords: Unpack[RetrievalKeywords]) -> RetrievalSettings:
-    """Settings as a call has them: a whole, keywords, or both, of which the keywords count first.
+    """The settings of a call: a whole, keywords, or both. Keywords take precedence.
 
-    A misspelt keyword is refused: it would be passed over in silence.
+    A misspelt keyword raises an error; otherwise it would be ignored silently.
     """
     check(given is None or isinstance(given, RetrievalSettings), f"settings must be RetrievalSettings, got {given!r}")
     known = described()
     for name in keywords:
-        check(name in known, f"no setting is called {name!r}; those of retrieval are {', '.join(known)}")
+        check(name in known, f"there is no setting {name!r}; the settings of retrieval are {', '.join(known)}")
     asked = RetrievalSettings(**keywords)
     return asked if given is None else asked.over(given)

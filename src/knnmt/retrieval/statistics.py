@@ -16,14 +16,15 @@ _counting = Lock()  # threads that translate with one translator count together
 
 @dataclass(slots=True)
 class Statistics:
-    """Rows of all steps, how many of them were searched and how many took over an earlier retrieval.
+    """The number of rows in all steps, and how many were searched or reused an earlier retrieval.
 
     The `first_` counts are those of each batch's first step with retrieval, which the paper's own counters leave out.
-    hit_distances: how many hits lay within 1, from 1 to 2, and so on, Euclidean, where that was asked for
-    fast_bytes: the most that the small stores of one batch took, with Fast kNN-MT; fast_states_bytes: the encoder
-        states that they were chosen by, in memory maps
-    drafts: by their lengths, how many drafts of tokens from the memory a pass of the decoder looked at; accepted: how
-        many of all these tokens were the right ones
+    hit_distances: on request, how many hits had a Euclidean distance below 1, from 1 to 2, and so on
+    borrowed_distances: the same for the distance between a hit and the state whose search it uses, which is larger if
+        the nearest kept state was a hit itself
+    fast_bytes: with Fast kNN-MT, the largest size of the small stores of one batch; fast_states_bytes: the encoder
+        states in memory maps
+    drafts: the number of drafts from the memory, by length; accepted: how many of their tokens were accepted
     left_out: how often a shard did not answer for a sentence
     """
 
@@ -33,6 +34,7 @@ class Statistics:
     first_rows: int = 0
     first_searches: int = 0
     hit_distances: Counter[int] | None = None
+    borrowed_distances: Counter[int] | None = None
     fast_bytes: int = 0
     fast_states_bytes: int = 0
     drafts: Counter[int] = field(default_factory=Counter)
@@ -46,7 +48,7 @@ class Statistics:
 
     @property
     def tokens_a_pass(self) -> float:
-        """How many tokens of a sentence a pass of the decoder brings: 1 without drafts."""
+        """Tokens of a sentence per pass of the decoder: 1 without drafts."""
         return self.rows / (self.rows - self.accepted) if self.rows else 1.0
 
     def saved(self, with_first_step: bool = True) -> float:
@@ -57,7 +59,7 @@ class Statistics:
         return 1 - searches / rows if rows else 0.0
 
     def summary(self) -> str:
-        """For people, a line each: searches, and where they were asked for the distances of hits."""
+        """Lines for people: searches and, if requested, the distances of hits."""
         saved = f"{self.saved():.1%} saved, {self.saved(with_first_step=False):.1%} without first steps"
         lines = [f"searches     {self.searches:,} for {self.rows:,} rows ({saved}); {self.hits:,} from the cache"]
         for distance, count in sorted((self.hit_distances or {}).items()):
@@ -77,18 +79,18 @@ class Statistics:
         return "\n".join(lines)
 
     def count_left_out(self, times: int) -> None:
-        """Take in how often shards did not answer for sentences of a batch."""
+        """Count how often shards did not answer for sentences of a batch."""
         with _counting:
             self.left_out += times
 
     def count_drafts(self, lengths: Iterable[int], accepted: int) -> None:
-        """Take in what came of drafts in a pass of the decoder."""
+        """Count the drafts of a pass of the decoder."""
         with _counting:
             self.drafts.update(lengths)
             self.accepted += accepted
 
     def count(self, rows: int, searches: int, hits: int, first: bool) -> None:
-        """Take in a step; first: of its batch."""
+        """Count a step. first: whether it is the first of its batch."""
         with _counting:
             self.rows += rows
             self.searches += searches
@@ -98,13 +100,19 @@ class Statistics:
                 self.first_searches += searches
 
     def count_hits(self, distances: Tensor, hits: Tensor) -> None:
-        """Take in the distances of a step's hits, where that was asked for; both (rows,), hits bool."""
+        """Count the distances of a step's hits, if requested; both (rows,), hits bool."""
         if self.hit_distances is not None:
             with _counting:
                 self.hit_distances.update(distances[hits].long().tolist())
 
+    def count_borrowed(self, distances: Tensor) -> None:
+        """Count the distances (hits,) between a step's hits and the states whose searches they use."""
+        if self.borrowed_distances is not None:
+            with _counting:
+                self.borrowed_distances.update(distances.long().tolist())
+
     def count_fast(self, store_bytes: int, state_bytes: int) -> None:
-        """Take in the small stores of a batch."""
+        """Count the small stores of a batch."""
         with _counting:
             self.fast_bytes = max(self.fast_bytes, store_bytes)
             self.fast_states_bytes = max(self.fast_states_bytes, state_bytes)

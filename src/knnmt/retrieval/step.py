@@ -32,16 +32,17 @@ class SentenceSoFar:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """The rows of one step that ask one store. Nothing is computed before it is asked for.
+    """The rows of one step that search one store. Its values are computed on demand.
 
-    It is of use during the call that it is handed to: afterwards the search goes on in the same memory.
+    It is valid only during the call that receives it, because later steps reuse its memory.
 
-    store: as it is searched in this batch; config: how
-    states: (rows, dim), the decoder's, as the model gives them
-    queries: (rows, d), the same as the store's keys were made from them
-    sentence: of all steps so far; a combiner's counts the present one, a gate's cannot
-    all_log_probabilities, all_history: of every row of the batch; rows: which of them are these, None for all
-    told: how many tokens were forced first
+    store: in its state in this batch; config: the settings
+    states: (rows, dim), the decoder's states
+    queries: (rows, d), the states in the space of the store's keys
+    sentence: distances of all steps so far; for a combiner including the present step, for a gate without it
+    all_log_probabilities, all_history: those of every row of the batch; rows: which of them belong to this step, None
+        for all
+    told: how many first tokens were forced
     """
 
     store: Snapshot
@@ -59,14 +60,14 @@ class Step:
 
     @property
     def log_probabilities(self) -> Tensor:
-        """(rows, vocabulary), the model's own."""
+        """(rows, vocabulary), the model's own log-probabilities."""
         return self.all_log_probabilities if self.rows is None else self.all_log_probabilities[self.rows]
 
     @property
     def history(self) -> Tensor:
         """(rows, generated), the target tokens so far.
 
-        Without what was forced first, if no target of the store begins so: the code of a language.
+        Without forced first tokens (a language code), if no target of the store begins with them.
         """
         history = self.all_history if self.rows is None else self.all_history[self.rows]
         store = self.store.datastore
@@ -76,11 +77,11 @@ class Step:
         return history if begins == history[0, : self.told].tolist() else history[:, self.told :]
 
     def counts(self, neighbours: Neighbours) -> Tensor | None:
-        """(rows, k), how many entries each neighbour stands for after merging; None where each is for itself."""
+        """(rows, k), how many entries each neighbour stands for after merging; None if each stands for itself."""
         return self.store.counts(neighbours.ids, self.config.use_counts)
 
     def keys(self, neighbours: Neighbours) -> Tensor:
-        """(rows, k, d) float32, to be compared with `queries`; zeros where there is no neighbour."""
+        """(rows, k, d) float32, to be compared with `queries`; zeros for missing neighbours."""
         ids = neighbours.ids.flatten().cpu()
         there = (ids >= 0).nonzero()[:, 0]
         entries = self.store.index.entries
@@ -92,7 +93,7 @@ class Step:
 class Gate(Protocol):
     """Looks at a step before the search.
 
-    One that results are published of, or kept of, is `Signed`, too.
+    It should also be `Signed`, if results are published or saved.
     """
 
     def __call__(self, step: Step, /) -> tuple[Tensor, Tensor | None]:
@@ -105,7 +106,7 @@ class Gate(Protocol):
 class Combiner(Protocol):
     """Looks at the neighbours after the search.
 
-    One that results are published of, or kept of, is `Signed`, too.
+    It should also be `Signed`, if results are published or saved.
     """
 
     def __call__(self, step: Step, neighbours: Neighbours, /) -> tuple[Tensor, Tensor]:
@@ -114,10 +115,10 @@ class Combiner(Protocol):
 
 @runtime_checkable
 class Signed(Protocol):
-    """A gate or a combiner that can say what it is."""
+    """A gate or a combiner that has a signature."""
 
     def signature(self) -> str:
-        """What a published score must say of it: two that give other results say something else.
+        """Identifies it in published scores. Two that give different results have different signatures.
 
         It is short, without spaces and "|", such as "mine/3f2a9c01" with a digest of its weights.
         """

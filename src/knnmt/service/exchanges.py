@@ -26,7 +26,7 @@ from knnmt.service.problems import Problem
 _log = logging.getLogger("knnmt.service")
 _FILE = "exchanges.json"
 _MAX_FILE_BYTES = 16 << 20
-_MOST = 1_000
+_MAX_KEPT = 1_000
 _SECONDS = 86_400
 Operation = Literal["import", "export"]
 
@@ -89,7 +89,7 @@ class Exchanges:
         with self._lock:
             long_ago = time.time() - _SECONDS
             others = [each for each in self._known.values() if each.created > long_ago and each.id != new.id]
-            kept = (*others[-_MOST + 1 :], new)
+            kept = (*others[-_MAX_KEPT + 1 :], new)
             if self._file is not None:
                 content = json.dumps({"exchanges": [asdict(each) for each in kept]}).encode()
 

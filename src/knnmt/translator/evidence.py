@@ -38,9 +38,9 @@ class EvidenceNeighbour:
 class Evidence:
     """What a token's probability was made of: λ p_kNN + (1 - λ) p_model.
 
-    cached: the neighbours were taken over from an earlier step
-    neighbours: nearest first; none where nothing was retrieved
-    forced: there was nothing to choose: a language's code, or the end of a translation that reached its longest
+    cached: the neighbours come from an earlier step
+    neighbours: nearest first; empty if nothing was retrieved
+    forced: only one token was possible: a language code, or the end of a translation that reached its largest length
     """
 
     probability: float

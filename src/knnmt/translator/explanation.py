@@ -73,7 +73,7 @@ class Passage:
 class Explanation:
     """A translation made with a memory, its words, and what the model alone would have said.
 
-    source_language, target_language: as the store says, "de", "en"
+    source_language, target_language: those of the store, such as "de" and "en"
     """
 
     translation: Translation
@@ -88,7 +88,7 @@ class Explanation:
         return _mean_share(token for word in self.words for token in word.tokens)
 
     def pieces(self) -> Iterator[str | Word]:
-        """The translation's text from its start to its end: words, and what stands between them."""
+        """The translation's text from start to end: words, and what is between them."""
         done = 0
         for word in self.words:
             if word.span[0] > done:
@@ -100,9 +100,9 @@ class Explanation:
 
 
 def explain(translator: Translator, texts: Iterable[str], **settings: Unpack[Settings]) -> Iterator[Explanation]:
-    """Translate texts with a memory and without, and say where each word came from; in order, as they are asked for.
+    """Translate texts with and without a memory, and explain where each word came from. Lazy, and in order.
 
-    settings: as of `Translator.stream`; a datastore, there or the translator's own, is needed, or a retrieval
+    settings: those of `Translator.stream`; a datastore or a retrieval is needed, here or in the translator
     """
     datastore, ready = settings.get("datastore", translator.datastore), settings.get("retrieval")
     if ready is not None:

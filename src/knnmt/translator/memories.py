@@ -68,15 +68,15 @@ def _manifest_of(store: Store) -> Manifest:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Request:
-    """A text to translate with a memory, terms, settings, or languages of its own.
+    """A text to translate with its own memory, terms, settings or languages.
 
     text: may be `Marked`, with inline codes that are kept
-    datastore: None for the model alone; by default what the call or the translator says
-    settings: of retrieval, whole or as keywords; what is not given is as the call or the translator says
+    datastore: None for the model alone; by default that of the call or the translator
+    settings: settings of retrieval, as a whole or as keywords; by default those of the call or the translator
     glossary: by default the call's
-    source_lang, target_lang: for models of many languages, as for a `Translator`; by default the translator's. A store
-        must be of these languages
-    context: what its format says of where the text is used, as `SegmentPair.context`; for exact matches
+    source_lang, target_lang: for multilingual models, as for a `Translator`; by default the translator's. A store must
+        have these languages
+    context: where the text is used, as in `SegmentPair.context`; for exact matches
     """
 
     text: str | Marked
@@ -112,7 +112,7 @@ class Request:
 
     @property
     def languages(self) -> AskedLanguages:
-        """From which language to which, as far as it says."""
+        """Source and target language, None if not given."""
         return self.source_lang, self.target_lang
 
 

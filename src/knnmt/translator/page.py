@@ -25,7 +25,7 @@ from knnmt.translator.wording import piece_name, token_name
 from knnmt.version import __version__
 
 NEIGHBOURS = 4  # of a token, unless a page is to show more
-_SHOWN = 4  # of a group before the others are folded away
+_MAX_SHOWN = 4  # of a group before the others are folded away
 _CONTEXT = 72  # characters of a neighbour
 
 _PAGE = """<!doctype html>
@@ -63,8 +63,8 @@ def explanation_page(
 ) -> str:
     """A whole HTML page of explanations.
 
-    note: stands at its foot, such as the signature of a call
-    neighbours: how many of each token are shown, those that weigh most
+    note: a text at its foot, such as the signature of a call
+    neighbours: how many neighbours of each token are shown, those with the largest weights first
     """
     pairs = _Pairs(neighbours)
     script = files(__package__).joinpath("page.js").read_text(encoding="utf-8")
@@ -193,9 +193,9 @@ def _group(neighbours: Sequence[EvidenceNeighbour], kind: str, item: Callable[[E
     which = {"same": "this token", "other": "other tokens"}[kind]
     items = [shown for near in neighbours if (shown := item(near))]
     told = "" if len(items) == len(neighbours) else f", {len(items)} of {len(neighbours)} shown"
-    near = f'<ol class="near">{"".join(items[:_SHOWN])}</ol>' if items else ""
+    near = f'<ol class="near">{"".join(items[:_MAX_SHOWN])}</ol>' if items else ""
     more = ""
-    if folded := items[_SHOWN:]:
+    if folded := items[_MAX_SHOWN:]:
         rest = f'<ol class="near">{"".join(folded)}</ol>'
         more = f'<details class="more"><summary>{len(folded)} more</summary>{rest}</details>'
     title = f"Neighbours with {which}: {weight} of the weight{told}"

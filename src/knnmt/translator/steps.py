@@ -1,4 +1,4 @@
-"""What each step of a translation retrieved, as tensors: for plots and for sums, where `Evidence` is for reading."""
+"""What each step of a translation retrieved, as tensors for plots and sums. `Evidence` is the same for people."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from knnmt.retrieval.plain import Retrieved
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Steps:
-    """What the tokens of a translation were chosen from: row i is of token i, column j of the j-th nearest neighbour.
+    """The neighbours of the tokens of a translation: row i is token i, column j is its j-th nearest neighbour.
 
-    All are on the CPU. Where there is no such neighbour, id and token are -1, the distance is inf and the weight 0.
+    All tensors are on the CPU. For a missing neighbour, id and token are -1, the distance is inf and the weight is 0.
 
     ids: (tokens, k), entry ids of the store
     tokens: (tokens, k), the target tokens that the neighbours stand for
     distances: (tokens, k), Euclidean
-    weights: (tokens, k), their shares of p_kNN, which sum to 1 where there is a neighbour
+    weights: (tokens, k), their shares of p_kNN, which sum to 1 if there is a neighbour
     interpolation_weights: (tokens,), λ
-    model_probabilities: (tokens,), what the model alone gave to the token that was chosen
-    cached: (tokens,), whether the neighbours were taken over from an earlier step
-    forced: (tokens,), whether there was nothing to choose, and nothing retrieved
+    model_probabilities: (tokens,), the model's own probability of the chosen token
+    cached: (tokens,), whether the neighbours come from an earlier step
+    forced: (tokens,), whether only one token was possible and nothing was retrieved
     """
 
     ids: Tensor

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # From nothing to all: backgrounds on which black can be read, whatever the terminal's own colours are.
 _SHADES = ["", "black on #e3f1ee", "black on #c2e4dc", "black on #97d3c6", "black on #62bfad", "bold black on #3fae9a"]
-_PASSAGES = 10  # shown unless all is asked for
+_MAX_PASSAGES = 10  # shown unless all is asked for
 _MIN_SHARE = 0.05  # of a word from memory, to be worth naming
 _CONTEXT = 72  # characters of a segment
 
@@ -115,7 +115,8 @@ def _passages(passages: list[Passage]) -> Iterator[RenderableType]:
     """The passages with most from memory, in the order of the text."""
     if not passages:
         return
-    shown = sorted(passages, key=lambda each: each.share * sum(len(word.tokens) for word in each.words))[-_PASSAGES:]
+    by_weight = sorted(passages, key=lambda each: each.share * sum(len(word.tokens) for word in each.words))
+    shown = by_weight[-_MAX_PASSAGES:]
     table = Table.grid(padding=(0, 2))
     table.add_column(overflow="fold", max_width=28)
     table.add_column(justify="right", no_wrap=True)
@@ -125,8 +126,8 @@ def _passages(passages: list[Passage]) -> Iterator[RenderableType]:
             words = Text(visible(passage.text) or "[end]", "bold")
             table.add_row(words, percent(passage.share), segment_text(passage.pair, passage.spans))
     yield table
-    if len(passages) > _PASSAGES:
-        yield Text(f"and {len(passages) - _PASSAGES} more, with less from memory: --full shows all", "dim")
+    if len(passages) > _MAX_PASSAGES:
+        yield Text(f"and {len(passages) - _MAX_PASSAGES} more, with less from memory: --full shows all", "dim")
 
 
 def _in_full(word: Word) -> RenderableType:

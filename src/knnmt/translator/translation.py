@@ -18,9 +18,9 @@ TranslationKind = Literal["exact match", "repaired match", "with memory", "model
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A target token: its id, the piece of text that the vocabulary has for it, and on request why it was chosen.
+    """A target token: its id, its text in the vocabulary, and on request why it was chosen.
 
-    span: with evidence, the characters of the translation's text that it gave, (start, end); may be empty
+    span: with evidence, its characters in the translation's text, (start, end); may be empty
     """
 
     id: int
@@ -31,7 +31,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Caution:
-    """What whoever uses a translation should know of it. kind: the class of the warning that said so"""
+    """A warning about one translation. kind: the class of the warning"""
 
     kind: type[KnnmtWarning]
     message: str
@@ -41,24 +41,24 @@ class Caution:
 class Translation:
     """A translated segment.
 
-    score: sum of log-probabilities over length ** length_penalty; over several parts, the mean by tokens; 0 for a match
-        that was taken over
-    log_probability: the mean of its tokens'; 0 for a match
-    complete: False where the longest allowed translation was reached, so that its end may be missing
-    alternatives: the next best translations, best first, where more than one was asked for; of several sentences, the
-        second best of each, the third best of each, and so on; of a match, the memory's other targets
-    kind: what it is: a match that was taken over, as it is or with numbers and placeholders put in; or decoded, with a
-        memory or without. None where there was nothing to translate, or nothing was found
-    match: the memory's segment that was taken over; of others on request, the source segment that is most like the text
-    coverage: where the memory was searched by segment, how much of the text its segments hold; known before decoding
-    certainty: how much of it is likely to stay when a person has looked at it, 0 to 100, where the store knows that; of
-        a match that was taken over, how alike it is to all targets that the memory has for the text
-    stored_source: the memory's source that the text is a form of, if it was translated in the text's place
-    error: where no translation was found, why; the text is empty then, and the score -inf
-    warnings: what was warned of on its account: that it was cut, or translated in parts, or not at all; that codes were
-        kept by translating the pieces between them, or by leaving the source as it was; terms that are missing
-    marked: the text with the codes of its source, where they are to be kept
-    steps: on request, what each of its tokens was chosen from, as tensors
+    score: sum of log-probabilities over length ** length_penalty; for several parts, the mean over tokens; 0 for a
+        match
+    log_probability: the mean over its tokens; 0 for a match
+    complete: False if the longest allowed translation was reached, so that its end may be missing
+    alternatives: the next best translations, best first, if more than one was requested; for several sentences, the
+        second best of each, the third best of each, and so on; for a match, the memory's other targets
+    kind: a match from the memory, exact or repaired; or decoded, with a memory or without. None if there was nothing to
+        translate, or nothing was found
+    match: for a match, the memory's segment; for other translations on request, the most similar source segment
+    coverage: if the memory was searched by segment, how much of the text its segments hold; known before decoding
+    certainty: how much of it is likely to stay after a person has edited it, 0 to 100, if the store was tuned; for a
+        match, its similarity to all targets that the memory has for the text
+    stored_source: the memory's source that was translated in place of the text, because the text is a form of it
+    error: why no translation was found; then the text is empty and the score -inf
+    warnings: the warnings about it: it was cut, translated in parts, or not translated; codes were kept by translating
+        the parts between them, or by keeping the source; terms are missing
+    marked: the text with the codes of its source, if they are to be kept
+    steps: on request, the neighbours of each token, as tensors
     """
 
     source: str

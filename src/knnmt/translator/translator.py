@@ -1,4 +1,4 @@
-"""Translating text: segments, batches, search, and the pieces put together again in the order they came.
+"""Translating text: cut it into segments, decode them in batches, and join the results in the original order.
 
 With a datastore, every step of the search mixes the model's distribution with that of the memory's nearest entries.
 """
@@ -58,10 +58,10 @@ def _unheard(_texts: int) -> None:
 
 
 class DatastoreSettings(RetrievalKeywords, total=False):
-    """The settings of one call that concern its memory.
+    """The settings of one call about its memory.
 
-    settings: of retrieval, as a whole; keywords count before it
-    retrieval: ready made, instead of all others
+    settings: settings of retrieval as a whole; keywords take precedence
+    retrieval: a complete retrieval, instead of all others
     """
 
     datastore: Store | None
@@ -114,9 +114,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenText:
-    """A text that is being translated, cut into segments that can be decoded in any batch.
+    """A text that is being translated, as segments that can be decoded in any batch.
 
-    whole: what the memory holds as one segment is one here
+    whole: a text that the memory holds as one segment is one segment here
     """
 
     asked: AskedText
@@ -129,23 +129,23 @@ class OpenText:
 class Translator:
     """A loaded model that translates.
 
-    Threads may share one: several may translate at the same time, and another may change the stores they use, through
-    a `Datastore` of its own, or refresh them. Each batch keeps the state of a store that it began with.
+    Threads may share a translator: several may translate at the same time, and another may change the stores through
+    its own `Datastore`. Each batch keeps the state of a store that it began with.
 
-    `close`, or the end of a `with` block, gives the model's and the stores' memory back.
+    `close`, or the end of a `with` block, frees the memory of the model and the stores.
 
-    model: the name of a shipped model, a checkpoint directory, or a Hugging Face name; by default the one that the
-        datastore was built with, where there is one by its name, and else the shipped one
-    device: "cpu", "cuda", "cuda:N"; by default CUDA where there is one
-    dtype: "float32", "bfloat16", "float16" (CUDA), "int8" (CPU), or "auto" for what this machine is fastest in;
-        by default float32 on a CPU and float16 on CUDA
-    threads: CPU threads, for the whole process; by default as many as PyTorch takes
-    source_lang, target_lang: for models of many languages, tags (de, pt-BR) or their own codes; where one is
-        not given, the datastore's
-    datastore: the memory that calls use unless they name another
-    exact: search every key of a store, whatever index it has
+    model: the name of a shipped model, a checkpoint directory, or a Hugging Face name; by default the model that the
+        datastore was built with, or the shipped one without a datastore
+    device: "cpu", "cuda", "cuda:N"; by default CUDA if there is a GPU
+    dtype: "float32", "bfloat16", "float16" (CUDA), "int8" (CPU), or "auto" for the fastest on this machine; by default
+        float32 on a CPU and float16 on CUDA
+    threads: CPU threads of the whole process; by default PyTorch's number
+    source_lang, target_lang: for multilingual models, tags (de, pt-BR) or the model's own codes; by default the
+        datastore's
+    datastore: the memory of calls that name no other
+    exact: search every key of a store, even if it has an index
     open_stores: how many stores stay open for later calls
-    settings: of retrieval, for calls that do not say otherwise; each may be given as a keyword, too
+    settings: settings of retrieval, the default for calls; each may also be given as a keyword
     """
 
     def __init__(
@@ -194,9 +194,10 @@ class Translator:
             self.memories.retrieval(datastore, self._settings)  # what is wrong with them shows at once
 
     def for_languages(self, source_lang: str | None, target_lang: str | None) -> Translator:
-        """A translator between other languages by the same loaded model, which is not copied.
+        """A translator between other languages with the same loaded model, which is not copied.
 
-        It has this one's settings, no default datastore, and opens stores for itself; closing it closes no other.
+        It has the same settings but no default datastore, and opens its own stores. Closing it closes no other
+        translator.
         """
         asked = {**self._asked, "source_lang": source_lang, "target_lang": target_lang, "datastore": None}
         other = copy(self)
@@ -207,7 +208,7 @@ class Translator:
         return other
 
     def between(self, asked: AskedLanguages) -> Translator:
-        """The translator of requests that ask for these languages: this one, or another with the same weights."""
+        """The translator for these languages: this one, or another with the same weights."""
         if asked == (None, None):
             return self
         found = self._directions.get(asked)
@@ -225,7 +226,7 @@ class Translator:
         return found
 
     def close(self) -> None:
-        """Give back the model and the stores. Calls under way may still end, or be refused as later ones are."""
+        """Free the model and the stores. Running calls may finish or fail with an error, as later ones do."""
         for each in (self, *self._directions.values()):
             each.memories.close_all()
         self._directions = {}
@@ -253,10 +254,10 @@ class Translator:
     def translate(
         self, texts: str | Request | Iterable[str | Request], **settings: Unpack[Settings]
     ) -> Translation | list[Translation]:
-        """Translate one text, or any number of them in order. The settings are those of `stream`.
+        """Translate one text, or several in order. The settings are those of `stream`.
 
-        One text that has no translation raises `NoTranslationError`, unless `on_error` is "continue"; among others it
-        is as in `stream`.
+        If a single text has no translation, `NoTranslationError` is raised, unless `on_error` is "continue". For
+        several texts see `stream`.
         """
         if not isinstance(texts, str | Request):
             return list(self.stream(texts, **settings))
@@ -270,9 +271,10 @@ class Translator:
     ) -> list[Translation]:
         """Translate texts with inline codes. `Translation.marked` has each code of its text exactly once, well nested.
 
-        The settings are those of `stream`. `Translation.warnings` says where a code was kept at a cost.
+        The settings are those of `stream`. `Translation.warnings` says if keeping a code may have made a translation
+        worse.
 
-        contexts: of each text, for exact matches
+        contexts: the context of each text, for exact matches
         """
         if contexts is None:
             return list(self.stream(texts, **settings))
@@ -305,41 +307,42 @@ class Translator:
         statistics: Statistics | None = None,
         **of_memory: Unpack[DatastoreSettings],
     ) -> Iterator[Translation]:
-        """Translations in the order of `texts`, which may be endless: memory is bounded by `window` texts.
+        """Translations in the order of `texts`, which may be endless: at most `window` texts are in memory.
 
-        A translation is handed on as soon as it and those before it are done.
-        A text may be a `Request` that names a datastore of its own; requests for different ones are decoded together,
-        where their languages are the same.
-        A text that has no translation says so in `Translation.error`, with a `NoTranslationWarning`; the others follow.
-        What is no text (not a str, or with half a surrogate pair), or asks for a store or settings that it cannot have,
-        ends the stream with an error after those before it, or has a `Translation.error` too: `on_error` says which.
+        A translation is returned as soon as it and all earlier ones are done. A text may be a `Request` with its own
+        datastore; requests for different stores are decoded together if their languages are the same. If a text has no
+        translation, `Translation.error` says why, a `NoTranslationWarning` is issued, and the stream continues. An item
+        that is no text (not a str, or with half a surrogate pair), or that names a store or settings that do not work,
+        ends the stream with an error after the translations before it, or also gets a `Translation.error`: `on_error`
+        decides.
 
-        beam: hypotheses kept at each step, 5 whatever the checkpoint says; 1 is greedy search
-        n_best: how many translations to give for each text
-        batch_size, batch_tokens: most sentences and most source tokens (padding counted) decoded together; by default
-            32 sentences, on a GPU 128
-        window: texts that are read ahead and sorted by length
+        beam: hypotheses kept at each step; 5 by default, whatever the checkpoint says; 1 is greedy search
+        n_best: number of translations for each text
+        batch_size, batch_tokens: at most this many sentences and source tokens (including padding) are decoded
+            together; by default 32 sentences, 128 on a GPU
+        window: number of texts to read ahead and sort by length
         split_sentences: translate a text of several sentences one by one, unless the memory holds them as one segment
-        length_penalty, early_stopping, max_tokens: as the checkpoint says unless given
-        evidence: let every token say what it was made of
-        steps: give what every token was chosen from as tensors, `Translation.steps`
-        match: name the memory's closest source segment
-        exact_matches: "use" takes over the memory's own target where it holds the text in the same context, "prefer"
-            only where nothing speaks against it, "ignore" decodes every text (`MatchConfig`)
-        match_threshold: the score, in percent, from which fuzzy matches are taken over where nothing but numbers and
-            placeholders differ, with those of the text put in; 100 for none
+        length_penalty, early_stopping, max_tokens: by default the checkpoint's
+        evidence: return evidence for every token
+        steps: return the neighbours of every token as tensors, `Translation.steps`
+        match: return the memory's closest source segment
+        exact_matches: "use" takes the memory's own target if it holds the text in the same context, "prefer" only if
+            the match is free of doubt, "ignore" decodes every text (`MatchConfig`)
+        match_threshold: take fuzzy matches with at least this score, in percent, if only numbers and placeholders
+            differ, and insert those of the text; 100 for none
         on_error: "raise" or "continue"
-        protect: placeholders, numbers, tags, accelerators and white space in a text come out once each and in order;
-            those of a `Marked` text always do
-        tags: what is taken for a tag where `protect` is on: "xml" whatever is written like one, "html" and "auto" what
-            is known to be one, "none" nothing
-        glossary: terms that translations must have
-        progress: told how many more texts are done, which may have to wait for others before them
-        statistics: count the searches of this call there, and not in those of the translator
+        protect: keep placeholders, numbers, tags, accelerators and white space of a text, each exactly once; those of a
+            `Marked` text are always kept
+        tags: what counts as a tag if `protect` is on: "xml" everything that looks like one, "html" and "auto" known
+            tags, "none" nothing
+        glossary: terms that translations must contain
+        progress: is called with the number of newly finished texts, which may still wait for earlier ones
+        statistics: count the searches of this call here instead of in the translator's statistics
         datastore: the memory to use, None for the model alone; by default the translator's own
-        settings: of retrieval, as a whole or as keywords (`RetrievalSettings`); by default the translator's own
-        retrieval: instead of both, how to retrieve, ready made: a store that is open, whole settings, a gate or a
-            combiner of one's own. Its store stays at the state it is in until somebody refreshes it
+        settings: settings of retrieval, as a whole or as keywords (`RetrievalSettings`); by default the translator's
+            own
+        retrieval: instead of both, a complete retrieval: an open store, complete settings, and your own gate or
+            combiner. Its store stays in its state until you refresh it
         """
         searching: dict[str, object] = {
             "beam": beam,
@@ -366,7 +369,7 @@ class Translator:
         return self._stream(iter(texts), Asking(memory, settings, matching, on_error), call, searching)
 
     def decoding(self, **settings: object) -> DecodingConfig:
-        """The search settings of a call: the checkpoint's, but for those that are given and not None."""
+        """The search settings of a call: those that are given and not None, and otherwise the checkpoint's."""
         given = {name: value for name, value in settings.items() if value is not None}
         config: DecodingConfig = replace(self.engine.generation, **given)  # type: ignore[arg-type]
         longest = self.engine.max_positions - 1
@@ -382,16 +385,16 @@ class Translator:
 
     @property
     def datastore(self) -> Store | None:
-        """The memory that calls use unless they name another."""
+        """The memory of calls that name no other."""
         return self._datastore
 
     @property
     def settings(self) -> RetrievalSettings:
-        """The settings of retrieval that calls use unless they say otherwise."""
+        """The default settings of retrieval for calls."""
         return self._settings
 
     def signature(self, config: DecodingConfig, **of_memory: Unpack[DatastoreSettings]) -> str:
-        """What a published score must say of a call with these settings; what is not given is as in `stream`."""
+        """The signature of a call with these settings, for published scores. Defaults are those of `stream`."""
         told = self.engine.languages
         languages = f"|langs:{told.source}-{told.target}" if told.codes else ""
         weights = f"dtype:{self.engine.computes_in}|weights:{self.engine.fingerprint.model[:8]}"
@@ -403,7 +406,7 @@ class Translator:
         return "|".join([*parts, f"v:{__version__}"])
 
     def retrieval(self, **of_memory: Unpack[DatastoreSettings]) -> Retrieval | None:
-        """How a call with these settings retrieves, None for the model alone; what is not given is as in `stream`."""
+        """The retrieval of a call with these settings, None for the model alone. Defaults are those of `stream`."""
         memory, settings = self._memory_settings(of_memory)
         return memory if memory is None or isinstance(memory, Retrieval) else self.memories.retrieval(memory, settings)
 
@@ -413,7 +416,7 @@ class Translator:
         ready = keywords.pop("retrieval", None)
         check(ready is None or isinstance(ready, Retrieval), f"retrieval must be a Retrieval, got {ready!r}")
         told = ", ".join(keywords)
-        check(ready is None or not told, f"a retrieval is a store with all settings: leave {told} out")
+        check(ready is None or not told, f"a retrieval has a store and all settings: leave {told} out")
         datastore = keywords.pop("datastore", self._datastore)
         settings = settings_of(keywords.pop("settings", None), **keywords).over(self._settings)
         return datastore if ready is None else ready, settings
@@ -491,7 +494,7 @@ class Translator:
         ]
 
     def decoded(self, batches: Iterable[Sequence[Job]], call: Call) -> Iterator[list[list[Part]]]:
-        """What is found for each segment, batch after batch."""
+        """The results for each segment, batch after batch."""
         asked, begun = tee(batches)
         searched = self._search(
             (([job.source for job in jobs], [job.retrieval for job in jobs]) for jobs in asked), call
@@ -502,9 +505,9 @@ class Translator:
     def decoded_at_once(
         self, jobs: Sequence[Job], call: Call, found: Callable[[int, list[Part]], None]
     ) -> list[list[Part]]:
-        """What is found for each segment of one batch.
+        """The results for each segment of one batch.
 
-        found: is told of those that are done before others, by their numbers
+        found: is called with the numbers of segments that are done before others
         """
         if call.evidence or call.steps:  # which are made of all that was recorded, at the end
             return next(self.decoded([jobs], call))

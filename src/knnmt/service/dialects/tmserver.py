@@ -18,7 +18,7 @@ from knnmt.service.service import Service
 
 _TELLING = told_as({401: 403, 422: 400, 409: 400})
 router = APIRouter(prefix="/tmserver", tags=["tmserver"], route_class=route_telling(_TELLING), responses=BAD_REQUEST)
-_LEAST, _MOST = 50, 5  # score of a match in percent; matches of a text
+_MIN_SCORE, _MAX_MATCHES = 50, 5  # score of a match in percent; matches of a text
 
 
 class LanguagesAnswer(BaseModel):
@@ -59,7 +59,7 @@ async def matches(
     def found() -> list[dict[str, Any]]:
         memories = service.translator.memories
         memories.refresh([store])
-        near = memories.open(store).matcher.matches(text, _LEAST, _MOST)
+        near = memories.open(store).matcher.matches(text, _MIN_SCORE, _MAX_MATCHES)
         return [{"source": each.source, "target": each.target, "quality": each.score} for each in near]
 
     return JSONResponse(await service.until(asyncio.ensure_future(asyncio.to_thread(found)), None))
