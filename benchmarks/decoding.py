@@ -71,10 +71,12 @@ def knnmt_system(model: Path, dtype: str, tokens: int) -> Decode:
     from knnmt.engine.loading import load_engine
 
     engine = load_engine(model, device="cpu", dtype=dtype)
-    fixed = {"min_tokens": tokens, "max_tokens": tokens} if tokens else {}
+    usual = engine.generation
+    if tokens:
+        usual = replace(usual, min_tokens=tokens, max_tokens=tokens)
 
     def decode(batch: list[list[int]], beam: int) -> int:
-        config = replace(engine.generation, beam=beam, **fixed)
+        config = replace(usual, beam=beam)
         found = (greedy_search if beam == 1 else beam_search)(engine, batch, config)
         return sum(len(best[0].tokens) for best in found)
 
@@ -258,7 +260,7 @@ def main() -> None:
 
 
 def compare_on(model: str, scratch: Path, arguments: argparse.Namespace) -> None:
-    """All systems on the shipped model or on one that is made up, in a process that then ends: it takes memory."""
+    """All systems on the shipped model or on a made-up one, which another process makes: that takes memory."""
     checkpoint, tokens, ct2 = MODEL, 0, scratch / "ct2"
     names = ["knnmt", *(name for name in arguments.systems if name != "knnmt")]
     if model in made_up.SHAPES:
