@@ -2,7 +2,7 @@
 
     python benchmarks/drafting_beams.py foreseen STORE=DOMAIN [--beams 2 3 5] [--lines 40] [--threads 1]
     python benchmarks/drafting_beams.py measure STORE=DOMAIN --out STEM [--beams 1 2 3 5] [--lines 200] [--batch 8]
-        [--device cuda] [--segments 64] [--threads 1]
+        [--runs 2] [--device cuda] [--segments 64] [--threads 1]
     python benchmarks/drafting_beams.py draw STORE=DOMAIN --out STEM
 
 foreseen: a pass of a beam could be left out if all of the beam's survivors were among tokens that were drafted for
@@ -13,7 +13,7 @@ one with them, measured on the spot.
 measure: tokens a second of the model alone, of search in the whole store and by segment, and by segment with drafts,
 written to STEM.json with the translations. draw: these against BLEU, as a table, STEM.png and STEM.svg; it needs
 matplotlib and sacrebleu, which the machine that measures need not have. Time is CPU time with one thread of a CPU, else
-wall-clock time; each system is run twice, and the faster run counts. Text comes from KNNMT_DATA (default ../shared).
+wall-clock time; of several runs of a system the fastest counts. Text comes from KNNMT_DATA (default ../shared).
 """
 
 from __future__ import annotations
@@ -139,12 +139,14 @@ def measure(translator: Translator, place: str, domain: str, given: argparse.Nam
     }
     cpu = engine.device.type == "cpu"
     clock = time.process_time if cpu and given.threads == 1 else time.perf_counter
+    where = f"{cpu_name()}, {given.threads} threads" if cpu else f"{torch.cuda.get_device_name()}, {engine.computes_in}"
+    about = f"{domain}, batch {given.batch}, {where}"
     points = []
     for name, way in systems.items():
         for beam in [1] if way[1] else given.beams:
             config = replace(engine.generation, beam=beam, n_best=1)
             seconds = []
-            for _ in range(2):
+            for _ in range(given.runs):
                 began = clock()
                 found, _ = decode(translator, batches, config, *way)
                 seconds.append(clock() - began)
@@ -153,9 +155,7 @@ def measure(translator: Translator, place: str, domain: str, given: argparse.Nam
             hypotheses = [texts[number] for number in range(len(pairs))]
             points.append({"system": name, "beam": beam, "speed": speed, "hypotheses": hypotheses})
             print(f"{name}, beam {beam}: {speed:,.0f} tokens a second", flush=True)
-    where = f"{cpu_name()}, {given.threads} threads" if cpu else f"{torch.cuda.get_device_name()}, {engine.computes_in}"
-    about = f"{domain}, batch {given.batch}, {where}"
-    given.out.with_suffix(".json").write_text(json.dumps({"about": about, "points": points}), encoding="utf-8")
+            given.out.with_suffix(".json").write_text(json.dumps({"about": about, "points": points}), encoding="utf-8")
 
 
 def draw(domain: str, stem: Path) -> None:
@@ -191,6 +191,7 @@ def main() -> None:
     parser.add_argument("--beams", type=int, nargs="+")
     parser.add_argument("--lines", type=int, default=40)
     parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--runs", type=int, default=2)
     parser.add_argument("--segments", type=int, default=64)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, help="1 on a CPU unless said; beside a GPU as many as there are")

@@ -39,6 +39,12 @@ texts = [gate_text(translator.engine, opened, some, config, ("confidence",)) for
 train_gate(opened, *texts, config, GateConfig(epochs=1)).gate.write(opened.datastore.path)
 gated = knnmt.retrieval.settings.RetrievalSettings(gate=0.5)
 print(translator.memories.retrieval(opened.datastore, gated).config.signature())
+from knnmt.fitting.combiner_rows import collect_rows
+from knnmt.fitting.combiner_training import CombinerConfig, train_combiner
+rows = [collect_rows(translator.engine, opened, some, 4, None) for some in (pairs[4:5], pairs[5:])]
+train_combiner(opened, *rows, config, config, CombinerConfig(updates=1)).combiner.write(opened.datastore.path)
+robust = knnmt.retrieval.settings.RetrievalSettings(combiner="robust")
+print(translator.memories.retrieval(opened.datastore, robust).signature())
 """
 )
 
@@ -56,12 +62,13 @@ def test_the_sources_alone_translate_reduce_prune_tune_and_train_with_four_packa
         env=clean_environment(PYTHONPATH=str(ROOT / "src")),
     )
     assert done.stderr == ""
-    place, text, transforms, dim, signature = done.stdout.splitlines()
+    place, text, transforms, dim, signature, combined = done.stdout.splitlines()
     assert Path(place) == ROOT / "src" / "knnmt" / "__init__.py"
     assert text == "Good morning!"
     assert transforms == "('pca:8', 'prune:k=2,seed=0')"
     assert dim == "320"
     assert signature.endswith("|gate:0.5")
+    assert "|combiner:robust/" in combined
 
 
 PIP = ["-m", "pip", "--quiet", "--disable-pip-version-check"]

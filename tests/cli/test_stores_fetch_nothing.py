@@ -72,6 +72,7 @@ def memory(tmp_path: Path) -> Path:
         ["index", "STORE"],
         ["tune", "STORE", "--dev", "MEMORY", "--all-dev"],
         ["train-gate", "STORE", "--dev", "MEMORY", "--all-dev"],
+        ["train-combiner", "STORE", "--dev", "MEMORY", "--all-dev"],
     ],
     ids=lambda command: str(command[0]),
 )

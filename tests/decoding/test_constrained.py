@@ -173,14 +173,24 @@ def test_all_is_there_however_much_is_required(tiny: TransformerEngine, beam: in
             assert contains(found[0].tokens, each.sequences[0]) == 1
 
 
-def test_a_sentence_does_not_depend_on_its_batch(tiny: TransformerEngine) -> None:
-    sources = tiny.tokenizer.encode_sources(SOURCES)
-    asked = [required(tiny, (40, 41), (50,)), required(tiny, (60, 61, 62)), required(tiny, (70,))]
-    # The width is the batch's: alone, a sentence that requires less would have fewer hypotheses.
-    config = replace(tiny.generation, beam=4, n_best=2)
+@pytest.mark.parametrize("forced_last_token", [None, END])
+def test_a_sentence_does_not_depend_on_its_batch(tiny: TransformerEngine, forced_last_token: int | None) -> None:
+    """Whatever others require, which are longer, or shorter, and have more to be there, or less."""
+    sources = tiny.tokenizer.encode_sources([*SOURCES, "a", "ein viel laengerer Satz"])
+    asked = [
+        required(tiny, (40, 41), (50,)),
+        required(tiny, (60, 61, 62)),
+        required(tiny, (70,)),
+        required(tiny, (33,), length_penalty=0.5),
+        required(tiny, (34,), (35,), (36,), (37, 38), (39,)),
+    ]
+    config = replace(tiny.generation, beam=4, n_best=2, forced_last_token=forced_last_token)
     together = constrained_search(tiny, sources, asked, config)
-    alone = constrained_search(tiny, sources[:1], asked[:1], config)
-    assert [each.tokens for each in together[0]] == [each.tokens for each in alone[0]]
+    for source, one, found in zip(sources, asked, together, strict=True):
+        [alone] = constrained_search(tiny, [source], [one], config)
+        assert [each.tokens for each in found] == [each.tokens for each in alone]
+        assert [each.score for each in found] == pytest.approx([each.score for each in alone], abs=1e-4)
+    assert all(together)
 
 
 def test_with_a_memory_it_is_searched_as_otherwise(tiny: TransformerEngine, tmp_path: Path) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from datastore_pairs import some_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from conftest import own_engine
 from german import german_memory, german_sentences
@@ -21,13 +25,14 @@ from knnmt.compression.pruning import prune
 from knnmt.config import DecodingConfig, Fading, RetrievalConfig
 from knnmt.datastore.store import Datastore
 from knnmt.decoding import drafted, search
-from knnmt.decoding.drafted import certainty, draft, drafted_search, least_chance
+from knnmt.decoding.drafted import certainty, drafted_search, least_chance
 from knnmt.decoding.greedy import greedy_search
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.store_index import StoreIndex
 from knnmt.native import library
 from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.own_entries import CompiledOwnEntries, Drafting
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.statistics import Statistics
 
@@ -134,13 +139,85 @@ def test_a_memory_that_knows_the_text_is_followed_in_strides(
     assert [each.score for each in found] == pytest.approx([each.score for each in plain], abs=1e-5)
 
 
-def by_all_continuations(near: list[list[int]], last: int, sure: float, least: float) -> list[int]:
-    """The votes of `draft`, by looking at all continuations anew for every token."""
-    having_it = [tokens[1:] for tokens in near if tokens[0] == last]
+@needs_compiled
+def test_several_memories_in_a_batch_and_evidence_change_nothing(
+    halves: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither drafts; the translations are those of sentences that do."""
+    monkeypatch.setattr(drafted, "_ROW_COST", 0.0)
+    stores = [Datastore.build(tmp_path / f"{start}", some_pairs(20, start=start), halves) for start in (0, 90)]
+    sources = halves.tokenizer.encode_sources(TEXTS)
+    config = replace(halves.generation, beam=1, n_best=1, max_tokens=24)
+    first, second = (Retrieval(OpenStore(store), CONFIG) for store in stores)
+    ways = [first, second, None, first, second, first, None, second]
+    together, by_one, recorded = Statistics(), Statistics(), Statistics()
+    mixed = search.search(halves, sources, config, BatchRetrieval(ways, together))
+    alone = [
+        search.search(halves, [source], config, None if way is None else BatchRetrieval([way], by_one))[0]
+        for source, way in zip(sources, ways, strict=True)
+    ]
+    assert_alike(alone, mixed)
+    assert (together.rows, together.drafted) == (by_one.rows, 0)
+    assert by_one.accepted > 0
+    asked = BatchRetrieval([first] * len(sources), recorded, record=True)
+    with_evidence = search.search(halves, sources, config, asked)
+    assert_alike(search.search(halves, sources, config, BatchRetrieval([first] * len(sources))), with_evidence)
+    assert recorded.drafted == 0
+    assert all(len(each.rows) == len(each.tokens) for found in with_evidence for each in found)
+
+
+class Tokens:
+    """Entries with these tokens, whose keys nobody asks for."""
+
+    dim = 4
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self._tokens, self._keys = torch.tensor(tokens, dtype=torch.int32), torch.zeros(4, dtype=torch.float16)
+
+    def addresses(self, ids: Tensor) -> Tensor:
+        return torch.full_like(ids, self._keys.data_ptr())
+
+    def values_of(self, ids: Tensor) -> Tensor:
+        return self._tokens[ids]
+
+    def counts_of(self, _ids: Tensor, _merged: bool) -> None:
+        return None
+
+    def require_sound(self, _measured: Tensor) -> None:
+        pass
+
+
+def draft(segments: Sequence[Sequence[int]], near: Sequence[int], last: int, **settings: Any) -> list[int]:
+    """The draft of a sentence with these segments of a store, between which are others.
+
+    near: which of the sentence's entries a row found, nearest first; last: the token that it chose
+    """
+    tokens: list[int] = [END]
+    chosen: list[int] = []
+    for segment in segments:
+        chosen += range(len(tokens), len(tokens) + len(segment))
+        tokens += [*segment, 99]
+    own = CompiledOwnEntries(library(), Tokens(tokens), [np.array(chosen, dtype=np.int64)])  # type: ignore[arg-type]
+    told = {"sure": 1.0, "least": 0.0, "most": 15, "vocabulary": 50, "limit": 15, **settings}
+    drafting = Drafting(len(near), 16, told["most"], told["vocabulary"], END, told["least"])
+    return own.draft(drafting, torch.tensor([near]), [0], [last], [told["sure"]], [told["limit"]])[0]
+
+
+def by_all_continuations(
+    segments: Sequence[Sequence[int]], near: Sequence[int], last: int, sure: float, least: float
+) -> list[int]:
+    """The same votes, by looking at all continuations anew for every token."""
+    after = [segment[place + 1 :] for segment in segments for place in range(len(segment))]
+    own = [token for segment in segments for token in segment]
+    having_it = [after[place] for place in near if place >= 0 and own[place] == last]
     found: list[int] = []
     reached = 1.0
-    while having_it and len(found) < len(having_it[0]):
-        agreeing = {rank: tokens[len(found)] for rank, tokens in enumerate(having_it) if tokens[: len(found)] == found}
+    while having_it:
+        agreeing = {
+            rank: tokens[len(found)] if len(tokens) > len(found) else END
+            for rank, tokens in enumerate(having_it)
+            if tokens[: len(found)] == found
+        }
         weights = dict.fromkeys(agreeing.values(), 0.0)
         for rank, token in agreeing.items():
             weights[token] += 1 / (1 + rank)
@@ -152,26 +229,42 @@ def by_all_continuations(near: list[list[int]], last: int, sure: float, least: f
     return found
 
 
-@given(
-    st.lists(st.lists(st.integers(0, 3), min_size=5, max_size=5), min_size=1, max_size=9),
-    st.integers(0, 3),
-    st.floats(0, 1),
-    st.floats(0, 1),
-)
-def test_a_draft_is_what_follows_the_entries_that_have_the_token(
-    near: list[list[int]], last: int, sure: float, least: float
-) -> None:
-    assert draft(near, END, last, sure, least) == by_all_continuations(near, last, sure, least)
+@needs_compiled
+@given(st.data())
+def test_a_draft_is_what_follows_the_entries_that_have_the_token(data: st.DataObject) -> None:
+    segments = data.draw(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), min_size=1, max_size=5))
+    near = data.draw(st.lists(st.integers(-1, sum(map(len, segments)) - 1), min_size=1, max_size=16))
+    last, sure, least = data.draw(st.integers(0, 3)), data.draw(st.floats(0, 1)), data.draw(st.floats(0, 1))
+    expected = by_all_continuations(segments, near, last, sure, least)
+    assert draft(segments, near, last, sure=sure, least=least) == expected
+    assert draft(segments, near, last, sure=sure, least=least, limit=2) == expected[:2]
+    assert draft(segments, near, last, sure=sure, least=least, most=3) == expected[:3]
 
 
+@needs_compiled
 def test_the_nearest_entry_counts_most_and_some_together_count_more() -> None:
-    first, second, third = [21, 22, END, 9], [21, 23, 24, END], [21, 23, 25, END]
-    assert draft([first, second], END, 21, 1.0, 0.0) == [22]
-    assert draft([first, second, third], END, 21, 1.0, 0.0) == [22]
-    assert draft([second, first, third], END, 21, 1.0, 0.0) == [23, 24]
-    assert draft([second, first, third], END, 21, 1.0, 0.6) == [23]
-    assert draft([second, first, third], END, 22, 1.0, 0.0) == []
-    assert draft([[-1, -1]], END, 21, 1.0, 0.0) == []
+    segments = [[21, 22, END], [21, 23, 24, END], [21, 23, 25, END]]
+    first, second, third = 0, 3, 7
+    assert draft(segments, [first, second], 21) == [22]
+    assert draft(segments, [first, second, third], 21) == [22]
+    assert draft(segments, [second, first, third], 21) == [23, 24]
+    assert draft(segments, [second, first, third], 21, least=0.6) == [23]
+    assert draft(segments, [second, first, third], 22) == []
+    assert draft(segments, [-1, -1], 21) == []
+
+
+@needs_compiled
+def test_a_draft_stays_in_its_segment_and_in_the_vocabulary() -> None:
+    """A store may be crafted: segments without an end, tokens that no model has."""
+    assert draft([[21, 22], [23, 24]], [0], 21) == [22]
+    assert draft([[21, 22], [23, 24]], [2], 23) == [24]
+    assert draft([[21, 22, 50, 23, END]], [0], 21) == [22]
+    assert draft([[21, 22, -7, 23, END]], [0], 21) == [22]
+    assert draft([[21, 22, END]], [2], END) == []
+    with pytest.raises(ValueError, match="expected rows of 1 sentences among 1"):
+        CompiledOwnEntries(library(), Tokens([1]), [np.array([0])]).draft(  # type: ignore[arg-type]
+            Drafting(1, 1, 1, 1, 0, 0.0), torch.tensor([[0]]), [1], [1], [1.0], [1]
+        )
 
 
 def test_a_token_must_be_the_more_probable_the_more_sentences_there_are() -> None:

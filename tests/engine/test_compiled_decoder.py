@@ -98,24 +98,24 @@ def test_several_tokens_of_each_sentence_are_those_one_by_one(tmp_path: Path, dt
         one_by_one.append(torch.cat(steps))
     in_turn = engine.start_in_turn(encoded)
     going = [0, 1, 2]
-    while max(in_turn.lengths.tolist()) < 100:
-        turns = torch.randint(1, 9, (len(going),), generator=random, dtype=torch.int32)
-        count = torch.minimum(turns, torch.randint(1, 9, (len(going),), generator=random)).long()
-        asked, begins = [], in_turn.lengths.tolist()
-        for number, begin, some, right in zip(going, begins, turns.tolist(), count.tolist(), strict=True):
+    while max(in_turn.lengths) < 100:
+        turns = torch.randint(1, 9, (len(going),), generator=random).tolist()
+        count = [min(each, int(torch.randint(1, 9, (), generator=random))) for each in turns]
+        asked, begins = [], in_turn.lengths
+        for number, begin, some, right in zip(going, begins, turns, count, strict=True):
             wrong = torch.randint(4, 100, (some - right,), generator=random)
             asked.append(torch.cat([texts[number, begin : begin + right], wrong]))
-        found = torch.split(engine.step_in_turn(in_turn, torch.cat(asked), turns), turns.tolist())
-        for number, begin, mine, right in zip(going, begins, found, count.tolist(), strict=True):
+        found = torch.split(engine.step_in_turn(in_turn, torch.cat(asked), turns), turns)
+        for number, begin, mine, right in zip(going, begins, found, count, strict=True):
             torch.testing.assert_close(mine[:right], one_by_one[number][begin : begin + right], atol=2e-5, rtol=2e-5)
         in_turn.take(count)
-        if len(going) == 3 and max(in_turn.lengths.tolist()) > 40:
+        if len(going) == 3 and max(in_turn.lengths) > 40:
             in_turn.keep([2, 1])
             going = [2, 1]
     with pytest.raises(ValueError, match="expected tokens of 2 sentences"):
-        engine.step_in_turn(in_turn, torch.tensor([4]), torch.tensor([1], dtype=torch.int32))
+        engine.step_in_turn(in_turn, torch.tensor([4]), [1])
     with pytest.raises(InputError, match="not one of the model's"):
-        engine.step_in_turn(in_turn, torch.tensor([4, -1]), torch.tensor([1, 1], dtype=torch.int32))
+        engine.step_in_turn(in_turn, torch.tensor([4, -1]), [1, 1])
 
 
 @pytest.mark.usefixtures("build")

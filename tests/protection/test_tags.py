@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,3 +101,31 @@ def test_elements_that_stay_are_one_code_with_what_they_hold() -> None:
     assert with_tags("<y>Name</y> c", "xml", ["y"]) == (Code("<y>Name</y>"), " c")
     begun = with_tags("<y>" * 5_000, "xml", ["y"])  # no end is looked for again where there was none
     assert len(begun) == 5_000
+
+
+def test_comments_end_where_they_are_closed() -> None:
+    assert codes("a <!-- <b> --> b <!-- c <!-- d --> e") == [
+        ("<!-- <b> -->", Role.ALONE, None),
+        ("<!-- c <!-- d -->", Role.ALONE, None),
+    ]
+    assert codes("<!--> <b>x</b> <!-- y") == [("<b>", Role.OPENING, 1), ("</b>", Role.CLOSING, 1)]
+
+
+class Searched(str):
+    """A text that counts how often its end is looked for."""
+
+    times = 0
+
+    def find(self, *asked: Any) -> int:
+        type(self).times += 1
+        return super().find(*asked)
+
+
+def test_an_end_that_is_missing_is_looked_for_once() -> None:
+    """Else a text of nothing but beginnings would take a time that is the square of its length."""
+    assert with_tags(text := Searched("<!--" * 5_000)) == (text,)
+    assert Searched.times == 1
+
+
+def test_tags_that_close_nothing_leave_those_that_are_open() -> None:
+    assert codes("<i><b>x</u></b>y</u></i>", "xml")[-1] == ("</i>", Role.CLOSING, 2)

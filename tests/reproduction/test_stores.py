@@ -10,7 +10,7 @@ from datastore_pairs import some_pairs
 from index_stores import faiss_or_skip
 
 from knnmt import Datastore
-from knnmt.compression.pruning import prune
+from knnmt.compression.pruning import prune, prune_known
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.index.saved import read_saved
 from knnmt.index.store_index import StoreIndex
@@ -35,7 +35,7 @@ def test_stores_of_a_domain(tmp_path: Path, tiny: TransformerEngine) -> None:
         asked.append(k)
         return StoreIndex(full, exact=True).search(queries, k)
 
-    stores.prune((), [1, 2, 5], search)
+    stores.prune((), ["plac4", "prune1", "prune2", "prune5"], search)
     assert set(asked) == {6}
     for k in (1, 2, 5):
         alone = prune(full, tmp_path / f"alone{k}", StoreIndex(full, exact=True).search, k)
@@ -43,6 +43,8 @@ def test_stores_of_a_domain(tmp_path: Path, tiny: TransformerEngine) -> None:
         assert found.manifest.transforms == alone.manifest.transforms
         for one, other in zip(found.segments, alone.segments, strict=True):
             assert all(np.array_equal(one.arrays[name], other.arrays[name]) for name in other.arrays)
+    known = prune_known(full, tmp_path / "alone", StoreIndex(full, exact=True).search)
+    assert Datastore.open(stores.path(("plac4",))).manifest.entries == known.manifest.entries
     stores.index((), "A", silent)
     stores.index(("prune2",), "A", silent)
     pruned = StoreIndex(Datastore.open(stores.path(("prune2",), "A")))

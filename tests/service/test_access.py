@@ -124,6 +124,23 @@ def test_bodies_are_counted(start_service: StartService) -> None:
     assert untold.json()["code"] == "too_large"
     plain = client.post("/v1/translate", content=b'{"texts": ["a"]}', headers={"content-type": "text/plain"})
     assert plain.status_code == 422  # what pages may send without asking is no JSON
+    both = {**kind, "content-length": "5", "transfer-encoding": "chunked"}  # a proxy may take the rest for a request
+    assert client.post("/v1/translate", content=b"{}   ", headers=both).json()["code"] == "bad_request"
+
+
+def test_wrong_addresses_and_methods_are_told_what_there_is(client: TestClient) -> None:
+    nothing, method = client.get("/v1/nothing"), client.get("/v1/translate")
+    assert (nothing.status_code, nothing.json()["code"]) == (404, "not_found")
+    assert "/openapi.json" in nothing.json()["message"]
+    assert (method.status_code, method.headers["allow"]) == (405, "POST")
+    assert method.json()["message"].startswith("expected POST at this address, found GET")
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"texts": ["\xe4"]}', b'{"texts": [' + b"9" * 5000 + b"]}", b"{"])
+def test_a_body_that_is_no_json_is_told_what_is_expected(client: TestClient, body: bytes) -> None:
+    answer = client.post("/v1/translate", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code in (400, 422)
+    assert "JSON" in answer.json()["message"]
 
 
 def test_settings_from_a_file(tmp_path: Path) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Event
 
 import pytest
+import torch
 
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.store import Datastore
@@ -19,7 +20,7 @@ from knnmt.translator.assembly import Part
 from knnmt.translator.guarded_search import Job
 from knnmt.translator.memories import Request
 from knnmt.translator.piecework import Lane, Piecework, TextSettings
-from knnmt.translator.translator import Translator
+from knnmt.translator.translator import TextsGrowing, Translator
 
 SETTINGS = TextSettings(beam=1)
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
@@ -33,13 +34,18 @@ class Watched:
         self.begun, self.go = Event(), Event()
         decode = Lane.decode
 
-        def watched(lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None]) -> list[list[Part]]:
+        def watched(
+            lane: Lane,
+            jobs: Sequence[Job],
+            found: Callable[[int, list[Part]], None],
+            growing: TextsGrowing | None,
+        ) -> list[list[Part]]:
             self.batches.append([job.segment.text for job in jobs])
             self.begun.set()
             assert self.go.wait(60)
             if any("broken" in job.segment.text for job in jobs):
                 raise ValueError("broken")
-            return decode(lane, jobs, found)
+            return decode(lane, jobs, found, growing)
 
         patched.setattr(Lane, "decode", watched)
 
@@ -163,8 +169,10 @@ def test_a_text_is_answered_when_it_is_done_and_others_are_not(
     assert watched.begun.wait(60)
     answered, decode = Event(), Lane.decode
 
-    def one_early(lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None]) -> list[list[Part]]:
-        done = decode(lane, jobs, lambda *_: None)
+    def one_early(
+        lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None], growing: TextsGrowing | None
+    ) -> list[list[Part]]:
+        done = decode(lane, jobs, lambda *_: None, growing)
         if len(jobs) > 1:
             found(0, done[0])
             assert answered.wait(60)
@@ -191,6 +199,89 @@ def test_closing_ends_what_was_asked_for(tiny_translator: Translator) -> None:
     assert all(each.done() and each.result().error is None for each in asked)
     with pytest.raises(Problem, match="stopped"):
         batcher.submit(requests("a"), SETTINGS)
+
+
+@pytest.fixture
+def two_cores() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_two_batches_at_the_same_time_share_the_cores(
+    tiny_translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes while a batch is decoded does not wait for its end; and a text may have segments in both."""
+    cores: list[tuple[str, int]] = []
+    begun = {name: Event() for name in ("lang", "kurz")}
+    go, decode = Event(), Lane.decode
+
+    def held(
+        lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None], growing: TextsGrowing | None
+    ) -> list[list[Part]]:
+        name = jobs[0].segment.text[:4]
+        cores.append((name, torch.get_num_threads()))
+        begun[name].set()
+        assert name == "kurz" or go.wait(60)
+        return decode(lane, jobs, found, growing)
+
+    batcher = Batcher(tiny_translator, batch=4, queue=40, cached=0, workers=2)
+    monkeypatch.setattr(Lane, "decode", held)
+    try:
+        [first] = batcher.submit(requests("lang eins"), SETTINGS)
+        assert begun["lang"].wait(60)
+        [second] = batcher.submit(requests("kurz zwei"), SETTINGS)
+        assert second.result(60).error is None
+        assert not first.done()
+        assert cores == [("lang", 2), ("kurz", 1)]
+        while batcher._busy > 1:
+            time.sleep(0.001)
+        assert torch.get_num_threads() == 2
+        go.set()
+        assert first.result(60).error is None
+    finally:
+        go.set()
+        batcher.close()
+    assert (batcher.waiting, batcher._busy) == (0, 0)
+
+
+@pytest.mark.usefixtures("two_cores")
+@pytest.mark.parametrize("beam", [1, 3])
+def test_what_two_workers_find_is_what_one_finds(tiny_translator: Translator, served_store: Path, beam: int) -> None:
+    """Texts of one and of many segments, so that segments of a text are decoded by both."""
+    settings = TextSettings(beam=beam, max_tokens=12)
+    texts = [
+        " ".join(f"Satz {letter} {'wort ' * number}." for number in range(1 + 2 * (place % 3))) + " ja" * (place % 7)
+        for place, letter in enumerate("abcdefghijklmnopqrst")
+    ]
+    asked = [Request(text, served_store if number % 3 else None) for number, text in enumerate(texts)]
+    alone, both = (Batcher(tiny_translator, 4, 400, 0, workers=workers) for workers in (1, 2))
+    expected = [each.result(60).text for each in alone.submit(asked, settings)]
+    alone.close()
+    with ThreadPoolExecutor(4) as clients:
+        shares = [list(range(first, len(asked), 4)) for first in range(4)]
+        sent = [clients.submit(both.submit, [asked[place] for place in share], settings) for share in shares]
+        for share, futures in zip(shares, sent, strict=True):
+            found = [each.result(60).text for each in futures.result()]
+            assert found == [expected[place] for place in share]
+    both.close()
+    assert both.waiting == 0
+
+
+def test_what_waits_is_shared_among_workers_that_are_free(tiny_translator: Translator, watched: Watched) -> None:
+    batcher = Batcher(tiny_translator, batch=4, queue=40, cached=0, workers=2)
+    firsts = batcher.submit(requests("a"), SETTINGS) + batcher.submit(requests("b"), SETTINGS)
+    while len(watched.batches) < 2:
+        time.sleep(0.001)
+    rest = batcher.submit(requests(*(f"rest {number}" for number in range(3))), SETTINGS)
+    queued(batcher, 3)
+    watched.go.set()
+    wait([*firsts, *rest])
+    batcher.close()
+    assert sorted(text for batch in watched.batches for text in batch) == ["a", "b", "rest 0", "rest 1", "rest 2"]
+    assert watched.batches[:2] == [["a"], ["b"]]
 
 
 @pytest.mark.parametrize("beam", [1, 3])

@@ -19,6 +19,7 @@ from knnmt.datastore.store import Datastore
 from knnmt.index import saved
 from knnmt.index.saved import build_index, read_saved
 from knnmt.service import index_renewal, writing
+from knnmt.service.domains import Domain, Domains
 from knnmt.service.shapes import DomainAnswer, DomainsAnswer, RemovedAnswer, SegmentsAnswer, StoredAnswer
 from knnmt.service.writing import Writers
 from knnmt.translator.translator import Translator
@@ -173,3 +174,42 @@ def test_domains_are_made_and_deleted(start_service: StartService, served_store:
     assert again.delete("/v1/domains/own").status_code == 204
     assert again.get("/v1/domains/own").status_code == 404
     assert list((tmp_path / "data").rglob("manifest.json")) == []
+
+
+@pytest.mark.parametrize("made_anew", [False, True])
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "/v1/domains/short/segments", segments(("Satz", "sentence"))),
+        ("GET", "/v1/domains/short", None),
+        ("POST", "/v1/translate", {"texts": ["Satz"], "domain": "short", "retrieval": {"k": 2}}),
+    ],
+)
+def test_a_domain_that_is_deleted_while_it_is_used(
+    start_service: StartService,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    path: str,
+    body: object,
+    made_anew: bool,
+) -> None:
+    """A request that has found the domain, and then finds no store, is told so."""
+    client = start_service()
+    assert client.post("/v1/domains", json={"name": "short", **segments(("Satz", "sentence"))}).status_code == 201
+    of = Domains.of
+
+    def deleted(domains: Domains, name: str | None) -> Domain:
+        found = of(domains, name)
+        monkeypatch.setattr(Domains, "of", of)
+        domains.delete("short")
+        if made_anew:
+            domains._known["short"] = found
+        return found
+
+    monkeypatch.setattr(Domains, "of", deleted)
+    answer = client.request(method, path, json=body)
+    expected = (503, "deleted") if made_anew else (404, "unknown_domain")
+    assert (answer.status_code, answer.json()["code"]) == expected, answer.text
+    assert str(tmp_path) not in answer.text
+    assert [each["name"] for each in client.get("/v1/domains").json()["domains"]] == ["base"]

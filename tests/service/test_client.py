@@ -20,8 +20,9 @@ from conftest import ROOT
 from knnmt.errors import InputError, ServiceError, SettingError, StorageError
 from knnmt.service import jobs
 from knnmt.service.access import new_key
+from knnmt.service.answers import SentMemory, ServedDocument
 from knnmt.service.app import make_app
-from knnmt.service.client import Client, SentMemory, ServedDocument
+from knnmt.service.client import Client
 from knnmt.service.config import Limits, ServiceConfig
 from knnmt.service.service import Service
 from knnmt.translator.translator import Translator
@@ -60,6 +61,12 @@ def test_translating(client: Client) -> None:
     assert [each.text for each in several][::2] == ["line 2 yes yes", ""]
     assert several[1].tokens
     assert several[1].evidence is not None
+    assert several[1].words
+    for word in several[1].words:
+        assert several[1].text[slice(*word.span)] == word.text
+        assert 0 <= word.share <= 1
+        assert max(word.tokens) < len(several[1].tokens)
+    assert several[0].certainty == 100
     assert len(several[1].alternatives) == 1
     streamed = {each.index: each.text for each in client.stream(texts, beam=2)}
     assert streamed == {number: each.text for number, each in enumerate(several)}

@@ -127,7 +127,7 @@ def assert_nothing_is_lost(checkpoint: Path, store: Path, kills: int) -> None:
 
 
 def test_killed_it_has_lost_nothing_that_it_answered(tiny_checkpoint: Path, store: Path) -> None:
-    assert_nothing_is_lost(tiny_checkpoint, store, 5)
+    assert_nothing_is_lost(tiny_checkpoint, store, 20)
 
 
 @pytest.mark.soak
@@ -206,6 +206,31 @@ def test_the_process_of_a_job_ends_with_the_service(tmp_path: Path) -> None:
         process.stdin.close()
         assert process.wait(60) == 1
         assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize("service_ends", [False, True])
+def test_a_process_beside_the_service_ends_by_itself_or_with_it(service_ends: bool) -> None:
+    """By itself without a word: an interpreter that ends while a thread waits at sys.stdin aborts."""
+    lines = [
+        "from knnmt.service.beside import end_with_the_service",
+        "import sys, time",
+        "sys.stdin.buffer.readline()",
+        "end_with_the_service()",
+        "print('begun', flush=True)",
+        f"time.sleep({60 if service_ends else 0.2})",
+    ]
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", "\n".join(lines)], stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b"work\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"begun\n"
+        if service_ends:
+            process.stdin.close()
+        assert process.wait(60) == (1 if service_ends else 0)
         assert process.stderr.read() == b""
 
 

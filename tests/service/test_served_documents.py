@@ -19,6 +19,7 @@ from knnmt.service.shapes import DocumentAnswer
 from knnmt.translator.assembly import Part
 from knnmt.translator.guarded_search import Job
 from knnmt.translator.piecework import Lane
+from knnmt.translator.translator import TextsGrowing
 
 CATALOG = b'msgid ""\nmsgstr "Language: en\\n"\n\nmsgid "Satz 3 ja ja ja"\nmsgstr ""\n\nmsgid "Satz"\nmsgstr "done"\n'
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
@@ -97,11 +98,13 @@ def test_what_is_no_document_fails_and_says_why_without_a_place_on_disk(client: 
 def test_what_nobody_wants_any_more_is_not_translated(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go, asked = Event(), Event(), []
 
-    def waiting(lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None]) -> list[list[Part]]:
+    def waiting(
+        lane: Lane, jobs: Sequence[Job], found: Callable[[int, list[Part]], None], growing: TextsGrowing | None
+    ) -> list[list[Part]]:
         asked.append(len(jobs))
         begun.set()
         assert go.wait(60)
-        return decode(lane, jobs, found)
+        return decode(lane, jobs, found, growing)
 
     decode = Lane.decode
     monkeypatch.setattr(Lane, "decode", waiting)

@@ -74,6 +74,26 @@ def test_results_come_as_they_are_done(client: TestClient, tiny_translator: Tran
     assert [found[number] for number in range(len(TEXTS))] == expected(tiny_translator, TEXTS, served_store)
 
 
+@pytest.mark.parametrize("settings", [{}, {"beam": 1, "protect": False}, {"evidence": True}])
+def test_how_far_a_text_is_comes_before_it_is_done(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, settings: dict[str, object]
+) -> None:
+    monkeypatch.setattr("knnmt.service.watching._SECONDS", -1.0)  # at every step
+    texts = [TEXTS[4], "Satz 4 ja ja ja ja. Satz 5 ja"]
+    settings = {"exact_matches": "ignore", **settings}
+    asked = {"texts": texts, "stream": True, "so_far": True, **settings}
+    lines = [json.loads(line) for line in client.post("/v1/translate", json=asked).text.splitlines()]
+    without = client.post("/v1/translate", json={"texts": texts, **settings}).json()["translations"]
+    for number, made in enumerate(without):
+        mine = [line for line in lines if line["index"] == number]
+        assert mine[-1]["text"] == made["text"]
+        grown = [line["so_far"] for line in mine[:-1]]
+        assert grown
+        if "beam" in settings and number == 0:  # one segment, and one hypothesis
+            assert all(made["text"].startswith(each) for each in grown)
+    assert client.post("/v1/translate", json={**asked, "stream": False}).status_code == 422
+
+
 def test_a_domain_by_prefix_by_name_or_by_default(client: TestClient) -> None:
     known = {"texts": ["Satz 3 ja ja ja"]}
     kinds = {"small": "exact match", "base": "model alone"}

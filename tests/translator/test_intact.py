@@ -43,11 +43,11 @@ def faults(translator: Translator, made: list[MadeString]) -> list[tuple[str, st
 
 
 def test_nothing_is_lost_by_the_shipped_model(translator: Translator) -> None:
-    assert faults(translator, strings(1, 40)) == []
+    assert faults(translator, strings(1, 16)) == []
 
 
 def test_nothing_is_lost_by_a_model_that_keeps_nothing(random_translator: Translator) -> None:
-    assert faults(random_translator, strings(2, 40)) == []
+    assert faults(random_translator, strings(2, 16)) == []
 
 
 @pytest.mark.soak

@@ -19,6 +19,7 @@ from knnmt.cli import (
     change,
     combine,
     compress,
+    copy,
     evaluate,
     explain,
     index,
@@ -26,6 +27,7 @@ from knnmt.cli import (
     models,
     reproduce,
     serve,
+    train_combiner,
     train_gate,
     translate,
     tune,
@@ -60,11 +62,13 @@ app.command("upgrade", cls=CommandInPanels)(change.upgrade)
 app.command("merge", cls=CommandInPanels)(combine.merge)
 app.command("split", cls=CommandInPanels)(combine.split)
 app.command("shard-set", cls=CommandInPanels)(combine.shard_set)
+app.command("copy", cls=CommandInPanels)(copy.copy)
 app.command("reduce", cls=CommandInPanels)(compress.reduce)
 app.command("prune", cls=CommandInPanels)(compress.prune)
 app.command("index", cls=CommandInPanels)(index.index)
 app.command("tune", cls=CommandInPanels)(tune.tune)
 app.command("train-gate", cls=CommandInPanels)(train_gate.train_gate)
+app.command("train-combiner", cls=CommandInPanels)(train_combiner.train_combiner)
 app.command("inspect", cls=CommandInPanels)(look.inspect)
 app.command("verify", cls=CommandInPanels)(look.verify)
 app.command("export", cls=CommandInPanels)(look.export)

@@ -97,6 +97,8 @@ def bench(
         knnmt bench -s fragen.txt -d projekt.store --batch-sizes 1,32 --rounds 9 -o speed/
     """
     systems = gather_systems(datastore or [], system or [])
+    if any(each.chat is not None for each in systems):
+        raise SettingError("an endpoint is no system of bench, which measures this machine: give it to knnmt evaluate")
     config = BenchConfig(
         _numbers(batch_sizes),
         rounds,

@@ -227,11 +227,11 @@ def upgrade(
 
 
 def _open_to_change(
-    store: Path, memories_in: MemoriesIn, model: str | None, device: str | None, threads: int | None
+    path: Path, memories_in: MemoriesIn, model: str | None, device: str | None, threads: int | None
 ) -> tuple[Datastore, MemoryReading, Engine[Any]]:
     from knnmt.datastore.store import Datastore
 
-    opened = Datastore.open(store)
+    opened = Datastore.open(path)
     manifest = opened.manifest
     languages = (manifest.source_language, manifest.target_language)
     reading = memories_in(*languages)
@@ -254,11 +254,11 @@ def _nothing_fits(store: Datastore, origin: str | None, source_text: str | None)
     return f"{store.path}: no sentence matches; nothing was removed.{meant} {inspect} lists the files"
 
 
-def _ask(what: str, store: Path) -> None:
+def _ask(what: str, path: Path) -> None:
     """Go on only if somebody says so."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise SettingError(f"{store}: would remove {what}, more than half: add --yes to do so, --dry-run to see them")
-    if not typer.confirm(f"Remove {what} of {store}?", err=True):
+        raise SettingError(f"{path}: would remove {what}, more than half: add --yes to do so, --dry-run to see them")
+    if not typer.confirm(f"Remove {what} of {path}?", err=True):
         typer.echo(f"knnmt: nothing was removed; {_UNCHANGED}", err=True)
         raise typer.Exit(1)
 

@@ -13,10 +13,12 @@ from knnmt.cli.interrupt import ends_with
 from knnmt.cli.memories import in_words
 from knnmt.cli.progress import counter
 from knnmt.cli.start import heavy_imports
+from knnmt.config import check
 
 if TYPE_CHECKING:
     from knnmt.datastore.store import Datastore
 
+PRUNING = {"merge": 2, "plac": 4}  # each with its usual k
 Output = Annotated[
     Path, typer.Option("--output", "-o", help="Where the new store goes: a directory that does not exist yet.")
 ]
@@ -55,24 +57,49 @@ def reduce(
 def prune(
     store: StoreArgument,
     output: Output,
-    k: Annotated[int, typer.Option(min=1, help="Each entry may merge with at most this many nearest neighbours.")] = 2,
-    seed: Annotated[int, typer.Option(min=0, help="Determines the order in which entries are visited.")] = 0,
+    method: Annotated[
+        str, typer.Option(help="merge, or plac: leave out the entries that the model knows by itself.")
+    ] = "merge",
+    k: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Each entry may merge with at most this many nearest neighbours. With plac, the model must be right "
+            "at this many.  [default: 2; with plac: 4]",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="With merge: determines the order in which entries are visited.  [default: 0]",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Make a datastore with fewer entries. Close entries with the same value are merged.
+    """Make a datastore with fewer entries, by merging close ones or by what the model knows.
 
-    The command visits entries in random order and merges each with those of its k nearest neighbours that have its
-    value. A larger k makes a smaller store and costs some quality. The search for neighbours uses the store's index if
-    it has one. The original store stays as it is; nothing can be added to the new one. All sentences stay, so that
-    every entry still shows its origin.
+    With merge, the command visits entries in random order and merges each with those of its k nearest neighbours that
+    have its value. A larger k makes a smaller store and costs some quality. With plac, it leaves out each entry at
+    which the model's own first choice is right, if it is also right at the k nearest entries; a larger k makes a larger
+    store. The search for neighbours uses the store's index if it has one. The original store stays as it is; nothing
+    can be added to the new one. All sentences stay, so that every entry still shows its origin. Tune the new store,
+    because its distances differ.
 
     Examples:
 
         knnmt prune projekt.store -o projekt-klein.store
 
         knnmt prune projekt-128.store -o projekt-kleiner.store --k 5 --seed 1
+
+        knnmt prune projekt.store -o projekt-plac.store --method plac
     """
+    check(method in PRUNING, f"--method must be {' or '.join(PRUNING)}, got {method!r}")
+    check(seed is None or method == "merge", "--seed is for --method merge: it would have no effect here")
     with heavy_imports():
         from knnmt.compression.pruning import prune as prune_store
+        from knnmt.compression.pruning import prune_known
         from knnmt.datastore.store import Datastore
         from knnmt.index.store_index import StoreIndex
 
@@ -82,7 +109,10 @@ def prune(
         typer.echo(f"knnmt: {index.hint}", err=True)
     before = opened.manifest.live_entries
     with _interrupted(output), counter("pruning", lambda: before, "entries") as progress:
-        made = prune_store(opened, output, index.search, k, seed, progress)
+        if method == "plac":
+            made = prune_known(opened, output, index.search, k or PRUNING[method], progress)
+        else:
+            made = prune_store(opened, output, index.search, k or PRUNING[method], seed or 0, progress)
     after = made.manifest.entries
     typer.echo(f"pruned     {output}: {before:,} entries became {after:,}, {after / before:.1%} kept")
     _print_sizes(opened, made)

@@ -24,6 +24,7 @@ from knnmt.datastore.upgrading import lacking
 from knnmt.errors import DatastoreDamagedError, MissingDependencyError, ModelError, SettingError
 from knnmt.records import as_record, parse_json
 from knnmt.regular_files import read_regular
+from knnmt.retrieval.settings import TRAINED_COMBINERS
 from knnmt.translator.spans import span_in_segment
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
 _SAMPLES = 5
 _SHARDS = "shards.json"  # as `knnmt.distributed.shard_set` says, which brings PyTorch as well
 GATE = "gate.safetensors"  # as `knnmt.retrieval.gate` says, which brings PyTorch
+
+
+def _combiner(method: str) -> str:
+    """The file of a trained combiner, as `knnmt.retrieval.trained` says."""
+    return f"{method}.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +96,13 @@ def inspect(
             _show_entry(opened.entry(number), tokenizer)
 
 
-def _show_shards(store: Path) -> None:
+def _show_shards(path: Path) -> None:
     """Of a set of shards, where these are."""
-    if not (store / _SHARDS).exists():
+    if not (path / _SHARDS).exists():
         return
     from knnmt.distributed.shard_set import ShardSet
 
-    if (found := ShardSet.read(store)) is not None:
+    if (found := ShardSet.read(path)) is not None:
         for each in found.shards:
             typer.echo(f"shard       {each.path if each.node is None else f'{each.node}:{each.path}'}")
 
@@ -108,7 +114,7 @@ def verify(store: StoreArgument) -> None:
     opened = Datastore.open(store)
     files = opened.manifest.files()
     problems = list(opened.verify())
-    beside = any((store / name).exists() for name in (INDEXES, SETTINGS, GATE))
+    beside = any((store / name).exists() for name in (INDEXES, SETTINGS, GATE, *map(_combiner, TRAINED_COMBINERS)))
     if beside:
         from knnmt.fitting.verification import notes_beside, problems_beside
 
@@ -179,6 +185,10 @@ def _show_summary(store: Datastore, limit: int) -> None:
     _show_index(store)
     if (gate := store.path / GATE).is_file():
         typer.echo(f"gate        {gate.name}: {command('translate', '-d', store.path, '--gate', 0.5)} uses it")
+    for method in TRAINED_COMBINERS:
+        if (combiner := store.path / _combiner(method)).is_file():
+            uses = command("translate", "-d", store.path, "--combiner", method)
+            typer.echo(f"combiner    {combiner.name}: {uses} uses it")
     origins = Counter(pair.origin.partition("#")[0] for pair in store.units())
     for origin, count in origins.most_common(limit):
         typer.echo(f"origin      {visible(origin)}: {counted(count, 'sentence')}")

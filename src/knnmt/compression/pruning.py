@@ -1,7 +1,10 @@
-"""Fewer entries by greedy merging (section 3.1 of the paper): close entries with the same value become one.
+"""Fewer entries, by merging or by what the model knows.
 
-Entries are visited in random order; each removes those of its k nearest neighbours that have its value, and stands for
-them from then on. An entry that stands for others is never removed, so nothing is merged over more than one step.
+Greedy merging (section 3.1 of the paper): close entries with the same value become one. Entries are visited in random
+order; each removes those of its k nearest neighbours that have its value, and stands for them from then on. An entry
+that stands for others is never removed, so nothing is merged over more than one step.
+
+PLAC (Zhu et al. 2023): entries go where the model is right by itself, there and at the k nearest.
 """
 
 from __future__ import annotations
@@ -20,8 +23,9 @@ from knnmt.datastore.building import EntryProgress, no_progress
 from knnmt.datastore.manifest import SEGMENTS
 from knnmt.datastore.merging import ENTRY_ARRAYS, without_removed
 from knnmt.datastore.publication import publish_file
+from knnmt.datastore.segment import SCORES
 from knnmt.datastore.store import Datastore
-from knnmt.errors import SettingError
+from knnmt.errors import SettingError, quoted
 
 _BLOCK_ROWS = 1024
 _VISITED_TOGETHER = 1 << 16
@@ -47,10 +51,52 @@ def prune(
         absorbers = merge(neighbours, values, seed)
         gone = absorbers >= 0
         np.add.at(counts, absorbers[gone], counts[gone])
-        if (projection := store.projection) is not None:
-            path = directory / SEGMENTS / projection.stored.file
-            publish_file(path, lambda file: file.write(projection.content))
+        _copy_projection(store, directory)
         return publish(directory, output, store.manifest, f"prune:k={k},seed={seed}", _kept(store, ~gone, counts))
+
+
+def prune_known(
+    store: Datastore, output: Path, search: Search, k: int = 4, progress: EntryProgress = no_progress
+) -> Datastore:
+    """Make a store at `output` without the entries that tell the model nothing (PLAC, Zhu et al. 2023).
+
+    An entry goes where the model's first choice is right at its own state and at those of its k nearest: there it
+    translates as well by itself. Nothing stands for what goes. Arguments as for `prune`.
+    """
+    check(k >= 1, f"k must be at least 1, got {k}")
+    require_scores(store)
+    with making(store, output) as directory:
+        stays = ~known(nearest(store, search, k, progress), _first_choices(store))
+        if not stays.any():
+            raise SettingError(
+                f"{store.path}: the model knows all of it, so that no entry would stay; leave it as it is"
+            )
+        _copy_projection(store, directory)
+        return publish(directory, output, store.manifest, f"plac:k={k}", _kept(store, stays, None))
+
+
+def known(neighbours: Array, right: Array) -> Array:
+    """(entries,) bool, whether the model is right at an entry and at all its neighbours.
+
+    neighbours: (entries, k), -1 where there are none; right: (entries,) bool, at each entry
+    """
+    found: Array = right & (right[neighbours] | (neighbours < 0)).all(axis=1)
+    return found
+
+
+def require_scores(store: Datastore) -> None:
+    """Refuse a store whose entries do not say how likely the model found them."""
+    if any(name not in segment.arrays for segment in store.segments for name in SCORES):
+        raise SettingError(
+            f"{store.path}: does not hold what the model itself says of its entries: an earlier version built it. Run "
+            f"`knnmt upgrade {quoted(store.path)}`"
+        )
+
+
+def _copy_projection(store: Datastore, directory: Path) -> None:
+    if (projection := store.projection) is not None:
+        path = directory / SEGMENTS / projection.stored.file
+        publish_file(path, lambda file: file.write(projection.content))
 
 
 def nearest(store: Datastore, search: Search, k: int, progress: EntryProgress = no_progress) -> Array:
@@ -112,12 +158,22 @@ def _of_live_entries(store: Datastore) -> tuple[Array, Array]:
     return np.concatenate(values), np.concatenate(counts)
 
 
-def _kept(store: Datastore, stays: Array, counts: Array) -> Iterator[dict[str, Array]]:
-    """The arrays of every segment with those entries alone that stay. Sentences stay whole, even without entries."""
+def _first_choices(store: Datastore) -> Array:
+    """(live entries,) bool, whether the model's first choice was right."""
+    parts = [segment.arrays["first_choices"][segment.live_entries()] > 0 for segment in store.segments]
+    return np.concatenate(parts)
+
+
+def _kept(store: Datastore, stays: Array, counts: Array | None) -> Iterator[dict[str, Array]]:
+    """The arrays of every segment with those entries alone that stay. Sentences stay whole, even without entries.
+
+    counts: (live entries,), or None where they stay as they are
+    """
     first = 0
     for segment in store.segments:
         arrays = without_removed(segment)
         here = slice(first, first + len(arrays["values"]))
-        arrays = {**arrays, "counts": counts[here]}
+        if counts is not None:
+            arrays = {**arrays, "counts": counts[here]}
         yield {name: array[stays[here]] if name in ENTRY_ARRAYS else array for name, array in arrays.items()}
         first = here.stop

@@ -247,9 +247,14 @@ def empty_manifest(engine: Engine[State], config: BuildConfig) -> Manifest:
 def finish_segment(directory: Path, name: str, arrays: dict[str, Array]) -> SegmentRecord:
     """Write a segment, then its SHA-256 beside it: a later run takes it only if its bytes are still those."""
     record = write_segment(directory, name, arrays)
-    sha256 = record.stored.sha256.encode()
-    publish_file(directory / f"{name}.sha256", lambda file: file.write(sha256))
+    mark_finished(directory / name, record)
     return record
+
+
+def mark_finished(path: Path, record: SegmentRecord) -> None:
+    """Write a segment's SHA-256 beside it."""
+    sha256 = record.stored.sha256.encode()
+    publish_file(path.with_name(f"{path.name}.sha256"), lambda file: file.write(sha256))
 
 
 def finished_segment(directory: Path, name: str, sentences: int, entries: int) -> SegmentRecord | None:

@@ -82,7 +82,7 @@ def _units(segment: Segment, sentences: Array) -> Iterator[tuple[int, SegmentPai
 
 
 def write_change(
-    store: Path,
+    path: Path,
     before: Manifest,
     segments: Sequence[Segment],
     removed: Mapping[int, Array],
@@ -94,14 +94,14 @@ def write_change(
     removed: as `removed_by` gives it
     added: arrays of segments, each with what to name it by; progress hears the sentences and entries written of them
     """
-    directory, generation, number = store / SEGMENTS, before.generation + 1, before.next_segment
+    directory, generation, number = path / SEGMENTS, before.generation + 1, before.next_segment
     gone = [removed.get(place, segment.removed) for place, segment in enumerate(segments)]
     kept, sentences, entries = len(segments), 0, 0
     records: list[SegmentRecord] = []
     for name, arrays in added:
         sentences, entries = sentences + len(arrays["target_offsets"]) - 1, entries + len(arrays["values"])
         own: Array = np.empty(0, np.int32)
-        if not records and (count := joined_with(segments[free_to_join(store, segments) :], arrays)):
+        if not records and (count := joined_with(segments[free_to_join(path, segments) :], arrays)):
             kept -= count
             name, arrays = "joined", join([*map(sound_arrays, segments[kept:]), arrays])
             own = removed_of(segments[kept:], gone[kept:])

@@ -41,13 +41,13 @@ def joined_with(segments: Sequence[Segment], added: Mapping[str, Array]) -> int:
     return count
 
 
-def free_to_join(store: Path, segments: Sequence[Segment]) -> int:
+def free_to_join(path: Path, segments: Sequence[Segment]) -> int:
     """From which segment on they may be joined: an index names those that it covers, and would fit no more.
 
     One that is being made takes in what was joined meanwhile, when it is saved.
     """
     try:
-        covers = parse_json(read_regular(store / INDEXES / INDEX_RECORD))["covers"]
+        covers = parse_json(read_regular(path / INDEXES / INDEX_RECORD))["covers"]
         names = [segment.record.stored.sha256 for segment in segments]
         covered = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(covers, names, strict=False)))
         return covered if covered == len(covers) else 0  # of another state: it fits already no more

@@ -189,12 +189,12 @@ class Manifest:
                 f"{engine.languages}. Load it for the store's languages, or use a store of these."
             )
 
-    def write(self, store: Path) -> None:
+    def write(self, path: Path) -> None:
         """Publish this state: the one step by which a store changes."""
         body = {"format": FORMAT, "version": VERSION, **asdict(replace(self, segments=()))}
         body["segments"] = [_as_json(each) for each in self.segments]
         text = _in_lines({**body, "checksum": checksum(body)}).encode()
-        publish_file(store / MANIFEST, lambda file: file.write(text))
+        publish_file(path / MANIFEST, lambda file: file.write(text))
 
 
 # A store of many segments is published again and again with all but one or two of them the same.
@@ -232,15 +232,23 @@ def checksum(body: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def read_manifest(store: Path) -> Manifest:
+def read_manifest(place: Path) -> Manifest:
     """The newest state of a store; refused unless it is whole and of a format this version reads."""
-    path = store / MANIFEST
+    path = place / MANIFEST
     try:
-        content = parse_json(read_regular(path))
+        content = read_regular(path)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise NotADatastoreError(f"{store}: {_what_is_there(store)}") from error
+        raise NotADatastoreError(f"{place}: {_what_is_there(place)}") from error
     except OSError as error:
         raise DatastoreDamagedError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return manifest_from(content, place)
+
+
+def manifest_from(text: bytes, place: str | Path) -> Manifest:
+    """The same of a manifest that was read already. place: for people"""
+    path = f"{place}/{MANIFEST}"
+    try:
+        content = parse_json(text)
     except ValueError as error:
         raise DatastoreDamagedError(
             f"{path}: not valid JSON ({error}). Restore it, or build the store again."
@@ -249,7 +257,7 @@ def read_manifest(store: Path) -> Manifest:
         raise NotADatastoreError(f"{path}: expected the manifest of a datastore, found another kind of file.")
     if content.get("version") not in READABLE:
         raise DatastoreVersionError(
-            f"{store}: written in version {shown(content.get('version'))} of the format; this knnmt reads versions "
+            f"{place}: written in version {shown(content.get('version'))} of the format; this knnmt reads versions "
             f"{READABLE[0]} to {READABLE[-1]}. Use the knnmt that fits it, or build the store again with this one."
         )
     if content.pop("checksum", None) != checksum(content):
@@ -266,17 +274,17 @@ def read_manifest(store: Path) -> Manifest:
         ) from error
 
 
-def _what_is_there(store: Path) -> str:
-    if not store.exists():
+def _what_is_there(path: Path) -> str:
+    if not path.exists():
         hint = ""
-        if store.with_name(f"{store.name}.building").is_dir():
+        if path.with_name(f"{path.name}.building").is_dir():
             hint = " An unfinished build of it is there: run the same `knnmt build` again to go on with it."
-        elif store.with_name(f"{store.name}.merging").is_dir():
+        elif path.with_name(f"{path.name}.merging").is_dir():
             hint = " An unfinished merge of it is there: run the same `knnmt merge` again to go on with it."
-        elif store.with_name(f"{store.name}.making").is_dir():
+        elif path.with_name(f"{path.name}.making").is_dir():
             hint = " It is being made, or was when that was stopped: run the same `knnmt reduce` or `prune` again."
         return f"no datastore there.{hint or ' Make one with: knnmt build MEMORY... -o STORE'}"
-    if not store.is_dir():
+    if not path.is_dir():
         return (
             "expected a datastore, which is a directory; found a file. Of a memory, make one with: "
             "knnmt build MEMORY... -o STORE"

@@ -20,26 +20,26 @@ SETTINGS = "settings.json"
 _CHECKSUM = "checksum"
 
 
-def read_settings(store: Path) -> dict[str, Any]:
+def read_settings(path: Path) -> dict[str, Any]:
     """Every section that was written; none where nothing was."""
-    content = _read(store)
+    content = _read(path)
     if _CHECKSUM in content and content.pop(_CHECKSUM) != checksum(content):
         raise DatastoreDamagedError(
-            f"{store / SETTINGS}: its checksum does not fit its content: something other than knnmt has altered it. "
+            f"{path / SETTINGS}: its checksum does not fit its content: something other than knnmt has altered it. "
             f'Restore it. If you altered it yourself, take the line "{_CHECKSUM}" out of it. Or remove the file: '
-            f"`knnmt index {quoted(store)}` estimates the settings again, and `knnmt tune` finds better ones."
+            f"`knnmt index {quoted(path)}` estimates the settings again, and `knnmt tune` finds better ones."
         )
     return content
 
 
-def settings_signed(store: Path) -> bool:
+def settings_signed(path: Path) -> bool:
     """Whether the settings, where there are any, have a checksum that tells when they are altered."""
-    content = _read(store)
+    content = _read(path)
     return not content or _CHECKSUM in content
 
 
-def _read(store: Path) -> dict[str, Any]:
-    path = store / SETTINGS
+def _read(place: Path) -> dict[str, Any]:
+    path = place / SETTINGS
     try:
         content = parse_json(read_regular(path))
     except FileNotFoundError:
@@ -54,18 +54,18 @@ def _read(store: Path) -> dict[str, Any]:
     return content
 
 
-def settings_changed(store: Path) -> int:
+def settings_changed(path: Path) -> int:
     """When the settings were last written, in nanoseconds; 0 where there are none."""
     try:
-        return (store / SETTINGS).stat().st_mtime_ns
+        return (path / SETTINGS).stat().st_mtime_ns
     except OSError:
         return 0
 
 
-def write_settings(store: Path, **sections: Any) -> None:
+def write_settings(path: Path, **sections: Any) -> None:
     """Write sections in the place of those of the same name; the others stay."""
-    content = {**read_settings(store), **sections}
+    content = {**read_settings(path), **sections}
     content = json.loads(json.dumps(content))  # as it will be read: keys are text
     text = json.dumps({**content, _CHECKSUM: checksum(content)}, indent=1).encode()
-    clear_scratch(store / SETTINGS)
-    publish_file(store / SETTINGS, lambda file: file.write(text))
+    clear_scratch(path / SETTINGS)
+    publish_file(path / SETTINGS, lambda file: file.write(text))

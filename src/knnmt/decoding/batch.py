@@ -87,6 +87,10 @@ class Batch(Generic[State]):
             ]
         return found
 
+    def leading(self) -> dict[int, list[int]]:
+        """The tokens of each sentence's first hypothesis, by the number of its source."""
+        return dict(zip(self.sources, self.history[:, 0].tolist(), strict=True))
+
     def follow(self, parents: Tensor, tokens: Tensor, scores: Tensor) -> None:
         """Row w of a sentence goes on from its row parents[:, w] with tokens[:, w]; (sentences, width) each."""
         if self.records:

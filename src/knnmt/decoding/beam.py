@@ -19,7 +19,7 @@ from knnmt import timing
 from knnmt.config import DecodingConfig
 from knnmt.decoding.batch import Batch
 from knnmt.decoding.continuations import best_continuations
-from knnmt.decoding.hypothesis import Found, Hypothesis, unheard
+from knnmt.decoding.hypothesis import Found, Growing, Hypothesis, unheard
 from knnmt.engine.base import Engine, State
 from knnmt.retrieval.retriever import BatchRetrieval
 
@@ -62,6 +62,7 @@ def beam_search(
     config: DecodingConfig,
     retrieval: BatchRetrieval | None = None,
     found: Found = unheard,
+    growing: Growing | None = None,
 ) -> list[list[Hypothesis]]:
     """The `config.n_best` best hypotheses for each source, best first."""
     beam, end = config.beam, engine.special_tokens.end
@@ -100,6 +101,8 @@ def beam_search(
                     for source in set(batch.sources) - {batch.sources[i] for i in open_}:
                         found(source, finished[source].hypotheses[: config.n_best])
                     batch.keep(open_)
+                if growing is not None:
+                    growing(batch.leading)
                 if length % _COMPACT_EVERY == 0:
                     batch.state.compact()
     return [each.hypotheses[: config.n_best] for each in finished]

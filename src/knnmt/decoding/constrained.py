@@ -49,11 +49,18 @@ def constrained_search(
     retrieval: BatchRetrieval | None = None,
 ) -> list[list[Hypothesis]]:
     """Hypotheses for each source that have all that it requires, at most `config.n_best`, best first; may be none."""
-    longest = min(config.max_tokens, max(map(_longest, sources, required)))
-    config = replace(config, max_tokens=longest)
-    width = config.beam + min(2 * max(one.total for one in required), _MAX_MORE_HYPOTHESES)
+    # A sentence has as many tokens and hypotheses at most as it would have alone; the rest of its rows is impossible.
+    configs = [
+        replace(
+            config,
+            max_tokens=min(config.max_tokens, _longest(source, one)),
+            length_penalty=one.length_penalty * config.length_penalty,
+        )
+        for source, one in zip(sources, required, strict=True)
+    ]
+    widths = [config.beam + min(2 * one.total, _MAX_MORE_HYPOTHESES) for one in required]
+    config, width = replace(config, max_tokens=max(each.max_tokens for each in configs)), max(widths)
     batch = Batch(engine, sources, config, retrieval)
-    configs = [replace(config, length_penalty=one.length_penalty * config.length_penalty) for one in required]
     finished = [Finished(each) for each in configs]
     rows = [_Rows(one, [one.begin()]) for one in required]  # of each sentence in the batch
     only = torch.from_numpy(np.stack([one.only for one in required])).to(engine.device)
@@ -64,24 +71,30 @@ def constrained_search(
         for length in range(1, config.max_tokens + 1):
             scores, log_probabilities = batch.step()
             with timing.stage("constrained"):
+                if config.forced_last_token is not None:
+                    last = [i for i, source in enumerate(batch.sources) if length == configs[source].max_tokens]
+                    log_probabilities[last] = _NEVER
+                    log_probabilities[last, :, config.forced_last_token] = 0.0
                 advancing = _restrict(log_probabilities, scores, rows, only, joins, end)
                 likeliest = _likeliest(scores, log_probabilities, config.beam + 1)
                 going: list[list[_Candidate]] = []
                 for i, each in enumerate(rows):
                     candidates = each.candidates([*likeliest[i], *advancing[i]])
                     ended = [candidate for candidate in candidates if candidate.token == end][: config.beam]
-                    going.append(each.shared([candidate for candidate in candidates if candidate.token != end], width))
+                    others = [candidate for candidate in candidates if candidate.token != end]
+                    going.append(each.shared(others, widths[batch.sources[i]]))
                     for hypothesis in _ended(batch, i, ended):
                         finished[batch.sources[i]].add(hypothesis)
                 running = [
                     i
                     for i, source in enumerate(batch.sources)
                     if going[i]
+                    and length < configs[source].max_tokens
                     and not _closed(
                         finished[source], going[i], required[source], length, len(sources[source]), configs[source]
                     )
                 ]
-                if not running or length == config.max_tokens:
+                if not running:
                     break
                 for each, candidates in zip(rows, going, strict=True):
                     each.follow(candidates, width)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from math import exp, isfinite
 
@@ -21,23 +22,22 @@ from knnmt import timing
 from knnmt.config import DecodingConfig
 from knnmt.decoding.constraints import Constraints
 from knnmt.decoding.continuations import best_tokens
-from knnmt.decoding.hypothesis import Found, Hypothesis, unheard
+from knnmt.decoding.hypothesis import Found, Growing, Hypothesis, unheard
 from knnmt.engine.batching import with_gaps_filled
 from knnmt.engine.state import EngineInTurn
-from knnmt.index.entries import Entries
 from knnmt.retrieval.compiled import CompiledSteps
+from knnmt.retrieval.own_entries import Drafting
 from knnmt.retrieval.retriever import BatchRetrieval
 
 _MAX_DRAFT = 15  # tokens of a sentence
 _VOTERS = 16  # entries, at most, that are asked what comes next
 _ROW_COST = 0.08  # of each drafted token, in terms of a pass with one token of one sentence
 _SPEED = 1.4  # at which a batch is translated thanks to drafts: what a pass could bring instead
-_AHEAD = torch.arange(1 + _MAX_DRAFT)
 
 
 def least_chance(sentences: int) -> float:
     """How probable a drafted token must be to bring more than it costs, in a pass of so many sentences."""
-    return _SPEED * sentences * _ROW_COST / (1 + _ROW_COST * (sentences - 1))
+    return _SPEED * sentences * _ROW_COST / (1 + _ROW_COST * max(sentences - 1, 0))
 
 
 def certainty(weight: float) -> float:
@@ -45,54 +45,25 @@ def certainty(weight: float) -> float:
     return min(1.0, 0.05 + 1.3 * weight)
 
 
-def draft(near: Sequence[Sequence[int]], end: int, last: int, sure: float, least: float) -> list[int]:
-    """What follows the last token where the entries have it that it was chosen by; they vote, the nearest counts most.
-
-    near: of these entries, nearest first, their own token and those that follow it in the store, as many of each
-    sure: how probable a token is that they agree on
-    least: the draft ends before the first token that is reached with less probability
-    """
-    voters = [(1 / (1 + rank), tokens) for rank, tokens in enumerate(each for each in near if each[0] == last)]
-    total = sum(weight for weight, _ in voters)
-    drafted: list[int] = []
-    reached = 1.0
-    while voters and len(drafted) < len(near[0]) - 1:
-        place = len(drafted) + 1
-        votes: dict[int, float] = {}
-        for weight, tokens in voters:
-            votes[tokens[place]] = votes.get(tokens[place], 0.0) + weight
-        token = max(votes, key=votes.__getitem__)
-        reached *= sure * votes[token] / total
-        if token == end or reached < least:
-            break
-        drafted.append(token)
-        voters = [(weight, tokens) for weight, tokens in voters if tokens[place] == token]
-    return drafted
-
-
-def _following(entries: Entries, nearest: Tensor) -> list[list[list[int]]]:
-    """Of each row's nearest entries their own token and those that follow it; nearest (rows, k), -1 for none."""
-    ids = nearest[:, :_VOTERS, None] + _AHEAD
-    tokens = entries.values_of(ids.clamp(min=0, max=entries.entries - 1))
-    return tokens.masked_fill_(nearest[:, :_VOTERS, None] < 0, -1).tolist()
-
-
 @dataclass(slots=True, eq=False)
 class _Sentence:
     """A sentence that is being translated.
 
-    source: its number among the sources; last: the decoder's next input
-    sure: how probable the next token is if the entries agree on it
+    source: its number among the sources; last: the decoder's next input; drafted: as in `Hypothesis`
     """
 
     source: int
     last: int
     generated: list[int] = field(default_factory=list)
     draft: list[int] = field(default_factory=list)
-    sure: float = 0.0
+    drafted: list[bool] = field(default_factory=list)
     score: float = 0.0
     lost: bool = False
     ended: bool = False
+
+    def room(self, most: int) -> int:
+        """How many tokens may be drafted if the sentence has so many tokens at most."""
+        return 0 if self.ended or self.lost else max(most - len(self.generated) - 1, 0)
 
     def take(self, gains: Sequence[float], tokens: Sequence[int], end: int, max_tokens: int) -> int:
         """Go on with the tokens of a pass up to the first that was not drafted; how many turns of it these took.
@@ -104,6 +75,7 @@ class _Sentence:
                 self.lost = True
                 return turn + 1
             self.generated.append(token)
+            self.drafted.append(turn > 0)
             self.score += gain
             self.last = token
             self.ended = token == end or len(self.generated) == max_tokens
@@ -119,6 +91,7 @@ def drafted_search(
     retrieval: BatchRetrieval,
     steps: CompiledSteps,
     found: Found = unheard,
+    growing: Growing | None = None,
 ) -> list[list[Hypothesis]]:
     """As `greedy.greedy_search`, with drafts. steps: of the retrieval, whose sentences have segments of their own"""
     end, start = engine.special_tokens.end, engine.special_tokens.decoder_start
@@ -126,23 +99,23 @@ def drafted_search(
     encoded = engine.encode(sources)
     retrieval.begin(encoded, sources)
     state = engine.start_in_turn(encoded)
-    entries = retrieval.groups[0].store.index.entries
+    drafting = Drafting(voters=_VOTERS, most=_MAX_DRAFT, end=end)
+    most = min(config.max_tokens, engine.max_positions)
     running = [_Sentence(number, start) for number in range(len(sources))]
     results: list[list[Hypothesis]] = [[] for _ in sources]
 
     with torch.inference_mode():
         while running:
             counts = [1 + len(each.draft) for each in running]
-            turns = torch.tensor(counts, dtype=torch.int32)
             inputs = torch.tensor([token for each in running for token in (each.last, *each.draft)])
-            representations = engine.step_in_turn(state, inputs, turns)
+            representations = engine.step_in_turn(state, inputs, counts)
             log_probabilities = engine.log_probabilities(representations)
             told = constraints.forces(0) and not running[0].generated
             if told:
                 retrieval.skip()
-                offsets, ids = torch.zeros(len(running)), torch.full((len(running), 1), -1)
+                offsets = torch.zeros(len(running))
             else:
-                offsets, ids = steps.mix_in_turn(representations, log_probabilities, turns)
+                offsets = steps.mix_in_turn(representations, log_probabilities, counts)
             with timing.stage("greedy"):
                 _constrain(constraints, log_probabilities, offsets, running)
                 best, tokens = best_tokens(log_probabilities)
@@ -154,34 +127,39 @@ def drafted_search(
                 ]
                 _count(retrieval, running, taken)
                 last_rows = [first + count - 1 for first, count in zip(firsts, taken, strict=False)]
+                state.take(taken)
+                open_ = [place for place, each in enumerate(running) if not (each.ended or each.lost)]
+                for each in running:
+                    each.draft = []
+                    if each.ended:
+                        score = each.score / len(each.generated) ** config.length_penalty
+                        results[each.source] = [Hypothesis(tuple(each.generated), score, drafted=tuple(each.drafted))]
+                        found(each.source, results[each.source])
                 if not told:
                     forced = constraints.forces(config.max_tokens - 1)
                     at_end = sum(forced and len(each.generated) == config.max_tokens for each in running)
-                    steps.accept(torch.tensor(last_rows), sum(taken) - at_end)
-                state.take(torch.tensor(taken))
-                open_ = [place for place, each in enumerate(running) if not (each.ended or each.lost)]
-                for each, row in zip(running, last_rows, strict=True):
-                    each.draft, each.sure = [], 0.0 if told else certainty(1 - exp(of_rows[row]))
-                    if each.ended:
-                        score = each.score / len(each.generated) ** config.length_penalty
-                        results[each.source] = [Hypothesis(tuple(each.generated), score)]
-                        found(each.source, results[each.source])
-                least = least_chance(max(len(open_), 1))
-                sure = [place for place in open_ if running[place].sure > least]
-                if sure:
-                    rows = torch.tensor([last_rows[place] for place in sure])
-                    for place, near in zip(sure, _following(entries, ids[rows]), strict=True):
-                        each = running[place]
-                        each.draft = draft(near, end, each.last, each.sure, least)
-                        most = min(config.max_tokens, engine.max_positions) - len(each.generated) - 1
-                        del each.draft[max(most, 0) :]
+                    steps.accept(last_rows, sum(taken) - at_end)
+                    drafting.least = least_chance(len(open_))
+                    sure = [certainty(1 - exp(of_rows[row])) for row in last_rows]
+                    if open_ and max(sure) > drafting.least:
+                        newest = [each.last for each in running]
+                        limits = [each.room(most) for each in running]
+                        drafts = steps.draft(drafting, last_rows, newest, sure, limits)
+                        for each, drafted in zip(running, drafts, strict=True):
+                            each.draft = drafted
                 if open_ and len(open_) < len(running):
                     kept = with_gaps_filled(open_)
                     state.keep(kept)
                     retrieval.keep(kept)
                     open_ = kept
                 running = [running[place] for place in open_]
+                if growing is not None:
+                    growing(partial(_leading, running))
     return results
+
+
+def _leading(running: Sequence[_Sentence]) -> dict[int, list[int]]:
+    return {each.source: each.generated for each in running}
 
 
 def _constrain(

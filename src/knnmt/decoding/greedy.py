@@ -11,7 +11,7 @@ from knnmt import timing
 from knnmt.config import DecodingConfig
 from knnmt.decoding.batch import Batch
 from knnmt.decoding.continuations import best_tokens
-from knnmt.decoding.hypothesis import Found, Hypothesis, unheard
+from knnmt.decoding.hypothesis import Found, Growing, Hypothesis, unheard
 from knnmt.engine.base import Engine, State
 from knnmt.retrieval.retriever import BatchRetrieval
 
@@ -22,6 +22,7 @@ def greedy_search(
     config: DecodingConfig,
     retrieval: BatchRetrieval | None = None,
     found: Found = unheard,
+    growing: Growing | None = None,
 ) -> list[list[Hypothesis]]:
     """One hypothesis for each source, in a list of its own, as `beam_search` does; none where none is possible."""
     end = engine.special_tokens.end
@@ -52,4 +53,6 @@ def greedy_search(
                     break
                 batch.follow(parents, tokens, best)
                 batch.keep(running)
+                if growing is not None:
+                    growing(batch.leading)
     return results

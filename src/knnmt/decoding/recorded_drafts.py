@@ -63,7 +63,7 @@ class _DraftedBatch:
 
     size: sentences of a step, blanks counted; extent: slots that a step looks at; source: source positions
     source_of: (size,), which source each sentence is, -1 where it is done or there never was one
-    tokens, scores: of each source, so far
+    tokens, drafted, scores: of each source, so far, as in `Hypothesis`
     chances, ends: (size,), how probable the first token of the next draft is, and after how many tokens of it the
         sentence would end, as far as the host knows
     """
@@ -85,6 +85,7 @@ class _DraftedBatch:
         self._source_of = np.full(self._size, -1)
         self._source_of[: len(sources)] = np.arange(len(sources))
         self._tokens: list[list[int]] = [[] for _ in sources]
+        self._drafted: list[list[bool]] = [[] for _ in sources]
         self._scores = [0.0] * len(sources)
         self._lost: set[int] = set()
         self._chances, self._ends = np.zeros(self._size), np.full(self._size, MAX_TURNS)
@@ -125,7 +126,8 @@ class _DraftedBatch:
         tokens = self._tokens[source]
         if source in self._lost:
             return []
-        return [Hypothesis(tuple(tokens), self._scores[source] / len(tokens) ** self._config.length_penalty)]
+        score = self._scores[source] / len(tokens) ** self._config.length_penalty
+        return [Hypothesis(tuple(tokens), score, drafted=tuple(self._drafted[source]))]
 
     def _likely_done(self, turns: int) -> bool:
         """Whether a step of so many turns, which is under way, probably ends all sentences."""
@@ -140,6 +142,7 @@ class _DraftedBatch:
         ends = token == self._engine.special_tokens.end or self._config.max_tokens == 1
         for source in self._source_of[self._source_of >= 0].tolist():
             self._tokens[source].append(token)
+            self._drafted[source].append(False)
         if ends:
             self._source_of.fill(-1)
 
@@ -176,6 +179,7 @@ class _DraftedBatch:
             source, count = int(self._source_of[row]), taken[row]
             mine = self._tokens[source]
             mine += tokens[row][:count]
+            self._drafted[source] += [turn > 0 for turn in range(count)]
             self._scores[source] += sum(gains[row][:count])
             rows += count
             forced += len(mine) == most and self._config.forced_last_token is not None

@@ -11,7 +11,7 @@ from knnmt.config import DecodingConfig
 from knnmt.decoding.beam import beam_search
 from knnmt.decoding.drafted import drafted_search
 from knnmt.decoding.greedy import greedy_search
-from knnmt.decoding.hypothesis import Found, Hypothesis, unheard
+from knnmt.decoding.hypothesis import Found, Growing, Hypothesis, unheard
 from knnmt.decoding.recorded import recorded_search
 from knnmt.decoding.recorded_drafts import recorded_drafts
 from knnmt.engine.base import Engine
@@ -29,10 +29,12 @@ def search(
     config: DecodingConfig,
     retrieval: BatchRetrieval | None = None,
     found: Found = unheard,
+    growing: Growing | None = None,
 ) -> list[list[Hypothesis]]:
     """The `config.n_best` best hypotheses for each source, best first; greedy search for a beam of 1.
 
     found: is told of sentences that are done before others; perhaps not of all of them
+    growing: is told how far the others are, where steps are not recorded on a GPU
     """
     # Steps of fixed shape can be replayed on a GPU, where nothing looks back at the text or chooses rows to search.
     fixed = engine.device.type == "cuda" and not config.suppressed_sequences
@@ -44,12 +46,12 @@ def search(
         if retrieval is None or recorded is not None:
             return recorded_search(engine, sources, config, retrieval, found)
     if config.beam > 1:
-        return beam_search(engine, sources, config, retrieval, found)
+        return beam_search(engine, sources, config, retrieval, found, growing)
     if drafts and retrieval is not None and isinstance(engine, EngineInTurn) and engine.takes_turns:
         steps = retrieval.in_turn()
         if steps is not None:
-            return drafted_search(engine, sources, config, retrieval, steps, found)
-    return greedy_search(engine, sources, config, retrieval, found)
+            return drafted_search(engine, sources, config, retrieval, steps, found, growing)
+    return greedy_search(engine, sources, config, retrieval, found, growing)
 
 
 def search_each(

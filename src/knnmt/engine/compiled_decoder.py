@@ -139,23 +139,24 @@ class CompiledDecoder:
         lengths, together = state.lengths.contiguous(), tokens.shape[2]
         before = state.make_room(together)
         shape = (state.sentences, state.width, together, before)
-        return self._run(state, shape, tokens, lengths, state.visible.data_ptr(), None)
+        return self._run(state, shape, tokens, lengths.data_ptr(), state.visible.data_ptr(), None)
 
-    def step_in_turn(self, state: StateInTurn, tokens: Tensor, turns: Tensor) -> Tensor:
-        """tokens (rows,), those of a sentence one after the other, turns (sentences,) int32 of each -> (rows, dim)"""
-        if turns.shape != state.lengths.shape or turns.dtype != torch.int32 or int(turns.sum()) != len(tokens):
-            sentences = len(state.lengths)
-            raise ValueError(f"expected tokens of {sentences} sentences, got {turns.tolist()} and {len(tokens)} tokens")
+    def step_in_turn(self, state: StateInTurn, tokens: Tensor, turns: Sequence[int]) -> Tensor:
+        """tokens (rows,), those of a sentence one after the other, as many of each as turns has -> (rows, dim)"""
+        sentences = len(state.lengths)
+        if len(turns) != sentences or min(turns) < 0 or sum(turns) != len(tokens):
+            raise ValueError(f"expected tokens of {sentences} sentences, got {list(turns)} and {len(tokens)} tokens")
         state.make_room(turns)
         shape = (len(turns), 1, 0, 0)
-        return self._run(state, shape, tokens, state.lengths, None, turns.data_ptr())
+        lengths, new = (ctypes.c_int64 * sentences)(*state.lengths), (ctypes.c_int32 * sentences)(*turns)
+        return self._run(state, shape, tokens, ctypes.addressof(lengths), None, ctypes.addressof(new))
 
     def _run(
         self,
         state: TransformerState | StateInTurn,
         shape: tuple[int, int, int, int],
         tokens: Tensor,
-        lengths: Tensor,
+        lengths: int,
         visible: int | None,
         turns: int | None,
     ) -> Tensor:
@@ -168,7 +169,7 @@ class CompiledDecoder:
             state.slots.stride(0),
             state.slots.data_ptr(),
             visible,
-            lengths.data_ptr(),
+            lengths,
             ctypes.addressof(cross),
             None if state.cross_mask is None else state.cross_mask.data_ptr(),
             turns,

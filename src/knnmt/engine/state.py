@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import add
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -165,7 +166,7 @@ class StateInTurn:
     Slot i holds the token at position i. A token that did not count is therefore written over by the one in its place.
 
     slots, cross, cross_mask: as in `TransformerState`
-    lengths: (sentences,), how many tokens of each sentence count
+    lengths: how many tokens of each sentence count
     """
 
     def __init__(self, cross: list[Tensor], cross_mask: Tensor | None, layer_heads: tuple[int, int, int]) -> None:
@@ -173,34 +174,33 @@ class StateInTurn:
         sentences = cross[0].shape[0]
         self.cross, self.cross_mask = cross, cross_mask
         self.slots = cross[0].new_empty((layers, sentences, _FIRST_CAPACITY, 2, heads, head_dim))
-        self.lengths = torch.zeros(sentences, dtype=torch.long)
+        self.lengths = [0] * sentences
 
     @torch.inference_mode()
-    def make_room(self, turns: Tensor) -> None:
-        """See to it that so many more tokens of each sentence, (sentences,), can be written."""
-        needed, capacity = int((self.lengths + turns).max()), self.slots.shape[2]
+    def make_room(self, turns: Sequence[int]) -> None:
+        """See to it that so many more tokens of each sentence can be written."""
+        needed, capacity = max(map(add, self.lengths, turns)), self.slots.shape[2]
         if needed > capacity:
             more = max(needed, 2 * capacity)
             slots = self.slots.new_empty((*self.slots.shape[:2], more, *self.slots.shape[3:]))
             slots[:, :, :capacity] = self.slots
             self.slots = slots
 
-    def take(self, turns: Tensor) -> None:
-        """So many of the last tokens of each sentence count, (sentences,)."""
-        self.lengths = self.lengths + turns
+    def take(self, turns: Sequence[int]) -> None:
+        """So many of the last tokens of each sentence count."""
+        self.lengths = list(map(add, self.lengths, turns))
 
     @torch.inference_mode()
     def keep(self, sentences: Sequence[int]) -> None:
         """Sentence i goes on as sentences[i] was; those not named are done."""
         moved = [place for place, old in enumerate(sentences) if place != old]
-        count, used = len(sentences), int(self.lengths.max())
+        count, used = len(sentences), max(self.lengths)
         if moved:
             to, come = torch.tensor(moved), torch.tensor([sentences[place] for place in moved])
             self.slots[:, to, :used] = self.slots[:, come, :used]
-            self.lengths[to] = self.lengths[come]
             for tensor in self.cross if self.cross_mask is None else (*self.cross, self.cross_mask):
                 tensor[to] = tensor[come]
-        self.slots, self.lengths = self.slots[:, :count], self.lengths[:count]
+        self.slots, self.lengths = self.slots[:, :count], [self.lengths[place] for place in sentences]
         self.cross = [tensor[:count] for tensor in self.cross]
         if self.cross_mask is not None:
             self.cross_mask = self.cross_mask[:count]
@@ -228,7 +228,7 @@ class EngineInTurn(Protocol):
     def start_in_turn(self, encoded: EncodedSources) -> StateInTurn:
         """A state that has consumed nothing."""
 
-    def step_in_turn(self, state: StateInTurn, tokens: Tensor, turns: Tensor) -> Tensor:
-        """tokens (rows,), those of a sentence one after the other, turns (sentences,) int32 of each -> (rows, dim)"""
+    def step_in_turn(self, state: StateInTurn, tokens: Tensor, turns: Sequence[int]) -> Tensor:
+        """tokens (rows,), those of a sentence one after the other, as many of each as turns has -> (rows, dim)"""
 
     def log_probabilities(self, representations: Tensor, /) -> Tensor: ...

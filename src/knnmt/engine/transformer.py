@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from knnmt import timing
+from knnmt.engine.any_shape import any_shape
 from knnmt.engine.architecture import Architecture
 from knnmt.engine.base import EncodedSources, Fingerprint
 from knnmt.engine.blocks import TIED, DecoderLayer, Embedding, EncoderLayer
@@ -119,7 +120,7 @@ class TransformerEngine:
         return bias if bool(bias.any()) else None
 
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
-        with timing.stage("encoder"), torch.inference_mode():
+        with timing.stage("encoder"), torch.inference_mode(), any_shape(self.device):
             lengths = tuple(len(source) for source in sources)
             return EncodedSources(self.encode_padded(self._padded(sources), self._padding_mask(lengths)), lengths)
 
@@ -194,8 +195,8 @@ class TransformerEngine:
             cross, mask = self.source_attention(encoded.states), self._padding_mask(encoded.lengths)
             return StateInTurn(cross, mask, self._layer_heads)
 
-    def step_in_turn(self, state: StateInTurn, tokens: Tensor, turns: Tensor) -> Tensor:
-        """tokens (rows,), those of a sentence one after the other, turns (sentences,) int32 of each -> (rows, dim)"""
+    def step_in_turn(self, state: StateInTurn, tokens: Tensor, turns: Sequence[int]) -> Tensor:
+        """tokens (rows,), those of a sentence one after the other, as many of each as turns has -> (rows, dim)"""
         assert self._compiled is not None  # noqa: S101 - `takes_turns` has said so
         with timing.stage("decoder"):
             return self._compiled.step_in_turn(state, tokens, turns)

@@ -135,7 +135,7 @@ def _planned(
 
 def _adapt(
     planned: Plan,
-    store: Path,
+    place: Path,
     translator: Translator,
     config: BuildConfig,
     sample: int,
@@ -143,31 +143,31 @@ def _adapt(
     tell: Callable[[str], None],
     bars: Bars,
 ) -> Adapted:
-    work = store.with_name(f"{store.name}.adapting-{_digest(planned, translator, config, sample)}")
-    if store.exists() and work.is_dir() and {path.name for path in work.iterdir()} <= {"lock"}:
+    work = place.with_name(f"{place.name}.adapting-{_digest(planned, translator, config, sample)}")
+    if place.exists() and work.is_dir() and {path.name for path in work.iterdir()} <= {"lock"}:
         shutil.rmtree(work, ignore_errors=True)  # of a run that was killed when its store was in its place
-    require_free(store)
+    require_free(place)
     if not planned.count:
-        raise InputError(f"{store}: not made, for no usable pair was read")
-    for other in sorted(store.parent.glob(f"{glob.escape(store.name)}.adapting-*")):
+        raise InputError(f"{place}: not made, for no usable pair was read")
+    for other in sorted(place.parent.glob(f"{glob.escape(place.name)}.adapting-*")):
         abandoned = f"noted      {other} is left from other text or settings; remove it unless you go on with those"
         tell(f"continued  {other}" if other == work else abandoned)
     with storage_errors(work):
         work.mkdir(parents=True, exist_ok=True)
     with writer_lock(work):
-        require_free(store)
-        making = _Making(work / "store", store, planned, translator, tell, bars)
+        require_free(place)
+        making = _Making(work / "store", place, planned, translator, tell, bars)
         try:
             making.build(config, cluster)
             gain = making.measure(sample) if making.tune() else None
             making.put_in()
         finally:
             translator.memories.close(making.path)
-        with storage_errors(store):
-            making.path.rename(store)
-            sync_directory(store.parent)
+        with storage_errors(place):
+            making.path.rename(place)
+            sync_directory(place.parent)
     shutil.rmtree(work, ignore_errors=True)  # only now: Windows would keep a lock that is open
-    return Adapted(Datastore.open(store), gain)
+    return Adapted(Datastore.open(place), gain)
 
 
 def _digest(planned: Plan, translator: Translator, config: BuildConfig, sample: int) -> str:

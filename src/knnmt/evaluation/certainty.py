@@ -36,12 +36,12 @@ def certainty_of(
 
 def measure_certainty(
     translator: Translator,
-    store: Path,
+    path: Path,
     pairs: Sequence[SegmentPair],
     progress: Callable[[int], None] = lambda _done: None,
 ) -> Certainty | None:
     """Translate pairs with the store's own settings, those aside that it holds, and say how sure that is."""
-    memory = translator.memories.open(store)
+    memory = translator.memories.open(path)
     try:
         config = memory.resolve()
     except (SettingError, DatastoreDamagedError):  # a reduced store that nothing is known of, a damaged profile
@@ -52,7 +52,7 @@ def measure_certainty(
     translations = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KnnmtWarning)  # of single lines
-        for each in translator.stream([pair.source for pair in new], datastore=store):
+        for each in translator.stream([pair.source for pair in new], datastore=path):
             translations.append(each)
             progress(len(translations))
     return certainty_of(translations, [pair.target for pair in new], config)

@@ -57,7 +57,7 @@ class Gain:
 
 def measure_gain(
     translator: Translator,
-    store: Path,
+    path: Path,
     pairs: Sequence[SegmentPair],
     sample: int,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
@@ -70,7 +70,7 @@ def measure_gain(
     `progress` is called with how much is done, of how much.
     positions: what was found for those of the pairs that are new to the store, where that is known already
     """
-    memory = translator.memories.open(store)
+    memory = translator.memories.open(path)
     new = unseen(memory.opened.datastore, pairs)
     if not new:
         return None
@@ -87,7 +87,7 @@ def measure_gain(
         return Gain(len(new), known, *losses), None
     scores: list[Scores] = []
     translations: list[Translation] = []
-    for datastore in (None, store):
+    for datastore in (None, path):
         translations = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", KnnmtWarning)  # of single lines, that the score counts anyway

@@ -22,6 +22,7 @@ from knnmt.corpus.lines import read_lines
 from knnmt.datastore.publication import publish_file, storage_errors
 from knnmt.engine.precision import cpu_name
 from knnmt.errors import InputError
+from knnmt.evaluation.chat_running import chat_signature, chat_translations
 from knnmt.evaluation.systems import System, check_names
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.statistics import Statistics
@@ -91,13 +92,17 @@ def run_systems(
     settings: RunSettings,
     directory: Path | None = None,
     watch: Watch = lambda translations, _name, _total: translations,
+    languages: tuple[str, str] = ("de", "en"),
 ) -> list[Run]:
-    """Translate the sources with every system. `watch` sees the translations of a system as they come."""
+    """Translate the sources with every system. `watch` sees the translations of a system as they come.
+
+    languages: of the text, which a large language model is told where it has no store that says so
+    """
     if directory is not None:
         check_names(systems)
         with storage_errors(directory):
             directory.mkdir(parents=True, exist_ok=True)
-    return [_run(translator, system, sources, settings, directory, watch) for system in systems]
+    return [_run(translator, system, sources, settings, directory, watch, languages) for system in systems]
 
 
 def _run(
@@ -107,7 +112,10 @@ def _run(
     settings: RunSettings,
     directory: Path | None,
     watch: Watch,
+    languages: tuple[str, str],
 ) -> Run:
+    if system.chat is not None:
+        return _run_chat(translator, system, sources, directory, languages)
     memory: Retrieval | None = None
     how: DatastoreSettings = {"datastore": None}
     if system.datastore is not None:  # opened for this system alone, and closed with it
@@ -138,6 +146,26 @@ def _run(
     if directory is not None:
         reusable = reusable and all(each.error is None for each in found)
         _keep(directory, system.name, made_from if reusable else {}, hypotheses, figures)
+    return Run(system.name, signature, hypotheses, figures)
+
+
+def _run_chat(
+    translator: Translator, system: System, sources: Sequence[str], directory: Path | None, languages: tuple[str, str]
+) -> Run:
+    """The same of a large language model. What it said is taken over where all that is known of it is the same."""
+    signature = chat_signature(translator, system)
+    made_from: dict[str, object] = {
+        "signature": signature,
+        "endpoint": system.chat and system.chat.url,
+        "languages": list(languages),
+        "sources": _digest(json.dumps(list(sources))),
+    }
+    if directory is not None and (done := _earlier(directory, system.name, made_from)):
+        return Run(system.name, signature, *done, reused=True)
+    hypotheses, tokens, seconds = chat_translations(translator, system, sources, languages)
+    figures = Figures(seconds, tokens, rows=0, searches=0, hits=0, saved=0.0, saved_after_first=0.0)
+    if directory is not None:
+        _keep(directory, system.name, made_from, hypotheses, figures)
     return Run(system.name, signature, hypotheses, figures)
 
 

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from knnmt.errors import SettingError
+from knnmt.evaluation.chat import ChatSettings
 from knnmt.retrieval.settings import RetrievalSettings, parsed, spelled
 
 BASE = "base"
 DESCRIPTION = "[NAME=]STORE[,SETTING=VALUE]..."  # how the command line asks for a system
+CHAT = "NAME=URL,model=MODEL[,store=STORE,examples=N]"  # or, of `evaluate`, for a large language model
 _MAX_NAME_BYTES = 200  # bytes; file systems take 255, and what a file is called ends in more than the name
 
 
@@ -22,12 +24,14 @@ class System:
 
     datastore: None for the model alone
     exact: search every key, whatever index there is
+    chat: a large language model instead of ours; it is shown segments of the datastore
     """
 
     name: str
     datastore: Path | None = None
     exact: bool = False
     settings: RetrievalSettings = field(default_factory=RetrievalSettings)
+    chat: ChatSettings | None = None
 
 
 def with_store(datastore: Path) -> System:
@@ -44,6 +48,8 @@ def parse_system(text: str) -> System:
     """
     name, _, described = text.partition("=") if "=" in text.partition(",")[0] else ("", "", text)
     first, *others = described.split(",")
+    if first.startswith(("http://", "https://")):
+        return _parse_chat(text, name, first, others)
     if first == BASE:
         if others:
             raise SettingError(f"{text}: the model alone has no settings; expected {BASE}, or NAME={BASE}")
@@ -65,17 +71,43 @@ def parse_system(text: str) -> System:
     return System(name or with_store(place).name, place, "exact" in others, RetrievalSettings(**settings))
 
 
+def _parse_chat(text: str, name: str, url: str, others: Sequence[str]) -> System:
+    """A large language model: `NAME=URL,model=MODEL,store=STORE,examples=5`."""
+    given: dict[str, str] = {}
+    for other in others:
+        key, equals, value = other.partition("=")
+        if key not in ("model", "examples", "store") or not equals or key in given:
+            raise SettingError(
+                f"{text}: {other!r} is none of model=NAME, examples=N and store=STORE; an endpoint takes each once"
+            )
+        given[key] = value
+    place = given.get("store")
+    usual = "0" if place is None else "1"
+    try:
+        examples = int(given.get("examples", usual))
+    except ValueError:
+        raise SettingError(f"{text}: {given['examples']!r} is no number of examples") from None
+    if (examples > 0) != (place is not None):
+        raise SettingError(f"{text}: examples come from a memory: give store=STORE and examples=N, or neither")
+    chat = ChatSettings(url, given.get("model", ""), examples)
+    return System(name or "llm", None if place is None else Path(place), chat=chat)
+
+
 def gather_systems(datastores: Sequence[Path], described: Sequence[str | System], base: bool = True) -> list[System]:
     """Stores, then other systems, also as the command line writes them; with `base`, the model alone before all."""
     systems = [*map(with_store, datastores)]
     systems += [each if isinstance(each, System) else parse_system(each) for each in described]
     if base:
-        alone = [system for system in systems if system.datastore is None] or [System(BASE)]
-        systems = [*alone, *(system for system in systems if system.datastore is not None)]
+        alone = [system for system in systems if _is_alone(system)] or [System(BASE)]
+        systems = [*alone, *(system for system in systems if not _is_alone(system))]
     if not systems:
         raise SettingError("--no-base leaves no system to evaluate; name one: -d STORE, or --system NAME=STORE,…")
     check_names(systems)
     return systems
+
+
+def _is_alone(system: System) -> bool:
+    return system.datastore is None and system.chat is None
 
 
 def check_names(systems: Sequence[System]) -> None:

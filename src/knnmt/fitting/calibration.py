@@ -67,9 +67,9 @@ class Calibration:
         near, far = self.nearest_distances[low : low + 2]
         return near + (far - near) * (place - low)
 
-    def save(self, store: Path) -> None:
+    def save(self, path: Path) -> None:
         """Remember it with the store."""
-        write_settings(store, **{SECTION if self.segments is None else BY_SEGMENT: asdict(self)})
+        write_settings(path, **{SECTION if self.segments is None else BY_SEGMENT: asdict(self)})
 
     @classmethod
     def unknown(cls, segments: int | None = None) -> Calibration:
@@ -77,9 +77,9 @@ class Calibration:
         return cls(DEFAULT_K, 1.0, 0.5, 0.9, Fading(1.0, 0.1, 1.0, 0.1), (0.0,) * (_QUANTILES + 1), 0, segments)
 
     @classmethod
-    def of(cls, store: Path, by_segment: bool = False) -> Calibration | None:
+    def of(cls, path: Path, by_segment: bool = False) -> Calibration | None:
         """What was remembered with a store for search of the whole of it, or by segment, or None."""
-        section = read_settings(store).get(BY_SEGMENT if by_segment else SECTION)
+        section = read_settings(path).get(BY_SEGMENT if by_segment else SECTION)
         if section is None:
             return None
         try:
@@ -88,8 +88,8 @@ class Calibration:
             check((known.segments is not None) == by_segment, f"segments cannot be {known.segments} there")
         except (ValueError, SettingError) as error:
             raise DatastoreDamagedError(
-                f"{store}: its estimated settings lack a field, have an unknown one or a wrong value ({error}); "
-                f"`knnmt index {quoted(store)}` estimates them again."
+                f"{path}: its estimated settings lack a field, have an unknown one or a wrong value ({error}); "
+                f"`knnmt index {quoted(path)}` estimates them again."
             ) from error
         return known
 

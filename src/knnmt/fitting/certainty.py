@@ -56,33 +56,33 @@ class Certainty:
         """Whether it was measured with these settings. A cache changes little, and does not count."""
         return replace(config, cache=None) == self.config
 
-    def save(self, store: Path) -> None:
+    def save(self, path: Path) -> None:
         """Keep it with a store."""
-        write_settings(store, **self.section())
+        write_settings(path, **self.section())
 
     def section(self) -> dict[str, Any]:
         """What is written into a store's settings."""
         return {SECTION: asdict(self)}
 
     @classmethod
-    def of_store(cls, store: Path) -> Certainty | None:
+    def of_store(cls, path: Path) -> Certainty | None:
         """What is kept with a store; None where nothing is, or another version of knnmt has written it."""
-        section = read_settings(store).get(SECTION)
+        section = read_settings(path).get(SECTION)
         if section is None or (isinstance(section, dict) and section.get("version") != VERSION):
             return None
         try:
             return as_record(cls, section)
         except (ValueError, SettingError) as error:
             raise DatastoreDamagedError(
-                f"{store}: its estimate of how sure translations are lacks a field, has an unknown one or a wrong "
-                f"value ({error}); `knnmt tune {quoted(store)} --dev DEV` makes it anew."
+                f"{path}: its estimate of how sure translations are lacks a field, has an unknown one or a wrong "
+                f"value ({error}); `knnmt tune {quoted(path)} --dev DEV` makes it anew."
             ) from error
 
 
-def forget_certainty(store: Path) -> None:
+def forget_certainty(path: Path) -> None:
     """Take away what is kept with a store, whatever it is."""
-    if read_settings(store).get(SECTION) is not None:
-        write_settings(store, **{SECTION: None})
+    if read_settings(path).get(SECTION) is not None:
+        write_settings(path, **{SECTION: None})
 
 
 def fit_certainty(

@@ -109,12 +109,12 @@ def shard_set(
     return found
 
 
-def settings_by_segment(store: Path) -> bool:
+def settings_by_segment(path: Path) -> bool:
     """Whether settings for search by segment were estimated or tuned for a store."""
     from knnmt.fitting.calibration import Calibration
     from knnmt.retrieval.profiles import SEGMENTS, read_profiles
 
-    return Calibration.of(store, by_segment=True) is not None or SEGMENTS in read_profiles(store)
+    return Calibration.of(path, by_segment=True) is not None or SEGMENTS in read_profiles(path)
 
 
 def _make_ready(stores: Sequence[Datastore], model: str | Path | Engine[Any] | None, bars: Bars) -> None:

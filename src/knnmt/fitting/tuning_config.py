@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from knnmt.config import MAX_SEGMENTS, FastConfig, check
 from knnmt.retrieval.profiles import BY_BLEU, FAST, SEGMENTS, TUNED, names_of_tuning
+from knnmt.retrieval.settings import TRAINED_COMBINERS
 
 METHODS = ("likelihood", "bleu")
 SAMPLE = 200
@@ -63,6 +64,11 @@ class TuningConfig:
                 self.profile != TUNED,
                 f"a profile does not name a {part}: give another --profile than {TUNED}, which commands use unasked",
             )
+        check(
+            self.combiner not in TRAINED_COMBINERS,
+            f"the combiner {self.combiner} has k, T and λ of its own: `knnmt train-combiner STORE --dev DEV --method "
+            f"{self.combiner}` chooses them",
+        )
         refuse_idle(self.sample is not None and not self.scores, "--sample is for --confirm or --method bleu")
         refuse_idle(self.bleu_loss is not None and not self.confirm, "--bleu-loss is for --confirm")
         own = "--fast" if self.fast is not None else "--segments"

@@ -1,4 +1,4 @@
-"""Checking what is kept beside a store's content: its index, its settings and profiles, its gate."""
+"""Checking what is kept beside a store's content: its index, its settings and profiles, its gate and combiners."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from knnmt.fitting.certainty import Certainty
 from knnmt.index.saved import check_saved
 from knnmt.retrieval.gate import FILE, TrainedGate, gate_signed
 from knnmt.retrieval.profiles import Profiles
+from knnmt.retrieval.settings import TRAINED_COMBINERS
+from knnmt.retrieval.trained.combiner import TrainedCombiner, combiner_file
 
 
 def problems_beside(store: Datastore, files: list[StoredFile]) -> Iterator[str]:
@@ -27,6 +29,11 @@ def problems_beside(store: Datastore, files: list[StoredFile]) -> Iterator[str]:
         checks.append(lambda: files.extend(check_saved(store)))
     if os.path.lexists(store.path / FILE):
         checks.append(lambda: TrainedGate.read(store))
+    checks += [
+        partial(TrainedCombiner.read, store, method)
+        for method in TRAINED_COMBINERS
+        if os.path.lexists(combiner_file(store.path, method).path)
+    ]
     if _whole_settings(store):
         checks += [partial(Calibration.of, store.path, by_segment) for by_segment in (False, True)]
         checks += [partial(Certainty.of_store, store.path), *_checks_of_profiles(store)]
@@ -44,6 +51,9 @@ def notes_beside(store: Datastore) -> Iterator[str]:
         yield f"{store.path / SETTINGS}: {unsigned}. `knnmt index` and `knnmt tune` write one."
     if (store.path / FILE).exists() and not gate_signed(store.path):
         yield f"{store.path / FILE}: {unsigned}. `knnmt train-gate` writes one."
+    for file in (combiner_file(store.path, method) for method in TRAINED_COMBINERS):
+        if file.path.exists() and not file.signed():
+            yield f"{file.path}: {unsigned}. `knnmt train-combiner` writes one."
 
 
 def _whole_settings(store: Datastore) -> bool:

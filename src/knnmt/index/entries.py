@@ -16,7 +16,7 @@ from knnmt.datastore.arrays import Array
 from knnmt.datastore.joining import same_beginning
 from knnmt.datastore.source_hashes import hashes_of_sources, seen_source
 from knnmt.datastore.store import Datastore
-from knnmt.errors import DatastoreDamagedError
+from knnmt.errors import DatastoreDamagedError, SettingError
 from knnmt.index.repeats import Repeats, find_repeats, follow_repeats
 
 
@@ -81,6 +81,22 @@ class Entries:
                     "build it again, or take a copy."
                 )
         return found.view(ids.shape)
+
+    @cached_property
+    def _score_columns(self) -> RowsInPlace:
+        if any("log_probabilities" not in segment.arrays for segment in self.segments):
+            raise SettingError(
+                f"{self.path}: does not hold what the model itself says of its entries: an earlier version built it. "
+                "`knnmt upgrade` makes that"
+            )
+        return RowsInPlace([segment.arrays["log_probabilities"][:, None] for segment in self.segments])
+
+    def log_probabilities_of(self, ids: Tensor) -> Tensor:
+        """What the model itself said of entry ids, float32 and at most 0, in the same shape. Ids must exist."""
+        found = torch.empty((ids.numel(), 1), dtype=torch.float16)
+        if ids.numel():
+            self._score_columns.gather(ids.flatten(), found)
+        return found.view(ids.shape).float().nan_to_num(nan=0.0).clamp(max=0)
 
     @cached_property
     def values(self) -> Tensor:

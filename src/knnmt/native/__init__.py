@@ -67,6 +67,8 @@ def load(build: str) -> ctypes.CDLL | None:
     found.knnmt_own_mix.argtypes = [*of_own, *[ctypes.c_void_p] * 5]
     in_turn: list[Any] = [*[ctypes.c_void_p] * 2, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64]
     found.knnmt_own_mix_in_turn.argtypes = [*in_turn, *[ctypes.c_void_p] * 8]
+    found.knnmt_own_draft.argtypes = [*[ctypes.c_void_p] * 2, ctypes.c_int32, *[ctypes.c_void_p] * 7]
+    found.knnmt_own_draft.restype = None
     found.knnmt_log_probabilities.restype = found.knnmt_best.restype = None
     found.knnmt_decode.argtypes = [*[ctypes.c_void_p] * 4, ctypes.c_int32]
     found.knnmt_product.argtypes = found.knnmt_log_probabilities.argtypes = [

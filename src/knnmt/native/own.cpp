@@ -35,6 +35,16 @@ struct OwnEntries {
     float longest;                // the length of the longest
 };
 
+// How tokens are drafted.
+struct Drafting {
+    int32_t k;           // of the rows that were searched
+    int32_t voters;      // entries, at most, that are asked what comes next
+    int32_t most;        // tokens of a draft
+    int64_t vocabulary;
+    int64_t end;         // the token that ends sentences
+    double least;        // a draft ends before the first token that is reached with less probability
+};
+
 // What is the same at all steps of a batch, as knnmt_mix has it.
 struct OwnMixing {
     Mixture mixture;
@@ -217,6 +227,18 @@ void search(const OwnEntries* sentences, int32_t count, int32_t width, int32_t k
     }
 }
 
+// An entry that votes on what comes next.
+struct Voter {
+    double weight;
+    int64_t place;
+};
+
+// The token that comes so many after an entry's own, or `end` where its sentence is over.
+int64_t following(const OwnEntries& own, int64_t place, int64_t ahead, int64_t end) {
+    const int64_t there = place + ahead;
+    return there < own.count && own.ids[there] == own.ids[place] + ahead ? own.values[there] : end;
+}
+
 // Entry ids in the places of what was found of a sentence, (count,), -1 for none.
 void put_ids(const OwnEntries& own, int64_t count, int64_t* places) {
     for (int64_t* place = places; place < places + count; ++place)
@@ -283,12 +305,12 @@ bool knnmt_own_mix(const OwnMixing* mixing, const OwnEntries* sentences, int32_t
     return sound;
 }
 
-// The same for rows of a sentence that are steps one after the other, turns (sentences,) of them. Written for each row: ids
-// (rows, k), what it found, and sums and steps (rows,), as they are after it; those before the first are before_sums and
-// before_steps (sentences,).
+// The same for rows of a sentence that are steps one after the other, turns (sentences,) of them. Written for each row:
+// places (rows, k), which of the sentence's entries it found, -1 for none, and sums and steps (rows,), as they are after it;
+// those before the first are before_sums and before_steps (sentences,).
 bool knnmt_own_mix_in_turn(const OwnMixing* mixing, const OwnEntries* sentences, int32_t count, const int32_t* turns,
                            int32_t threads, int64_t stride, const float* queries, const float* before_sums,
-                           const float* before_steps, float* sums, float* steps, int64_t* ids, float* scores, float* offsets) {
+                           const float* before_steps, float* sums, float* steps, int64_t* places, float* scores, float* offsets) {
     struct Piece {
         int32_t sentence;
         int64_t first, rows;
@@ -313,7 +335,7 @@ bool knnmt_own_mix_in_turn(const OwnMixing* mixing, const OwnEntries* sentences,
     for (int64_t i = 0; i < some; ++i) {
         const Piece piece = work[i];
         const OwnEntries& own = sentences[piece.sentence];
-        search_rows(own, piece.rows, mixing->k, queries + piece.first * own.dimensions, found_sq + piece.first * k, ids + piece.first * k);
+        search_rows(own, piece.rows, mixing->k, queries + piece.first * own.dimensions, found_sq + piece.first * k, places + piece.first * k);
     }
     int64_t row = 0;
     for (int32_t number = 0; number < count; ++number) {
@@ -322,11 +344,54 @@ bool knnmt_own_mix_in_turn(const OwnMixing* mixing, const OwnEntries* sentences,
             sums[row] = turn ? sums[row - 1] : before_sums[number];
             steps[row] = turn ? steps[row - 1] : before_steps[number];
             if (!knnmt_mix(&mixing->mixture, 1, 1, mixing->k, own.count, mixing->vocabulary, stride, found_sq + row * k,
-                           ids + row * k, own.values, own.counts, sums + row, steps + row, scores + row * stride, offsets + row))
+                           places + row * k, own.values, own.counts, sums + row, steps + row, scores + row * stride,
+                           offsets + row))
                 return false;
-            put_ids(own, k, ids + row * k);
         }
     }
     return true;
+}
+
+// What comes next in the entries by which each sentence went on, after knnmt_own_mix_in_turn. rows (sentences,): the row that
+// chose newest (sentences,), its last token. The entries that the row found and that have this token vote on the one that
+// follows them; the nearest counts most, and those that name another have no vote on what comes after it. sure (sentences,): how
+// probable a token is that all name. limits (sentences,): how many tokens the draft of each may have. Written: drafts
+// (sentences, most) and lengths (sentences,). A draft ends before the end of a sentence.
+void knnmt_own_draft(const Drafting* drafting, const OwnEntries* sentences, int32_t count, const int64_t* places,
+                     const int32_t* rows, const int64_t* newest, const double* sure, const int32_t* limits, int64_t* drafts,
+                     int32_t* lengths) {
+    thread_local std::vector<Voter> voters;
+    for (int32_t number = 0; number < count; ++number) {
+        const OwnEntries& own = sentences[number];
+        const int64_t* found = places + static_cast<int64_t>(rows[number]) * drafting->k;
+        int64_t* draft = drafts + static_cast<int64_t>(number) * drafting->most;
+        double total = 0, reached = 1;
+        voters.clear();
+        for (int32_t rank = 0; rank < std::min(drafting->k, drafting->voters); ++rank)
+            if (found[rank] >= 0 && own.values[found[rank]] == newest[number]) {
+                voters.push_back({1 / (1 + static_cast<double>(voters.size())), found[rank]});
+                total += voters.back().weight;
+            }
+        int32_t& length = lengths[number];
+        length = 0;
+        for (const int32_t limit = std::min(limits[number], drafting->most); length < limit && !voters.empty(); ++length) {
+            double most = 0;
+            int64_t token = drafting->end;
+            for (const Voter& voter : voters) {
+                const int64_t named = following(own, voter.place, length + 1, drafting->end);
+                double votes = 0;
+                for (const Voter& other : voters)
+                    if (following(own, other.place, length + 1, drafting->end) == named) votes += other.weight;
+                if (votes > most) most = votes, token = named;
+            }
+            reached *= sure[number] * most / total;
+            if (token == drafting->end || token < 0 || token >= drafting->vocabulary || reached < drafting->least) break;
+            draft[length] = token;
+            const auto names_another = [&](const Voter& voter) {
+                return following(own, voter.place, length + 1, drafting->end) != token;
+            };
+            voters.erase(std::remove_if(voters.begin(), voters.end(), names_another), voters.end());
+        }
+    }
 }
 }

@@ -74,7 +74,7 @@ void multiply_block(int64_t rows, Block<Weight> block, const char* next, int64_t
     }
 }
 
-// The panels of one block in float32. Widening takes the ports that multiply: done once for all rows.
+// The panels of one block in float32, for many rows: widening takes the ports that multiply.
 template <int panels>
 const float* widened_block(const uint16_t* weight, int64_t stride, int64_t inputs) {
     thread_local std::vector<float> wide;
@@ -113,7 +113,7 @@ void multiply_panels(const Matrix& matrix, int64_t panel, int64_t rows, const fl
                 reinterpret_cast<const char*>(next), next_stride);
         };
         if constexpr (std::is_same_v<Weight, uint16_t>)
-            if (rows > 2 * ROWS) {
+            if (rows > 8 * ROWS) {  // of fewer, to widen panels again while they are near is faster than to write them down
                 multiply_by(widened_block<panels>(weight, stride, count), count * FLOATS);
                 continue;
             }

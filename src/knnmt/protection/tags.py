@@ -8,6 +8,7 @@ command is text.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -42,13 +43,14 @@ _NAMED = rf"(?P<slash{{0}}>/?)(?P<name{{0}}>[A-Za-z][\w:.-]*)(?P<attributes{{0}}
 _TAG = re.compile(
     "|".join(
         [
-            r"(?P<comment><!--.*?-->|<!(?i:doctype)\b[^<>]*>|<\?[A-Za-z][^<>]*\?>|<!\[CDATA\[|\]\]>)",
+            r"(?P<comment><!--|<!(?i:doctype)\b[^<>]*>|<\?[A-Za-z][^<>]*\?>|<!\[CDATA\[|\]\]>)",
             f"<{_NAMED.replace('{0}', '1')}>",
             f"&lt;{_NAMED.replace('{0}', '2')}&gt;",
         ]
     ),
     re.DOTALL,
 )
+_COMMENT = "<!--"
 _KEYS = [re.compile(rf"""\b(?:{names})\s*=\s*["']([^"']*)["']""") for names in ("rid|startRef|i", "id")]
 _LINE_BREAK = re.compile(r"""\b(?:ctype|type|equiv)\s*=\s*["'](?:x-)?(?:html-)?(?:lb|br|fmt:lb)\b""")
 _STAYS = re.compile(r"""\btranslate\s*=\s*["']?no\b""", re.IGNORECASE)
@@ -109,7 +111,13 @@ def _tags(text: str, mode: Tags, whole_elements: Collection[str]) -> Iterator[_T
         start, end = match.span()
         place = end
         if match["comment"]:
-            yield _Tag(start, end, match.group(), Role.ALONE, ("", ""), sure=True)
+            if match.group() == _COMMENT:
+                closed = -1 if _COMMENT in unclosed else text.find("-->", end)
+                if closed < 0:
+                    unclosed.add(_COMMENT)
+                    continue
+                place = end = closed + len("-->")
+            yield _Tag(start, end, text[start:end], Role.ALONE, ("", ""), sure=True)
             continue
         way = "1" if match["name1"] else "2"
         name, attributes = match[f"name{way}"].lower(), match[f"attributes{way}"]
@@ -141,13 +149,16 @@ def _tags(text: str, mode: Tags, whole_elements: Collection[str]) -> Iterator[_T
 def _paired(tags: list[_Tag]) -> dict[int, int]:
     """The numbers of pairs, by tag; those that cross a pair that closes before them have none."""
     open_: list[int] = []
+    waiting: Counter[tuple[str, str]] = Counter()  # of those that are open, by key
     pairs: dict[int, int] = {}
     for number, tag in enumerate(tags):
         if tag.role is Role.OPENING:
             open_.append(number)
-        elif tag.role is Role.CLOSING:
-            other = next((each for each in reversed(open_) if tags[each].key == tag.key), None)
-            if other is not None:
-                del open_[open_.index(other) :]
-                pairs[other] = pairs[number] = len(pairs) // 2 + 1
+            waiting[tag.key] += 1
+        elif tag.role is Role.CLOSING and waiting[tag.key]:
+            key = None
+            while key != tag.key:
+                key = tags[other := open_.pop()].key
+                waiting[key] -= 1
+            pairs[other] = pairs[number] = len(pairs) // 2 + 1
     return pairs

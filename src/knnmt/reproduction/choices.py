@@ -9,6 +9,7 @@ from knnmt.evaluation.scoring import Difference, resampled_scores
 from knnmt.reproduction.plan import SHARES, TOLD_APART
 from knnmt.reproduction.results import Results
 from knnmt.reproduction.tables import NOT_RUN, Lines
+from knnmt.retrieval.settings import TRAINED_COMBINERS
 
 _METRICS = ("BLEU", "chrF")
 # What is asked, the row with it, the row without it.
@@ -23,6 +24,8 @@ _ASKED = (
     ("Fast kNN-MT, c = 512, instead of kNN-MT as published, both with fixed λ", "fast-512", "A/knn"),
     ("Fast kNN-MT, c = 512, instead of our search, both with fixed λ", "fast-512", "B/knn-fixed"),
     ("search by segment instead of the whole store, ours", "segments", "B/knn"),
+    *((f"{method} instead of λ that fades", f"B/{method}", "B/knn") for method in TRAINED_COMBINERS),
+    ("entries that the model knows left out (PLAC), ours", "B/plac", "B/knn"),
     ("SK-MT's choice and λ instead of ours by segment", "sk-mt", "segments"),
     *(
         (f"PCA to {dim} dimensions, {told}", f"{block}/pca-{dim}", f"{block}/knn")

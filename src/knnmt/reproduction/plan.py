@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from knnmt.config import CacheConfig, check
+from knnmt.retrieval.settings import TRAINED_COMBINERS
 
 BLOCKS = ("A", "B")
 PARTS = {"A": ("A", "A20"), "B": ("B",)}  # what a block that is asked for brings
@@ -22,6 +23,7 @@ SEEDS = (1, 2, 3, 4, 5)  # of what is trained or drawn, at the share in the midd
 TAUS = (2, 4, 6, 8, 12)  # the paper's, whose keys break its cache at 8, and where those of the shipped model do
 MORE_TAUS = {"": (9, 10, 11), "-misses": (9, 10, 11, 14, 16)}  # so that caches of both kinds meet at equal shares
 PRUNING_KS = (1, 2, 5)
+PLAC_K = 4  # as published
 CANDIDATES = (512, 128)  # c of Fast kNN-MT
 _PAPERS_DIMS, _SHORTER_DIMS = (512, 256, 128), (256, 192, 128, 80, 64, 40)  # 80 of 320 is their 256 of 1,024
 _CAPACITY = 1 << 16  # states that a batch's cache keeps: all, as the paper's, of 16 sentences of 200 tokens
@@ -32,6 +34,7 @@ _COMBINED_K = 2
 _REFINING = (
     *("fast-128", "?/pca-192", "?/pca-64", "?/pca-40", "A/cache-[68]-sentence-hits"),
     *("B/cache-[28]", "B/adaptive-*", "B/random-*", "A/cache-9", "A/cache-11", "A/cache-9-misses", "A/cache-11-misses"),
+    "B/kernel-smoothed",
 )
 
 
@@ -52,6 +55,7 @@ class Row:
     uncounted: entries that others were merged into count once, all else being equal
     by_bleu: k and λ are chosen by BLEU, as published
     k_of: the row whose k it has, for speed at equal k
+    combiner: the method of a trained one
     """
 
     name: str
@@ -69,6 +73,7 @@ class Row:
     uncounted: bool = False
     by_bleu: bool = False
     k_of: str | None = None
+    combiner: str | None = None
 
     @property
     def block(self) -> str:
@@ -138,6 +143,7 @@ def _block_rows(block: str, dim: int) -> list[Row]:
     rows = [Row(f"{block}/knn", "kNN-MT")]
     if block == "B":  # tells the index and λ apart
         rows.append(Row("B/knn-fixed", "kNN-MT, fixed λ", fades=False))
+        rows += [Row(f"B/{method}", f"{method}, trained", combiner=method) for method in TRAINED_COMBINERS]
     else:
         rows += [
             Row("A/knn-fading", "kNN-MT, λ that fades", fades=True),
@@ -152,6 +158,8 @@ def _block_rows(block: str, dim: int) -> list[Row]:
     ]
     rows += [Row(f"{block}/pca-{each}", f"PCA d = {each}", (f"pca{each}",)) for each in dims_for(dim)]
     rows += [Row(f"{block}/pruning-{k}", f"pruning k = {k}", (f"prune{k}",)) for k in PRUNING_KS]
+    if block == "B":
+        rows.append(Row("B/plac", f"PLAC k = {PLAC_K}", (f"plac{PLAC_K}",)))
     rows += _caches_as_published() if block == "A" else _caches_of_others()
     return rows + (_gates_as_published() if block == "A" else _gates())
 

@@ -13,6 +13,7 @@ from knnmt.reproduction.plan import Row, speed_rows
 from knnmt.reproduction.records import read_record, write_record
 from knnmt.reproduction.steps import DomainSteps, tuned_file
 from knnmt.retrieval.gate import FILE as GATE_FILE
+from knnmt.retrieval.trained.combiner import combiner_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,10 @@ class DomainStages:
             if row.alpha is not None and not row.published_gate:
                 gate = self._steps.stores.path((), block) / GATE_FILE
                 yield self._file(f"{block}/gate.json", self._steps.train_gate, row, also=gate.exists)
+            if row.combiner is not None:
+                combiner = combiner_file(self._steps.stores.path((), block), row.combiner).path
+                name = f"{block}/trained-{row.combiner}.json"
+                yield self._file(name, self._steps.train_combiner, row, also=combiner.exists)
 
     def _store(self, steps: tuple[str, ...], block: str) -> Iterator[Stage]:
         """A store with the stores that it is made from, and the block's twin of it."""

@@ -27,12 +27,13 @@ from knnmt.fitting.probes import choose_probes
 from knnmt.index.covering import SourceIndex
 from knnmt.index.progress import Bars
 from knnmt.reproduction.config import ReproductionConfig
+from knnmt.reproduction.later import trained_combiner
 from knnmt.reproduction.plan import Row, speed_rows
 from knnmt.reproduction.published_gate import PublishedGate, StepChance
 from knnmt.reproduction.records import config_of, read_record, settings_of, write_record
 from knnmt.reproduction.sk_mt import PlainBM25
 from knnmt.reproduction.speed import measure_speed
-from knnmt.reproduction.stores import DomainStores
+from knnmt.reproduction.stores import PRUNED, DomainStores
 from knnmt.reproduction.texts import DomainText, digest, read_text, read_training
 from knnmt.reproduction.translating import ReadyRow
 from knnmt.reproduction.tuning import (
@@ -113,12 +114,9 @@ class DomainSteps:
 
     def prune(self, before: tuple[str, ...]) -> None:
         """Every pruned store that a row needs, from one search."""
-        ks = {
-            int(row.steps[-1].removeprefix("prune"))
-            for row in self.rows
-            if row.steps[:-1] == before and row.steps and row.steps[-1].startswith("prune")
-        }
-        self.stores.prune(before, sorted(ks), self._open(before, self.searching).index.search)
+        last = {row.steps[-1] for row in self.rows if row.steps and row.steps[:-1] == before}
+        wanted = sorted(step for step in last if step.startswith(PRUNED))
+        self.stores.prune(before, wanted, self._open(before, self.searching).index.search)
 
     def index(self, steps: tuple[str, ...], block: str) -> None:
         with self._bars(f"{self.name}: indexing", "entries") as progress:
@@ -171,6 +169,12 @@ class DomainSteps:
         config = self._settings(row)
         assert config is not None, "settings come before"  # noqa: S101
         return trained_gate(self._engine, self._open((), row.block), self._text.tuning, config)
+
+    def train_combiner(self, row: Row) -> dict[str, Any]:
+        config = self._settings(row)
+        assert config is not None, "settings come before"  # noqa: S101
+        assert row.combiner is not None, "only such rows train one"  # noqa: S101
+        return trained_combiner(self._engine, self._open((), row.block), self._text.tuning, config, row.combiner)
 
     def _gate(self, row: Row, opened: OpenStore | None) -> Gate | None:
         """The gate of a row that has one, or a choice by chance of as many steps as its partner searched."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from knnmt.compression.pca import reduce
-from knnmt.compression.pruning import Search, prune
+from knnmt.compression.pruning import Search, prune, prune_known
 from knnmt.compression.transforming import key_blocks
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.building import BuildConfig, build
@@ -41,6 +41,7 @@ _IVFPQ20 = Kind(
 )
 register_kind(_IVFPQ20)
 KINDS = {"A": "ivfpq", "A20": _IVFPQ20.name, "B": "pq4"}
+PRUNED = ("prune", "plac")  # how the steps begin that leave entries out
 _SCRATCH = ".making-twin"
 _LINKED = (MANIFEST, "settings.json", "segments")
 _BLOCK_ROWS = 1024  # as pruning reads them
@@ -87,16 +88,18 @@ class DomainStores:
         """Make the store whose last step is a PCA."""
         reduce(Datastore.open(self.path(steps[:-1])), self.path(steps), int(steps[-1].removeprefix("pca")))
 
-    def prune(self, before: Sequence[str], ks: Sequence[int], search: Search) -> None:
-        """Make pruned stores for several k from one search of all entries: fewer nearest are the first of more."""
+    def prune(self, before: Sequence[str], wanted: Sequence[str], search: Search) -> None:
+        """Make pruned stores for several steps from one search of all entries: fewer nearest are the first of more."""
         store = Datastore.open(self.path(before))
+        most = max(map(_k_of, wanted))
         blocks = [
-            search(torch.from_numpy(keys.astype("float32")), max(ks) + 1) for _, keys in key_blocks(store, _BLOCK_ROWS)
+            search(torch.from_numpy(keys.astype("float32")), most + 1) for _, keys in key_blocks(store, _BLOCK_ROWS)
         ]
-        for k in ks:
-            steps = (*before, f"prune{k}")
+        for step in wanted:
+            steps = (*before, step)
             if not self.exists(steps):
-                prune(store, self.path(steps), _recalled(blocks), k)
+                make = prune_known if step.startswith("plac") else prune
+                make(store, self.path(steps), _recalled(blocks), _k_of(step))
 
     def index(self, steps: Sequence[str], block: str, progress: Callable[[int, int], None]) -> None:
         """Make a block's twin of a store: its segments linked, its index its own.
@@ -118,13 +121,18 @@ class DomainStores:
 
     def _index(self, scratch: Path, steps: Sequence[str], block: str, progress: Callable[[int, int], None]) -> None:
         store = Datastore.open(scratch)
-        if steps and steps[-1].startswith("prune"):
+        if steps and steps[-1].startswith(PRUNED):
             trained = StoreIndex(Datastore.open(self.path(steps[:-1], block))).approximate
             assert trained is not None, "the index of the store before comes first"  # noqa: S101
             trained.fill(Entries(store), progress)
             save_index(store, trained, KINDS[block], {})
         else:
             build_index(store, KINDS[block], progress=progress)
+
+
+def _k_of(step: str) -> int:
+    """How many neighbours a step of pruning looks at."""
+    return int(step.lstrip("abcdefghijklmnopqrstuvwxyz"))
 
 
 def _recalled(blocks: Sequence[tuple[Tensor, Tensor]]) -> Search:

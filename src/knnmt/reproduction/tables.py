@@ -83,7 +83,7 @@ class Tables:
 
     def pruning(self) -> Lines:
         """BLEU with fewer entries; ours also where what was merged into an entry does not count."""
-        names = ["knn", *(f"pruning-{k}{end}" for k in PRUNING_KS for end in ("", "-uncounted"))]
+        names = ["knn", *(f"pruning-{k}{end}" for k in PRUNING_KS for end in ("", "-uncounted")), "plac"]
         return self._of_blocks([], lambda _: names, self._bleu)
 
     def borrowed(self) -> Lines:
@@ -104,14 +104,21 @@ class Tables:
     def sizes(self) -> Lines:
         """Entries, and what part of all is kept; of the paper in brackets."""
         lines = [["", *self._results.domains]]
-        for name in ("knn", *(f"pruning-{k}" for k in PRUNING_KS)):
+        for name in ("knn", *(f"pruning-{k}" for k in PRUNING_KS), "plac"):
             cells = [self._size(domain, name) for domain in self._results.domains]
-            lines.append([self._label(f"A/{name}"), *cells])
+            label = self._label(f"A/{name}") if name in paper.ENTRIES else self._label(f"B/{name}")
+            if name in paper.ENTRIES or set(cells) != {NOT_RUN}:
+                lines.append([label, *cells])
         return lines
 
     def _size(self, domain: str, name: str) -> str:
         place = paper.place_of(domain)
-        theirs = "" if place is None else f" ({paper.ENTRIES[name][place]:,}: {paper.kept_percent(name, place):.0f} %)"
+        known = place is not None and name in paper.ENTRIES
+        theirs = (
+            ""
+            if place is None or not known
+            else f" ({paper.ENTRIES[name][place]:,}: {paper.kept_percent(name, place):.0f} %)"
+        )
         there = [found for block in self._blocks if (found := self._results.of(domain, f"{block}/{name}"))]
         whole = self._results.stores[domain].get("entries")
         if not there or not whole:
@@ -153,6 +160,10 @@ class Tables:
     def _caches(self, block: str) -> list[str]:
         all_caches = [name.partition("/")[2] for name in self._names if name.startswith(f"{block}/cache-")]
         return sorted(all_caches, key=lambda name: (float(name.split("-")[1]), len(name)))
+
+    def bleu(self, name: str) -> list[str]:
+        """BLEU of a row in each domain and on average."""
+        return self._line(name, _bleu_of, {})
 
     # Searches ---------------------------------------------------------------------------------------------------------
 

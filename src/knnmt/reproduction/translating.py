@@ -17,7 +17,8 @@ from knnmt.reproduction.sk_mt import NearestDistance
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.statistics import Statistics
-from knnmt.retrieval.step import Gate
+from knnmt.retrieval.step import Combiner, Gate
+from knnmt.retrieval.trained.combiner import TrainedCombiner
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import DatastoreSettings, Translator
 
@@ -36,7 +37,10 @@ class ReadyRow:
         """Put a row together from its store, what was tuned for that, and its gate."""
         if opened is None or config is None:
             return cls(row, None)
-        combiner = NearestDistance(config.temperature) if row.segments == "bm25" else None
+        combiner: Combiner | None = NearestDistance(config.temperature) if row.segments == "bm25" else None
+        if row.combiner is not None:
+            learnt = TrainedCombiner.read(opened.datastore, row.combiner, opened.device)
+            config, combiner = learnt.applied_to(config, ()), learnt
         return cls(row, Retrieval(opened, replace(config, cache=row.cache, gate=row.alpha), gate, combiner))
 
     @property

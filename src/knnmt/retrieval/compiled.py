@@ -21,7 +21,7 @@ from knnmt.errors import DatastoreDamagedError
 from knnmt.native import library
 from knnmt.retrieval.cache import FIRST_CAPACITY, grown
 from knnmt.retrieval.open_store import Chosen, Snapshot
-from knnmt.retrieval.own_entries import CompiledOwnEntries
+from knnmt.retrieval.own_entries import CompiledOwnEntries, Drafting
 from knnmt.retrieval.statistics import Statistics
 
 _MAX_NEIGHBOURS = 256  # as in step.cpp
@@ -83,7 +83,8 @@ class CompiledSteps:
         self._cache = None if config.cache is None else _CompiledCache(native, config.cache, self._k, sentences)
         self._own: CompiledOwnEntries | None = None
         self._own_mixing = _OwnMixing()
-        self._after = self._sums, self._steps  # of each step of the last ones that were taken at once
+        # Of each of the last steps that were taken at once: sums and steps (2, rows) after it, and what it found.
+        self._after, self._places = torch.empty((2, 0)), torch.empty((0, self._k), dtype=torch.long)
 
     @classmethod
     def of(
@@ -150,33 +151,46 @@ class CompiledSteps:
         )
         return self._sound(sound, scores, offsets)
 
-    def mix_in_turn(self, states: Tensor, scores: Tensor, turns: Tensor) -> tuple[Tensor, Tensor]:
-        """Equation 3 on several steps of each sentence, in place; what to add to all of a row, and the nearest ids.
+    def mix_in_turn(self, states: Tensor, scores: Tensor, turns: Sequence[int]) -> Tensor:
+        """Equation 3 on several steps of each sentence, in place; what to add to all of a row.
 
-        states (rows, dim); scores (rows, vocabulary) float32; turns (sentences,) int32, how many rows each sentence
-        has, one after the other. `accept` says how many of them count. For sentences that are searched in segments of
+        states (rows, dim); scores (rows, vocabulary) float32; turns: how many rows each sentence has, one after the
+        other. `accept` says how many of them count. For sentences that are searched in segments of
         their own.
         """
         assert self._own is not None  # noqa: S101 - `BatchRetrieval.in_turn` has looked
         with timing.stage("retrieval"):
             queries = self._store.project(states).contiguous()
             rows = len(queries)
-            offsets, ids = torch.empty(rows), torch.empty((rows, self._k), dtype=torch.long)
-            self._after = torch.empty(rows), torch.empty(rows)
+            offsets, self._places = torch.empty(rows), torch.empty((rows, self._k), dtype=torch.long)
+            self._after = torch.empty(2, rows)
             self._own_mixing.vocabulary = scores.shape[-1]
-            changed = (self._sums, self._steps, *self._after, ids, scores, offsets)
+            changed = (self._sums, self._steps, *self._after, self._places, scores, offsets)
             sound = self._own.mix_in_turn(self._own_mixing, scores.stride(0), turns, queries, *changed)
-            return self._sound(sound, scores, offsets), ids
+            return self._sound(sound, scores, offsets)
 
-    def accept(self, last: Tensor, steps: int) -> None:
+    def accept(self, last: Sequence[int], steps: int) -> None:
         """Each sentence goes on after one of the rows, last (sentences,). steps: how many rows count as searches"""
-        self._sums, self._steps = (each[last] for each in self._after)
+        self._sums, self._steps = self._after.index_select(1, torch.tensor(last))
         if self._first:
             first = min(steps, len(last))
             self._statistics.count(first, first, 0, first=True)
             steps -= first
         self._statistics.count(steps, steps, 0, first=False)
         self._first = False
+
+    def draft(
+        self,
+        drafting: Drafting,
+        last: Sequence[int],
+        newest: Sequence[int],
+        sure: Sequence[float],
+        limits: Sequence[int],
+    ) -> list[list[int]]:
+        """What may come next in each sentence, after the row of `accept` that chose its newest token."""
+        assert self._own is not None  # noqa: S101 - as above
+        drafting.k, drafting.vocabulary = self._k, self._own_mixing.vocabulary
+        return self._own.draft(drafting, self._places, last, newest, sure, limits)
 
     def _sound(self, sound: bool, scores: Tensor, offsets: Tensor) -> Tensor:
         """The offsets, unless compiled code met what cannot be."""

@@ -6,32 +6,26 @@ the network, how its inputs are normalised, and what it was trained for.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.nn import functional
 
 from knnmt.config import RetrievalConfig, check
-from knnmt.datastore.publication import clear_scratch, publish_file
 from knnmt.datastore.store import Datastore
 from knnmt.errors import (
     DatastoreDamagedError,
     DatastoreError,
-    DatastoreMismatchError,
     DatastoreVersionError,
     SettingError,
     quoted,
 )
-from knnmt.records import as_record, parse_json, shown
-from knnmt.regular_files import read_regular
+from knnmt.records import as_record
+from knnmt.retrieval.network_file import UNREADABLE, NetworkFile
 from knnmt.retrieval.step import Step
 
 FILE = "gate.safetensors"
@@ -115,7 +109,7 @@ class TrainedGate:
 
     def signature(self) -> str:
         """What a published score must say of it: its weights and what they are for, by a digest."""
-        return f"trained/{_sha256(*self._saved())[:12]}"  # not of the file, whose fields stand in any order
+        return f"trained/{_file(Path()).digest(self.record, self.network)[:12]}"
 
     def logits(self, representations: Tensor, log_probabilities: Tensor) -> Tensor:
         """Of λ, (rows,); arguments as in a `Step`."""
@@ -147,50 +141,40 @@ class TrainedGate:
 
     def write(self, store: Path) -> None:
         """Put it beside the store in the place of an earlier one, in one step."""
-        record, tensors = self._saved()
-        content = save(tensors, {"gate": record, "sha256": _sha256(record, tensors)})
-        clear_scratch(store / FILE)
-        publish_file(store / FILE, lambda file: file.write(content))
-
-    def _saved(self) -> tuple[str, dict[str, Tensor]]:
-        """What of it is saved: its record as JSON, and its weights."""
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
-        return json.dumps({"version": VERSION, **asdict(self.record)}), tensors
+        _file(store).write(self.record, self.network)
 
     @classmethod
     def read(cls, store: Datastore, device: torch.device | str = "cpu") -> TrainedGate:
         """The gate of a store; one that was trained for another is refused."""
-        path = store.path / FILE
-        advice = f"Train one: `knnmt train-gate {quoted(store.path)} --dev DEV`."
+        file = _file(store.path)
+        content, tensors = file.read()
+        features = content.get("features")
+        if isinstance(features, list) and "ngrams" in features:
+            raise DatastoreVersionError(
+                f"{file.path}: trained to look at n-grams, which gained nothing: they are no input any more. "
+                f"{file.advice}"
+            )
         try:
-            stored = read_regular(path)
-            tensors = load(stored)
-            said = _header(stored)
-            content = parse_json(said.gate)
-            version = content.pop("version") if isinstance(content, dict) else None
-            if version != VERSION:
-                raise DatastoreVersionError(
-                    f"{path}: written in version {shown(version)} of the format; this knnmt reads version {VERSION}. "
-                    f"{advice}"
-                )
-            features = content.get("features")
-            if isinstance(features, list) and "ngrams" in features:
-                raise DatastoreVersionError(
-                    f"{path}: trained to look at n-grams, which gained nothing: they are no input any more. {advice}"
-                )
             record, network = as_record(GateRecord, content), _network(tensors)
-            if said.sha256 is not None and said.sha256 != _sha256(said.gate, tensors):
-                raise DatastoreDamagedError(f"{path}: something other than knnmt has altered it. {advice}")
-        except FileNotFoundError:
-            raise SettingError(f"{store.path}: has no gate that says which steps to search. {advice}") from None
-        except (OSError, SafetensorError, LookupError, ValueError, RuntimeError) as error:
-            raise DatastoreDamagedError(
-                f"{path}: expected a gate, and it cannot be read ({error}). {advice}"
-            ) from error
-        _require_fit(record, store, advice)
+        except (*UNREADABLE, SettingError) as error:
+            raise file.unreadable(error) from error
+        file.require_fit(record, store)
         if len(network.mean) != inputs_of(record.features, store.model_dim):
-            raise DatastoreDamagedError(f"{path}: its network looks at other inputs than its record says. {advice}")
+            raise DatastoreDamagedError(
+                f"{file.path}: its network looks at other inputs than its record says. {file.advice}"
+            )
         return cls(network.to(device), record)
+
+
+def _file(store: Path) -> NetworkFile:
+    """Where the gate of a store is."""
+    return NetworkFile(
+        store / FILE,
+        "gate",
+        VERSION,
+        f"{store}: has no gate that says which steps to search",
+        f"Train one: `knnmt train-gate {quoted(store)} --dev DEV`.",
+    )
 
 
 def earlier_like(gate: TrainedGate, store: Datastore) -> TrainedGate | None:
@@ -204,35 +188,11 @@ def earlier_like(gate: TrainedGate, store: Datastore) -> TrainedGate | None:
     return earlier if same else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
-    """What the metadata of the file hold; gates written before there were checksums have none."""
-
-    gate: str
-    sha256: str | None = None
-
-
-def _header(stored: bytes) -> _Header:
-    header = parse_json(stored[8 : 8 + int.from_bytes(stored[:8], "little")])
-    return as_record(_Header, header.get("__metadata__"), others=True)
-
-
-def _sha256(record: str, tensors: Mapping[str, Tensor]) -> str:
-    """Of what a gate is, however its file is laid out."""
-    digest = hashlib.sha256(record.encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.numpy().tobytes())
-    return digest.hexdigest()
-
-
 def _network(tensors: Mapping[str, Tensor]) -> GateNetwork:
-    """ValueError unless the tensors are those of a network, finite and in float32."""
+    """ValueError, or an error of PyTorch's, unless the tensors are those of a network."""
     mean, first = tensors["mean"], tensors["layers.0.weight"]
     if first.shape != (WIDTH, *mean.shape):  # or a small file could ask for a large network
         raise ValueError("its first layer does not fit its inputs")
-    if not all(each.dtype == torch.float32 and bool(each.isfinite().all()) for each in tensors.values()):
-        raise ValueError("its weights are not all finite numbers in float32")
     network = GateNetwork(len(mean))
     network.load_state_dict(dict(tensors))
     return network
@@ -240,15 +200,12 @@ def _network(tensors: Mapping[str, Tensor]) -> GateNetwork:
 
 def gate_signed(store: Path) -> bool:
     """Whether the gate of a store, which can be read, has a checksum that tells when it is altered."""
-    return _header(read_regular(store / FILE)).sha256 is not None
+    return _file(store).signed()
 
 
 def gate_changed(store: Path) -> int:
     """When the gate of a store was last written, in nanoseconds; 0 where there is none."""
-    try:
-        return (store / FILE).stat().st_mtime_ns
-    except OSError:
-        return 0
+    return _file(store).changed()
 
 
 def inputs_of(features: Collection[str], dim: int) -> int:
@@ -324,19 +281,3 @@ def _stirred(numbers: Tensor) -> Tensor:
     for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15), (31, 1)):
         numbers = (numbers ^ (numbers >> shift)) * factor
     return numbers
-
-
-def _require_fit(record: GateRecord, store: Datastore, advice: str) -> None:
-    """Refuse a gate that was trained with another model, or for keys of another kind."""
-    manifest = store.manifest
-    kinds = [
-        ("model", record.model[:12], manifest.model[:12]),
-        ("tokenizer", record.tokenizer[:12], manifest.tokenizer[:12]),
-        ("dimension", record.dim, manifest.dim),
-        ("transforms", "+".join(record.transforms) or "none", "+".join(manifest.transforms) or "none"),
-    ]
-    for name, trained, found in kinds:
-        if trained != found:
-            raise DatastoreMismatchError(
-                f"{store.path / FILE}: trained for a store of {name} {trained}, and this one has {found}. {advice}"
-            )

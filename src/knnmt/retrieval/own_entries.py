@@ -32,6 +32,20 @@ class _Own(ctypes.Structure):
     )
 
 
+class Drafting(ctypes.Structure):
+    """How tokens are drafted, as in own.cpp.
+
+    k: of the rows that were searched; voters: entries, at most, that are asked what comes next; most: tokens of a draft
+    least: a draft ends before the first token that is reached with less probability
+    """
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("k", "voters", "most")),
+        *((name, ctypes.c_int64) for name in ("vocabulary", "end")),
+        ("least", ctypes.c_double),
+    )
+
+
 class CompiledOwnEntries:
     """The entries of each sentence of a batch, searched by the rows of that sentence.
 
@@ -104,23 +118,47 @@ class CompiledOwnEntries:
             return bool(self._native.knnmt_own_mix(*at, sentences, rows, threads, stride, *places))
 
     def mix_in_turn(
-        self, mixing: ctypes.Structure, stride: int, turns: Tensor, queries: Tensor, *changed: Tensor
+        self, mixing: ctypes.Structure, stride: int, turns: Sequence[int], queries: Tensor, *changed: Tensor
     ) -> bool:
         """The same for rows of a sentence that are steps one after the other.
 
-        turns: (sentences,) int32, how many rows each has
-        changed: sums and steps (sentences,) before them, and what is written: sums and steps (rows,), ids (rows, k),
-            scores, offsets
+        turns: how many rows each sentence has
+        changed: sums and steps (sentences,) before them, and what is written: sums and steps (rows,), places (rows, k),
+            which of its sentence's entries each row found, scores, offsets
         """
-        if turns.dtype != torch.int32 or len(turns) != len(self._at) or int(turns.sum()) != len(queries):
-            raise ValueError(
-                f"expected rows of {len(self._at)} sentences, got {turns.tolist()} and {len(queries)} rows"
-            )
+        count = len(self._at)
+        if len(turns) != count or min(turns) < 0 or sum(turns) != len(queries):
+            raise ValueError(f"expected rows of {count} sentences, got {list(turns)} and {len(queries)} rows")
         self._require(queries)
         with timing.stage("search"):
-            at = (ctypes.addressof(mixing), ctypes.addressof(self._at), len(self._at), turns.data_ptr())
+            rows = (ctypes.c_int32 * count)(*turns)
+            at = (ctypes.addressof(mixing), ctypes.addressof(self._at), count, ctypes.addressof(rows))
             places = (each.data_ptr() for each in (queries, *changed))
             return bool(self._native.knnmt_own_mix_in_turn(*at, torch.get_num_threads(), stride, *places))
+
+    def draft(
+        self,
+        drafting: Drafting,
+        places: Tensor,
+        rows: Sequence[int],
+        newest: Sequence[int],
+        sure: Sequence[float],
+        limits: Sequence[int],
+    ) -> list[list[int]]:
+        """For each sentence what follows in the entries by which it went on, as `knnmt_own_draft` in own.cpp has it.
+
+        places: (rows, k), as `mix_in_turn` found them; rows, newest: of each sentence, which of these rows chose its
+        newest token, and that token; sure: how probable a token is that all entries name; limits: of tokens
+        """
+        count, most = len(self._at), drafting.most
+        if {len(rows), len(newest), len(sure), len(limits)} != {count} or not 0 <= min(rows) <= max(rows) < len(places):
+            raise ValueError(f"expected rows of {count} sentences among {len(places)}, got {list(rows)}")
+        last, tokens = (ctypes.c_int32 * count)(*rows), (ctypes.c_int64 * count)(*newest)
+        chances, most_each = (ctypes.c_double * count)(*sure), (ctypes.c_int32 * count)(*limits)
+        drafts, lengths = (ctypes.c_int64 * (count * most))(), (ctypes.c_int32 * count)()
+        at = (ctypes.addressof(drafting), ctypes.addressof(self._at), count, places.data_ptr())
+        self._native.knnmt_own_draft(*at, last, tokens, chances, most_each, drafts, lengths)
+        return [drafts[number * most : number * most + length] for number, length in enumerate(lengths)]
 
     def _rows_each(self, queries: Tensor) -> tuple[int, int]:
         """How many rows a sentence has, and how many sentences there are; others would lead compiled code astray."""

@@ -55,10 +55,10 @@ class Profiles:
     default: Any
 
     @classmethod
-    def of(cls, store: Path) -> Profiles:
+    def of(cls, path: Path) -> Profiles:
         """Those that stand in a store's settings now."""
-        settings = read_settings(store)
-        return cls(store, settings.get(PROFILES, {}), settings.get(DEFAULT))
+        settings = read_settings(path)
+        return cls(path, settings.get(PROFILES, {}), settings.get(DEFAULT))
 
     def names(self) -> list[str]:
         """Every name, whether its profile can be read or not."""
@@ -121,15 +121,15 @@ def _spelled_anew(profile: Any) -> Any:
     return {**profile, "config": {**profile["config"], "cache": cache}}
 
 
-def read_profiles(store: Path) -> dict[str, Profile]:
+def read_profiles(path: Path) -> dict[str, Profile]:
     """Every profile of a store, by name."""
-    found = Profiles.of(store)
+    found = Profiles.of(path)
     return {name: found.profile(name) for name in found.names()}
 
 
-def default_profile(store: Path) -> str | None:
+def default_profile(path: Path) -> str | None:
     """The name of the profile that calls use unless they name another, or None."""
-    return Profiles.of(store).default_name()
+    return Profiles.of(path).default_name()
 
 
 def check_name(name: str) -> None:
@@ -160,13 +160,13 @@ def _tuned_with(name: str) -> str:
     return name.removesuffix(_FIXED).removesuffix(_CACHE).removesuffix(_SEGMENTS)
 
 
-def write_profiles(store: Path, profiles: Mapping[str, Profile | None], default: str | None = None) -> None:
+def write_profiles(path: Path, profiles: Mapping[str, Profile | None], default: str | None = None) -> None:
     """Save profiles in the place of those of the same name; None removes one. `default` names one of them, if given."""
     for name in profiles:
         check_name(name)
-    earlier = Profiles.of(store)
+    earlier = Profiles.of(path)
     kept = earlier.section if isinstance(earlier.section, dict) else {}  # what is damaged is written anew
     before = earlier.default if isinstance(earlier.default, str) else None
     section = {**kept, **{name: each and asdict(each) for name, each in profiles.items()}}
     section = {name: content for name, content in section.items() if content is not None}
-    write_settings(store, **{PROFILES: section, DEFAULT: default or before})
+    write_settings(path, **{PROFILES: section, DEFAULT: default or before})

@@ -17,6 +17,9 @@ from typing import Annotated, Any, Literal, TypedDict, Unpack, get_args, get_ori
 
 from knnmt.config import DEFAULT_SEGMENTS, MAX_NEIGHBOURS, MAX_SEGMENTS, RetrievalConfig, check
 
+TRAINED_COMBINERS = ("meta-k", "robust", "kernel-smoothed")
+"""Combiners that a store may have, by the names of their methods (`knnmt.retrieval.trained`)."""
+
 
 class NotGiven(Enum):
     """Marks a setting that was not given, where None has a meaning of its own."""
@@ -118,7 +121,9 @@ class RetrievalSettings:
     use_counts: after pruning, an entry weighs as much as the entries that were merged into it
     gate: α; the store's gate (`knnmt train-gate`) predicts λ, and steps whose λ is at most α are not searched; k and T
         are those that the gate was trained for; or the name of your own gate, "package.module:Name"; None for no gate
-    combiner: the name of your own combiner, "package.module:Name"
+    combiner: the store's trained combiner of a method (`knnmt train-combiner`): "meta-k", "robust" or
+        "kernel-smoothed"; k, T and the search are those that it was trained for; or the name of your own combiner,
+        "package.module:Name"
     forms: False gives the model every text as it is, even if the memory holds it with another final mark or other
         capitals
     profile: the name of settings saved with the store, or complete settings; "estimated" ignores what was tuned
@@ -194,7 +199,12 @@ class RetrievalSettings:
     ] = NOT_GIVEN
     combiner: Annotated[
         str | None,
-        Description("Weigh neighbours by your own combiner: package.module:Name.", str, metavar="NAME"),
+        Description(
+            "Weigh neighbours by the store's trained combiner (see knnmt train-combiner): "
+            f"{', '.join(TRAINED_COMBINERS)}. Or by your own combiner: package.module:Name.",
+            str,
+            metavar="NAME",
+        ),
     ] = None
     forms: Annotated[
         bool | None,

@@ -89,6 +89,12 @@ class Step:
         keys[there] = torch.from_numpy(entries.keys_of(ids[there].numpy())).float()
         return keys.view(*neighbours.ids.shape, -1).to(neighbours.ids.device)
 
+    def own_log_probabilities(self, neighbours: Neighbours) -> Tensor:
+        """(rows, k), the model's log-probability of each neighbour's token at the entry's own state; 0 for none."""
+        ids = neighbours.ids
+        found = self.store.index.entries.log_probabilities_of(ids.clamp(min=0).cpu())
+        return found.to(ids.device).masked_fill(ids < 0, 0)
+
 
 class Gate(Protocol):
     """Looks at a step before the search.

@@ -9,8 +9,9 @@ writing.py    changes of stores, one at a time each, many in one publication
 index_renewal.py  indexes that corrections have outgrown, brought up to date
 jobs.py       memories that become domains, or are added to one, while the service goes on
 memory_work.py  what a job does, in a process of its own
+beside.py     processes that end with the service
 metrics.py    what Prometheus reads
-client.py     the service from Python, which needs none of the others
+client.py     the service from Python, with answers.py, which need none of the others
 access.py     API keys: who may do what, and how often
 guard.py      what is refused before a route sees it: hosts, sites, bodies; the domain in a path
 problems.py   every answer to an error

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.routing import BaseRoute
 
 from knnmt.service import problems
 from knnmt.service.dialects import (
@@ -19,6 +21,7 @@ from knnmt.service.dialects import (
     opuscat,
     tmserver,
 )
+from knnmt.service.examples import add_examples
 from knnmt.service.guard import Guard
 from knnmt.service.metrics import Measured
 from knnmt.service.routes import documents, domains, explain, health, memories, page, sentences, translate
@@ -55,6 +58,26 @@ _DIALECTS = (
 )
 
 
+class _App(FastAPI):
+    """As FastAPI's, with examples in its OpenAPI."""
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            add_examples(super().openapi())
+        return super().openapi()
+
+
+@cache
+def _routes() -> list[BaseRoute]:
+    """Of every application: FastAPI takes long to prepare them, and they find their service by the request."""
+    made = FastAPI(openapi_url=None, responses=_PROBLEMS)
+    for routes in (translate, sentences, explain, domains, memories, documents, health, page):
+        made.include_router(routes.router)
+    for dialect in _DIALECTS:
+        made.include_router(dialect.router)
+    return made.router.routes
+
+
 def make_app(service: Service) -> FastAPI:
     """The application of a service, which ends with it."""
 
@@ -63,20 +86,16 @@ def make_app(service: Service) -> FastAPI:
         yield
         service.close()
 
-    app = FastAPI(
+    app = _App(
         title="knnmt",
         summary="Nearest-neighbour machine translation: one model, every domain.",
         version=__version__,
         lifespan=lifespan,
         docs_url=None,  # its page loads scripts of other sites
         redoc_url=None,
-        responses=_PROBLEMS,
     )
     app.state.service = service
-    for routes in (translate, sentences, explain, domains, memories, documents, health, page):
-        app.include_router(routes.router)
-    for dialect in _DIALECTS:
-        app.include_router(dialect.router)
+    app.router.routes.extend(_routes())
     problems.install(app)
     config = service.config
     hosts = None if not service.access.is_open or config.open_to_all else (config.host, *config.hosts)

@@ -1,10 +1,13 @@
 """`Batcher`: the texts of all requests, decoded together.
 
-Two threads serve everybody. One takes texts in: it looks up exact matches, which need no decoding, and cuts the others
-into segments. The other decodes batch after batch. A batch begins with the segment whose turn it is, and is filled with
-those that wait of about its length, whatever their request or domain. So a new segment waits for one batch, not for the
-requests before it: turns are given to requests in rotation, a long one gets as many segments into a batch as others.
-A text is answered when its own segments are done, while others of the batch are still decoded.
+A few threads serve everybody. One takes texts in: it looks up exact matches, which need no decoding, and cuts others
+into segments. Workers decode, each batch after batch. A batch begins with the segment whose turn it is, and is filled
+with those that wait of about its length, whatever their request or domain. So a new segment waits for one batch, not
+for the requests before it: turns are given to requests in rotation, a long one gets as many segments into a batch as
+others. A text is answered when its own segments are done, while others of the batch are still decoded.
+
+On a CPU there are two workers. Two batches at the same time, with half of the cores each, are done sooner than one
+after the other with all cores, for no core waits for others at the end of every operation. One alone has all cores.
 
 Equal texts that wait, or are decoded, are decoded once. Recent results are remembered as long as no store changes.
 """
@@ -16,15 +19,19 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 from threading import Condition, Thread
 
+import torch
+
 from knnmt.retrieval.statistics import Statistics
 from knnmt.service.problems import Problem
+from knnmt.service.result_cache import ResultCache
+from knnmt.service.waiting_texts import Arrival, Piece, Turn, WaitingText, hand_over, refuse
+from knnmt.service.watching import Watch, growing
 from knnmt.translator.assembly import Part
-from knnmt.translator.guarded_search import Job
 from knnmt.translator.memories import Request
 from knnmt.translator.piecework import BegunText, Lane, Piecework, TextSettings
 from knnmt.translator.translation import Translation
@@ -35,57 +42,6 @@ _CONSIDERED = 4  # times as many segments as a batch has, those whose turn comes
 _MAX_PIECEWORKS = 256
 _LINGER, _MAX_LINGER_SECONDS = 0.03, 0.02  # of a batch's time: clients that were answered by it ask again soon
 _FORGETTING = 0.8  # of the speed so far, when a batch is done
-
-
-@dataclass(slots=True, eq=False)
-class Turn:
-    """Of one request: when its next segment is to be decoded, on a clock that counts segments in rotation."""
-
-    at: float = 0.0
-
-
-@dataclass(slots=True, eq=False)
-class _Arrival:
-    request: Request
-    settings: TextSettings
-    turn: Turn
-    wanted: Future[Translation]
-
-
-@dataclass(slots=True, eq=False)
-class _Text:
-    """A text whose segments wait or are decoded. wanted: by those who wait for it"""
-
-    begun: BegunText
-    turn: Turn
-    key: Hashable | None
-    wanted: list[Future[Translation]]
-    found: list[list[Part]] = field(init=False)
-    missing: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.cut_as(self.begun)
-
-    def cut_as(self, begun: BegunText) -> None:
-        """Wait for the segments of this cut."""
-        self.begun, self.missing = begun, len(begun.jobs)
-        self.found = [[] for _ in begun.jobs]
-
-    @property
-    def abandoned(self) -> bool:
-        return all(each.cancelled() for each in self.wanted)
-
-
-@dataclass(slots=True, eq=False)
-class _Piece:
-    """A segment of a text."""
-
-    text: _Text
-    place: int
-
-    @property
-    def job(self) -> Job:
-        return self.text.begun.jobs[self.place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +57,7 @@ class Batcher:
     """Translates texts of many requests. Threads may share it.
 
     batch: most segments decoded together
+    workers: batches that are decoded at the same time, by threads that share the cores
     queue: most texts and segments that wait before others are refused
     cached: most results that are remembered
     told: is called with a report of every batch
@@ -113,26 +70,28 @@ class Batcher:
         queue: int,
         cached: int,
         told: Callable[[BatchReport], None] = lambda _report: None,
+        workers: int = 1,
     ) -> None:
         self.statistics = Statistics()
         self._translator, self._batch, self._most, self._told = translator, batch, queue, told
         self._changed = Condition()
-        self._arrived: list[_Arrival] = []
-        self._lanes: dict[Lane, list[tuple[float, int, _Piece]]] = {}
+        self._arrived: list[Arrival] = []
+        self._lanes: dict[Lane, list[tuple[float, int, Piece]]] = {}
         self._numbers = count()
         self._clock = 0.0
         self._waiting = 0  # segments
         self._taking_in = 0  # texts that arrived and are not cut yet
         self._decoding = 0  # segments
+        self._workers, self._busy, self._cores = workers, 0, torch.get_num_threads()
         self._per_second = 0.0
         self._lingers_until = 0.0
-        self._in_flight: dict[Hashable, _Text] = {}
-        self._cache = _Cache(cached)
+        self._in_flight: dict[Hashable, WaitingText] = {}
+        self._cache = ResultCache(cached)
         self._pieceworks: OrderedDict[TextSettings, Piecework] = OrderedDict()
         self._closed = False
         self._threads = [
             Thread(target=work, name=name, daemon=True)
-            for name, work in (("knnmt-intake", self._take_in), ("knnmt-decode", self._decode))
+            for name, work in (("knnmt-intake", self._take_in), *[("knnmt-decode", self._decode)] * workers)
         ]
         for thread in self._threads:
             thread.start()
@@ -153,17 +112,21 @@ class Batcher:
             raise Problem(503, "ending", "the service is being stopped", retry_after=5)
         if (waiting := self.waiting) and waiting + texts > self._most:
             seconds = waiting / self._per_second if self._per_second else 5.0
-            raise Problem(
-                429,
-                "queue_full",
-                f"{waiting:,} sentences wait already; try again in about {seconds:.0f} s",
-                retry_after=seconds,
-            )
+            message = f"{waiting:,} sentences wait already; try again in about {seconds:.0f} s"
+            raise Problem(429, "queue_full", message, retry_after=seconds)
 
-    def submit(self, requests: Sequence[Request], settings: TextSettings) -> list[Future[Translation]]:
-        """Have texts translated. Whoever cancels a future no longer wants it; what nobody wants is not done."""
+    def submit(
+        self, requests: Sequence[Request], settings: TextSettings, watches: Sequence[Watch] | None = None
+    ) -> list[Future[Translation]]:
+        """Have texts translated. Whoever cancels a future no longer wants it; what nobody wants is not done.
+
+        watches: one for each text, told how far it is while it is decoded
+        """
         turn = Turn()
-        arrivals = [_Arrival(each, settings, turn, Future()) for each in requests]
+        watched: Sequence[Watch | None] = [None] * len(requests) if watches is None else watches
+        arrivals = [
+            Arrival(each, settings, turn, Future(), watch) for each, watch in zip(requests, watched, strict=True)
+        ]
         with self._changed:
             self.require_room(len(arrivals))
             self.piecework(settings)  # what is wrong with the settings shows at once
@@ -193,7 +156,7 @@ class Batcher:
 
     def _take_in(self) -> None:
         while arrived := self._next_arrivals():
-            groups: dict[TextSettings, list[_Arrival]] = {}
+            groups: dict[TextSettings, list[Arrival]] = {}
             for each in arrived:
                 if not each.wanted.cancelled():
                     groups.setdefault(each.settings, []).append(each)
@@ -203,19 +166,19 @@ class Batcher:
                 self._taking_in -= len(arrived)
                 self._changed.notify_all()
 
-    def _next_arrivals(self) -> list[_Arrival]:
+    def _next_arrivals(self) -> list[Arrival]:
         with self._changed:
             while not self._arrived and not self._closed:
                 self._changed.wait()
             arrived, self._arrived = self._arrived, []
             return arrived
 
-    def _begin(self, piecework: Piecework, group: list[_Arrival]) -> None:
+    def _begin(self, piecework: Piecework, group: list[Arrival]) -> None:
         try:
             begun = piecework.begin([each.request for each in group])
         except Exception as error:
             if len(group) == 1:
-                _refuse([group[0].wanted], error)
+                refuse([group[0].wanted], error)
             else:  # one of them is to blame, and the others are not
                 for each in group:
                     self._begin(piecework, [each])
@@ -223,18 +186,20 @@ class Batcher:
         for text, arrival in zip(begun, group, strict=True):
             self._enqueue(piecework, text, arrival)
 
-    def _enqueue(self, piecework: Piecework, begun: BegunText, arrival: _Arrival) -> None:
+    def _enqueue(self, piecework: Piecework, begun: BegunText, arrival: Arrival) -> None:
         same = begun.sameness()
         key = None if same is None else (piecework, same)
         with self._changed:
             if key is not None and (known := self._cache.get(key)) is not None:
-                _hand_over([arrival.wanted], known)
+                hand_over([arrival.wanted], known)
                 return
             if key is not None and (twin := self._in_flight.get(key)) is not None:
                 self._cache.hits += 1
                 twin.wanted.append(arrival.wanted)
+                twin.watched.add(arrival.wanted, arrival.watch)
                 return
-            text = _Text(begun, arrival.turn, key, [arrival.wanted])
+            text = WaitingText(begun, arrival.turn, key, [arrival.wanted])
+            text.watched.add(arrival.wanted, arrival.watch)
             if begun.jobs:
                 if key is not None:
                     self._in_flight[key] = text
@@ -242,12 +207,12 @@ class Batcher:
                 return
         self._end(text)
 
-    def _queue(self, text: _Text) -> None:
+    def _queue(self, text: WaitingText) -> None:
         """Let the segments of a text wait for their turns; called with the lock."""
         lane = self._lanes.setdefault(text.begun.lane, [])
         for place in range(len(text.begun.jobs)):
             text.turn.at = max(text.turn.at + 1, self._clock)
-            heappush(lane, (text.turn.at, next(self._numbers), _Piece(text, place)))
+            heappush(lane, (text.turn.at, next(self._numbers), Piece(text, place)))
         self._waiting += len(text.begun.jobs)
         self._changed.notify_all()
 
@@ -260,13 +225,14 @@ class Batcher:
             self._decode_batch(lane, pieces)
             seconds = time.perf_counter() - began
             with self._changed:
-                speed = len(pieces) / max(seconds, 1e-6)
+                self._share_cores(self._busy - 1)
+                speed = self._workers * len(pieces) / max(seconds, 1e-6)
                 self._per_second = _FORGETTING * self._per_second + (1 - _FORGETTING) * speed or speed
                 waiting = self.waiting
             self._lingers_until = time.perf_counter() + min(_LINGER * seconds, _MAX_LINGER_SECONDS)
             self._told(BatchReport(len(pieces), seconds, waiting))
 
-    def _next_batch(self) -> tuple[Lane, list[_Piece]] | None:
+    def _next_batch(self) -> tuple[Lane, list[Piece]] | None:
         """What is decoded next: of the lane that has the first turn, that segment and those most like it in length."""
         with self._changed:
             self._linger()
@@ -274,14 +240,22 @@ class Batcher:
                 self._lanes = {lane: pieces for lane, pieces in self._lanes.items() if pieces}
                 if self._lanes:
                     lane = min(self._lanes, key=lambda each: self._lanes[each][0])
-                    if pieces := self._chosen(self._lanes[lane]):
+                    share = -(-self._waiting // (self._workers - self._busy))  # the rest is for workers that are free
+                    if pieces := self._chosen(self._lanes[lane], min(self._batch, max(1, share))):
                         self._waiting -= len(pieces)
-                        self._decoding = len(pieces)
+                        self._decoding += len(pieces)
+                        self._share_cores(self._busy + 1)
                         return lane, pieces
                 elif self._closed and not self._taking_in:
                     return None
                 else:
                     self._changed.wait()
+
+    def _share_cores(self, busy: int) -> None:
+        """So many workers decode from now on; called with the lock."""
+        self._busy = busy
+        if self._workers > 1:
+            torch.set_num_threads(max(1, self._cores // max(1, busy)))  # of the process: others follow in mid-batch
 
     def _linger(self) -> None:
         """Wait a moment for a batch to fill, after another one; called with the lock."""
@@ -290,8 +264,8 @@ class Batcher:
                 return
             self._changed.wait(seconds)
 
-    def _chosen(self, lane: list[tuple[float, int, _Piece]]) -> list[_Piece]:
-        considered: list[tuple[float, int, _Piece]] = []
+    def _chosen(self, lane: list[tuple[float, int, Piece]], most: int) -> list[Piece]:
+        considered: list[tuple[float, int, Piece]] = []
         while lane and len(considered) < _CONSIDERED * self._batch:
             each = heappop(lane)
             if each[2].text.abandoned:
@@ -303,13 +277,13 @@ class Batcher:
             return []
         self._clock, first = considered[0][0], len(considered[0][2].job.source)
         order = sorted(range(len(considered)), key=lambda place: abs(len(considered[place][2].job.source) - first))
-        taken = {0, *order[: self._batch]} if 0 in order[: self._batch] else {0, *order[: self._batch - 1]}
+        taken = {0, *order[:most]} if 0 in order[:most] else {0, *order[: most - 1]}
         for place, each in enumerate(considered):
             if place not in taken:
                 heappush(lane, each)
         return [considered[place][2] for place in sorted(taken)]
 
-    def _decode_batch(self, lane: Lane, pieces: list[_Piece]) -> None:
+    def _decode_batch(self, lane: Lane, pieces: list[Piece]) -> None:
         """Decode some segments, and end the texts that have all of theirs by that."""
         known: set[int] = set()
 
@@ -318,7 +292,8 @@ class Batcher:
             self._take(pieces[number], parts)
 
         try:
-            found = lane.decode([piece.job for piece in pieces], take)
+            watched = growing([(piece.text.watched, piece.place) for piece in pieces])
+            found = lane.decode([piece.job for piece in pieces], take, watched)
         except Exception as error:
             left = [piece for number, piece in enumerate(pieces) if number not in known]
             if len(pieces) > 1:  # one of them is to blame, and the others are not
@@ -333,17 +308,18 @@ class Batcher:
             if number not in known:
                 self._take(pieces[number], parts)
 
-    def _take(self, piece: _Piece, parts: list[Part]) -> None:
+    def _take(self, piece: Piece, parts: list[Part]) -> None:
         """What was found for a segment; its text is ended when nothing of it is missing."""
         text = piece.text
-        text.found[piece.place] = parts
-        text.missing -= 1
-        with self._changed:
+        with self._changed:  # another worker may have another segment of it
             self._decoding -= 1
-        if not text.missing:
+            text.found[piece.place] = parts
+            text.missing -= 1
+            done = not text.missing
+        if done:
             self._end(text)
 
-    def _end(self, text: _Text) -> None:
+    def _end(self, text: WaitingText) -> None:
         try:
             made = text.begun.end(text.found)
         except Exception as error:
@@ -360,47 +336,14 @@ class Batcher:
             self._forget(text)
             if text.key is not None and not text.begun.lane.evidence:  # which is large, and seldom asked for twice
                 self._cache.put(text.key, made)
-            _hand_over(text.wanted, made)
+            text.hand_over(made)
 
-    def _fail(self, text: _Text, error: Exception) -> None:
+    def _fail(self, text: WaitingText, error: Exception) -> None:
         with self._changed:
             self._forget(text)
-            _refuse(text.wanted, error)
+            text.refuse(error)
 
-    def _forget(self, text: _Text) -> None:
+    def _forget(self, text: WaitingText) -> None:
         """Let nobody join a text any more; called with the lock."""
         if text.key is not None and self._in_flight.get(text.key) is text:
             del self._in_flight[text.key]
-
-
-class _Cache:
-    """Results by what they depend on, of which those used last stay."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._held = most, OrderedDict[Hashable, Translation]()
-        self.hits = 0
-
-    def get(self, key: Hashable) -> Translation | None:
-        found = self._held.get(key)
-        if found is not None:
-            self.hits += 1
-            self._held.move_to_end(key)
-        return found
-
-    def put(self, key: Hashable, made: Translation) -> None:
-        if made.error is None and self._most:
-            self._held[key] = made
-            while len(self._held) > self._most:
-                self._held.popitem(last=False)
-
-
-def _hand_over(wanted: Sequence[Future[Translation]], made: Translation) -> None:
-    for each in wanted:
-        if each.set_running_or_notify_cancel():
-            each.set_result(made)
-
-
-def _refuse(wanted: Sequence[Future[Translation]], error: Exception) -> None:
-    for each in wanted:
-        if each.set_running_or_notify_cancel():
-            each.set_exception(error)

@@ -12,7 +12,6 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import IO, Any, TypeVar, overload
@@ -21,133 +20,11 @@ from urllib.parse import quote, urlencode, urlsplit
 from knnmt.config import check
 from knnmt.errors import InputError, ServiceError, StorageError
 from knnmt.records import as_record, parse_json
+from knnmt.service.answers import SentMemory, ServedDocument, ServedDomain, ServedMatch, ServedTranslation, Stored
 
 _MAX_LINE_BYTES = 64 << 20
 _POLL_SECONDS = (0.1, 2.0)  # at first, and at most, between two questions how far a job is
 Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True, slots=True)
-class ServedMatch:
-    """A segment of the memory that is like a text. score: in percent"""
-
-    source: str
-    target: str
-    origin: str
-    score: int
-    exact: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Alternative:
-    """A translation that is not the best."""
-
-    text: str
-    score: float
-
-
-@dataclass(frozen=True, slots=True)
-class ServedCaution:
-    """What whoever uses a translation should know of it."""
-
-    kind: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class ServedTranslation:
-    """A translation as a service answers it.
-
-    kind: "exact match", "repaired match", "with memory" or "model alone"; None where nothing was found
-    index: of its text, where results are streamed
-    evidence: of each of the tokens, with the segments that it speaks of; where that was asked for
-    error: why there is none
-    """
-
-    text: str
-    kind: str | None
-    score: float | None
-    complete: bool
-    index: int | None = None
-    alternatives: tuple[Alternative, ...] = ()
-    match: ServedMatch | None = None
-    coverage: dict[str, float] | None = None
-    warnings: tuple[ServedCaution, ...] = ()
-    tokens: tuple[str, ...] | None = None
-    evidence: tuple[dict[str, Any] | None, ...] | None = None
-    segments: tuple[dict[str, str], ...] | None = None
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ServedDomain:
-    """A domain of a service. memory: False for the model alone"""
-
-    name: str
-    default: bool
-    memory: bool
-    source_language: str | None = None
-    target_language: str | None = None
-    segments: int | None = None
-    entries: int | None = None
-    generation: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """What a change of a domain did. segments: that it holds now"""
-
-    domain: str
-    generation: int
-    segments: int
-    stored: int = 0
-    removed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SentMemory:
-    """A memory that becomes a domain, or is added to one.
-
-    state: "waiting", "running", "done", "failed" or "cancelled"
-    done, of: pairs
-    """
-
-    id: str
-    domain: str
-    name: str
-    state: str
-    adding: bool
-    done: int
-    stage: str | None = None
-    of: int | None = None
-    message: str | None = None
-    summary: tuple[str, ...] = field(default=())
-
-    @property
-    def is_over(self) -> bool:
-        return self.state not in ("waiting", "running")
-
-
-@dataclass(frozen=True, slots=True)
-class ServedDocument:
-    """A document that a service translates.
-
-    id: whoever knows it may ask for the document
-    state: "waiting", "running", "done" or "failed"
-    done, of: units to translate; message: why it failed
-    """
-
-    id: str
-    domain: str
-    name: str
-    state: str
-    done: int
-    of: int | None = None
-    message: str | None = None
-
-    @property
-    def is_over(self) -> bool:
-        return self.state not in ("waiting", "running")
 
 
 Work = TypeVar("Work", SentMemory, ServedDocument)

@@ -6,6 +6,8 @@ Some are configured, and stay as long as the service runs; others were made by r
 
 from __future__ import annotations
 
+import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
@@ -15,7 +17,7 @@ from threading import Lock
 
 from knnmt.datastore.manifest import MANIFEST, read_manifest
 from knnmt.datastore.publication import storage_errors, sync_directory
-from knnmt.errors import KnnmtError, SettingError
+from knnmt.errors import KnnmtError, NotADatastoreError, SettingError
 from knnmt.service.config import BASE, require_name
 from knnmt.service.problems import Problem
 
@@ -81,6 +83,20 @@ class Domains:
             if each.store is not None:
                 message = message.replace(str(each.store), each.name)
         return message
+
+    def deleted_in(self, error: KnnmtError) -> Problem | None:
+        """What to answer where an error came from a domain that was deleted while a request used it."""
+        missed = isinstance(error.__cause__, FileNotFoundError)
+        if self._place is None or not (missed or isinstance(error, NotADatastoreError)):
+            return None
+        _, place, rest = str(error).partition(f"{self._place}{os.sep}")
+        name = re.split(r"[/\\:]", rest)[0]
+        if not place or not _is_name(name):
+            return None
+        if self.has(name):
+            message = f"the domain {name!r} was deleted meanwhile, and made anew: ask again"
+            return Problem(503, "deleted", message, retry_after=1)
+        return Problem(404, "unknown_domain", f"the domain {name!r} was deleted meanwhile")
 
     def place_of_new(self, name: str) -> Path:
         """Where the store of a new domain goes."""

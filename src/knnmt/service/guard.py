@@ -49,9 +49,7 @@ class Guard:
         most = self._limits.upload_bytes if is_upload else self._limits.body_bytes
         try:
             self._require_host(headers)
-            length = headers.get("content-length", "0")
-            if not length.isdecimal() or int(length) > most:
-                raise _too_large(most)
+            _require_length(headers, most)
         except Problem as problem:
             await problem.answer()(scope, receive, send)
             return
@@ -83,6 +81,14 @@ class Guard:
             raise Problem(403, "unknown_host", "the service is not asked by this name; its setting `hosts` may add it")
         if _is_of_another_site(headers):
             raise Problem(403, "other_site", "pages of other sites may not ask the service")
+
+
+def _require_length(headers: Headers, most: int) -> None:
+    length = headers.get("content-length")
+    if length is not None and "transfer-encoding" in headers:  # a proxy before it may see the end of the body elsewhere
+        raise Problem(400, "bad_request", "expected one length of the body, found Content-Length and Transfer-Encoding")
+    if length is not None and (not length.isdecimal() or int(length) > most):
+        raise _too_large(most)
 
 
 def _is_of_another_site(headers: Headers) -> bool:

@@ -14,12 +14,13 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 from typing import TYPE_CHECKING
 
 from knnmt.datastore.store import Datastore
 from knnmt.errors import KnnmtError
 from knnmt.index.saved import lags, update_index
+from knnmt.service.beside import end_with_the_service
 
 if TYPE_CHECKING:
     from knnmt.translator.memories import Memories
@@ -86,16 +87,11 @@ def main() -> None:
     """One process, one store."""
     with contextlib.suppress(AttributeError, OSError):
         os.nice(_NICENESS)
-    Thread(target=_end_with_the_service, daemon=True).start()
+    end_with_the_service()
     try:
         update_index(Datastore.open(sys.argv[1]))
     except KnnmtError as error:
         sys.exit(str(error))
-
-
-def _end_with_the_service() -> None:
-    sys.stdin.buffer.read()
-    os._exit(1)
 
 
 if __name__ == "__main__":

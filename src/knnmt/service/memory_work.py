@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
-from threading import Thread
 from typing import Any, Literal
 
 from knnmt.corpus.options import ReadingConfig
@@ -35,6 +34,7 @@ from knnmt.fitting.index_preparation import make_ready
 from knnmt.fitting.ready_store import build
 from knnmt.index.saved import lags, update_index
 from knnmt.records import as_record, parse_json
+from knnmt.service.beside import end_with_the_service
 
 _NICENESS = 10
 _LOCKED_SECONDS = 30.0  # that the process of a service that was killed may still live
@@ -174,7 +174,6 @@ def main() -> None:
     """One process, one work."""
     with contextlib.suppress(AttributeError, OSError):
         os.nice(_NICENESS)
-    given = sys.stdin.buffer
     told = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a library prints goes to the log
 
@@ -182,8 +181,8 @@ def main() -> None:
         told.write(json.dumps(content) + "\n")
         told.flush()
 
-    work = as_record(MemoryWork, parse_json(given.readline()))
-    Thread(target=_end_with, args=(given,), daemon=True).start()
+    work = as_record(MemoryWork, parse_json(sys.stdin.buffer.readline()))
+    end_with_the_service()
     warnings.showwarning = lambda message, *_: tell({"warning": str(message)})
     until = time.monotonic() + _LOCKED_SECONDS
     while True:
@@ -202,11 +201,6 @@ def main() -> None:
             traceback.print_exc()
             tell({"error": f"the process of the job failed ({type(error).__name__}); the service's log says where"})
             return
-
-
-def _end_with(given: Any) -> None:
-    given.read()
-    os._exit(1)
 
 
 if __name__ == "__main__":

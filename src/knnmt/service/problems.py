@@ -69,8 +69,9 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(KnnmtError)
     async def _own(request: Request, error: KnnmtError) -> JSONResponse:
-        problem = problem_of(error)
-        problem.message = request.app.state.service.domains.named_in(problem.message)
+        domains = request.app.state.service.domains
+        problem = domains.deleted_in(error) or problem_of(error)
+        problem.message = domains.named_in(problem.message)
         return problem.answer()
 
     @app.exception_handler(RequestValidationError)
@@ -88,8 +89,15 @@ def install(app: FastAPI) -> None:
         ).answer()
 
     @app.exception_handler(HTTPException)
-    async def _http(_request: Request, error: HTTPException) -> JSONResponse:
-        answer = Problem(error.status_code, _CODES.get(error.status_code, "error"), str(error.detail)).answer()
+    async def _http(request: Request, error: HTTPException) -> JSONResponse:
+        message = str(error.detail)
+        if error.status_code == 400 and error.__cause__ is not None:
+            message = "the body cannot be read: expected JSON in UTF-8, nested as the OpenAPI says"
+        elif error.status_code == 404 and message == "Not Found":
+            message = "there is nothing at this address; GET /openapi.json lists what there is"
+        elif error.status_code == 405 and (allowed := (error.headers or {}).get("Allow")):
+            message = f"expected {allowed} at this address, found {request.method}; GET /openapi.json says more"
+        answer = Problem(error.status_code, _CODES.get(error.status_code, "error"), message).answer()
         answer.headers.update(error.headers or {})
         return answer
 

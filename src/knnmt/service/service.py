@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
+import torch
+
 from knnmt.datastore.manifest import read_manifest
 from knnmt.service.access import Access
 from knnmt.service.batching import Batcher
@@ -26,6 +28,7 @@ from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
 
 _ON_A_CPU, _ON_A_GPU = 16, 128  # segments decoded together
+_WORKERS = 2  # batches decoded at the same time on a CPU
 Result = TypeVar("Result")
 
 
@@ -54,8 +57,9 @@ class Service:
             if domain.store is not None:
                 self.translator.memories.retrieval(domain.store)  # what is wrong with it shows at once
         limits = config.limits
-        batch = _ON_A_CPU if self.translator.engine.device.type == "cpu" else _ON_A_GPU
-        self.batcher = Batcher(self.translator, batch, limits.queue, limits.cached, self.metrics.batch)
+        on_cpu = self.translator.engine.device.type == "cpu"
+        batch, workers = (_ON_A_CPU, min(_WORKERS, torch.get_num_threads())) if on_cpu else (_ON_A_GPU, 1)
+        self.batcher = Batcher(self.translator, batch, limits.queue, limits.cached, self.metrics.batch, workers)
         self.writers = Writers(self.translator, self.metrics.written)
         self.jobs = Jobs(config.data, limits, self.translator, self.domains, self.writers)
         self.metrics.watch(self.batcher, self.domains, self.jobs, lambda: self.ready)

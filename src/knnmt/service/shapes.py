@@ -6,9 +6,9 @@ from requests: a combiner and a gate of one's own are named by code, and no requ
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from knnmt.config import ExactMatches
 from knnmt.protection.tags import Tags
@@ -115,6 +115,15 @@ class TranslateAsked(Decoded):
     evidence: bool = Field(default=False, description="Say why each token was chosen.")
     match: bool = Field(default=False, description="Name the memory's closest source segment.")
     stream: bool = Field(default=False, description="Answer with a line of JSON for each text, when it is done.")
+    so_far: bool = Field(
+        default=False, description="With stream: lines with `index` and `so_far`, too, while a text is decoded."
+    )
+
+    @model_validator(mode="after")
+    def _so_far_is_streamed(self) -> Self:
+        if self.so_far and not self.stream:
+            raise ValueError("so_far: expected with stream alone")
+        return self
 
     def settings(self) -> TextSettings:
         """As the batcher takes them."""
@@ -246,6 +255,7 @@ class TranslationAnswer(BaseModel):
     words: list[EvidenceWordAnswer] | None = Field(default=None, description="With evidence; none of a match.")
     match: MatchAnswer | None = None
     coverage: dict[str, float] | None = Field(default=None, description="How much of the text the memory covers.")
+    certainty: int | None = Field(default=None, description="In percent: how much of it is likely to stay.")
     warnings: list[CautionAnswer] | None = None
     error: str | None = Field(default=None, description="Where no translation was found: why.")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
 from typing import Any, Unpack
@@ -31,8 +31,16 @@ from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.own_parts import own_combiner, own_gate
 from knnmt.retrieval.profiles import Profiles
 from knnmt.retrieval.retriever import Retrieval
-from knnmt.retrieval.settings import NOT_GIVEN, NotGiven, RetrievalKeywords, RetrievalSettings, settings_of
-from knnmt.retrieval.step import Gate
+from knnmt.retrieval.settings import (
+    NOT_GIVEN,
+    TRAINED_COMBINERS,
+    NotGiven,
+    RetrievalKeywords,
+    RetrievalSettings,
+    settings_of,
+)
+from knnmt.retrieval.step import Combiner, Gate
+from knnmt.retrieval.trained.combiner import TrainedCombiner, combiner_file
 from knnmt.translator.resolution import StoresOwn, named_by, resolve
 
 _MAX_RETRIEVALS = 1024  # ways to retrieve that are remembered: texts may each come with settings of their own
@@ -124,6 +132,7 @@ class Memory:
     settings_changed: when the settings that all of these come from were written, 0 where there are none
     gate: read when a call first asks for it; gate_changed: when it was written
     judged: whether somebody was warned where its search is slow
+    combiners: the trained ones that calls asked for, by method, with when they were written
     """
 
     opened: OpenStore
@@ -135,6 +144,7 @@ class Memory:
     gate: TrainedGate | None = None
     gate_changed: int = 0
     judged: bool = False
+    combiners: dict[str, tuple[int, TrainedCombiner]] = field(default_factory=dict)
 
     @property
     def calibration(self) -> Calibration:
@@ -271,6 +281,10 @@ class Memories:
                 trained = self._gate(memory)
                 config = trained.applied_to(config, named_by(settings))
                 gate = ThresholdGate(trained, alpha)
+            of_method = None
+            if settings.combiner in TRAINED_COMBINERS:
+                of_method = self._combiner(memory, settings.combiner)
+                config = of_method.applied_to(config, named_by(settings))
             names = (settings.gate if isinstance(settings.gate, str) else None, settings.combiner)
             key = (opened.datastore.path, config, *names)
             if key not in self._retrievals:
@@ -278,7 +292,9 @@ class Memories:
                     del self._retrievals[next(iter(self._retrievals))]
                 of_store = (opened, config, self._engine)
                 gate = gate if names[0] is None else own_gate(names[0], *of_store)
-                combiner = None if names[1] is None else own_combiner(names[1], *of_store)
+                combiner: Combiner | None = of_method
+                if of_method is None and names[1] is not None:
+                    combiner = own_combiner(names[1], *of_store)
                 self._retrievals[key] = Retrieval(opened, config, gate, combiner)
             return self._retrievals[key]
 
@@ -291,6 +307,17 @@ class Memories:
             memory.gate_changed = changed
         assert memory.gate is not None  # noqa: S101 - taken just now
         return memory.gate
+
+    def _combiner(self, memory: Memory, method: str) -> TrainedCombiner:
+        """The store's combiner of a method, read again if it was trained since."""
+        store = memory.opened.datastore
+        changed = combiner_file(store.path, method).changed()
+        known, combiner = memory.combiners.get(method, (-1, None))
+        if combiner is None or changed != known:
+            combiner = TrainedCombiner.read(store, method, self._engine.device)
+            memory.combiners[method] = changed, combiner
+            self._retrievals = {key: each for key, each in self._retrievals.items() if key[3] != method}
+        return combiner
 
     def _take_gate(self, memory: Memory, gate: TrainedGate) -> None:
         """Use this gate from the next batch on; those under way go on with the one before."""
@@ -311,10 +338,10 @@ def warn_if_slow(opened: OpenStore, place: Path | None = None) -> None:
         warnings.warn(f"{place}: {hint}", SlowSearchWarning, stacklevel=3)
 
 
-def _certainty_of(store: Path) -> Certainty | DatastoreDamagedError | None:
+def _certainty_of(path: Path) -> Certainty | DatastoreDamagedError | None:
     """What a store knows of it. A damaged one is an error where it is asked for: tuning makes it anew."""
     try:
-        return Certainty.of_store(store)
+        return Certainty.of_store(path)
     except DatastoreDamagedError as error:
         return error
 

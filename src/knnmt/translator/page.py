@@ -121,7 +121,8 @@ def _segment(explanation: Explanation, key: str, pairs: _Pairs) -> str:
 <dl class="about">
 <dt>From memory</dt><dd>{percent(explanation.share)}</dd>
 <dt>Model alone</dt><dd{target}>{_alone(explanation)}</dd>
-{_match(explanation.translation.match, explanation, source, target)}{_known(explanation.translation)}</dl>
+{_match(explanation.translation.match, explanation, source, target)}{_known(explanation.translation)}\
+{_strides(explanation, target)}</dl>
 </article>"""
 
 
@@ -235,6 +236,13 @@ def _known(translation: Translation) -> str:
     covered, certainty = translation.coverage, translation.certainty
     lines = "" if covered is None else f"<dt>Source covered</dt><dd>{in_per_cent(covered)}</dd>\n"
     return lines + ("" if certainty is None else f"<dt>Certainty</dt><dd>{certainty}% of it is likely to stay</dd>\n")
+
+
+def _strides(explanation: Explanation, target: str) -> str:
+    """Which words came in one pass of the decoder, where tokens were drafted."""
+    strides = explanation.strides()
+    pieces = " ".join(f'<span class="stride">{_text(piece.strip())}</span>' for piece in strides)
+    return f"<dt>In one go</dt><dd><p{target}>{pieces}</p></dd>\n" if strides else ""
 
 
 def _changes(text: str, other: str) -> str:

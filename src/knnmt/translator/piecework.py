@@ -18,7 +18,7 @@ from knnmt.translator.assembly import Part
 from knnmt.translator.guarded_search import Job
 from knnmt.translator.memories import Request
 from knnmt.translator.translation import Translation
-from knnmt.translator.translator import Call, OpenText, Translator
+from knnmt.translator.translator import Call, OpenText, TextsGrowing, Translator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +54,14 @@ class Lane:
     evidence: bool
     call: Call = field(compare=False)
 
-    def decode(self, jobs: Sequence[Job], found: Callable[[int, list[Part]], None]) -> list[list[Part]]:
-        """What is found for each segment. found: is told of those that are done before others, by their numbers"""
-        return self.by.decoded_at_once(jobs, self.call, found)
+    def decode(
+        self, jobs: Sequence[Job], found: Callable[[int, list[Part]], None], growing: TextsGrowing | None = None
+    ) -> list[list[Part]]:
+        """What is found for each segment.
+
+        found: is told of those that are done before others, by their numbers; growing: how far the others are
+        """
+        return self.by.decoded_at_once(jobs, self.call, found, growing)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

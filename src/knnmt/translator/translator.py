@@ -21,7 +21,7 @@ from knnmt.config import BatchingConfig, DecodingConfig, ExactMatches, MatchConf
 from knnmt.corpus.glossary import Glossary
 from knnmt.datastore.sources import HeldSources
 from knnmt.decoding.constrained import constrained_search
-from knnmt.decoding.hypothesis import Hypothesis
+from knnmt.decoding.hypothesis import Hypothesis, unheard
 from knnmt.decoding.requirements import Requirements
 from knnmt.decoding.search import search, search_each
 from knnmt.distributed.sharded_store import with_fetched
@@ -33,6 +33,7 @@ from knnmt.protection.layout import Layout, layout_of
 from knnmt.protection.marked import Marked
 from knnmt.protection.tags import TAGS, Tags, with_tags
 from knnmt.retrieval.matches import SourceMatcher
+from knnmt.retrieval.open_store import Snapshot
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
 from knnmt.retrieval.settings import RetrievalKeywords, RetrievalSettings, settings_of
 from knnmt.retrieval.statistics import Statistics
@@ -503,33 +504,40 @@ class Translator:
             yield self._guarded(jobs, found, call)
 
     def decoded_at_once(
-        self, jobs: Sequence[Job], call: Call, found: Callable[[int, list[Part]], None]
+        self, jobs: Sequence[Job], call: Call, found: Callable[[int, list[Part]], None], growing: TextsGrowing | None
     ) -> list[list[Part]]:
         """The results for each segment of one batch.
 
         found: is called with the numbers of segments that are done before others
+        growing: is called with how far the others are
         """
-        if call.evidence or call.steps:  # which are made of all that was recorded, at the end
-            return next(self.decoded([jobs], call))
-        ways = [job.retrieval for job in jobs]
-        batch = BatchRetrieval(ways, call.statistics) if any(ways) else None
+        record = call.evidence or call.steps  # which are made of all that was recorded, at the end
+        sources = [job.source for job in jobs]
+        batch = _retrieval_of([job.retrieval for job in jobs], sources, call.statistics, record)
         known: dict[int, list[Part]] = {}
 
         def hear(number: int, hypotheses: list[Hypothesis]) -> None:
             coverage = None if batch is None else batch.coverage[number]
-            parts = [Part(each, coverage=coverage) for each in hypotheses]
+            told = () if batch is None else _left_out(batch.snapshots[number])
+            parts = [Part(each, coverage=coverage, cautions=told) for each in hypotheses]
             if jobs[number].segment.guarded is not None:
                 parts = self._guard.kept_at_once(jobs[number], parts) or []
             if parts:
                 known[number] = parts
                 found(number, parts)
 
-        hypotheses = search(self.engine, [job.source for job in jobs], call.decoding, batch, hear)
+        def grow(leading: Callable[[], dict[int, list[int]]]) -> None:
+            decode = self.engine.tokenizer.decode
+            assert growing is not None  # noqa: S101 - only then it is called
+            growing(lambda: {number: decode(tokens) for number, tokens in leading().items()})
+
+        heard = unheard if record else hear
+        hypotheses = search(self.engine, sources, call.decoding, batch, heard, None if growing is None else grow)
         left = [number for number in range(len(jobs)) if number not in known]
         parts = (
             [[Part(each) for each in hypotheses[number]] for number in left]
             if batch is None
-            else [self._parts(batch, hypotheses, call)[number] for number in left]
+            else [each for number, each in enumerate(self._parts(batch, hypotheses, call)) if number not in known]
         )
         known |= dict(zip(left, self._guarded([jobs[number] for number in left], parts, call), strict=True))
         return [known[number] for number in range(len(jobs))]
@@ -644,15 +652,24 @@ class Translator:
         of_sentences = zip(batch.of_sentences, batch.snapshots, batch.coverage, hypotheses, strict=True)
         for retrieval, snapshot, coverage, found in of_sentences:
             if retrieval is None or snapshot is None or batch.steps is None:
-                told = () if snapshot is None else tuple(Caution(ShardWarning, each) for each in snapshot.left_out)
+                told = _left_out(snapshot)
                 parts.append([Part(each, coverage=coverage, cautions=told) for each in found])
                 continue
             recorded, tokenizer = batch.steps, self.engine.tokenizer
             evidence = [evidence_of(each, recorded, snapshot, tokenizer) if call.evidence else [] for each in found]
             steps = [steps_of(each, recorded, retrieval.config.k) if call.steps else None for each in found]
-            told = tuple(Caution(ShardWarning, each) for each in snapshot.left_out)
+            told = _left_out(snapshot)
             parts.append([Part(*each, coverage, cautions=told) for each in zip(found, evidence, steps, strict=True)])
         return parts
+
+
+TextsGrowing = Callable[[Callable[[], dict[int, str]]], None]
+"""Is called while segments are decoded, with what gives the text of each so far, by its number."""
+
+
+def _left_out(snapshot: Snapshot | None) -> tuple[Caution, ...]:
+    """What is to be said of shards that did not answer."""
+    return () if snapshot is None else tuple(Caution(ShardWarning, each) for each in snapshot.left_out)
 
 
 def _retrieval_of(

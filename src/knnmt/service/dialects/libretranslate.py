@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any, Literal
@@ -45,7 +44,6 @@ from knnmt.translator.piecework import TextSettings
 
 _TELLING = told_as({401: 403, 422: 400, 409: 400, 507: 500}, error="message")
 router = APIRouter(tags=["LibreTranslate"], route_class=route_telling(_TELLING), responses=BAD_REQUEST)
-_PLACEHOLDER = re.compile(r"\[X\d+X\]")  # Weblate's
 _PROBE = ("test", "en", "de")  # what Weblate sends before it saves its settings, whatever languages it needs
 _SURE = 100.0
 _BEAM = 5
@@ -183,7 +181,6 @@ async def _translate(request: Request, service: Service) -> Response:
         settings=TextSettings(beam=max(_BEAM, n_best), n_best=n_best),
         markup=is_page,
         ignored=NEVER_TRANSLATED if is_page else (),
-        kept=_PLACEHOLDER,
         one_line=is_page,
     )
     made = await translated(request, service, caller, domain, asked.texts, work)

@@ -34,7 +34,6 @@ class TextWork:
     """What is asked of texts.
 
     markup: texts are XML or HTML; ignored: elements of it that stay as they are
-    kept: what in plain text stays as it is
     one_line: a line end inside a text ends no sentence
     """
 
@@ -43,7 +42,6 @@ class TextWork:
     glossary: Glossary | None = None
     markup: bool = False
     ignored: Collection[str] = ()
-    kept: re.Pattern[str] | None = None
     one_line: bool = False
 
 
@@ -59,7 +57,9 @@ async def translated(
     request: Request, service: Service, caller: Caller, domain: Domain, texts: Sequence[str], work: TextWork
 ) -> list[Done]:
     """The translations of texts in order, while somebody waits for them."""
-    requests = _requests(service, caller, domain, texts, work)
+    asked = service, caller, domain, texts, work
+    # Much mark-up takes a while to read, and others are answered meanwhile.
+    requests = await asyncio.to_thread(_requests, *asked) if work.markup else _requests(*asked)
     made = await while_connected(request, _patiently(service, requests, work.settings))
     for each in made:
         if each.error is not None:
@@ -107,13 +107,6 @@ def _marked(text: str, work: TextWork) -> str | Marked:
     if work.markup:
         parts = with_tags(text, "xml", [name.lower() for name in work.ignored])
         return tuple(part if isinstance(part, Code) else _lines(html.unescape(part), work) for part in parts)
-    if work.kept is not None and work.kept.search(text):
-        found: list[str | Code] = []
-        place = 0
-        for each in work.kept.finditer(text):
-            found += [text[place : each.start()], Code(each.group())]
-            place = each.end()
-        return tuple(part for part in (*found, text[place:]) if part)
     return _lines(text, work)
 
 

@@ -6,7 +6,7 @@ import { ask, keepKey, ownDomain, Refused } from "./service.js";
 import { count, firstLanguage, told, useLanguage } from "./strings.js";
 
 const speak = (text) => (byId("status").textContent = text);
-const sentences = new Sentences(byId("sentences"), speak, fail);
+const sentences = new Sentences(byId("sentences"), speak, fail, (isBusy) => (byId("stop").hidden = !isBusy));
 let domains = [];
 
 function fail(error) {
@@ -82,14 +82,11 @@ async function translate(event) {
   const domain = chosenDomain();
   const text = byId("text").value;
   if (!text.trim() || !domain) return speak(told("nothing"));
-  byId("stop").hidden = false;
   byId("results").hidden = false;
   try {
     await sentences.translate(text, domain, terms());
   } catch (error) {
     fail(error);
-  } finally {
-    byId("stop").hidden = true;
   }
 }
 

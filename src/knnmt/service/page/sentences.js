@@ -8,12 +8,14 @@ import { showWords } from "./words.js";
 const TOGETHER = 500; // sentences of a request
 const LEAST_ALIKE = 50; // of a match, in percent
 
-// What is shown, from the text to its sentences. speak: says something in the live region; fail: shows a problem
+// What is shown, from the text to its sentences.
+// speak: says something in the live region; fail: shows a problem; busy: is told whether something is under way
 export class Sentences {
-  constructor(list, speak, fail) {
+  constructor(list, speak, fail, busy) {
     this._list = list;
     this._speak = speak;
     this._fail = fail;
+    this._busy = busy;
     this._rows = [];
     this._running = null;
   }
@@ -23,6 +25,7 @@ export class Sentences {
   async translate(text, domain, glossary, isLearnt = false) {
     this.stop();
     const running = (this._running = new AbortController());
+    this._busy(true);
     try {
       const { sentences } = await ask("POST", "v1/sentences", { body: { text }, signal: running.signal });
       if (running.signal.aborted) return;
@@ -33,7 +36,10 @@ export class Sentences {
     } catch (error) {
       if (error.name !== "AbortError") this._fail(error);
     } finally {
-      if (this._running === running) this._running = null;
+      if (this._running === running) {
+        this._running = null;
+        this._busy(false);
+      }
     }
   }
 
@@ -76,24 +82,25 @@ export class Sentences {
     const asked = { glossary, evidence: domain.memory, match: domain.memory };
     const work = [
       this._stream(rows, { ...asked, domain: domain.name }, signal, (row, made) => {
+        if (made.so_far !== undefined) return row.grow(made.so_far);
         row.show(made, isLearnt);
         progress();
       }),
     ];
-    if (domain.memory)
-      work.push(this._stream(rows, { glossary, domain: "base" }, signal, (row, made) => row.showAlone(made)));
+    const alone = (row, made) => (made.so_far === undefined ? row.showAlone(made) : row.growAlone(made.so_far));
+    if (domain.memory) work.push(this._stream(rows, { glossary, domain: "base" }, signal, alone));
     await Promise.all(work);
   }
 
   async _stream(rows, asked, signal, show) {
     for (let first = 0; first < rows.length; first += TOGETHER) {
       const some = rows.slice(first, first + TOGETHER);
-      const body = { ...asked, texts: some.map((row) => row.sentence), stream: true };
+      const body = { ...asked, texts: some.map((row) => row.sentence), stream: true, so_far: true };
       let left = some.length;
       for await (const line of lines("v1/translate", { body, signal })) {
         if (line.index === undefined) throw new Refused(0, line.message);
         show(some[line.index], line);
-        left--;
+        if (line.so_far === undefined) left--;
       }
       if (left) throw new Refused(0, told("cut_short"));
     }
@@ -130,6 +137,15 @@ class Sentence {
     this._followed = isLearnt && this.made !== null && this.made.text !== made.text;
     this.made = made;
     this._fill();
+  }
+
+  // What is decoded so far, where nothing is shown yet: what stands there stays until it changes.
+  grow(soFar) {
+    if (!this.made) this._words.replaceChildren(growing(soFar));
+  }
+
+  growAlone(soFar) {
+    if (!this._alone) this._other.replaceChildren(growing(soFar));
   }
 
   showAlone(made) {
@@ -287,6 +303,8 @@ class Sentence {
     }
   }
 }
+
+const growing = (soFar) => make("span", { class: "growing" }, `${visible(soFar)} ${told("waiting")}`);
 
 function marked(pieces) {
   return pieces.map(([piece, isNew]) =>

@@ -14,9 +14,11 @@ from fastapi.responses import JSONResponse, Response
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.store import matching
+from knnmt.errors import KnnmtError
 from knnmt.fitting.ready_store import build
 from knnmt.service.access import Caller
 from knnmt.service.asking import TheCaller, TheService
+from knnmt.service.domains import Domain
 from knnmt.service.problems import Problem
 from knnmt.service.service import Service, awaited
 from knnmt.service.shapes import (
@@ -39,7 +41,18 @@ async def domains(service: TheService, caller: TheCaller) -> Response:
     """The domains that the caller may use."""
     caller.require("translate")
     seen = [each for each in service.domains if caller.sees(each.name)]
-    return JSONResponse({"domains": await asyncio.to_thread(lambda: [service.describe(each) for each in seen])})
+    return JSONResponse({"domains": await asyncio.to_thread(_described, service, seen)})
+
+
+def _described(service: Service, domains: Sequence[Domain]) -> list[dict[str, object]]:
+    found = []
+    for each in domains:
+        try:
+            found.append(service.describe(each))
+        except KnnmtError as error:
+            if service.domains.deleted_in(error) is None:
+                raise
+    return found
 
 
 @router.get("/v1/domains/{domain}", response_model=DomainAnswer, response_model_exclude_none=True)

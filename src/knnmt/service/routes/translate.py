@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -31,7 +34,10 @@ _NDJSON = "application/x-ndjson"
     responses={200: {"content": {_NDJSON: {"schema": {"type": "string"}}}}},
 )
 async def translate(asked: TranslateAsked, request: Request, service: TheService, caller: TheCaller) -> Response:
-    """Translate texts. With `stream`, the answer has a line for each text as soon as it is done, with its `index`."""
+    """Translate texts. With `stream`, the answer has a line for each text as soon as it is done, with its `index`.
+
+    With `so_far`, too, there are lines before that which say how far a text is translated. They may still change.
+    """
     domain = domain_asked(request, service, asked.domain)
     caller.require("translate", domain.name)
     requests = text_requests(asked, domain, service.config.limits)
@@ -74,26 +80,65 @@ def _words(translation: Translation) -> list[dict[str, Any]]:
 
 async def _lines(service: Service, requests: Sequence[TextRequest], asked: TranslateAsked) -> AsyncIterator[str]:
     """A line for each text, and at last one that says what went wrong, if something did."""
-    futures = service.batcher.submit(requests, asked.settings())
-    numbered = {asyncio.wrap_future(future): number for number, future in enumerate(futures)}
-    waiting = set(numbered)
+    news = _News()
+    numbers = range(len(requests))
+    watches = [partial(news.grown, number) for number in numbers] if asked.so_far else None
+    futures = service.batcher.submit(requests, asked.settings(), watches)
+    for number, future in enumerate(futures):
+        future.add_done_callback(partial(news.done, number))
+    left = len(futures)
     try:
         async with asyncio.timeout(min(asked.timeout_seconds or float("inf"), service.config.limits.wait_seconds)):
-            while waiting:
-                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                service.metrics.translated(each.result() for each in done)
-                for each in sorted(done, key=numbered.__getitem__):
-                    yield _line({"index": numbered[each], **shown(service, each.result(), asked.evidence)})
+            while left:
+                number, come = await news.next()
+                if isinstance(come, str):
+                    yield _line({"index": number, "so_far": come})
+                    continue
+                left -= 1
+                made = come.result()
+                service.metrics.translated([made])
+                yield _line({"index": number, **shown(service, made, asked.evidence)})
     except TimeoutError:
         yield _line({"code": "deadline", "message": "it was not done in time; nothing more is done for it"})
     except KnnmtError as error:
-        problem = problem_of(error)
+        problem = service.domains.deleted_in(error) or problem_of(error)
         yield _line({"code": problem.code, "message": service.domains.named_in(problem.message)})
     except Problem as problem:
         yield _line({"code": problem.code, "message": problem.message})
     finally:
         for future in futures:
             future.cancel()
+
+
+class _News:
+    """What happens to texts, by their numbers, from threads that decode to the one that answers."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._come: asyncio.Queue[tuple[int, Future[Translation] | None]] = asyncio.Queue()
+        self._grown: dict[int, str] = {}
+
+    def done(self, number: int, future: Future[Translation]) -> None:
+        """A text is translated."""
+        self._tell(self._come.put_nowait, (number, future))
+
+    def grown(self, number: int, so_far: str) -> None:
+        """A text is translated this far."""
+        self._tell(self._grow, number, so_far)
+
+    async def next(self) -> tuple[int, Future[Translation] | str]:
+        """What came first; of how a text grew, only the newest."""
+        number, future = await self._come.get()
+        return number, self._grown.pop(number) if future is None else future
+
+    def _grow(self, number: int, so_far: str) -> None:
+        if number not in self._grown:
+            self._come.put_nowait((number, None))
+        self._grown[number] = so_far
+
+    def _tell(self, call: Callable[..., None], *told: object) -> None:
+        with suppress(RuntimeError):  # the loop has ended, and with it those who asked
+            self._loop.call_soon_threadsafe(call, *told)
 
 
 def _line(content: dict[str, Any]) -> str:

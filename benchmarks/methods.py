@@ -1,0 +1,98 @@
+"""Trained combiners beside λ that fades: likelihood of held-out text of a store's own kind, and of another kind.
+
+Run: .venv/bin/python benchmarks/methods.py medical=STORE koran=STORE … --pairs 300 --seeds 5 --segments 64
+
+Each STORE is of the domain that it is named after; development text is KNNMT_DATA/DOMAIN/dev.tsv.xz (default
+../shared/data). One half of it teaches (a fifth of it says when to stop), the other is reported. The text of another
+kind is the reported half of the next domain that is named. Neighbours are searched for once for all methods and seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.corpus.splitting import divide
+from knnmt.datastore.store import Datastore
+from knnmt.fitting.combiner_rows import CombinerRows, collect_rows
+from knnmt.fitting.combiner_training import CombinerConfig, best_fading, train_combiner
+from knnmt.fitting.development_text import read_development
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.settings import TRAINED_COMBINERS
+from knnmt.translator.translator import Translator
+
+DATA = Path(os.environ.get("KNNMT_DATA", "../shared")) / "data"
+NEIGHBOURS = 16
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("stores", nargs="+", metavar="DOMAIN=STORE")
+    parser.add_argument("--pairs", type=int, default=300)
+    parser.add_argument("--other-pairs", type=int, default=100)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--segments", type=int, help="search by segment; by default the whole store is searched")
+    parser.add_argument("--methods", default=",".join(TRAINED_COMBINERS))
+    parser.add_argument("--save", action="store_true", help="keep the combiner of the first seed with its store")
+    given = parser.parse_args()
+    places = dict(each.split("=", 1) for each in given.stores)
+    translator = Translator(threads=1)
+    stores = {name: Datastore.open(Path(place), translator.engine) for name, place in places.items()}
+    texts = {
+        name: read_development(store, DATA / name / "dev.tsv.xz", given.pairs, tell=lambda _: None)
+        for name, store in stores.items()
+    }
+    print("| domain | entries | method | nats a token | seeds | other text | updates | CPU s a seed |")
+    print("|---|---:|---|---:|---|---:|---:|---:|")
+    names = list(stores)
+    for number, name in enumerate(names):
+        opened = OpenStore(stores[name], tokenizer=translator.engine.tokenizer)
+
+        def rows(pairs: Sequence[SegmentPair], opened: OpenStore = opened) -> CombinerRows:
+            return collect_rows(translator.engine, opened, pairs, NEIGHBOURS, given.segments)
+
+        began = time.process_time()
+        teaching, validating = (rows(each) for each in divide(texts[name].tuning, 0.8))
+        reported = rows(texts[name].reported)
+        other = names[(number + 1) % len(names)]
+        elsewhere = rows(texts[other].reported[: given.other_pairs]) if other != name else None
+        collecting = time.process_time() - began
+        config = best_fading(teaching, given.segments)
+        entries = f"{stores[name].manifest.live_entries:,}"
+        compared = False
+        for method in given.methods.split(","):
+            own, others, updates, seconds = [], [], [], []
+            for seed in range(given.seeds):
+                began = time.process_time()
+                asked = CombinerConfig(method, seed=seed)
+                found = train_combiner(opened, teaching, validating, replace(config, k=asked.usual_k), config, asked)
+                seconds.append(time.process_time() - began)
+                losses = found.losses(reported)
+                harm = found.losses(elsewhere) if elsewhere is not None else dict.fromkeys(losses, float("nan"))
+                if not compared:
+                    compared = True
+                    for each, label in (("alone", "the model alone"), ("fading", "fading λ")):
+                        print(f"| {name} | {entries} | {label} | {losses[each]:.4f} | | {other} {harm[each]:.4f} | | |")
+                own.append(losses["trained"])
+                others.append(harm["trained"])
+                updates.append(found.combiner.record.updates)
+                if given.save and seed == 0:
+                    found.combiner.write(stores[name].path)
+            spread = f"{min(own):.4f}-{max(own):.4f}"
+            print(
+                f"| {name} | {entries} | {method} | {statistics.mean(own):.4f} | {spread} | "
+                f"{other} {statistics.mean(others):.4f} | {statistics.mean(updates):.0f} | "
+                f"{statistics.mean(seconds):.0f} |",
+                flush=True,
+            )
+        print(f"\n<!-- {name}: {len(teaching)} rows teach; collecting took {collecting:.0f} CPU s -->", flush=True)
+
+
+if __name__ == "__main__":
+    main()

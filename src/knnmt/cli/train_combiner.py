@@ -1,0 +1,152 @@
+"""`knnmt train-combiner`: how much each neighbour weighs, learnt from development text."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from knnmt.cli.advice import command
+from knnmt.cli.change import StoreArgument
+from knnmt.cli.interrupt import ends_with
+from knnmt.cli.options import Device, Exact, KeepKnown, ModelOfStore, Threads
+from knnmt.cli.progress import counter
+from knnmt.cli.start import heavy_imports
+from knnmt.corpus.splitting import divide
+from knnmt.errors import InputError
+from knnmt.fitting.development_text import read_development
+
+if TYPE_CHECKING:
+    from knnmt.fitting.combiner_rows import CombinerRows
+    from knnmt.fitting.combiner_training import CombinerTraining, Judged
+
+_TRAINING = 0.8  # the other part of what does not report says when to stop
+_NEIGHBOURS = 32  # that fading λ may choose its k from
+_NAMES = {"alone": "the model alone", "fading": "fading λ", "trained": "the combiner"}
+
+
+def train_combiner(
+    store: StoreArgument,
+    development: Annotated[
+        Path, typer.Option("--dev", help="Pairs like the text to come, not in the store, in any memory format.")
+    ],
+    method: Annotated[
+        str, typer.Option(help="meta-k, robust or kernel-smoothed.", metavar="METHOD", show_default=True)
+    ] = "robust",
+    updates: Annotated[int, typer.Option(min=1, help="At most; it ends when validation grows no better.")] = 5000,
+    seed: Annotated[int, typer.Option(help="The same seed trains the same combiner.")] = 0,
+    k: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Neighbours a step.  [default: 8, as published; kernel-smoothed: 16]", show_default=False
+        ),
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            help="Take T and the way to search from this profile.  [default: the store's]", show_default=False
+        ),
+    ] = None,
+    pairs: Annotated[int, typer.Option(min=1, help="Most pairs to learn from, and to report, of DEV.")] = 1000,
+    all_dev: Annotated[
+        bool,
+        typer.Option("--all-dev", help="Learn from all of DEV and report validation: where a test set is elsewhere."),
+    ] = False,
+    keep_known: KeepKnown = False,
+    save: Annotated[bool, typer.Option(help="Save the combiner, in the place of an earlier one of its method.")] = True,
+    exact: Exact = False,
+    model: ModelOfStore = None,
+    device: Device = None,
+    threads: Threads = None,
+) -> None:
+    """Train a network that weighs neighbours: a combiner. It says λ, too.
+
+    The methods are those of Adaptive kNN-MT (meta-k), Robust kNN-MT and Kernel-Smoothed kNN-MT. The neighbours of DEV
+    are searched for once and kept, so that training takes seconds. `knnmt translate -d STORE --combiner robust` then
+    uses the combiner, which is kept in the store's directory and belongs to the k, T and search that it was trained
+    for.
+
+    DEV is divided by a hash of its sources: one half teaches (a fifth of it says when to stop), the other is reported,
+    as losses in nats a token. Beside the combiner stands λ that fades, tuned on the same pairs. A combiner is worth its
+    while where it loses less, and where it does no harm to text of another kind, which it never saw.
+
+    Examples:
+
+        knnmt train-combiner projekt.store --dev probe.tsv
+
+        knnmt train-combiner projekt.store --dev probe.tsv --method meta-k --k 4 --seed 1
+
+        knnmt translate -d projekt.store --combiner robust handbuch.de.txt
+    """
+    from knnmt.datastore.store import Datastore
+
+    opened = Datastore.open(store)
+    text = read_development(opened, development, pairs, all_dev, keep_known, typer.echo)
+    teaching, validating = divide(text.tuning, _TRAINING)
+    if not teaching or not validating:
+        raise InputError(f"{development}: {len(text.tuning)} pairs are too few to learn from; give more")
+    with heavy_imports():
+        from dataclasses import replace
+
+        from knnmt.evaluation.loading import translator_of_store
+        from knnmt.fitting.combiner_rows import collect_rows
+        from knnmt.fitting.combiner_training import CombinerConfig, best_fading
+        from knnmt.fitting.combiner_training import train_combiner as train
+        from knnmt.retrieval.settings import RetrievalSettings
+        from knnmt.retrieval.trained.combiner import combiner_file
+        from knnmt.translator.memories import warn_if_slow
+    config = CombinerConfig(method, updates, seed=seed)
+    file = combiner_file(store, method).path
+    with ends_with("the store keeps the combiner it had, if any", file, f"the combiner is saved: {file}"):
+        translator = translator_of_store(opened, model, device, threads, exact)
+        memory = translator.memories.open(opened)
+        resolved = memory.resolve(RetrievalSettings(profile=profile))
+        retrieval = replace(resolved, k=k or config.usual_k, cache=None, gate=None)
+        if retrieval.segments is None:
+            warn_if_slow(memory.opened)
+        parts = []
+        for some in (teaching, validating, *([] if all_dev else [text.reported])):
+            with counter("forcing", lambda some=some: 2 * len(some), "pairs passed") as progress:  # type: ignore[misc]
+                width = max(_NEIGHBOURS, retrieval.k)
+                found = collect_rows(
+                    translator.engine,
+                    memory.opened,
+                    some,
+                    width,
+                    retrieval.segments,
+                    retrieval.use_counts,
+                    progress,
+                )
+                parts.append(found)
+        training, validation, reported = parts[0], parts[1], parts[-1]
+        how = "the whole store" if retrieval.segments is None else f"{retrieval.segments} segments of each source"
+        typer.echo(
+            f"positions   {len(training):,} teach, {len(validation):,} validate, {len(reported):,} are reported; "
+            f"k {retrieval.k} of {how}, T {retrieval.temperature:.4g}\n\nupdates  validation"
+        )
+        fading = best_fading(training, retrieval.segments)
+        trained = train(memory.opened, training, validation, retrieval, fading, config, _say)
+        _report(trained, reported)
+        if save:
+            trained.combiner.write(opened.path)
+            used = command("translate", *([] if model is None else ["-m", model]), "-d", store, "--combiner", method)
+            typer.echo(f"saved       {file}; {used} uses it")
+
+
+def _say(judged: Judged) -> None:
+    if judged.updates % 500 == 0:
+        typer.echo(f"{judged.updates:>7}  {judged.validation:10.4f}")
+
+
+def _report(trained: CombinerTraining, rows: CombinerRows) -> None:
+    """Losses of the reported text."""
+    losses = trained.losses(rows)
+    typer.echo(
+        f"chosen      after {trained.combiner.record.updates} updates\n\n{'reported':<36}{'loss':>8}  perplexity"
+    )
+    for name, loss in losses.items():
+        typer.echo(f"{_NAMES[name]:<36}{loss:8.4f} {math.exp(loss):11.3f}")
+    if losses["trained"] > losses["fading"]:
+        typer.echo("note        this combiner is worse than λ that fades, which commands use unasked")

@@ -1,0 +1,163 @@
+"""Held-out text as trained combiners look at it: one forced pass and one search, kept for all methods and seeds.
+
+The model is frozen, and so are the neighbours of a text: they are searched for once, not at every update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from knnmt.compression.pruning import require_scores
+from knnmt.corpus.pairs import SegmentPair
+from knnmt.engine.base import Engine, State
+from knnmt.engine.forced import fitting_tokens, force_text
+from knnmt.errors import InputError
+from knnmt.fitting.development import Development, searched
+from knnmt.fitting.likelihood import Positions
+from knnmt.index.entries import Entries
+from knnmt.retrieval.neighbours import LogCounts, Neighbours
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.trained.seen import LEAST, best_of
+
+_ROWS = 512
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CombinerRows:
+    """Every position of some pairs, sentence by sentence, on the CPU. It is `Seen` of all of them.
+
+    tokens: -1 where there is no neighbour; ids: of the neighbours
+    targets: (rows,), the text's own tokens; base: (rows,), the model's log-probabilities of these
+    sentences: (rows,), counted from 0
+    counted: which of both kinds of counts the weights take in
+    """
+
+    distances_sq: Tensor
+    tokens: Tensor
+    ids: Tensor
+    both_counts: LogCounts
+    use_counts: bool
+    queries: Tensor
+    said_there: Tensor
+    said_here: Tensor
+    best: Tensor
+    targets: Tensor
+    base: Tensor
+    sentences: Tensor
+    entries: Entries
+
+    @property
+    def log_counts(self) -> Tensor | None:
+        return self.both_counts[0 if self.use_counts else 1]
+
+    @property
+    def keys(self) -> Tensor:
+        """(rows, k, d), read when asked for: of a whole text they would be large."""
+        ids = self.ids.flatten()
+        keys = torch.zeros((len(ids), self.entries.dim))
+        there = (ids >= 0).nonzero()[:, 0]
+        keys[there] = torch.from_numpy(self.entries.keys_of(ids[there].numpy())).float()
+        return keys.view(*self.ids.shape, -1)
+
+    @property
+    def matches(self) -> Tensor:
+        """(rows, k) bool, whether a neighbour has the text's token."""
+        return self.tokens == self.targets[:, None]
+
+    @property
+    def pairs(self) -> int:
+        return int(self.sentences[-1]) + 1
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, rows: Tensor) -> CombinerRows:
+        """Some rows. Their sentences keep their numbers."""
+        of_rows = {
+            name: getattr(self, name)[rows]
+            for name in (*_OF_NEIGHBOURS, "queries", "best", "targets", "base", "sentences")
+        }
+        counts, repeats = (None if each is None else each[rows] for each in self.both_counts)
+        return replace(self, **of_rows, both_counts=(counts, repeats))
+
+    def first(self, k: int) -> CombinerRows:
+        """The same with the k nearest neighbours only."""
+        counts, repeats = (None if each is None else each[:, :k] for each in self.both_counts)
+        fewer = {name: getattr(self, name)[:, :k] for name in _OF_NEIGHBOURS}
+        return replace(self, **fewer, both_counts=(counts, repeats))
+
+    def positions(self) -> Positions:
+        """What likelihoods of other settings are made from."""
+        return Positions(self.base.double().exp(), self.distances_sq, self.matches, self.sentences, self.both_counts)
+
+
+_OF_NEIGHBOURS = ("distances_sq", "tokens", "ids", "said_there", "said_here")
+
+
+def collect_rows(
+    engine: Engine[State],
+    opened: OpenStore,
+    pairs: Sequence[SegmentPair],
+    k: int,
+    segments: int | None,
+    use_counts: bool = True,
+    progress: Callable[[int, int], None] = lambda _pairs, _rows: None,
+) -> CombinerRows:
+    """Force the pairs that fit the model through it, and find the k nearest entries of every position.
+
+    segments: in so many of each sentence, or None for the whole store
+    `progress` is called with how many pairs and positions are done; in the end each counts twice: forced, searched.
+    """
+    store = opened.datastore
+    if not store.manifest.live_entries:
+        raise InputError(f"{store.path}: has no entries left to find neighbours among")
+    require_scores(store)
+    forced = force_text(engine, pairs, progress)
+    rows = len(forced.targets)
+    states = torch.split(forced.representations, _ROWS)
+    queries = torch.cat([opened.project(some.to(engine.device)).cpu() for some in states])
+    passed = Development(
+        states=queries,
+        tokens=forced.targets,
+        base=torch.zeros(rows, dtype=torch.float64),  # which is made below, with the rest that the model says
+        neighbours=Neighbours.none(rows, 1, torch.device("cpu")),
+        log_counts=(None, None),
+        sentences=forced.sentences,
+        sources=[source for source, _ in fitting_tokens(engine, pairs)],
+    )
+
+    def done(count: int) -> None:
+        progress(len(pairs) + len(pairs) * count // rows, rows + count)
+
+    found = searched(engine, opened, passed, segments, k, done)
+    near = found.neighbours
+    known = near.tokens.clamp(min=0)
+    here, best, base = [], [], []
+    with torch.inference_mode():
+        for start in range(0, rows, _ROWS):
+            some = slice(start, start + _ROWS)
+            scores = engine.log_probabilities(forced.representations[some].to(engine.device, engine.dtype)).cpu()
+            here.append(scores.gather(1, known[some]).clamp(min=LEAST))
+            base.append(scores.gather(1, forced.targets[some, None])[:, 0])
+            best.append(best_of(scores))
+    entries = opened.snapshot.index.entries
+    there = entries.log_probabilities_of(near.ids.clamp(min=0)).masked_fill(near.ids < 0, 0).clamp(min=LEAST)
+    return CombinerRows(
+        distances_sq=near.distances_sq,
+        tokens=near.tokens,
+        ids=near.ids,
+        both_counts=found.log_counts,
+        use_counts=use_counts,
+        queries=queries,
+        said_there=there,
+        said_here=torch.cat(here).clone(),
+        best=torch.cat(best).clone(),
+        targets=forced.targets,
+        base=torch.cat(base).clone(),
+        sentences=forced.sentences,
+        entries=entries,
+    )

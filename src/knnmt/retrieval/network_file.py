@@ -1,0 +1,134 @@
+"""A small network beside a store: one safetensors file with its weights, a record of what it is for, and a checksum.
+
+Nothing of such a file is trusted: whoever reads one checks that the weights are those of its network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from knnmt.datastore.publication import clear_scratch, publish_file
+from knnmt.datastore.store import Datastore
+from knnmt.errors import DatastoreDamagedError, DatastoreMismatchError, DatastoreVersionError, SettingError
+from knnmt.records import as_record, parse_json, shown
+from knnmt.regular_files import read_regular
+
+UNREADABLE = (OSError, SafetensorError, LookupError, ValueError, RuntimeError)
+"""What reading a damaged file may raise, and what making a network of its tensors may."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkFile:
+    """Where a network is kept.
+
+    kind: what it is, for its metadata and for messages, such as "gate"
+    version: of the format that is written and read
+    missing: what to say where there is no file; advice: how to make it anew
+    """
+
+    path: Path
+    kind: str
+    version: int
+    missing: str
+    advice: str
+
+    def write(self, record: Any, network: nn.Module) -> None:
+        """Put a network and its record, a dataclass, in the place of an earlier one, in one step."""
+        text, tensors = self._saved(record, network)
+        content = save(tensors, {self.kind: text, "sha256": _sha256(text, tensors)})
+        clear_scratch(self.path)
+        publish_file(self.path, lambda file: file.write(content))
+
+    def digest(self, record: Any, network: nn.Module) -> str:
+        """Of what is saved, however the file is laid out: its fields stand in any order."""
+        return _sha256(*self._saved(record, network))
+
+    def _saved(self, record: Any, network: nn.Module) -> tuple[str, dict[str, Tensor]]:
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
+        return json.dumps({"version": self.version, **asdict(record)}), tensors
+
+    def read(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """The record as JSON says it, and finite weights in float32; anything else is refused."""
+        try:
+            stored = read_regular(self.path)
+            tensors = load(stored)
+            header = _header(stored)
+            said = header[self.kind]
+            content = parse_json(said)
+            version = content.pop("version") if isinstance(content, dict) else None
+            if version != self.version:
+                raise DatastoreVersionError(
+                    f"{self.path}: written in version {shown(version)} of the format; this knnmt reads version "
+                    f"{self.version}. {self.advice}"
+                )
+            if not all(each.dtype == torch.float32 and bool(each.isfinite().all()) for each in tensors.values()):
+                raise ValueError("its weights are not all finite numbers in float32")
+            if header.get("sha256") is not None and header["sha256"] != _sha256(said, tensors):
+                raise DatastoreDamagedError(f"{self.path}: something other than knnmt has altered it. {self.advice}")
+        except FileNotFoundError:
+            raise SettingError(f"{self.missing}. {self.advice}") from None
+        except UNREADABLE as error:
+            raise self.unreadable(error) from error
+        return content, tensors
+
+    def unreadable(self, error: Exception) -> DatastoreDamagedError:
+        """The error that says so."""
+        return DatastoreDamagedError(
+            f"{self.path}: expected a {self.kind}, and it cannot be read ({error}). {self.advice}"
+        )
+
+    def signed(self) -> bool:
+        """Whether the file, which can be read, has a checksum that tells when it is altered."""
+        return _header(read_regular(self.path)).get("sha256") is not None
+
+    def changed(self) -> int:
+        """When it was last written, in nanoseconds; 0 where there is none."""
+        try:
+            return self.path.stat().st_mtime_ns
+        except OSError:
+            return 0
+
+    def require_fit(self, record: Any, store: Datastore) -> None:
+        """Refuse one that was trained with another model, or for keys of another kind."""
+        manifest = store.manifest
+        kinds = [
+            ("model", record.model[:12], manifest.model[:12]),
+            ("tokenizer", record.tokenizer[:12], manifest.tokenizer[:12]),
+            ("dimension", record.dim, manifest.dim),
+            ("transforms", "+".join(record.transforms) or "none", "+".join(manifest.transforms) or "none"),
+        ]
+        for name, trained, found in kinds:
+            if trained != found:
+                raise DatastoreMismatchError(
+                    f"{self.path}: trained for a store of {name} {trained}, and this one has {found}. {self.advice}"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class _Metadata:
+    """What safetensors calls so: texts by name."""
+
+    __metadata__: dict[str, str]
+
+
+def _header(stored: bytes) -> dict[str, str]:
+    header = parse_json(stored[8 : 8 + int.from_bytes(stored[:8], "little")])
+    return as_record(_Metadata, header, others=True).__metadata__
+
+
+def _sha256(record: str, tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(record.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()

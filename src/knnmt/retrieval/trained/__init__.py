@@ -1,0 +1,1 @@
+"""Combiners that are trained on held-out text: Adaptive, Kernel-Smoothed and Robust kNN-MT."""

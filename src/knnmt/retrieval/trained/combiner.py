@@ -1,0 +1,149 @@
+"""A trained combiner: a network with what it was trained for, kept in the store's directory as METHOD.safetensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from knnmt.compression.pruning import require_scores
+from knnmt.config import MAX_SEGMENTS, RetrievalConfig, check
+from knnmt.datastore.store import Datastore
+from knnmt.errors import SettingError, quoted
+from knnmt.records import as_record
+from knnmt.retrieval.neighbours import Neighbours
+from knnmt.retrieval.network_file import UNREADABLE, NetworkFile
+from knnmt.retrieval.step import Step
+from knnmt.retrieval.trained.networks import NETWORKS, CombinerNetwork
+from knnmt.retrieval.trained.seen import SeenInStep
+
+MAX_K = 64
+_VERSION = 1
+_MAX_DIM = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class CombinerRecord:
+    """What a combiner was trained for, and how well.
+
+    k, temperature, use_counts, segments: of the search whose neighbours it weighs; segments None for the whole store
+    model, tokenizer: fingerprints; dim, transforms: of the store's keys
+    pairs: that it was trained on; updates: until the best one
+    losses: of the validation part, in nats a token: "alone", "fading", "trained"
+    """
+
+    method: str
+    k: int
+    temperature: float
+    use_counts: bool
+    segments: int | None
+    model: str
+    tokenizer: str
+    dim: int
+    transforms: tuple[str, ...]
+    seed: int
+    pairs: int
+    updates: int
+    losses: dict[str, float]
+
+    def __post_init__(self) -> None:
+        check(self.method in NETWORKS, f"no method is called {self.method!r}; there are {', '.join(NETWORKS)}")
+        check(1 <= self.k <= MAX_K, f"k must lie between 1 and {MAX_K}, got {self.k}")
+        check(1 <= self.dim <= _MAX_DIM, f"dim must lie between 1 and {_MAX_DIM}, got {self.dim}")
+        RetrievalConfig(self.k, 0.5, self.temperature)  # which knows what T can be
+        sound = self.segments is None or 1 <= self.segments <= MAX_SEGMENTS
+        check(sound, f"segments must lie between 1 and {MAX_SEGMENTS:,}, got {self.segments}")
+
+
+class TrainedCombiner:
+    """A network with what it was trained for, ready to look at the neighbours of a store."""
+
+    def __init__(self, network: CombinerNetwork, record: CombinerRecord) -> None:
+        self.network = network.eval()
+        self.record = record
+
+    def signature(self) -> str:
+        """What a published score must say of it: its weights and what they are for, by a digest."""
+        file = combiner_file(Path(), self.record.method)
+        return f"{self.record.method}/{file.digest(self.record, self.network)[:12]}"
+
+    def __call__(self, step: Step, neighbours: Neighbours) -> tuple[Tensor, Tensor]:
+        """Log-weights (rows, k) and log λ (rows,); -inf for rows without neighbours."""
+        found = neighbours.ids.shape[1]
+        with torch.no_grad():
+            weights, logits = self.network(SeenInStep(step, neighbours, self.record.k))
+        nothing = neighbours.distances_sq[:, 0].isinf()
+        return weights[:, :found], functional.logsigmoid(logits).masked_fill(nothing, float("-inf"))
+
+    def applied_to(self, config: RetrievalConfig, given: Collection[str]) -> RetrievalConfig:
+        """Settings with the k, T and search that it was trained for; those of them `given` must be the same."""
+        record = self.record
+        again = f"or train another: `knnmt train-combiner STORE --dev DEV --method {record.method}`"
+        check(
+            config.fast is None, f"the combiner {record.method} is not for Fast kNN-MT; translate without it, {again}"
+        )
+        check(config.gate is None, f"the combiner {record.method} predicts λ, and so does the gate: give one of them")
+        for name in ("k", "temperature", "use_counts"):
+            trained, asked = getattr(record, name), getattr(config, name)
+            check(
+                name not in given or math.isclose(trained, asked, rel_tol=1e-3),
+                f"the store's combiner {record.method} was trained for {name} {trained:.5g}, and the call asks for "
+                f"{asked:.5g}: leave that to the combiner, {again}",
+            )
+        same = record.segments == config.segments or not {"segments", "search"} & set(given)
+        check(
+            same,
+            f"the store's combiner {record.method} was trained for search {_way(record.segments)}, and the call asks "
+            f"for search {_way(config.segments)}: leave that to the combiner, {again}",
+        )
+        cache = config.cache if record.segments is None else None
+        return replace(
+            config,
+            k=record.k,
+            temperature=record.temperature,
+            use_counts=record.use_counts,
+            segments=record.segments,
+            cache=cache,
+        )
+
+    def write(self, store: Path) -> None:
+        """Put it beside the store in the place of an earlier one of its method, in one step."""
+        combiner_file(store, self.record.method).write(self.record, self.network)
+
+    @classmethod
+    def read(cls, store: Datastore, method: str, device: torch.device | str = "cpu") -> TrainedCombiner:
+        """The combiner of a store; one that was trained for another is refused."""
+        file = combiner_file(store.path, method)
+        content, tensors = file.read()
+        try:
+            record = as_record(CombinerRecord, content)
+            if record.method != method:
+                raise ValueError(f"it is one of the method {record.method}")
+            file.require_fit(record, store)  # before a network is made as large as the record says
+            network = NETWORKS[method](record.k, record.dim)
+            network.load_state_dict(dict(tensors))
+        except (*UNREADABLE, SettingError) as error:
+            raise file.unreadable(error) from error
+        if network.sees_scores:
+            require_scores(store)
+        return cls(network.to(device), record)
+
+
+def combiner_file(store: Path, method: str) -> NetworkFile:
+    """Where the combiner of a method is kept in a store's directory."""
+    return NetworkFile(
+        store / f"{method}.safetensors",
+        "combiner",
+        _VERSION,
+        f"{store}: has no combiner {method}",
+        f"Train one: `knnmt train-combiner {quoted(store)} --dev DEV --method {method}`.",
+    )
+
+
+def _way(segments: int | None) -> str:
+    return "of the whole store" if segments is None else f"in {segments} segments"

@@ -1,0 +1,169 @@
+"""The networks of trained combiners: log-weights of neighbours, and the logit of λ, from what is `Seen`.
+
+meta-k    Zheng et al. 2021, Adaptive kNN-MT: a mixture of p_kNN over k of 1, 2, 4, …; λ by a twin network
+robust    Jiang et al. 2022, Robust kNN-MT: weights corrected by what the model itself says of a neighbour's token,
+          there and here; λ weighs how sure the memory is against how sure the model is
+kernel    Jiang et al. 2021, Kernel-Smoothed kNN-MT: T and λ from the state and its neighbours' keys
+
+As published, but that distances are measured in units that fit a store: divided by the T tuned for it, and as inputs
+normalised by the rows that were trained on.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from knnmt.retrieval.trained.seen import BEST, Seen, distinct_counts
+
+WIDTH = 32
+_NEVER = -1e30  # a logarithm that is as good as -inf, with sound gradients
+
+
+class CombinerNetwork(nn.Module):
+    """What all of them share.
+
+    k: neighbours a row; dim: of keys
+    temperature: T of equation 2, tuned
+    mean, scale: of the inputs, distances and counts of distinct tokens, (2k,); far: what stands for no distance
+    """
+
+    usual_k: ClassVar[int] = 8
+    learning_rate: ClassVar[float] = 3e-4
+    sees_scores: ClassVar[bool] = False
+    sees_keys: ClassVar[bool] = False
+    mean: Tensor
+    scale: Tensor
+    far: Tensor
+    temperature: Tensor
+
+    def __init__(self, k: int, dim: int) -> None:
+        super().__init__()
+        self.k, self.dim = k, dim
+        self.register_buffer("mean", torch.zeros(2 * k))
+        self.register_buffer("scale", torch.ones(2 * k))
+        self.register_buffer("far", torch.ones(1))
+        self.register_buffer("temperature", torch.ones(1))
+
+    def fit_inputs(self, seen: Seen, temperature: float) -> None:
+        """Take the units of inputs from rows that will be trained on."""
+        self.temperature.fill_(temperature)
+        there = seen.distances_sq[seen.distances_sq.isfinite()]
+        self.far.fill_(float(there.max()) if len(there) else 1.0)
+        inputs = self._raw(seen)
+        self.mean.copy_(inputs.mean(0))
+        self.scale.copy_(1 / inputs.std(0, correction=0).clamp(min=1e-4))
+
+    def _raw(self, seen: Seen) -> Tensor:
+        missing = seen.distances_sq.isinf()
+        distances_sq = torch.where(missing, self.far, seen.distances_sq)
+        return torch.cat([distances_sq, distinct_counts(seen.tokens, missing)], dim=1)
+
+    def inputs(self, seen: Seen) -> Tensor:
+        """(rows, 2k): distances, and how many different tokens there are up to each neighbour."""
+        return (self._raw(seen) - self.mean) * self.scale
+
+    def nearness(self, seen: Seen) -> Tensor:
+        """-d²/T counted from the nearest, with the logarithms of counts, (rows, k); a large number below 0 for none."""
+        near = (seen.distances_sq.amin(1, keepdim=True) - seen.distances_sq) / self.temperature
+        near = near if seen.log_counts is None else near + seen.log_counts
+        return near.masked_fill(seen.distances_sq.isinf(), _NEVER)
+
+    def forward(self, seen: Seen) -> tuple[Tensor, Tensor]:
+        """Log-weights (rows, k), -inf where there is no neighbour, and the logit of λ (rows,)."""
+        raise NotImplementedError
+
+
+class MetaK(CombinerNetwork):
+    """p_kNN = Σ over k of π(k) p_kNN with that k; π and λ from distances and counts alone."""
+
+    def __init__(self, k: int, dim: int) -> None:
+        super().__init__(k, dim)
+        self.sizes = sizes_up_to(k)
+        self.of_k = nn.Sequential(nn.Linear(2 * k, WIDTH), nn.Tanh(), nn.Linear(WIDTH, len(self.sizes)))
+        self.of_lambda = nn.Sequential(nn.Linear(2 * k, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 1))
+
+    def forward(self, seen: Seen) -> tuple[Tensor, Tensor]:
+        inputs, near = self.inputs(seen), self.nearness(seen)
+        shares = torch.log_softmax(self.of_k(inputs), dim=1)
+        places = torch.arange(self.k, device=near.device)
+        of_sizes = [
+            torch.log_softmax(near.masked_fill(places >= size, _NEVER), dim=1).clamp(min=_NEVER) for size in self.sizes
+        ]
+        weights = torch.logsumexp(torch.stack(of_sizes, dim=1) + shares[:, :, None], dim=1)
+        logits: Tensor = self.of_lambda(inputs)[:, 0]
+        return weights.masked_fill(seen.distances_sq.isinf(), float("-inf")), logits
+
+
+class Robust(CombinerNetwork):
+    """softmax(c - 2 sigmoid(t) d²/T), c of each neighbour from log p(v|key) and log p(v|query).
+
+    λ = sigmoid(s_kNN - s_NMT): s_kNN, as t, from distances and counts, s_NMT from these log p and the model's best.
+    """
+
+    sees_scores = True
+
+    def __init__(self, k: int, dim: int) -> None:
+        super().__init__(k, dim)
+        self.of_neighbour = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
+        self.of_memory = nn.Sequential(nn.Linear(2 * k, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 2))
+        self.of_model = nn.Linear(2 * k + BEST, 1)
+
+    def forward(self, seen: Seen) -> tuple[Tensor, Tensor]:
+        missing = seen.distances_sq.isinf()
+        there, here = (each.masked_fill(missing, 0) for each in (seen.said_there, seen.said_here))
+        corrections: Tensor = self.of_neighbour(torch.stack([there, here], dim=2))[:, :, 0]
+        memory: Tensor = self.of_memory(self.inputs(seen))
+        model: Tensor = self.of_model(torch.cat([there, here, seen.best], dim=1))[:, 0]
+        sharpness = 2 * torch.sigmoid(memory[:, 1:])  # 1 at first: T as tuned
+        near = (seen.distances_sq.amin(1, keepdim=True) - seen.distances_sq) / self.temperature
+        scores = (near.masked_fill(missing, 0) * sharpness + corrections).masked_fill(missing, _NEVER)
+        scores = scores if seen.log_counts is None else scores + seen.log_counts
+        weights = torch.log_softmax(scores, dim=1).masked_fill(missing, float("-inf"))
+        return weights, memory[:, 0] - model
+
+
+class KernelSmoothed(CombinerNetwork):
+    """exp(-d / T), T = exp(linear of [query; mean key]); λ from [query; weighted key] by one hidden layer."""
+
+    usual_k = 16
+    learning_rate = 2e-4
+    sees_keys = True
+
+    def __init__(self, k: int, dim: int) -> None:
+        super().__init__(k, dim)
+        self.of_temperature = nn.Linear(2 * dim, 1)
+        self.of_lambda = nn.Sequential(nn.Linear(2 * dim, dim), nn.ReLU(), nn.Linear(dim, 1))
+
+    def fit_inputs(self, seen: Seen, temperature: float) -> None:
+        """And begin with a T that falls off with distance as -d²/T does near the usual distance."""
+        super().fit_inputs(seen, temperature)
+        nearest = seen.distances_sq[:, 0][seen.distances_sq[:, 0].isfinite()].sqrt()
+        usual = max(float(nearest.median()) if len(nearest) else 1.0, 1e-3)
+        with torch.no_grad():
+            self.of_temperature.weight.mul_(0.1)  # states are long, and T is an exponential of them
+            self.of_temperature.bias.fill_(float(torch.tensor(temperature / (2 * usual)).log()))
+
+    def forward(self, seen: Seen) -> tuple[Tensor, Tensor]:
+        missing = seen.distances_sq.isinf()
+        there = (~missing).float()
+        keys, queries = seen.keys, seen.queries
+        mean = (keys * there[:, :, None]).sum(1) / there.sum(1, keepdim=True).clamp(min=1)
+        temperature = self.of_temperature(torch.cat([queries, mean], dim=1)).clamp(-10, 10).exp()
+        distances = seen.distances_sq.masked_fill(missing, 0).sqrt()
+        scores = (distances[:, :1] - distances) / temperature
+        scores = scores if seen.log_counts is None else scores + seen.log_counts
+        weights = torch.log_softmax(scores.masked_fill(missing, _NEVER), dim=1)
+        weighted = (keys * (weights.exp() * there)[:, :, None]).sum(1)
+        logits: Tensor = self.of_lambda(torch.cat([queries, weighted], dim=1))[:, 0]
+        return weights.masked_fill(missing, float("-inf")), logits
+
+
+NETWORKS: dict[str, type[CombinerNetwork]] = {"meta-k": MetaK, "robust": Robust, "kernel-smoothed": KernelSmoothed}
+
+
+def sizes_up_to(k: int) -> list[int]:
+    """1, 2, 4, … and k."""
+    return sorted({k, *(1 << power for power in range(k.bit_length()))})

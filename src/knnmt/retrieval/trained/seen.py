@@ -1,0 +1,101 @@
+"""What the networks of trained combiners look at: the neighbours of some rows, and what the model says of them.
+
+The same in training, where rows are kept, and in a step, where nothing is computed before it is asked for.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from knnmt.retrieval.neighbours import Neighbours
+from knnmt.retrieval.step import Step
+
+LEAST = -30.0  # the smallest log-probability that a network is shown
+BEST = 8  # of the model's own probabilities, the highest
+
+
+class Seen(Protocol):
+    """Some rows with their k nearest entries, nearest first.
+
+    distances_sq: (rows, k), infinite where there is no neighbour
+    tokens: (rows, k), whatever where there is none
+    log_counts: (rows, k), of how many entries each neighbour stands for, or None where each is for itself
+    queries: (rows, d), the states; keys: (rows, k, d), those of the neighbours, zeros where there is none
+    said_there: (rows, k), the model's log-probability of the neighbour's token at the entry's own state
+    said_here: (rows, k), the same at the row's state
+    best: (rows, 8), the highest log-probabilities of the model at the row's state, descending
+    """
+
+    @property
+    def distances_sq(self) -> Tensor: ...
+    @property
+    def tokens(self) -> Tensor: ...
+    @property
+    def log_counts(self) -> Tensor | None: ...
+    @property
+    def queries(self) -> Tensor: ...
+    @property
+    def keys(self) -> Tensor: ...
+    @property
+    def said_there(self) -> Tensor: ...
+    @property
+    def said_here(self) -> Tensor: ...
+    @property
+    def best(self) -> Tensor: ...
+
+
+class SeenInStep:
+    """The rows of a step. A store with fewer than k entries gives neighbours that are missing."""
+
+    def __init__(self, step: Step, neighbours: Neighbours, k: int) -> None:
+        self._step = step
+        found = neighbours.ids.shape[1]
+        if found < k:
+            wider = Neighbours.none(len(neighbours), k, neighbours.ids.device)
+            wider.put(torch.arange(len(neighbours), device=neighbours.ids.device), neighbours)
+            neighbours = wider
+        self._neighbours = neighbours
+        self.distances_sq, self.tokens = neighbours.distances_sq, neighbours.tokens
+
+    @cached_property
+    def log_counts(self) -> Tensor | None:
+        counts = self._step.counts(self._neighbours)
+        return None if counts is None else counts.log()
+
+    @property
+    def queries(self) -> Tensor:
+        return self._step.queries
+
+    @cached_property
+    def keys(self) -> Tensor:
+        return self._step.keys(self._neighbours)
+
+    @cached_property
+    def said_there(self) -> Tensor:
+        return self._step.own_log_probabilities(self._neighbours).clamp(min=LEAST)
+
+    @cached_property
+    def said_here(self) -> Tensor:
+        return self._step.log_probabilities.gather(1, self.tokens).clamp(min=LEAST)
+
+    @cached_property
+    def best(self) -> Tensor:
+        return best_of(self._step.log_probabilities)
+
+
+def best_of(log_probabilities: Tensor) -> Tensor:
+    """(rows, vocabulary) -> (rows, 8), the highest, descending."""
+    highest = log_probabilities.topk(min(BEST, log_probabilities.shape[1]), dim=1).values
+    return torch.nn.functional.pad(highest, (0, BEST - highest.shape[1]), value=LEAST).clamp(min=LEAST)
+
+
+def distinct_counts(tokens: Tensor, missing: Tensor) -> Tensor:
+    """(rows, k): how many different tokens the first 1, 2, … k neighbours have. missing: (rows, k) bool"""
+    earlier = torch.ones(tokens.shape[1], tokens.shape[1], dtype=torch.bool, device=tokens.device).tril(-1)
+    same = (tokens[:, :, None] == tokens[:, None, :]) & ~missing[:, None, :]
+    new = ~(same & earlier).any(2) & ~missing
+    return new.cumsum(1).float()

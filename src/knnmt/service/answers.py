@@ -1,0 +1,147 @@
+"""What a service answers, as a `Client` gives it. It needs nothing but the standard library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ServedMatch:
+    """A segment of the memory that is like a text. score: in percent"""
+
+    source: str
+    target: str
+    origin: str
+    score: int
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A translation that is not the best."""
+
+    text: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServedCaution:
+    """What whoever uses a translation should know of it."""
+
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServedWord:
+    """A word of a translation.
+
+    span: its characters; tokens: which of the translation's make it
+    share: how much of it came from the memory, 0 to 1
+    """
+
+    text: str
+    span: tuple[int, int]
+    share: float
+    tokens: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTranslation:
+    """A translation as a service answers it.
+
+    kind: "exact match", "repaired match", "with memory" or "model alone"; None where nothing was found
+    index: of its text, where results are streamed
+    certainty: how much of it is likely to stay when a person has looked at it, 0 to 100, where the store knows that
+    evidence: of each of the tokens, with the segments that it speaks of, and words of the tokens that make them; where
+        that was asked for
+    error: why there is none
+    """
+
+    text: str
+    kind: str | None
+    score: float | None
+    complete: bool
+    index: int | None = None
+    alternatives: tuple[Alternative, ...] = ()
+    match: ServedMatch | None = None
+    coverage: dict[str, float] | None = None
+    warnings: tuple[ServedCaution, ...] = ()
+    tokens: tuple[str, ...] | None = None
+    evidence: tuple[dict[str, Any] | None, ...] | None = None
+    segments: tuple[dict[str, str], ...] | None = None
+    words: tuple[ServedWord, ...] | None = None
+    certainty: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServedDomain:
+    """A domain of a service. memory: False for the model alone"""
+
+    name: str
+    default: bool
+    memory: bool
+    source_language: str | None = None
+    target_language: str | None = None
+    segments: int | None = None
+    entries: int | None = None
+    generation: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a change of a domain did. segments: that it holds now"""
+
+    domain: str
+    generation: int
+    segments: int
+    stored: int = 0
+    removed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SentMemory:
+    """A memory that becomes a domain, or is added to one.
+
+    state: "waiting", "running", "done", "failed" or "cancelled"
+    done, of: pairs
+    """
+
+    id: str
+    domain: str
+    name: str
+    state: str
+    adding: bool
+    done: int
+    stage: str | None = None
+    of: int | None = None
+    message: str | None = None
+    summary: tuple[str, ...] = field(default=())
+
+    @property
+    def is_over(self) -> bool:
+        return self.state not in ("waiting", "running")
+
+
+@dataclass(frozen=True, slots=True)
+class ServedDocument:
+    """A document that a service translates.
+
+    id: whoever knows it may ask for the document
+    state: "waiting", "running", "done" or "failed"
+    done, of: units to translate; message: why it failed
+    """
+
+    id: str
+    domain: str
+    name: str
+    state: str
+    done: int
+    of: int | None = None
+    message: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.state not in ("waiting", "running")

@@ -1,0 +1,136 @@
+"""Training combiners on kept rows: what is kept is what a step sees, and what is learnt."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from datastore_pairs import some_pairs
+
+from knnmt.config import RetrievalConfig
+from knnmt.datastore.store import Datastore
+from knnmt.engine.forced import force_text
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.errors import SettingError
+from knnmt.fitting.combiner_rows import CombinerRows, collect_rows
+from knnmt.fitting.combiner_training import (
+    KEY_NOISE,
+    CombinerConfig,
+    Judged,
+    best_fading,
+    combiner_losses,
+    disturbed,
+    train_combiner,
+    trained_loss,
+)
+from knnmt.retrieval.neighbours import Neighbours
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.settings import TRAINED_COMBINERS
+from knnmt.retrieval.step import SentenceSoFar, Step
+from knnmt.retrieval.trained.networks import NETWORKS
+from knnmt.retrieval.trained.seen import SeenInStep
+
+CONFIG = RetrievalConfig(4, 0.5, 3.0)
+
+
+@pytest.fixture(scope="module")
+def opened(tiny: TransformerEngine, tmp_path_factory: pytest.TempPathFactory) -> OpenStore:
+    return OpenStore(Datastore.build(tmp_path_factory.mktemp("made") / "s", some_pairs(60), tiny))
+
+
+@pytest.fixture(scope="module")
+def rows(tiny: TransformerEngine, opened: OpenStore) -> CombinerRows:
+    return collect_rows(tiny, opened, some_pairs(30, start=200), 6, None)
+
+
+@pytest.mark.parametrize("segments", [None, 5])
+@pytest.mark.parametrize("method", TRAINED_COMBINERS)
+def test_kept_rows_are_what_a_step_sees(
+    tiny: TransformerEngine, opened: OpenStore, method: str, segments: int | None
+) -> None:
+    """A network says the same of both, and a loss is the mixture's probability of the token."""
+    pairs = some_pairs(4, start=300)
+    kept = collect_rows(tiny, opened, pairs, 4, segments)
+    torch.manual_seed(0)
+    network = NETWORKS[method](4, opened.datastore.manifest.dim).eval()
+    network.fit_inputs(kept, 3.0)
+    forced = force_text(tiny, pairs)
+    scores = tiny.log_probabilities(forced.representations)
+    with torch.no_grad():
+        weights, logits = network(kept)
+        losses = combiner_losses(network, kept)
+    numbers = torch.arange(len(kept))
+    so_far = SentenceSoFar(torch.zeros(len(kept)), torch.ones(len(kept)))
+    step = Step(
+        opened.snapshot, CONFIG, forced.representations, forced.representations, so_far, scores, numbers[:, None]
+    )
+    neighbours = Neighbours(kept.distances_sq, kept.tokens.clamp(min=0), kept.ids)
+    with torch.no_grad():
+        in_step = network(SeenInStep(step, neighbours, 4))
+    np.testing.assert_allclose(in_step[0].exp(), weights.exp(), atol=1e-5)
+    np.testing.assert_allclose(in_step[1], logits, atol=1e-4)
+    for row in range(len(kept)):
+        target = int(forced.targets[row])
+        knn = sum(
+            math.exp(weight)
+            for weight, token in zip(weights[row].tolist(), kept.tokens[row].tolist(), strict=True)
+            if token == target
+        )
+        share = 1 / (1 + math.exp(-float(logits[row])))
+        mixed = share * knn + (1 - share) * math.exp(float(scores[row, target]))
+        assert float(losses[row]) == pytest.approx(-math.log(mixed), abs=1e-4)
+
+
+@pytest.mark.parametrize("method", TRAINED_COMBINERS)
+def test_training_learns_and_keeps_the_best(opened: OpenStore, rows: CombinerRows, method: str) -> None:
+    heard: list[Judged] = []
+    few = CombinerConfig(method, updates=60, judged_every=10, sentences=8)
+    found = train_combiner(opened, rows, rows, CONFIG, best_fading(rows, None), few, heard.append)
+    assert [each.updates for each in heard] == [10, 20, 30, 40, 50, 60]
+    best = min(each.validation for each in heard)
+    assert heard[-1].validation < heard[0].validation
+    assert trained_loss(found.combiner.network, rows.first(4)) == pytest.approx(best, abs=1e-6)
+    losses = found.losses(rows)
+    assert losses["trained"] == pytest.approx(best, abs=1e-6)
+    assert losses["trained"] < losses["alone"]
+    assert found.combiner.record.losses == losses
+    assert found.combiner.record.k == 4
+
+
+def test_a_seed_trains_the_same(opened: OpenStore, rows: CombinerRows) -> None:
+    few = CombinerConfig("robust", updates=5, judged_every=5)
+    first, again, other = (
+        train_combiner(opened, rows, rows, CONFIG, CONFIG, replace(few, seed=seed)).combiner.signature()
+        for seed in (3, 3, 4)
+    )
+    assert first == again != other
+
+
+def test_noise_of_robust(rows: CombinerRows) -> None:
+    torch.manual_seed(0)
+    few = rows.first(4)
+    none_right = ~few.matches.any(1)
+    assert 0 < int(none_right.sum()) < len(few)
+    told = disturbed(few, 1.0)
+    assert bool(told.matches.any(1).all())
+    assert torch.equal(told.tokens[none_right, 0], few.targets[none_right])
+    assert torch.equal(told.tokens[none_right, 1:], few.tokens[none_right, :-1])
+    assert torch.equal(told.said_here[none_right, 0], few.base[none_right])
+    assert told.distances_sq[none_right, 0].tolist() == pytest.approx([KEY_NOISE**2 * 32] * int(none_right.sum()))
+    calm = disturbed(few, 0.0)
+    assert torch.equal(calm.tokens, few.tokens)
+    # Noise on keys, made slowly, is as far from them on average and by its spread.
+    place = int(few.distances_sq[:, 3].argmax())
+    query, key = few.queries[place], few.keys[place, 3]
+    slow = torch.stack([(query - key - KEY_NOISE * torch.randn(32)).square().sum() for _ in range(4000)])
+    fast = torch.stack([disturbed(few[torch.tensor([place])], 0.0).distances_sq[0, 3] for _ in range(4000)])
+    assert float(fast.mean()) == pytest.approx(float(slow.mean()), rel=0.002)
+    assert float(fast.std()) == pytest.approx(float(slow.std()), rel=0.1)
+
+
+def test_other_methods_are_named() -> None:
+    with pytest.raises(SettingError, match="--method must be meta-k or robust or kernel-smoothed, got 'colour'"):
+        CombinerConfig("colour")

@@ -1,0 +1,87 @@
+"""Methods that came after the paper, as rows: trained, put together, and told beside what was published."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from datastore_pairs import some_pairs
+
+from knnmt.compression.pruning import prune_known
+from knnmt.config import RetrievalConfig
+from knnmt.datastore.store import Datastore
+from knnmt.engine.transformer import TransformerEngine
+from knnmt.fitting.combiner_training import CombinerConfig
+from knnmt.index.store_index import StoreIndex
+from knnmt.reproduction import later
+from knnmt.reproduction.later import PUBLISHED, later_table, trained_combiner
+from knnmt.reproduction.plan import all_rows
+from knnmt.reproduction.stores import DomainStores
+from knnmt.reproduction.tables import NOT_RUN
+from knnmt.reproduction.translating import ReadyRow
+from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.trained.combiner import TrainedCombiner
+
+
+def test_a_row_trains_its_combiner_and_translates_with_it(
+    tiny: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(later, "SEEDS", 2)
+    monkeypatch.setattr(later, "CombinerConfig", partial(CombinerConfig, updates=3))
+    opened = OpenStore(Datastore.build(tmp_path / "s", some_pairs(20), tiny))
+    config = RetrievalConfig(4, 0.5, 3.0)
+    record = trained_combiner(tiny, opened, some_pairs(12, start=100), config, "meta-k")
+    assert len(record["losses"]) == len(record["updates"]) == 2
+    assert record["losses"][0] != record["losses"][1]
+    first = TrainedCombiner.read(opened.datastore, "meta-k")
+    assert (first.record.seed, first.record.k, first.record.pairs) == (0, 8, record["pairs"])
+    row = {each.name: each for each in all_rows(32)}["B/meta-k"]
+    ready = ReadyRow.of(row, opened, config, None)
+    assert ready.retrieval is not None
+    assert ready.retrieval.config.k == 8
+    assert ready.retrieval.signature().endswith(f"|combiner:{first.signature()}")
+
+
+def test_the_store_of_plac_is_made_with_the_others_from_one_search(tiny: TransformerEngine, tmp_path: Path) -> None:
+    stores = DomainStores(tmp_path / "own", exact=frozenset("B"))
+    stores.build(some_pairs(20), tiny, ("de", "en"), for_fast=False, progress=lambda _done, _total: None)
+    full = Datastore.open(stores.path(()))
+    asked: list[int] = []
+
+    def search(queries: Any, k: int) -> Any:
+        asked.append(k)
+        return StoreIndex(full, exact=True).search(queries, k)
+
+    stores.prune((), ["plac4", "prune1"], search)
+    assert set(asked) == {5}
+    alone = prune_known(full, tmp_path / "alone", StoreIndex(full, exact=True).search, 4)
+    found = Datastore.open(stores.path(("plac4",)))
+    assert found.manifest.transforms == alone.manifest.transforms == ("plac:k=4",)
+    for one, other in zip(found.segments, alone.segments, strict=True):
+        assert np.array_equal(one.arrays["keys"], other.arrays["keys"])
+    assert Datastore.open(stores.path(("prune1",))).manifest.transforms == ("prune:k=1,seed=0",)
+
+
+def test_gains_stand_beside_those_published() -> None:
+    scores = {("a", "B/knn-fixed"): 30.0, ("b", "B/knn-fixed"): 20.0, ("a", "B/robust"): 31.0, ("b", "B/robust"): 22.0}
+    scores |= {("a", "sk-mt"): 29.0}
+    results: Any = SimpleNamespace(domains=["a", "b"], bleu=lambda domain, name: scores.get((domain, name)))
+
+    def line(name: str) -> list[str]:
+        found = [scores.get((domain, name)) for domain in ("a", "b")]
+        return [NOT_RUN if each is None else f"{each:.2f}" for each in (*found, None)]
+
+    tables: Any = SimpleNamespace(bleu=line, titled=lambda name: name)
+    table = later_table(results, tables)
+    assert table is not None
+    assert table[1:] == [
+        ["B/robust", "31.00", "22.00", NOT_RUN, "+1.50", "+2.09", "knn-box"],
+        ["sk-mt", "29.00", NOT_RUN, NOT_RUN, NOT_RUN, "+0.54", "knn-models"],
+    ]
+    scores.clear()
+    assert later_table(results, tables) is None
+    assert set(PUBLISHED) <= {row.name for row in all_rows(1024)}
