@@ -2,12 +2,12 @@
 
     python benchmarks/key_sizes.py [--pairs 15000] [--domain it] [--lines 300] [--dims 160 80] [--place .bench/keys]
 
-A store of so many training pairs is built, with settings estimated from it for 64 segments. Each other store is made
-from it: every number of a key rounded to 8 bits (255 steps between the smallest and the largest of its dimension), keys
-reduced by PCA, and both. The even development lines are translated with 64 segments each, beam 5. The search itself
-always compares keys in 8 bits and measures the nearest in what is stored, so that it loses nothing. "+/-" is the
-standard deviation of the difference to float16 over 300 bootstrap samples. Text comes from KNNMT_DATA (default
-../shared).
+A store of so many training pairs is built. Each other store is made from it: every number of a key rounded to 8 bits
+(255 steps between the smallest and the largest of its dimension), keys reduced by PCA, and both. Each store has
+settings of its own for 64 segments, tuned by the likelihood of odd development lines, for distances between shorter
+keys are smaller. The even development lines are translated with 64 segments each, beam 5. The search itself always
+compares keys in 8 bits and measures the nearest in what is stored, so that it loses nothing. "+/-" is the standard
+deviation of the difference to float16 over 300 bootstrap samples. Text comes from KNNMT_DATA (default ../shared).
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ import numpy as np
 import harm
 from knnmt.compression.pca import KeyProjection, reduce
 from knnmt.compression.transforming import making, publish
+from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.merging import without_removed
 from knnmt.datastore.store import Datastore
-from knnmt.fitting.calibration import calibrate_by_segment
+from knnmt.fitting.development import pass_over
+from knnmt.fitting.search_choice import judge
 from knnmt.retrieval.open_store import OpenStore
+from knnmt.retrieval.retriever import Retrieval
 from knnmt.translator.translator import Translator
 
 SEGMENTS = 64
 _SAMPLES = 300
+_TUNING_LINES = 300
 _OTHER_BYTES = 4 + 4 + 4 + 2 + 2 + 1  # of an entry: value, sentence, position, alignment and the model's scores
 
 
 def base_store(place: Path, domain: str, pairs: int, translator: Translator) -> Datastore:
     if not place.exists():
         chosen = harm.spread(harm.read(domain, "train"), pairs)
-        made = Datastore.build(place, chosen, translator.engine)
-        calibration = calibrate_by_segment(OpenStore(made).snapshot, translator.engine, SEGMENTS)
-        assert calibration is not None
-        calibration.save(place)
+        Datastore.build(place, chosen, translator.engine)
     return Datastore.open(place)
 
 
@@ -89,10 +90,18 @@ def main() -> None:
     compare(translator, stores, arguments.domain, arguments.lines)
 
 
+def tuned(translator: Translator, store: Datastore, lines: list[SegmentPair]) -> Retrieval:
+    """A store with the settings that fit these lines. No stored form is put in: only retrieval is compared."""
+    opened = OpenStore(store, translator.engine.device, tokenizer=translator.engine.tokenizer)
+    judged = judge(translator.engine, opened, pass_over(translator.engine, opened, lines), SEGMENTS)
+    return Retrieval(opened, replace(judged.tuned.fading.fading, forms=False))
+
+
 def compare(translator: Translator, stores: dict[str, tuple[Datastore, int]], domain: str, count: int) -> None:
     import sacrebleu
 
-    lines = harm.read(domain, "dev")[::2][:count]
+    development = harm.read(domain, "dev")
+    lines, tuning = development[::2][:count], development[1::2][:_TUNING_LINES]
     references = [pair.target for pair in lines]
     metric, chance = sacrebleu.BLEU(), np.random.default_rng(0)
     samples = [chance.integers(0, len(lines), len(lines)) for _ in range(_SAMPLES)]
@@ -106,16 +115,17 @@ def compare(translator: Translator, stores: dict[str, tuple[Datastore, int]], do
     sources = [pair.source for pair in lines]
     alone = translator.translate(sources, beam=5, max_tokens=200, batch_size=16)
     print(f"{domain}, {len(lines)} lines; the model alone: {scored([each.text for each in alone])[0]:.2f} BLEU\n")
-    print("| keys | bytes of a key | of an entry | BLEU | to float16 | +/- |\n|---|---|---|---|---|---|")
+    print("| keys | bytes of a key | of an entry | BLEU | to float16 | +/- | settings |\n|---|---|---|---|---|---|---|")
     whole: tuple[float, np.ndarray] | None = None
     for what, (store, size) in stores.items():
-        found = translator.translate(sources, datastore=store, segments=SEGMENTS, beam=5, max_tokens=200, batch_size=16)
+        retrieval = tuned(translator, store, tuning)
+        found = translator.translate(sources, retrieval=retrieval, beam=5, max_tokens=200, batch_size=16)
         mine = scored([each.text for each in found])
         whole = whole or mine
         difference = mine[1] - whole[1]
         print(
             f"| {what} | {size} | {size + _OTHER_BYTES} | {mine[0]:.2f} | {mine[0] - whole[0]:+.2f} "
-            f"| {difference.std():.2f} |",
+            f"| {difference.std():.2f} | {retrieval.config.signature()} |",
             flush=True,
         )
 

@@ -7,6 +7,7 @@ import lzma
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -25,6 +26,7 @@ import warm
 from knnmt.engine.loading import load_engine
 from knnmt.engine.transformer import TransformerEngine
 from loaded_once import ASKING, sharing
+from made_ray import MadeRay
 
 if TYPE_CHECKING:
     from fastapi.testclient import TestClient
@@ -101,6 +103,14 @@ def warm_systems(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes whose speed is measured need not import PyTorch first."""
     started = SimpleNamespace(Popen=warm.Popen, PIPE=subprocess.PIPE)
     monkeypatch.setattr("knnmt.evaluation.bench.process.subprocess", started)
+
+
+@pytest.fixture
+def made_ray(monkeypatch: pytest.MonkeyPatch) -> MadeRay:
+    """A cluster whose workers are this process."""
+    made = MadeRay()
+    monkeypatch.setitem(sys.modules, "ray", made)
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from knnmt.corpus.report import ReadingReport
     from knnmt.corpus.splitting import divide
     from knnmt.datastore.building import BuildConfig
+    from knnmt.datastore.copying import copy_store
     from knnmt.datastore.overlap import unseen
     from knnmt.datastore.store import matching
     from knnmt.distributed.cluster import Cluster
@@ -115,6 +116,7 @@ _HOMES = {
     "Unit": "knnmt.documents.document",
     "adapt": "knnmt.evaluation.adapting",
     "build": "knnmt.fitting.ready_store",
+    "copy_store": "knnmt.datastore.copying",
     "divide": "knnmt.corpus.splitting",
     "evaluate": "knnmt.evaluation.evaluating",
     "explain": "knnmt.translator.explanation",
@@ -186,6 +188,7 @@ __all__ = [
     "__version__",
     "adapt",
     "build",
+    "copy_store",
     "divide",
     "evaluate",
     "explain",

@@ -80,6 +80,7 @@ def test_every_verb_says_that_its_output_is_full(
         "merge": [store, twin, "-o", tmp_path / "merged", "--no-index"],
         "split": [store, "--pairs", "10", "-o", tmp_path / "parts", "--no-index"],
         "shard-set": [store, twin, "-o", tmp_path / "set", *model],
+        "copy": [store, f"file://{tmp_path}/storage"],
         "reduce": [store, "-o", tmp_path / "reduced", "--dim", "8"],
         "prune": [store, "-o", tmp_path / "pruned"],
         "index": [store, "--kind", "exact", *model],

@@ -21,7 +21,7 @@ from knnmt.datastore import slices
 from knnmt.datastore.building import build
 from knnmt.datastore.manifest import SegmentRecord
 from knnmt.datastore.slices import Slice
-from knnmt.distributed import building
+from knnmt.distributed import building, tasks
 from knnmt.distributed.building import Job, encode_on, encode_part
 from knnmt.engine.transformer import TransformerEngine
 from knnmt.errors import ClusterError, SettingError
@@ -34,6 +34,8 @@ PAIRS = some_pairs(120)
 def cluster() -> Iterator[Any]:
     """A head that works on nothing, and two nodes with a core each."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "600")  # on a machine that is busy
+    os.environ.setdefault("RAY_agent_register_timeout_ms", "600000")
     from ray.cluster_utils import Cluster
 
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 80_000_000})
@@ -107,7 +109,7 @@ def test_a_worker_that_is_killed_costs_its_slice(
     build(tmp_path / "s", PAIRS, tiny, encode=encode_on(knnmt.Cluster(cluster.address)))
     assert files_of(tmp_path / "s") == whole
     assert len(list(tmp_path.glob("killed-*"))) >= 2
-    monkeypatch.setattr(building, "_RETRIES", 1)
+    monkeypatch.setattr(tasks, "RETRIES", 1)
     monkeypatch.setattr(building, "encode_part", always_dying)
     with pytest.raises(ClusterError, match="its workers ended, 2 times in all"):
         build(tmp_path / "never", PAIRS, tiny, encode=encode_on(knnmt.Cluster(cluster.address)))

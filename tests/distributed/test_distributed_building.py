@@ -23,14 +23,23 @@ from knnmt.datastore import slices
 from knnmt.datastore.building import PLAN, EntryProgress, build
 from knnmt.datastore.manifest import Manifest, SegmentRecord
 from knnmt.datastore.slices import Slice
+from knnmt.datastore.storage import Storage
 from knnmt.distributed import building
-from knnmt.distributed.building import Job, encode_part, encode_with
+from knnmt.distributed.building import Job, encode_on, encode_part, encode_with
 from knnmt.distributed.cluster import connected
 from knnmt.engine.base import Engine
 from knnmt.engine.transformer import TransformerEngine
-from knnmt.errors import ClusterError, DatastoreMismatchError, MissingDependencyError, SettingError, StorageError
+from knnmt.errors import (
+    ClusterError,
+    DatastoreDamagedError,
+    DatastoreMismatchError,
+    MissingDependencyError,
+    SettingError,
+    StorageError,
+)
 from knnmt.evaluation import adapting
 from knnmt.fitting import ready_store
+from made_ray import MadeRay
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +97,7 @@ def encoding(engine: Engine[Any], room: int, do: Callable[..., SegmentRecord] = 
                 return futures.wait(waiting, return_when=return_when)
 
             patched.setattr(building, "wait", wait)
-            found = encode_with(workers, parts, directory, manifest, progress)
+            found = encode_with(workers, parts, directory, manifest, progress, building._require_here)
         assert workers.most <= room
         return found
 
@@ -190,8 +199,68 @@ def test_build_and_adapt_hand_slices_to_the_cluster(
     assert sorted(pair.origin for pair in adapted.store.pairs()) == sorted(pair.origin for pair in built.store.pairs())
 
 
+def test_segments_go_through_storage(
+    tiny: TransformerEngine, tmp_path: Path, whole: dict[str, bytes], made_ray: MadeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    files = fsspec.filesystem("memory")
+    files.store.clear()
+    cluster = Cluster(workers=3, storage="memory://parts/of")
+    fetched: list[str] = []
+    fetch = Storage.fetch
+
+    def dying(self: Any, name: str, *given: Any) -> None:
+        if len(fetched) == 2:
+            raise KeyboardInterrupt
+        fetched.append(name)
+        fetch(self, name, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Storage, "fetch", dying)
+        with pytest.raises(KeyboardInterrupt):
+            build(tmp_path / "s", some_pairs(40), tiny, encode=encode_on(cluster))
+    left = [name for name in files.store if name.endswith(".safetensors")]
+    assert len(left) > 2
+    tried = made_ray.tried
+    encoded: list[Slice] = []
+    encode = slices.encode_slice
+
+    def counted(engine: Engine[Any], part: Slice, *given: Any) -> Any:
+        encoded.append(part)
+        return encode(engine, part, *given)
+
+    monkeypatch.setattr(building, "encode_slice", counted)
+    result = build(tmp_path / "s", some_pairs(40), tiny, encode=encode_on(cluster))
+    assert result.reused == 2
+    assert len(encoded) == len(result.manifest.segments) - len(left)  # what the first driver had not fetched is taken
+    assert made_ray.tried - tried == len(result.manifest.segments) - 2
+    assert files_of(tmp_path / "s") == whole
+    assert not files.store
+
+
+def test_storage_that_gives_other_bytes_is_refused(
+    tiny: TransformerEngine, tmp_path: Path, made_ray: MadeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    files = fsspec.filesystem("memory")
+    files.store.clear()
+    put = Storage.put
+
+    def altering(self: Any, path: Path, name: str) -> Any:
+        stored = put(self, path, name)
+        content = files.cat_file(self._path(name))
+        files.pipe_file(self._path(name), content[:-1] + bytes([content[-1] ^ 1]))
+        return stored
+
+    monkeypatch.setattr(Storage, "put", altering)
+    with pytest.raises(DatastoreDamagedError, match="its bytes are others"):
+        build(tmp_path / "s", some_pairs(9), tiny, encode=encode_on(Cluster(storage="memory://parts")))
+    assert not (tmp_path / "s").exists()
+    files.store.clear()
+
+
 def test_options_of_a_cluster_need_one(tmp_path: Path) -> None:
-    for more in (["--workers", "2"], ["--gpus-per-worker", "1"]):
+    for more in (["--workers", "2"], ["--gpus-per-worker", "1"], ["--storage", "s3://a/b"]):
         ran = CliRunner().invoke(app, ["build", "x.tsv", "-o", str(tmp_path / "s"), *more])
         assert isinstance(ran.exception, SettingError)
         assert "need --ray ADDRESS" in str(ran.exception)
@@ -205,6 +274,7 @@ def test_options_of_a_cluster_need_one(tmp_path: Path) -> None:
         ({"threads": 0}, "threads must be at least 1, got 0"),
         ({"gpus_per_worker": -1.0}, "at least 0, got -1.0"),
         ({"gpus_per_worker": float("nan")}, "at least 0, got nan"),
+        ({"storage": "/shared/parts"}, "storage must be a URL such as"),
     ],
 )
 def test_clusters_that_cannot_be_are_refused(given: dict[str, Any], said: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from knnmt import Datastore, RetrievalSettings, SegmentPair, Translation, Translator, shard_set
+from knnmt import Cluster, Datastore, RetrievalSettings, SegmentPair, Translation, Translator, shard_set
 from knnmt.cli import app
 from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.combining import merge_stores, split_store
@@ -252,6 +254,80 @@ def test_sets_that_cannot_be_are_refused(
     (one / sets.SHARDS).write_text('{"shards": [{"path": 5}]}', encoding="utf-8")
     with pytest.raises(DatastoreDamagedError, match="expected the places of shards"):
         Translator(tiny_checkpoint, device="cpu", datastore=one)
+
+
+def test_a_set_does_not_say_what_to_connect_to(
+    one: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = json.loads((one / sets.SHARDS).read_text(encoding="utf-8"))
+    (one / sets.SHARDS).write_text(json.dumps({**written, "cluster": "ray://elsewhere:10001"}), encoding="utf-8")
+    asked: list[str] = []
+
+    def connect(cluster: Cluster) -> None:
+        asked.append(cluster.address)
+        raise ClusterError("not there")
+
+    monkeypatch.setattr(sets, "connect", connect)
+    with pytest.raises(
+        SettingError, match=r"does not decide what this machine connects to\. If that is your cluster: RAY_"
+    ):
+        Translator(tiny_checkpoint, device="cpu", datastore=one)
+    assert not asked
+    monkeypatch.setenv("RAY_ADDRESS", "ray://elsewhere:10001")
+    with pytest.raises(ClusterError, match="not there"):
+        Translator(tiny_checkpoint, device="cpu", datastore=one)
+    assert asked == ["ray://elsewhere:10001"]
+
+
+class Mistaken(Failing):
+    """A shard that answers, but not with what a shard has."""
+
+    def __init__(self, path: Path, what: str, change: Callable[[Any], Any]) -> None:
+        super().__init__(path, 10**6)
+        self._what, self._change = what, change
+
+    def ask(self, what: str, *given: Any) -> Future[Any]:
+        found = super().ask(what, *given)
+        if what != self._what:
+            return found
+        changed: Future[Any] = Future()
+        changed.set_result(self._change(found.result()))
+        return changed
+
+
+def in_place_of(name: str, change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda parts: [{**part, name: change(part[name])} for part in parts]
+
+
+MISTAKES: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "keys of another width": ("sentences", in_place_of("keys", lambda keys: keys[:, :-1])),
+    "keys of another type": ("sentences", in_place_of("keys", lambda keys: keys.astype(np.float64))),
+    "fewer values": ("sentences", in_place_of("values", lambda values: values[:-1])),
+    "no keys": ("sentences", lambda parts: [{k: v for k, v in part.items() if k != "keys"} for part in parts]),
+    "an array that no segment has": ("sentences", lambda parts: [{**part, "own": part["keys"]} for part in parts]),
+    "no list": ("sentences", lambda _: 5),
+    "candidates without tokens": ("candidates", lambda found: replace(found, sources={})),
+    "candidates of another type": (
+        "candidates",
+        lambda found: replace(
+            found, sources=in_place_of("source_tokens", lambda t: t.astype(float))([found.sources])[0]
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_shard_that_answers_with_something_else_is_left_out(
+    shards: list[Path], one: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mistake: str
+) -> None:
+    made = [*(Failing(path, 10**6) for path in shards[:3]), Mistaken(shards[3], *MISTAKES[mistake])]
+    monkeypatch.setattr(ShardSet, "opened", lambda *_: made)
+    translator = Translator(tiny_checkpoint, device="cpu", datastore=one)
+    texts = [pair.source for pair in made_pairs(4, seed=9)]
+    with pytest.warns(ShardWarning, match="gave an answer that cannot be used"):
+        found = translator.translate(texts, settings=SETTINGS)
+    assert all(len(of_shards(each)) == 1 for each in found)
+    assert all(each.text for each in found)
 
 
 def test_a_set_none_of_whose_shards_answers_is_refused(

@@ -48,6 +48,7 @@ IN_SOAK = {  # what takes long, or needs a network: where `make soak` runs it
 REAL_TEXT = {"make bench", "make bench-retrieval"}  # measure on it
 COMET = "tests/evaluation/test_comet.py makes such an environment in `make soak`, with a tiny checkpoint"
 RAY = "`make test-ray` builds and searches on clusters"
+COPIED = "tests/datastore/test_copying.py copies to other places"
 NOT_RUN = {  # and why; sizes are of models that would be fetched
     "make test": "runs this",
     "make soak": "runs this",
@@ -62,6 +63,11 @@ NOT_RUN = {  # and why; sizes are of models that would be fetched
     "knnmt build gross.tmx -o /shared/gross.store --ray auto --gpus-per-worker 1": RAY,
     "knnmt shard-set 10.0.0.5:/data/a.store 10.0.0.6:/data/b.store -o menge2.store --ray auto": RAY,
     "knnmt adapt gross.tmx -o /shared/gross.store --ray ray://head:10001 --workers 8": RAY,
+    "knnmt evaluate --pairs test.tmx -d it.store -d law.store --output /shared/results --ray auto": RAY,
+    "knnmt build gross.tmx -o gross.store --ray auto --storage s3://firma/parts": RAY,
+    "knnmt copy projekt.store file:///shared/ablage/projekt": COPIED,
+    "knnmt copy file:///shared/ablage/projekt kopie.store": COPIED,
+    "knnmt copy projekt.store s3://firma/stores/projekt": COPIED,
     "make test-dialects": "fetches half a gigabyte of packages",
     "python3 -m venv comet-env": COMET,
     "comet-env/bin/pip install unbabel-comet 'setuptools<81'": COMET,

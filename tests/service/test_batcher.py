@@ -19,7 +19,8 @@ from knnmt.translator.assembly import Part
 from knnmt.translator.guarded_search import Job
 from knnmt.translator.memories import Request
 from knnmt.translator.piecework import Lane, Piecework, TextSettings
-from knnmt.translator.translator import TextsGrowing, Translator
+from knnmt.translator.stages import TextsGrowing
+from knnmt.translator.translator import Translator
 
 SETTINGS = TextSettings(beam=1)
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")
@@ -287,7 +288,7 @@ def test_what_is_found_early_is_what_is_found(
         told[number] = parts
 
     lane = begun[0].lane
-    expected = next(lane.by.decoded([jobs], lane.call))
+    expected = next(lane.by.stages.decoded([jobs], lane.call))
     assert [[part.text for part in parts] for parts in lane.decode(jobs, hear)] == [
         [part.text for part in parts] for parts in expected
     ]

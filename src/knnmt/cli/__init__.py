@@ -19,6 +19,7 @@ from knnmt.cli import (
     change,
     combine,
     compress,
+    copy,
     evaluate,
     explain,
     index,
@@ -61,6 +62,7 @@ app.command("upgrade", cls=CommandInPanels)(change.upgrade)
 app.command("merge", cls=CommandInPanels)(combine.merge)
 app.command("split", cls=CommandInPanels)(combine.split)
 app.command("shard-set", cls=CommandInPanels)(combine.shard_set)
+app.command("copy", cls=CommandInPanels)(copy.copy)
 app.command("reduce", cls=CommandInPanels)(compress.reduce)
 app.command("prune", cls=CommandInPanels)(compress.prune)
 app.command("index", cls=CommandInPanels)(index.index)

@@ -12,7 +12,7 @@ from knnmt.cli.advice import command
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.cli.memories import ForFast, KeepAccelerators, MemoriesIn, reads_memories
-from knnmt.cli.options import Device, GpusPerWorker, Ray, Threads, Workers, cluster_of
+from knnmt.cli.options import Device, GpusPerWorker, Ray, Storage, Threads, Workers, cluster_of
 from knnmt.cli.progress import passing_bars
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.accelerators import Accelerators
@@ -54,6 +54,7 @@ def adapt(
     ray: Ray = None,
     workers: Workers = None,
     gpus_per_worker: GpusPerWorker = None,
+    storage: Storage = None,
 ) -> None:
     """Make a store from memories, tune it, and report its gain. Most people need only this command.
 
@@ -75,7 +76,7 @@ def adapt(
     from knnmt.datastore.building import BuildConfig, require_free
 
     started = time.perf_counter()
-    cluster = cluster_of(ray, workers, gpus_per_worker, threads)
+    cluster = cluster_of(ray, workers, gpus_per_worker, threads, storage)
     require_free(output)
     languages = languages_of_text(model, source_language, target_language)
     reading = memories_in(*languages)

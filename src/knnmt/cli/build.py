@@ -13,7 +13,7 @@ from knnmt.cli.index import tell_ready
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import SourceLanguage, TargetLanguage
 from knnmt.cli.memories import ForFast, KeepAccelerators, MemoriesIn, in_words, reads_memories
-from knnmt.cli.options import Device, GpusPerWorker, Ray, Threads, Workers, cluster_of
+from knnmt.cli.options import Device, GpusPerWorker, Ray, Storage, Threads, Workers, cluster_of
 from knnmt.cli.progress import counter, passing_bars
 from knnmt.cli.start import load_quickly
 from knnmt.corpus.accelerators import Accelerators
@@ -52,6 +52,7 @@ def build(
     ray: Ray = None,
     workers: Workers = None,
     gpus_per_worker: GpusPerWorker = None,
+    storage: Storage = None,
 ) -> None:
     """Build a datastore from translation memories.
 
@@ -68,7 +69,7 @@ def build(
 
         knnmt build gross.tmx -o /shared/gross.store --ray auto --gpus-per-worker 1
     """
-    cluster = cluster_of(ray, workers, gpus_per_worker, threads)
+    cluster = cluster_of(ray, workers, gpus_per_worker, threads, storage)
     pair = languages_of_text(model, source_language, target_language)
     reading = memories_in(*pair)
     engine = load_quickly(model, device, threads, None, source_language, target_language)

@@ -13,7 +13,7 @@ import typer
 
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import SourceLanguage, TargetLanguage
-from knnmt.cli.options import StoresAsSystems
+from knnmt.cli.options import GpusPerWorker, Ray, StoresAsSystems, Workers, cluster_of
 from knnmt.cli.progress import track
 from knnmt.cli.start import heavy_imports
 from knnmt.corpus.options import ReadingConfig
@@ -118,6 +118,9 @@ def evaluate(
             help=f"A model that COMET knows, or a checkpoint.  [default: {DEFAULT_COMET}]", show_default=False
         ),
     ] = None,
+    ray: Ray = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = None,
 ) -> None:
     """Compare systems by BLEU, chrF, COMET and speed. The text needs references.
 
@@ -135,7 +138,10 @@ def evaluate(
         knnmt evaluate --pairs test.tmx --system "llm=http://127.0.0.1:8000/v1,model=NAME,store=it.store,examples=5"
 
         knnmt evaluate --pairs test.tmx --comet-python comet-env/bin/python
+
+        knnmt evaluate --pairs test.tmx -d it.store -d law.store --ray auto
     """
+    cluster = cluster_of(ray, workers, gpus_per_worker, threads)
     if comet_model is not None and comet_python is None:
         raise SettingError(f"--comet-model needs --comet-python. {ADVICE}")
     require_sacrebleu()
@@ -164,6 +170,8 @@ def evaluate(
             output=output,
             comet=comet,
             watch=_bar,
+            cluster=cluster,
+            tell=lambda line: print(f"knnmt: {line}", file=sys.stderr),
         )
     typer.echo(report.as_text(), nl=False)
     if json_file is not None:

@@ -20,7 +20,7 @@ Ray = Annotated[
     typer.Option(
         "--ray",
         metavar="ADDRESS",
-        help="Run the model over the text on a cluster of Ray: local (this machine), auto (the cluster that it belongs "
+        help="Run the model on a cluster of Ray: local (this machine), auto (the cluster that it belongs "
         "to), HOST:PORT or ray://HOST:PORT.",
         show_default=False,
         rich_help_panel=MACHINE,
@@ -49,14 +49,30 @@ GpusPerWorker = Annotated[
 ]
 
 
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="With --ray, where machines share no file system: a place such as s3://bucket/place through which workers "
+        "hand over what they made.",
+        show_default=False,
+    ),
+]
+
+
 def cluster_of(
-    address: str | None, workers: int | None, gpus_per_worker: float | None, threads: int | None
+    address: str | None,
+    workers: int | None,
+    gpus_per_worker: float | None,
+    threads: int | None,
+    storage: str | None = None,
 ) -> Cluster | None:
     """The cluster that options ask for, or None."""
     if address is None:
-        check(workers is None and gpus_per_worker is None, "--workers and --gpus-per-worker need --ray ADDRESS")
+        idle = workers is None and gpus_per_worker is None and storage is None
+        check(idle, "--workers, --gpus-per-worker and --storage need --ray ADDRESS")
         return None
-    return Cluster(address, workers, threads or 1, gpus_per_worker)
+    return Cluster(address, workers, threads or 1, gpus_per_worker, storage)
 
 
 ModelOfStore = Annotated[

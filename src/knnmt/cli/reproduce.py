@@ -10,7 +10,7 @@ import typer
 
 from knnmt.cli.interrupt import ends_with
 from knnmt.cli.languages import SourceLanguage, TargetLanguage
-from knnmt.cli.options import Device, Threads
+from knnmt.cli.options import Device, GpusPerWorker, Ray, Threads, Workers, cluster_of
 from knnmt.cli.progress import passing_bars
 from knnmt.cli.start import heavy_imports
 from knnmt.config import check
@@ -75,13 +75,16 @@ def reproduce(
     target_language: TargetLanguage = None,
     device: Device = None,
     threads: Threads = None,
+    ray: Ray = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = None,
 ) -> None:
     """Reproduce the tables and figures of the paper.
 
     Builds the stores of each domain, tunes each system on text that is not reported (a half of dev where there is no
     test.*), translates with each, measures speed, and writes report.md with plots, the paper's numbers beside ours.
-    If interrupted, rerun the command; it resumes. Producing and reporting can run on
-    different machines.
+    If interrupted, rerun the command; it resumes. Producing and reporting can run on different machines. With --ray,
+    domains are produced side by side, and speed is measured here at the end.
 
     Examples:
 
@@ -89,14 +92,18 @@ def reproduce(
 
         knnmt reproduce --data corpora/ -o reproduced/ -m facebook/wmt19-de-en --blocks A
 
+        knnmt reproduce --data corpora/ -o /shared/reproduced/ --ray auto
+
         knnmt reproduce -o reproduced/ --report-only
     """
+    cluster = cluster_of(ray, workers, gpus_per_worker, threads)
     check(not (produce_only and report_only), "give one of --produce-only and --report-only, or neither for both")
     left = 0
     if not report_only:
         check(data is not None, "--data is missing: a directory with a directory for each domain")
         with heavy_imports():
             from knnmt.reproduction.config import ReproductionConfig, names_in, numbers_in
+            from knnmt.reproduction.domains_as_tasks import produce_on
             from knnmt.reproduction.producing import produce
         given: dict[str, Any] = {"domains": domains, "blocks": blocks, "systems": systems, "without": without}
         config = ReproductionConfig(
@@ -121,7 +128,10 @@ def reproduce(
             minutes=minutes,
         )
         with ends_with("rerun the command; it resumes"):
-            left = produce(config, typer.echo, passing_bars)
+            if cluster is None:
+                left = produce(config, typer.echo, passing_bars)
+            else:
+                left = produce_on(cluster, config, typer.echo, passing_bars)
     if not produce_only and not left:
         from knnmt.reproduction.report import write_report
 

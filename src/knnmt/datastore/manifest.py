@@ -236,11 +236,19 @@ def read_manifest(place: Path) -> Manifest:
     """The newest state of a store; refused unless it is whole and of a format this version reads."""
     path = place / MANIFEST
     try:
-        content = parse_json(read_regular(path))
+        content = read_regular(path)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotADatastoreError(f"{place}: {_what_is_there(place)}") from error
     except OSError as error:
         raise DatastoreDamagedError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return manifest_from(content, place)
+
+
+def manifest_from(text: bytes, place: str | Path) -> Manifest:
+    """The same of a manifest that was read already. place: for people"""
+    path = f"{place}/{MANIFEST}"
+    try:
+        content = parse_json(text)
     except ValueError as error:
         raise DatastoreDamagedError(
             f"{path}: not valid JSON ({error}). Restore it, or build the store again."

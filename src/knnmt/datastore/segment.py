@@ -65,7 +65,7 @@ _DIVIDED = {
 }
 
 
-def _forms(record: SegmentRecord, manifest: Manifest) -> dict[str, Form]:
+def forms_of(record: SegmentRecord, manifest: Manifest) -> dict[str, Form]:
     """Type and shape of every array, as in the table above."""
     entries, sentences = record.entries, record.sentences
     return {
@@ -156,7 +156,7 @@ class Segment:
         groups |= {"states"} if manifest.for_fast else set()
         groups |= {needed for group in groups for needed in _NEEDS.get(group, ())}
         absent = {name for group, names in _GROUPS.items() if group not in groups for name in names}
-        forms = {name: form for name, form in _forms(record, manifest).items() if name not in absent}
+        forms = {name: form for name, form in forms_of(record, manifest).items() if name not in absent}
         if (aligned := found.get("alignment")) is not None and aligned.dtype == np.int32:
             forms["alignment"] = ("int32", (record.entries,))  # as earlier versions wrote it
         require_arrays(path, found, forms)

@@ -1,31 +1,41 @@
 """Building on a cluster: slices are tasks, their segments' files the results, and publication is one step at the end.
 
 The driver cuts the text into slices and hands each to a worker, which writes the segment's file where all machines see
-it. A file is named by its text and whole when it has its name. So a worker that dies costs its slice, which is done
-again; a driver that dies costs nothing, for the next one finds what is done. The files are those of a build without a
-cluster, if the workers compute as this machine does.
+it: in the store's directory, or in storage behind a URL, from where the driver fetches it. A file is named by its text
+and whole when it has its name. So a worker that dies costs its slice, which is done again; a driver that dies costs
+nothing, for the next one finds what is done. The files are those of a build without a cluster, if the workers compute
+as this machine does.
 """
 
 from __future__ import annotations
 
 import hashlib
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
-from knnmt.datastore.building import PLAN, EncodeParts, EntryProgress, finish_segment, finished_segment
-from knnmt.datastore.manifest import Manifest, SegmentRecord
-from knnmt.datastore.slices import Slice, encode_slice
+from knnmt.datastore.arrays import Array
+from knnmt.datastore.building import (
+    PLAN,
+    EncodeParts,
+    EntryProgress,
+    finish_segment,
+    finished_segment,
+    mark_finished,
+)
+from knnmt.datastore.manifest import Manifest, SegmentRecord, StoredFile
+from knnmt.datastore.slices import Slice, encode_slice, write_segment
+from knnmt.datastore.storage import Storage
 from knnmt.distributed.cluster import Cluster, connected
+from knnmt.distributed.tasks import Tasks, gpus_for, model_for_all
 from knnmt.engine.base import Engine, State
-from knnmt.errors import ClusterError, StorageError
+from knnmt.errors import StorageError
 from knnmt.regular_files import read_regular
-
-_RETRIES = 5  # of a slice whose worker died: text that ends every worker must not be tried for ever
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +43,7 @@ class Job:
     """What a worker has to know besides a slice.
 
     directory: where segments go, as all machines see it; plan: SHA-256 of the plan that lies beside it
+    storage: where they go instead, below a directory that is called as the plan is
     manifest: what the store will be; model, device: by which a worker loads the model
     """
 
@@ -43,6 +54,11 @@ class Job:
     device: str
     batch_tokens: int | None
     threads: int
+    storage: str | None = None
+
+    def in_storage(self, name: str = "") -> str:
+        """What a segment is called in storage. Other plans make other bytes of the same text."""
+        return f"{self.plan[:32]}/{name}"
 
 
 class Workers(Protocol):
@@ -60,6 +76,24 @@ class Workers(Protocol):
 
 def encode_part(job: Job, name: str, part: Slice) -> SegmentRecord:
     """Encode a slice and write its segment, whole or not at all."""
+    if job.storage is not None:
+        return _encode_into_storage(job, name, part)
+    _require_shared(job)
+    return finish_segment(job.directory, name, _arrays(job, part))
+
+
+def _encode_into_storage(job: Job, name: str, part: Slice) -> SegmentRecord:
+    storage, remote = Storage(job.storage or ""), job.in_storage(name)
+    if (there := storage.put_before(remote)) is not None:  # an earlier driver died before it had fetched it
+        sha256, size = there
+        return SegmentRecord(StoredFile(name, size, sha256), len(part.pairs), part.entries)
+    with TemporaryDirectory() as scratch:
+        record = write_segment(Path(scratch), name, _arrays(job, part))
+        storage.put(Path(scratch) / name, remote)
+    return record
+
+
+def _require_shared(job: Job) -> None:
     plan = job.directory.parent / PLAN
     try:
         shared = hashlib.sha256(read_regular(plan)).hexdigest() == job.plan
@@ -68,13 +102,15 @@ def encode_part(job: Job, name: str, part: Slice) -> SegmentRecord:
     if not shared:
         raise StorageError(
             f"{plan}: expected what the build has written there, and {socket.gethostname()} does not see it. Give the "
-            "store a place on a file system that all machines share."
+            "store a place on a file system that all machines share, or name storage that they reach (--storage URL)."
         )
+
+
+def _arrays(job: Job, part: Slice) -> dict[str, Array]:
     manifest = job.manifest
     engine = _engine(job.model, job.device, manifest.compute_dtype, *_languages(manifest), job.threads)
     manifest.require_engine(job.directory.parent, engine)
-    arrays = encode_slice(engine, part, manifest.key_dtype, job.batch_tokens, manifest.for_fast)
-    return finish_segment(job.directory, name, arrays)
+    return encode_slice(engine, part, manifest.key_dtype, job.batch_tokens, manifest.for_fast)
 
 
 def _languages(manifest: Manifest) -> tuple[str, str]:
@@ -108,20 +144,32 @@ def encode_on(cluster: Cluster) -> EncodeParts:
     ) -> tuple[list[SegmentRecord], int]:
         plan = hashlib.sha256(read_regular(directory.parent / PLAN)).hexdigest()
         with connected(cluster) as ray:
-            gpus = cluster.gpus_per_worker
-            gpus = float(engine.device.type == "cuda") if gpus is None else gpus
-            model = str(Path(engine.name).absolute()) if Path(engine.name).is_dir() else engine.name
-            device = "cuda" if gpus else "cpu"
-            job = Job(directory.absolute(), plan, manifest, model, device, batch_tokens, cluster.threads)
-            return encode_with(RayWorkers(ray, cluster, gpus, job), parts, directory, manifest, progress)
+            gpus = gpus_for(cluster, engine)
+            model, device = model_for_all(engine), "cuda" if gpus else "cpu"
+            job = Job(
+                directory.absolute(), plan, manifest, model, device, batch_tokens, cluster.threads, cluster.storage
+            )
+            collect = partial(_fetch, job, Storage(job.storage)) if job.storage else _require_here
+            found = encode_with(RayWorkers(ray, cluster, gpus, job), parts, directory, manifest, progress, collect)
+        if job.storage:
+            Storage(job.storage).remove_all(job.in_storage())
+        return found
 
     return encode
 
 
 def encode_with(
-    workers: Workers, parts: Iterable[Slice], directory: Path, manifest: Manifest, progress: EntryProgress
+    workers: Workers,
+    parts: Iterable[Slice],
+    directory: Path,
+    manifest: Manifest,
+    progress: EntryProgress,
+    collect: Callable[[Path, SegmentRecord], None],
 ) -> tuple[list[SegmentRecord], int]:
-    """As `knnmt.datastore.building.encode_parts`, by workers. What is done is told in the order in which it is done."""
+    """As `knnmt.datastore.building.encode_parts`, by workers. What is done is told in the order in which it is done.
+
+    collect: sees to it that what a worker made is in the directory
+    """
     records: dict[int, SegmentRecord] = {}
     waiting: dict[Future[SegmentRecord], tuple[int, Slice]] = {}
     reused = pairs = entries = 0
@@ -136,7 +184,7 @@ def encode_with(
         for future in wait(waiting, return_when=FIRST_COMPLETED).done:
             number, part = waiting.pop(future)
             record = future.result()
-            _require_here(directory / record.stored.file, record)
+            collect(directory / record.stored.file, record)
             settle(number, part, record)
 
     for number, part in enumerate(parts, manifest.next_segment):
@@ -153,6 +201,12 @@ def encode_with(
     return [records[number] for number in sorted(records)], reused
 
 
+def _fetch(job: Job, storage: Storage, path: Path, record: SegmentRecord) -> None:
+    """Bring a segment from storage, as if this machine had made it."""
+    storage.fetch(job.in_storage(record.stored.file), path, record.stored)
+    mark_finished(path, record)
+
+
 def _require_here(path: Path, record: SegmentRecord) -> None:
     """Refuse a segment that a worker wrote where this machine does not see it."""
     found = path.stat().st_size if path.exists() else None
@@ -164,43 +218,17 @@ def _require_here(path: Path, record: SegmentRecord) -> None:
 
 
 class RayWorkers:
-    """Workers of a cluster: Ray starts their processes, and does a slice again whose process or machine died."""
+    """Workers of a cluster, as tasks."""
 
     def __init__(self, ray: Any, cluster: Cluster, gpus: float, job: Job) -> None:
-        self._ray, self._cluster, self._gpus = ray, cluster, gpus
-        # max_calls: a process that has the model is kept, which Ray does not do with GPUs unless told
-        options = {"num_cpus": cluster.threads, "num_gpus": gpus, "max_retries": _RETRIES, "max_calls": 0}
-        self._encode = ray.remote(**options)(encode_part)
+        self._tasks = Tasks(ray, cluster, gpus, encode_part)
         self._job = ray.put(job)
 
     @property
     def room(self) -> int:
-        """One more than can be worked on, so that none waits for the driver; as many as were asked for, at most."""
-        if self._cluster.workers is not None:
-            return self._cluster.workers
-        has = self._ray.cluster_resources()
-        at_once = int(has.get("CPU", 0) // self._cluster.threads)
-        if self._gpus:
-            at_once = min(at_once, int(has.get("GPU", 0) // self._gpus))
-        return max(1, at_once) + 1
+        """As in `Tasks`."""
+        return self._tasks.room
 
     def submit(self, name: str, part: Slice) -> Future[SegmentRecord]:
         """As in `Workers`."""
-        asked: Future[SegmentRecord] = self._encode.remote(self._job, name, part).future()
-        told: Future[SegmentRecord] = Future()
-
-        def tell(done: Future[SegmentRecord]) -> None:
-            if (error := done.exception()) is None:
-                told.set_result(done.result())
-            elif isinstance(error, self._ray.exceptions.RayTaskError):  # what the worker itself raised
-                told.set_exception(error.cause)
-            else:
-                told.set_exception(
-                    ClusterError(
-                        f"{name}: its workers ended, {_RETRIES + 1} times in all ({str(error).splitlines()[0]}). Have "
-                        "they too little memory? What is done stays; the same command goes on"
-                    )
-                )
-
-        asked.add_done_callback(tell)
-        return told
+        return self._tasks.submit(name, self._job, name, part)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from knnmt.config import check
+from knnmt.datastore.storage import is_url
 from knnmt.errors import ClusterError, MissingDependencyError
 
-LOCAL = "local"
+LOCAL, AUTO = "local", "auto"
 _LOCAL_BYTES = 1 << 28  # that Ray keeps of what passes between processes of one machine
 
 
@@ -26,12 +27,15 @@ class Cluster:
     workers: most slices that are worked on at a time; None for as many as there is room for
     threads: CPU cores of each worker
     gpus_per_worker: GPUs of each, 0.5 for one that two share; None for one if the model is on a GPU here, else none
+    storage: a URL such as s3://bucket/place, through which workers of a build hand over what they made, where machines
+        share no file system
     """
 
     address: str = LOCAL
     workers: int | None = None
     threads: int = 1
     gpus_per_worker: float | None = None
+    storage: str | None = None
 
     def __post_init__(self) -> None:
         check(bool(self.address), "the address of a cluster is 'local', 'auto', host:port or ray://host:port")
@@ -39,6 +43,8 @@ class Cluster:
         check(self.threads >= 1, f"threads must be at least 1, got {self.threads}")
         gpus = self.gpus_per_worker
         check(gpus is None or 0 <= gpus < math.inf, f"gpus_per_worker must be a number of at least 0, got {gpus}")
+        sound = self.storage is None or is_url(self.storage)
+        check(sound, f"storage must be a URL such as s3://bucket/place, got {self.storage!r}")
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,10 +20,10 @@ from knnmt.datastore.manifest import SEGMENTS
 from knnmt.datastore.publication import publish_file
 from knnmt.datastore.settings import read_settings, write_settings
 from knnmt.datastore.store import Datastore
-from knnmt.distributed.cluster import Cluster, connect
+from knnmt.distributed.cluster import AUTO, LOCAL, Cluster, connect
 from knnmt.distributed.sharded_store import SECONDS, ShardedStore
 from knnmt.distributed.shards import LocalShard, OpenShard, Shard
-from knnmt.errors import DatastoreDamagedError
+from knnmt.errors import DatastoreDamagedError, SettingError
 from knnmt.records import as_record, parse_json
 from knnmt.regular_files import read_regular
 
@@ -87,8 +88,14 @@ class ShardSet:
     def opened(self, own: Path | None = None) -> list[Shard]:
         """The shards, each ready to be asked. A connection to a cluster lasts as long as the process.
 
-        own: the set's own place, which may have entries, too
+        own: the set's own place, which may have entries, too; and which does not say what to connect to: whatever
+            answers at an address runs code here
         """
+        if own is not None and self.cluster not in (None, LOCAL, AUTO, os.environ.get("RAY_ADDRESS")):
+            raise SettingError(
+                f"{own}: its shards are asked through the cluster at {self.cluster}, and a store does not decide what "
+                f"this machine connects to. If that is your cluster: RAY_ADDRESS={self.cluster}"
+            )
         last: list[Shard] = [] if own is None else [LocalShard(own)]
         if self.cluster is None:
             return [*(LocalShard(Path(each.path)) for each in self.shards), *last]

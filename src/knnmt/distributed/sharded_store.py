@@ -22,13 +22,14 @@ import torch
 
 from knnmt import timing
 from knnmt.config import check
-from knnmt.datastore.arrays import Array
+from knnmt.datastore.arrays import Array, require_arrays
 from knnmt.datastore.manifest import SegmentRecord, StoredFile
-from knnmt.datastore.segment import Segment
+from knnmt.datastore.postings import POSTINGS as POSTING_ARRAYS
+from knnmt.datastore.segment import SOURCE, Segment, forms_of
 from knnmt.datastore.store import ALIKE, Datastore
 from knnmt.distributed.shards import AskedSource, Candidates, Shard, ShardState
 from knnmt.engine.tokenizer import Tokenizer
-from knnmt.errors import ClusterError, DatastoreMismatchError, ShardWarning
+from knnmt.errors import ClusterError, DatastoreError, DatastoreMismatchError, ShardWarning
 from knnmt.index.covering import MAX_POSTINGS, SourceIndex
 from knnmt.index.source_side import SourceStatistics
 from knnmt.retrieval.open_store import KEYS_SAMPLED, UNIT_SAME_DISTANCE, ChosenEntries, OpenStore, Snapshot
@@ -37,6 +38,12 @@ from knnmt.retrieval.statistics import Statistics
 
 SECONDS = 10.0  # that a shard has to answer
 _PAUSE_SECONDS = 30.0  # in which one that did not is not asked again: texts would wait for it each time
+# What shards must give: for candidates, and for what is decoded with.
+_OF_SOURCES = (*SOURCE, *POSTING_ARRAYS)
+_OF_SENTENCES = (
+    *("keys", "values", "sentences", "positions", "target_tokens", "target_offsets", "texts", "text_offsets"),
+    *_OF_SOURCES,
+)
 _fetched = count()
 
 
@@ -174,18 +181,24 @@ class ShardedStore(OpenStore):
             wanted = min(segments, shown.live_sentences)
             candidates, silent = self._candidates(shown, known, wanted)
             missing |= silent
-            index = SourceIndex(
-                [self._part(number, found.sources, "candidates") for number, found in sorted(candidates.items())],
-                of_more=shown.statistics,
+            proposed, silent = self._segments(
+                {number: [found.sources] for number, found in candidates.items()}, "candidates", _OF_SOURCES
             )
+            missing |= silent
+            index = SourceIndex(proposed, of_more=shown.statistics)
             covering = index.choose(known, wanted)
             chosen = [index.hashes_of(mine[mine >= 0]) for mine in covering.sentences]
             every = segments >= shown.live_sentences
             hashes = None if every else np.unique(np.concatenate([np.empty(0, np.uint64), *chosen]))
-            asked = {number: ("sentences", shown.states[number].name, hashes) for number in sorted(candidates)}
+            asked = {
+                number: ("sentences", shown.states[number].name, hashes)
+                for number in sorted(candidates.keys() - silent)
+            }
             parts, silent = self._asked(asked)
             missing |= silent
-            store = self._small(parts)
+            segments_given, silent = self._segments(parts, "part", _OF_SENTENCES)
+            missing |= silent
+            store = self._small(segments_given)
             left_out = self._words(missing)
             _warn(left_out, "what it holds is left out")
             if missing:
@@ -229,19 +242,29 @@ class ShardedStore(OpenStore):
             found, silent = {**found, **again}, silent | failed
         return {number: each for number, each in found.items() if number not in silent}, silent
 
-    def _small(self, parts: Mapping[int, Sequence[dict[str, Array]]]) -> FetchedStore:
+    def _small(self, segments: list[Segment]) -> FetchedStore:
         """A store in memory of what shards gave, in their order."""
-        segments = [
-            self._part(number, arrays, f"part-{place}")
-            for number, several in sorted(parts.items())
-            for place, arrays in enumerate(several)
-        ]
         ours = self.datastore
         manifest = replace(ours.manifest, segments=tuple(segment.record for segment in segments), for_fast=False)
         return FetchedStore(Datastore(ours.path, manifest, segments, ours.projection), self.device, self._tokenizer)
 
-    def _part(self, number: int, given: dict[str, Array], name: str) -> Segment:
-        """Arrays that a shard gave, as a segment; what they hold is checked where it is used, as of any segment."""
+    def _segments(
+        self, parts: Mapping[int, Sequence[dict[str, Array]]], name: str, needed: Sequence[str]
+    ) -> tuple[list[Segment], dict[int, str]]:
+        """What shards gave, as segments in the order of the shards, and which gave what cannot be a part of a store."""
+        found: list[Segment] = []
+        malformed: dict[int, str] = {}
+        for number, several in sorted(parts.items()):
+            try:
+                found += [self._part(number, given, f"{name}-{place}", needed) for place, given in enumerate(several)]
+            except (DatastoreError, LookupError, TypeError, ValueError, AttributeError) as error:
+                malformed[number] = f"gave an answer that cannot be used ({str(error)[:200]})"
+        return found, malformed
+
+    def _part(self, number: int, given: dict[str, Array], name: str, needed: Sequence[str]) -> Segment:
+        """Arrays that a shard gave, of the types and shapes that they must have, as a segment; what they hold is
+        checked where it is used, as of any segment.
+        """
         arrays = {"sentences": np.empty(0, np.int32), "values": np.empty(0, np.int32), **given}
         size = sum(array.nbytes for array in arrays.values())
         digest = hashlib.sha256(f"{next(_fetched)} {number} {name}".encode()).hexdigest()
@@ -251,6 +274,10 @@ class ShardedStore(OpenStore):
             entries=len(arrays["values"]),
         )
         path = self.datastore.path / "shards" / record.stored.file
+        forms = forms_of(record, self.datastore.manifest)
+        if "alignment" in given and given["alignment"].dtype == np.int32:
+            forms["alignment"] = ("int32", (record.entries,))  # as earlier versions wrote it
+        require_arrays(path, given, {each: forms[each] for each in {*needed, *given}})
         return Segment(record, arrays, np.empty(0, np.int32), (), path, self.datastore.manifest.vocabulary)
 
     def _asked(self, questions: Mapping[int, tuple[Any, ...]]) -> tuple[dict[int, Any], dict[int, str]]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from knnmt.config import BatchingConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.units import for_model
+from knnmt.engine.any_shape import any_shape
 from knnmt.engine.base import Engine, State
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.sending import padded_rows, places_in_rows, sent
@@ -67,7 +68,7 @@ def force(
             f"{engine.name}: its tokenizer gives token {token}, and its weights have {engine.vocabulary_size:,}. Check "
             "that both are from the same checkpoint."
         )
-    with torch.inference_mode():
+    with torch.inference_mode(), any_shape(engine.device):
         encoded = engine.encode(sources)
         special = engine.special_tokens
         # In NumPy: PyTorch would let all cores do it, which other processes may need, and wait for each of them.

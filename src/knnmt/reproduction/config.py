@@ -13,7 +13,7 @@ from knnmt.reproduction.plan import BLOCKS
 from knnmt.reproduction.records import read_record, write_record
 from knnmt.version import __version__
 
-_PLAN = "plan.json"
+PLAN = "plan.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def hold_to_plan(config: ReproductionConfig, fingerprint: str, searches: str, la
     Domains, rows, blocks and batch sizes may be added to an earlier run; the rest may not change.
     fingerprint: of the model; searches: of block B, "exact" or "index"
     """
-    path = config.output / _PLAN
+    path = config.output / PLAN
     asked: dict[str, Any] = {
         "model": fingerprint,
         "train_pairs": config.train_pairs,

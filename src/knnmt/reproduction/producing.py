@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.publication import storage_errors
@@ -12,11 +13,43 @@ from knnmt.errors import InputError, MissingDependencyError, SettingError
 from knnmt.index.faiss_index import load_faiss
 from knnmt.index.progress import Bars, no_bars
 from knnmt.reproduction.config import ReproductionConfig, hold_to_plan
-from knnmt.reproduction.plan import all_rows, chosen_rows
+from knnmt.reproduction.plan import Row, all_rows, chosen_rows
 from knnmt.reproduction.stages import DomainStages, Stage
 from knnmt.reproduction.steps import DomainSteps
 from knnmt.reproduction.texts import domains_in, files_of
 from knnmt.translator.translator import Translator
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A reproduction that may begin: all that can be wrong with what was asked for was looked at.
+
+    exact: which blocks search every key
+    end: a time of `time.perf_counter` after which no stage begins
+    """
+
+    config: ReproductionConfig
+    domains: Sequence[str]
+    translator: Translator
+    languages: tuple[str, str]
+    rows: list[Row]
+    exact: frozenset[str]
+    end: float | None
+
+    def produce(self, tell: Callable[[str], None], bars: Bars) -> int:
+        """Do what is left to do; how many stages are left then, where time was short."""
+        config = self.config
+        with ExitStack() as locks:
+            for name in self.domains:  # one by one, so that several processes can share the domains of one output
+                for place in (config.output / name, config.store_directory / name):
+                    with storage_errors(place):
+                        place.mkdir(parents=True, exist_ok=True)
+                    locks.enter_context(writer_lock(place))
+            stages: list[Stage] = []
+            for name in self.domains:
+                steps = DomainSteps(name, config, self.translator, self.languages, self.rows, self.exact, bars)
+                stages += DomainStages(config, steps).stages()
+            return _run(stages, self.end, tell)
 
 
 def produce(config: ReproductionConfig, tell: Callable[[str], None] = print, bars: Bars = no_bars) -> int:
@@ -25,7 +58,12 @@ def produce(config: ReproductionConfig, tell: Callable[[str], None] = print, bar
     tell: hears of every stage when it is done, a line each
     bars: as in `adapting`
     """
-    started = time.perf_counter()
+    return begin(config).produce(tell, bars)
+
+
+def begin(config: ReproductionConfig) -> Begun:
+    """Load the model, and hold what is asked for to what was begun in the same place."""
+    end = None if config.minutes is None else time.perf_counter() + 60 * config.minutes
     domains = _domains(config)
     translator = Translator(
         config.model,
@@ -47,17 +85,7 @@ def produce(config: ReproductionConfig, tell: Callable[[str], None] = print, bar
         config.target_language or engine.languages.target or "en",
     )
     hold_to_plan(config, engine.fingerprint.model, "exact" if exact else "index", languages)
-    with ExitStack() as locks:
-        for name in domains:  # one by one, so that several processes can share the domains of one output
-            for place in (config.output / name, config.store_directory / name):
-                with storage_errors(place):
-                    place.mkdir(parents=True, exist_ok=True)
-                locks.enter_context(writer_lock(place))
-        stages: list[Stage] = []
-        for name in domains:
-            steps = DomainSteps(name, config, translator, languages, rows, frozenset("B" if exact else ""), bars)
-            stages += DomainStages(config, steps).stages()
-        return _run(stages, started + 60 * config.minutes if config.minutes is not None else None, tell)
+    return Begun(config, domains, translator, languages, rows, frozenset("B" if exact else ""), end)
 
 
 def _run(stages: Sequence[Stage], end: float | None, tell: Callable[[str], None]) -> int:

@@ -1,0 +1,148 @@
+"""Storage behind a URL, such as s3://bucket/place: files put there whole, and fetched from there against a checksum.
+
+`fsspec` speaks to it; which kinds of storage there are depends on what is installed beside (`s3fs`, `gcsfs`, ...). What
+is fetched is not trusted: a file that is longer than it should be, or whose bytes are others, never gets its name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from knnmt.datastore.manifest import StoredFile
+from knnmt.datastore.publication import publish_file
+from knnmt.errors import DatastoreDamagedError, KnnmtError, MissingDependencyError, SettingError, StorageError
+from knnmt.regular_files import MAX_BYTES, open_regular
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://.+", re.DOTALL)  # a drive of Windows has one letter
+_BLOCK = 1 << 22
+_MARK = ".sha256"  # beside a file that is there whole
+
+
+def is_url(place: str) -> bool:
+    """Whether a place is storage behind a URL, and no directory."""
+    return _URL.fullmatch(place) is not None
+
+
+class Storage:
+    """Files below a URL."""
+
+    def __init__(self, url: str) -> None:
+        if not is_url(url):
+            raise SettingError(f"{url}: expected the URL of a place in storage, such as s3://bucket/place")
+        self.url = url.rstrip("/")
+        try:
+            import fsspec
+        except ImportError as error:
+            raise MissingDependencyError("fsspec", "storage behind a URL", "storage") from error
+        try:
+            self._files, self._place = fsspec.core.url_to_fs(self.url)
+        except (ImportError, ValueError) as error:
+            raise SettingError(
+                f"{url}: this kind of storage cannot be reached ({error}). s3:// needs `pip install s3fs`, gs:// `pip "
+                "install gcsfs`, abfs:// `pip install adlfs`"
+            ) from error
+
+    def _path(self, name: str) -> str:
+        return f"{self._place}/{name}"
+
+    @contextmanager
+    def _speaking(self, name: str) -> Iterator[None]:
+        """Every kind of storage has errors of its own."""
+        try:
+            yield
+        except (KnnmtError, FileNotFoundError):
+            raise
+        except Exception as error:
+            raise StorageError(
+                f"{self.url}/{name}: the storage refused or could not be reached ({type(error).__name__}: "
+                f"{error or 'it said no more'}). Mend that, and run the same command again: it goes on from what is "
+                "done."
+            ) from error
+
+    def has(self, name: str) -> bool:
+        with self._speaking(name):
+            self._files.invalidate_cache()
+            return bool(self._files.isfile(self._path(name)))
+
+    def read(self, name: str, most_bytes: int = MAX_BYTES) -> bytes:
+        """A small file; FileNotFoundError where there is none."""
+        with self._speaking(name), self._files.open(self._path(name), "rb") as file:
+            content: bytes = file.read(most_bytes + 1)
+        if len(content) > most_bytes:
+            raise DatastoreDamagedError(f"{self.url}/{name}: longer than {most_bytes:,} bytes, which it cannot be")
+        return content
+
+    def write(self, name: str, content: bytes) -> None:
+        """Put a small file there in one step."""
+        with self._speaking(name):
+            self._make_directory(name)
+            scratch = self._path(f"{name}.{os.getpid()}.part")
+            self._files.pipe_file(scratch, content)  # what storage of objects does in one step, disks do not
+            self._files.mv(scratch, self._path(name))
+
+    def put(self, path: Path, name: str) -> StoredFile:
+        """Put a file there, unless it is there already, and then a mark that it is whole."""
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            stored = StoredFile(path.name, size, hashlib.file_digest(file, "sha256").hexdigest())
+            if self.put_before(name) == (stored.sha256, stored.bytes):
+                return stored
+            file.seek(0)
+            with self._speaking(name):
+                self._make_directory(name)
+                with self._files.open(self._path(name), "wb") as there:
+                    while block := file.read(_BLOCK):
+                        there.write(block)
+        self.write(name + _MARK, stored.sha256.encode())
+        return stored
+
+    def put_before(self, name: str) -> tuple[str, int] | None:
+        """SHA-256, as its mark says it, and size of a file that is there whole."""
+        try:
+            with self._speaking(name):
+                self._files.invalidate_cache()
+                sha256 = self.read(name + _MARK, 100).decode("ascii", "replace")
+                return sha256, int(self._files.size(self._path(name)))
+        except (FileNotFoundError, DatastoreDamagedError):
+            return None
+
+    def fetch(self, name: str, path: Path, stored: StoredFile) -> None:
+        """Bring a file to `path`, where it appears only if it is what it should be."""
+        with self._speaking(name):
+            try:
+                with self._files.open(self._path(name), "rb") as there:
+                    publish_file(path, lambda file: self._checked(there, file, name, stored))
+            except FileNotFoundError:
+                self._refuse(name, "it is not there")
+
+    def _checked(self, there: Any, file: Any, name: str, stored: StoredFile) -> None:
+        digest, left = hashlib.sha256(), stored.bytes
+        while block := there.read(min(_BLOCK, left + 1)):
+            left -= len(block)
+            if left < 0:
+                self._refuse(name, f"it has more than {stored.bytes:,} bytes")
+            digest.update(block)
+            file.write(block)
+        if left:
+            self._refuse(name, f"it has {stored.bytes - left:,} bytes, not {stored.bytes:,}")
+        if digest.hexdigest() != stored.sha256:
+            self._refuse(name, f"its bytes are others (SHA-256 {digest.hexdigest()[:12]}, not {stored.sha256[:12]})")
+
+    def _refuse(self, name: str, found: str) -> NoReturn:
+        raise DatastoreDamagedError(
+            f"{self.url}/{name}: not what its store says it is: {found}. Was it copied whole? Copy it there again"
+        )
+
+    def remove_all(self, directory: str) -> None:
+        """Take a directory away with all that is in it; nothing where there is none."""
+        with suppress(FileNotFoundError), self._speaking(directory):
+            self._files.rm(self._path(directory), recursive=True)
+
+    def _make_directory(self, name: str) -> None:
+        self._files.makedirs(self._path(name).rpartition("/")[0], exist_ok=True)
