@@ -178,7 +178,7 @@ def draw(domain: str, stem: Path) -> None:
             print(f"| {name} | {each['beam']} | {bleu:.2f} | {speed:,.0f} |")
     axes.set_xlabel("tokens a second")
     axes.set_ylabel("BLEU")
-    axes.set_title(f"{measured['about']}; numbers are beams", fontsize=9)
+    axes.set_title(f"{measured['about']}\nnumbers are beams", fontsize=8)
     axes.legend(fontsize=8)
     for path in save_figure(figure, stem):
         print(path)

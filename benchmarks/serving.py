@@ -168,14 +168,13 @@ def under_load(
     texts: list[str], store: str | None, device: str | None, counts: Sequence[int], rounds: int, place: Path
 ) -> None:
     alone = Peer("--as-offline", *_given("--store", store), *_given("--device", device))
-    first = (
-        texts if device == "cuda" else texts[:8]
-    )  # a GPU records the steps of every size of batch when it first comes
+    # A GPU records the steps of every size of batch when it first comes.
+    first = texts if device == "cuda" else texts[:8]
     with service(store, device, place, cached=0) as port:
         senders = Peer("--as-load", str(port))
         alone.ask(first)
         for count in counts if device == "cuda" else [8]:
-            senders.ask({"texts": first, "clients": count})
+            senders.ask({"texts": first[: _asked(first, count)], "clients": count})
         speeds: list[float] = []
         processor: dict[str, list[float]] = {}
         rates: dict[int, list[float]] = {count: [] for count in counts}
@@ -185,7 +184,7 @@ def under_load(
             speeds.append(len(texts) / done["seconds"])
             processor.setdefault("offline", []).append(done["processor"] / len(texts))
             for count in counts:
-                some = texts[: max(count, len(texts) if count > 1 else len(texts) // 4)]
+                some = texts[: _asked(texts, count)]
                 before = metric(port, "process_cpu_seconds_total")
                 found = senders.ask({"texts": some, "clients": count})
                 used = metric(port, "process_cpu_seconds_total") - before
@@ -216,6 +215,11 @@ def under_load(
         print(f"memory       {megabytes(port):,.0f} MB")
         senders.end()
     alone.end()
+
+
+def _asked(texts: Sequence[str], clients: int) -> int:
+    """How many texts so many clients send: one alone takes longer."""
+    return max(clients, len(texts) if clients > 1 else len(texts) // 4)
 
 
 def _given(option: str, value: str | None) -> list[str]:

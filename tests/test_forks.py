@@ -129,5 +129,5 @@ def test_a_forked_process_translates(script: str, tmp_path: Path) -> None:
 def test_where_threads_cannot_begin_anew_one_works_and_more_are_refused(tmp_path: Path) -> None:
     parents, childs, refusal = lines(OLDER, tmp_path)
     assert parents == childs
-    assert refusal.startswith("refused: 2 threads were asked for in a process that was forked")
+    assert refusal.startswith("refused: 2 threads were requested in a process that was forked")
     assert "by spawn" in refusal

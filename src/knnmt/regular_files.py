@@ -47,5 +47,5 @@ def read_regular(path: Path, most_bytes: int = MAX_BYTES, links: bool = False) -
     with open_regular(path, links) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most_bytes:
-            raise OSError(errno.EFBIG, f"it has {size:,} bytes, and {most_bytes:,} are the most that are read")
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes, and at most {most_bytes:,} are read")
         return file.read(most_bytes)

@@ -49,9 +49,9 @@ def require_threads(count: int) -> None:
     """Refuse more than one thread in a process that was forked where others would be waited for forever."""
     if _alone and count > 1:
         raise SettingError(
-            f"{count} threads were asked for in a process that was forked from one that had computed with several, and "
-            "its OpenMP cannot begin anew: only one thread works here. Start processes by spawn, or import and load "
-            "after the fork"
+            f"{count} threads were requested in a process that was forked after its parent had computed with "
+            "several threads. Its OpenMP cannot restart, so only one thread works here. Start processes by spawn, "
+            "or import and load after the fork"
         )
 
 

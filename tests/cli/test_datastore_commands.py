@@ -123,7 +123,7 @@ def test_a_store_from_building_to_export(memory: Path, tmp_path: Path) -> None:
 def test_mistakes_are_explained(store: Path, memory: Path, tmp_path: Path) -> None:
     assert "already there" in fails("build", memory, "-o", store)
     assert "no datastore there" in fails("inspect", tmp_path / "absent")
-    assert "say what to choose" in fails("remove", store)
+    assert "give an origin, a source text" in fails("remove", store)
     assert "ends in .tmx or .tsv" in fails("export", store, "-o", tmp_path / "out.docx")
     assert "does not exist; the store has entries" in fails("inspect", store, "--entry", "99999")
     assert "dtype must be one of float16, float32" in fails("build", memory, "-o", tmp_path / "x", "--dtype", "int8")
@@ -202,7 +202,7 @@ def test_a_memory_the_other_way_round_is_said(tmp_path: Path) -> None:
     done = warm.run(command, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert done.stderr == (
-        f"knnmt: warning: {memory}: the sources look English and the targets look German, but de to en was asked for. "
+        f"knnmt: warning: {memory}: the sources look English and the targets look German, but de to en was requested. "
         "Is the memory the other way round? --source-column 2 --target-column 1 turns it\n"
     )
     command = [*python, "translate", str(text), "-d", str(tmp_path / "own.store"), "--beam", "1"]

@@ -91,7 +91,7 @@ def test_looking_into_a_store_fetches_nothing(store: Path) -> None:
 
 
 def test_the_error_comes_in_python_too_and_its_advice_can_be_copied(store: Path, tiny: TransformerEngine) -> None:
-    with pytest.raises(ModelNotFoundError, match="what a store names is not fetched"):
+    with pytest.raises(ModelNotFoundError, match="does not download a model because a store names it"):
         Translator(datastore=store)
     with pytest.raises(ModelNotFoundError, match="--model 'someone/else; rm x'"):
         Translator(datastore=named(store, tiny, "someone/else; rm x"))

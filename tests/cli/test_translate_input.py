@@ -43,7 +43,7 @@ def test_documents_that_cannot_be_written_back_are_refused_before_the_model_is_l
     document.write_text(content, encoding="utf-8")
     out.write_text("was da war\n", encoding="utf-8")
     said = refused_at_once("translate", document, "-o", out)
-    assert f"{document}: expected plain text, one segment a line, found {kind}" in said
+    assert f"{document}: expected plain text, one segment per line, found {kind}" in said
     assert "--plain" in said
     assert out.read_text(encoding="utf-8") == "was da war\n"
 

@@ -195,7 +195,7 @@ def test_a_search_that_knows_other_entries_is_refused(tmp_path: Path) -> None:
     store = made_store(tmp_path / "s", random_keys(40, 3), random_values(40))
     stale = plain_search(store)
     store.remove(matching(origin="own#2"))
-    with pytest.raises(SettingError, match=r"found entries that .* does not have, or not any more: index it anew"):
+    with pytest.raises(SettingError, match=r"found entries that .* does not have, or no longer has: index it again"):
         prune(store, tmp_path / "new", stale)
     assert not (tmp_path / "new.making").exists()
 

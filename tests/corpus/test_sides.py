@@ -29,7 +29,7 @@ def test_swapped_columns_are_said_with_the_options_that_turn_them(tmp_path: Path
         read(tmp_path / "own.tsv", swapped)
     assert len(said) == 1
     assert str(said[0].message) == (
-        f"{tmp_path / 'own.tsv'}: the sources look English and the targets look German, but de to en was asked for. "
+        f"{tmp_path / 'own.tsv'}: the sources look English and the targets look German, but de to en was requested. "
         "Is the memory the other way round? --source-column 2 --target-column 1 turns it"
     )
     read(tmp_path / "own.tsv", swapped, source_column=2, target_column=1)  # a warning would be an error

@@ -176,7 +176,7 @@ def test_an_unfinished_build_with_other_settings_is_not_mixed_in(
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path / "s", some_pairs(40), tiny, progress=stop_after(25))
-    with pytest.raises(DatastoreExistsError, match=r"other settings is there \(key_dtype differ\)"):
+    with pytest.raises(DatastoreExistsError, match=r"other settings \(key_dtype differ\)"):
         build(tmp_path / "s", some_pairs(25), tiny, BuildConfig(key_dtype="float32"))
 
 
@@ -265,9 +265,7 @@ def test_a_full_disk_is_said_and_the_build_goes_on_when_there_is_room(
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest - 100, hard))
-        with pytest.raises(
-            StorageError, match=r"cannot be written: File too large.*make room.*run the same command again"
-        ):
+        with pytest.raises(StorageError, match=r"cannot be written: File too large.*make room.*rerun the command"):
             build(tmp_path / "s", some_pairs(40), tiny)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

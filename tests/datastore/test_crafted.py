@@ -371,7 +371,7 @@ def test_a_sparse_file_is_not_read_whole(store: Path) -> None:
         before = path.read_bytes()
         with path.open("ab") as file:
             file.truncate(1 << 40)
-        with pytest.raises(DatastoreDamagedError, match=r"are the most that are read"):
+        with pytest.raises(DatastoreDamagedError, match=r"bytes, and at most"):
             Datastore.open(store, verify=True)
         path.write_bytes(before)
 
@@ -478,7 +478,7 @@ def test_a_store_of_another_shape_put_in_the_place_of_an_open_one_is_refused(
     opened = Datastore.open(store)
     alter_arrays(store, keys=lambda array: np.tile(array, 4))
     alter_record(store / "manifest.json", lambda content: content.update(dim=128, generation=9))
-    with pytest.raises(KnnmtError, match="a store of another model was put in the place"):
+    with pytest.raises(KnnmtError, match="a store of another model replaced the open one"):
         opened.refresh()
     assert opened.entry(0).key.shape == (32,)
 

@@ -59,7 +59,7 @@ def test_a_linked_directory_of_segments_is_refused_and_nothing_in_it_deleted(sto
     segments.rename(store.path / "before")
     segments.symlink_to(outside)
     for use in (lambda: Datastore.open(store.path), lambda: store.remove(THIRD), store.compact):
-        with pytest.raises(DatastoreDamagedError, match=r"found a link\. Put what it leads to in its place"):
+        with pytest.raises(DatastoreDamagedError, match=r"found a link\. Replace the link with its target"):
             use()
     with pytest.raises(DatastoreDamagedError, match="found a link"):
         clear_leftovers(store.path, store.manifest)
@@ -211,7 +211,7 @@ def test_an_error_of_the_last_step_says_that_the_file_is_in_its_place(
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", refuse)
-    with pytest.raises(StorageError, match="is in its place, but") as caught:
+    with pytest.raises(StorageError, match="the change was written, but") as caught:
         write_settings(store.path, a=1)
     assert "Nothing published" not in str(caught.value)
     assert (store.path / "settings.json").exists()

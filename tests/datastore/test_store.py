@@ -102,7 +102,7 @@ def test_every_way_to_choose_what_goes(store: Datastore, tiny: TransformerEngine
     assert store.manifest.generation == generation  # nothing changed, so nothing was published
     with pytest.raises(SettingError, match="not a regular expression"):
         matching(match="(")
-    with pytest.raises(SettingError, match="say what to choose"):
+    with pytest.raises(SettingError, match="give an origin, a source text"):
         matching()
 
 

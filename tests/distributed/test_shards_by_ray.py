@@ -38,11 +38,12 @@ def test_a_shard_is_killed_while_texts_are_translated(
         made.append(self)
 
     monkeypatch.setattr(RayShard, "__init__", remembered)
-    shard_set(shards, tmp_path / "set", cluster="local", seconds=20.0, model=tiny)
+    shard_set(shards, tmp_path / "set", cluster="local", seconds=120.0, model=tiny)
     translator = Translator(tiny_checkpoint, device="cpu", datastore=tmp_path / "set")
     texts = [pair.source for pair in made_pairs(12, seed=9)]
     expected = list(translator.stream(texts, datastore=merged.path, settings=SETTINGS))
     found = list(translator.stream(texts, settings=SETTINGS))
+    assert not [each for translation in found for each in of_shards(translation)]
     assert [(each.text, each.score) for each in found] == [(each.text, each.score) for each in expected]
 
     import ray

@@ -213,7 +213,7 @@ def test_a_file_that_is_too_large_or_no_document_is_refused(tmp_path: Path) -> N
     large = tmp_path / "large.po"
     with large.open("wb") as file:
         file.truncate(MAX_BYTES + 1)
-    with pytest.raises(InputError, match="67,108,864 are the most"):
+    with pytest.raises(InputError, match="at most 67,108,864"):
         open_document(large)
     with pytest.raises(InputError, match="no such file"):
         open_document(tmp_path / "absent.po")

@@ -17,9 +17,9 @@ def test_what_is_loaded_is_used_and_what_would_do_nothing_refused(tiny_checkpoin
     assert translator_of(given, source_lang="de") is given
     store = Datastore.build(tmp_path / "s", some_pairs(3), given.engine, make_index=False)
     assert translator_of_store(store, given) is given
-    with pytest.raises(SettingError, match="device, threads: a translator that is loaded has its own"):
+    with pytest.raises(SettingError, match="device, threads: a loaded translator has its own"):
         translator_of(given, device="cpu", threads=1)
-    with pytest.raises(SettingError, match="exact: a translator that is loaded"):
+    with pytest.raises(SettingError, match="exact: a loaded translator"):
         translator_of_store(store, given, exact=True)
     assert translator_of_store(store, device="cpu").engine.fingerprint == given.engine.fingerprint
 

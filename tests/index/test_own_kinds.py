@@ -114,7 +114,7 @@ def test_a_kind_is_named_by_import_path(tmp_path: Path, monkeypatch: pytest.Monk
     assert typed_kind(f"{module}:SMALL") == "small"
     assert typed_kind("small") == "small"
     for name, problem in (
-        ("TAKEN", "'pq4' is the name of a kind of knnmt's own"),
+        ("TAKEN", "'pq4' is a kind of knnmt"),
         ("ODD", "needs a name of small letters"),
         ("NOTHING", "expected a knnmt.index.kinds.Kind, found int"),
         ("GONE", "has no attribute 'GONE'"),

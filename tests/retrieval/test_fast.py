@@ -306,12 +306,12 @@ def test_what_does_not_go_with_fast_is_refused(
         translator.translate("ja", datastore=plain, fast=True)
     whole = RetrievalConfig(4, 0.5, 10.0)
     refused: list[tuple[dict[str, Any], str]] = [
-        ({"fast": True, "cache": 3.0}, "no cache"),
-        ({"fast": True, "fading": True}, "to be tuned"),
-        ({"fast": True, "profile": whole}, "do not go together"),
-        ({"fast": True, "profile": "estimated"}, "do not go together"),
+        ({"fast": True, "cache": 3.0}, "fast and cache exclude"),
+        ({"fast": True, "fading": True}, "must be tuned"),
+        ({"fast": True, "profile": whole}, "exclude each other"),
+        ({"fast": True, "profile": "estimated"}, "exclude each other"),
         ({"fast": -1}, "at least 1"),
-        ({"fast_any_token": True}, "give fast, too"),
+        ({"fast_any_token": True}, "also give fast"),
     ]
     for settings, message in refused:
         with pytest.raises(SettingError, match=message):

@@ -97,7 +97,7 @@ def test_changes_that_wait_are_published_together(tiny_translator: Translator, s
         (lambda client: client.post(SEGMENTS, json=segments(("x" * 100, "y"))), 422, "segment 0: has 101 tokens"),
         (lambda client: client.post(SEGMENTS, json=segments((" ", "y"))), 422, "white space"),
         (lambda client: client.post("/v1/domains/base/segments", json=segments(("x", "y"))), 409, "no segments"),
-        (lambda client: client.delete(SEGMENTS), 422, "say what to choose"),
+        (lambda client: client.delete(SEGMENTS), 422, "give an origin, a source text"),
         (lambda client: client.delete(SEGMENTS, params={"origin": "*"}), 422, "asterisk"),
         (lambda client: client.delete("/v1/domains/small"), 409, "stays"),
         (lambda client: client.delete("/v1/domains/base"), 409, "stays"),

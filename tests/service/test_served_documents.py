@@ -19,7 +19,7 @@ from knnmt.service.shapes import DocumentAnswer
 from knnmt.translator.assembly import Part
 from knnmt.translator.guarded_search import Job
 from knnmt.translator.piecework import Lane
-from knnmt.translator.translator import TextsGrowing
+from knnmt.translator.stages import TextsGrowing
 
 CATALOG = b'msgid ""\nmsgstr "Language: en\\n"\n\nmsgid "Satz 3 ja ja ja"\nmsgstr ""\n\nmsgid "Satz"\nmsgstr "done"\n'
 pytestmark = pytest.mark.filterwarnings("ignore::knnmt.errors.KnnmtWarning")

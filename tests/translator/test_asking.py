@@ -139,7 +139,7 @@ def test_a_gate_of_ones_own_decides(translator: Translator, ready: Retrieval) ->
 
 
 def test_a_retrieval_leaves_nothing_to_say(translator: Translator, store: Datastore, ready: Retrieval) -> None:
-    with pytest.raises(SettingError, match="a retrieval is a store with all settings: leave datastore, k out"):
+    with pytest.raises(SettingError, match="a retrieval has a store and all settings: leave datastore, k out"):
         translator.translate(TEXTS, retrieval=ready, datastore=store, k=3)
     with pytest.raises(SettingError, match=r"cannot say k, for its call was given a retrieval: name a datastore, too"):
         translator.translate([Request("Satz", k=3)], retrieval=ready)

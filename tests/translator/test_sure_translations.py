@@ -58,7 +58,7 @@ def test_a_translation_says_how_sure_it_is_at_the_settings_that_were_measured(
     assert translator.translate("Guten Tag", k=1, beam=2, max_tokens=5).certainty is None
     assert translator.translate("Guten Tag", datastore=None, beam=2, max_tokens=5).certainty is None
     write_settings(store.path, **{SECTION: {**known.section()[SECTION], "slope": -1.0}})
-    with pytest.raises(DatastoreDamagedError, match="makes it anew"):
+    with pytest.raises(DatastoreDamagedError, match="makes it again"):
         translator.translate("Guten Tag", beam=2, max_tokens=5)
     assert translator.memories.open(store).resolve() == known.config  # so that it can be tuned
     forget_certainty(store.path)

@@ -78,7 +78,9 @@ def prune(
         ),
     ] = None,
 ) -> None:
-    """Make a datastore with fewer entries, by merging close ones or by what the model knows.
+    """Make a datastore with fewer entries.
+
+    It merges close ones, or leaves out those that the model knows.
 
     With merge, the command visits entries in random order and merges each with those of its k nearest neighbours that
     have its value. A larger k makes a smaller store and costs some quality. With plac, it leaves out each entry at

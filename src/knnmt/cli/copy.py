@@ -18,7 +18,7 @@ def copy(
         str, typer.Argument(metavar="PLACE", help="Where the copy goes: a URL, or a directory that does not exist yet.")
     ],
 ) -> None:
-    """Copy a datastore to storage behind a URL, or from there into a directory.
+    """Copy a datastore to a URL, or from a URL to a directory.
 
     Every file that comes from storage is checked against its SHA-256. Settings and the index go along. The manifest
     goes last, so that whoever finds a store in storage finds all of it. If interrupted, rerun the command; it resumes.

@@ -75,7 +75,7 @@ def inspect(
     search: Annotated[str | None, typer.Option(help="Show sentences that contain a text.", show_default=False)] = None,
     limit: Annotated[int, typer.Option(min=1, help="Show at most this many sentences or origins.")] = 20,
 ) -> None:
-    """Show the contents of a datastore: counts, origins, entries. Each entry's token is marked in its sentence.
+    """Show the counts, origins and entries of a datastore. Each entry's token is marked in its sentence.
 
     With --search, the exit status is 1 if no sentence contains the text.
     """

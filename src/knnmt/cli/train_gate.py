@@ -76,7 +76,7 @@ def train_gate(
     device: Device = None,
     threads: Threads = None,
 ) -> None:
-    """Train a gate, a network that decides which steps to search. It predicts the weight of the memory (λ).
+    """Train a gate, which decides which steps to search. It predicts the weight of the memory (λ).
 
     `knnmt translate -d STORE --gate 0.5` then searches only the steps whose λ is above 0.5, and uses that λ. A larger
     threshold searches less. The gate is kept in the store's directory and belongs to the k and T that it was trained

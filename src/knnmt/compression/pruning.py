@@ -113,7 +113,9 @@ def nearest(store: Datastore, search: Search, k: int, progress: EntryProgress = 
     neighbours, live = np.concatenate(blocks), np.concatenate(live_ids)
     places = np.searchsorted(live, neighbours).clip(max=len(live) - 1)
     if (live[places] != neighbours)[neighbours >= 0].any():
-        raise SettingError(f"the search found entries that {store.path} does not have, or not any more: index it anew")
+        raise SettingError(
+            f"the search found entries that {store.path} does not have, or no longer has: index it again"
+        )
     return np.where(neighbours < 0, -1, places)
 
 

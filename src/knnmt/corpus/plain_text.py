@@ -14,7 +14,7 @@ from knnmt.corpus.languages import plain_name
 from knnmt.corpus.prolog import read_prolog
 from knnmt.errors import InputError
 
-MEMORIES = "TMX, XLIFF, SDLXLIFF, PO, TSV, CSV, and text files two by two; also compressed with gzip, xz or zstd"
+MEMORIES = "TMX, XLIFF, SDLXLIFF, PO, TSV, CSV, and pairs of text files; also compressed with gzip, xz or zstd"
 
 ZIP = b"PK\x03\x04"
 OFFICE = "an Office document"  # newer ones are zip archives
@@ -107,7 +107,7 @@ def require_plain_text(path: Path | None, head: bytes, plain: bool = False) -> N
     """Refuse a document, whose mark-up would be translated like text; one to be taken as `plain` only if it is none."""
     if kind := binary_kind(head) if plain else document_kind(path, head):
         raise InputError(
-            f"{path or 'standard input'}: expected plain text, one segment a line, found {kind}, whose lines are not "
+            f"{path or 'standard input'}: expected plain text, one segment per line, found {kind}, whose lines are not "
             f"segments. {_advice(kind)}"
         )
 
@@ -116,10 +116,11 @@ def _advice(kind: str) -> str:
     if kind == _BY_ENDING[".tsv"]:
         return (
             "Take the column with the text first, for example with: cut -f 1. "
-            "If its lines are segments, `knnmt translate --plain` takes them as they are"
+            "If its lines are segments, use `knnmt translate --plain`"
         )
     if kind in _ENDINGS:
         return (
-            "Save its text alone, one segment a line; `knnmt translate --plain` takes every line as text all the same"
+            "Save its text alone, one segment per line; or use `knnmt translate --plain`, which treats every line "
+            "as text"
         )
-    return "Save its text alone, one segment a line, in UTF-8"
+    return "Save its text alone, one segment per line, in UTF-8"

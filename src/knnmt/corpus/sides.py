@@ -46,7 +46,7 @@ class SidesCheck:
         else:
             advice = "Is it the right file? --source-lang and --target-lang name other languages"
         warnings.warn(
-            f"{self._path}: {' and '.join(looks)}, but {asked[0]} to {asked[1]} was asked for. {advice}",
+            f"{self._path}: {' and '.join(looks)}, but {asked[0]} to {asked[1]} was requested. {advice}",
             LanguageWarning,
             stacklevel=4,
         )

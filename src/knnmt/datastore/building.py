@@ -122,7 +122,7 @@ def build(
         records, reused = encode(engine, parts, building / SEGMENTS, manifest, config.batch_tokens, progress)
         if not records:
             why = "".join(f"; {count:,} were {reason}" for reason, count in dropped.items())
-            raise InputError(f"{store}: not built, for no usable pair was read{why}")
+            raise InputError(f"{store}: not built, because no usable pair was read{why}")
         manifest = replace(manifest, segments=tuple(records), next_segment=len(records))
         publish_new_store(building, store, manifest)
     return BuildResult(manifest, reused, dropped)
@@ -223,7 +223,7 @@ def empty_manifest(engine: Engine[State], config: BuildConfig) -> Manifest:
     target = config.target_language or engine.languages.target or "en"
     check(
         not engine.languages.contradict(source, target),
-        f"a store for {source} to {target} was asked for, but {engine.name!r} translates {engine.languages}",
+        f"a store for {source} to {target} was requested, but {engine.name!r} translates {engine.languages}",
     )
     check(
         engine.computes_in != "int8",
@@ -298,8 +298,8 @@ def _prepare(building: Path, manifest: Manifest, restart: bool) -> None:
             different = ["plan.json"]
         if different:
             raise DatastoreExistsError(
-                f"{building}: an unfinished build with other settings is there ({', '.join(different)} differ). "
-                "Run it again with its settings to go on, or begin anew (--restart)."
+                f"{building}: there is an unfinished build with other settings ({', '.join(different)} differ). "
+                "Rerun it with its settings to resume, or start over (--restart)."
             )
         return
     clear_leftovers(building, manifest)

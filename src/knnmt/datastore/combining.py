@@ -96,7 +96,7 @@ def _require_alike(store: Datastore, other: Datastore) -> None:
         if name in ("projection", "transforms", "dim"):
             raise DatastoreMismatchError(
                 f"{cannot}: their keys were changed in different ways ({_made(ours)}, and {_made(theirs)}). Merge the "
-                "stores that they were made from, and reduce or prune the store that comes of it."
+                "stores that they were made from, and reduce or prune the result."
             )
         raise DatastoreMismatchError(
             f"{cannot}: expected {name} {expected!r}, found {found!r}. Build it again with the settings of the other."
@@ -155,7 +155,7 @@ def split_store(
     by_origin: one for each file that units came from; pairs: else one for each so many units, in their order
     progress: is called with the sentences and entries that went over
     """
-    check(by_origin != (pairs is not None), "say how to split: by origin, or into stores of so many pairs; one of both")
+    check(by_origin != (pairs is not None), "say how to split: give either by='origin' or pairs")
     check(pairs is None or pairs >= 1, f"pairs must be at least 1, got {pairs}")
     require_free(directory)
     division = _by_origin(store.segments) if by_origin else _by_pairs(store.segments, pairs or 1)
@@ -263,7 +263,7 @@ def _make(
         directory = making / SEGMENTS
         pieces = list(_pieces(segments))
         if not pieces:
-            raise InputError(f"{path}: not made, for no sentences are left to go into it")
+            raise InputError(f"{path}: not made, because no sentences are left for it")
         names = [f"{number:05d}-{_digest(piece)}.safetensors" for number, piece in enumerate(pieces)]
         _clear(directory, names)
         projection = None
@@ -366,7 +366,7 @@ def _take_over(place: Path, stored: StoredFile, content: Buffer, origin: Path) -
     if hashlib.sha256(content).hexdigest() != stored.sha256:
         raise DatastoreDamagedError(
             f"{origin}: its bytes were altered since it was written. Restore the file, or build the store again; "
-            "`knnmt verify` lists all that is wrong."
+            "`knnmt verify` lists all problems."
         )
     publish_file(place, lambda file: file.write(content))
     return new

@@ -30,7 +30,7 @@ def storage_errors(place: Path, published: bool = False) -> Iterator[None]:
         yield
     except OSError as error:
         advice = "make room" if error.errno in _FULL else "mend that, or choose another place"
-        again = "and run the same command again (a build goes on from what is done)"
+        again = "and rerun the command (a build resumes)"
         holds = f"Nothing published is touched; {advice}, {again}."
         if published:
             holds = "The change was made, and holds: do not run the command again. The next one clears what is left."
@@ -49,8 +49,8 @@ def sync_directory(directory: Path) -> None:
             os.close(descriptor)
     except OSError as error:
         raise StorageError(
-            f"{directory}: what was just written is in its place, but the system cannot say that it outlasts a power "
-            f"cut: {error.strerror or error}. Look at the disk, and at what is there, before you run the command again."
+            f"{directory}: the change was written, but the system cannot guarantee that it survives a power "
+            f"failure: {error.strerror or error}. Check the disk and the store before you rerun the command."
         ) from error
 
 
@@ -88,7 +88,7 @@ def require_directory(directory: Path) -> None:
     """Refuse a link in the place of a directory: it could lead anywhere."""
     if directory.is_symlink():
         raise DatastoreDamagedError(
-            f"{directory}: expected a directory of the store's own, found a link. Put what it leads to in its place."
+            f"{directory}: expected a directory, found a link. Replace the link with its target."
         )
 
 

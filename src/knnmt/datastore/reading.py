@@ -117,9 +117,7 @@ class ReadableStore:
         newer = manifest.generation != self.manifest.generation
         made_for = _made_for(self.manifest, self.projection)
         if _made_for(manifest, projection) != made_for:
-            raise DatastoreMismatchError(
-                f"{self.path}: a store of another model was put in the place of the one that is open. Open it anew."
-            )
+            raise DatastoreMismatchError(f"{self.path}: a store of another model replaced the open one. Open it again.")
         if manifest != self.manifest:
             self._show(manifest, segments, projection)
         self._read = found

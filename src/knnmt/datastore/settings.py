@@ -46,7 +46,7 @@ def _read(place: Path) -> dict[str, Any]:
         return {}
     except (OSError, ValueError) as error:
         raise DatastoreDamagedError(
-            f"{path}: expected settings in JSON, and they cannot be read ({error}). Mend the file, or remove it: "
+            f"{path}: expected settings in JSON, and they cannot be read ({error}). Correct the file, or remove it: "
             "`knnmt index` estimates the settings again."
         ) from error
     if not isinstance(content, dict):

@@ -242,7 +242,7 @@ def matching(origin: str | None = None, source_text: str | None = None, match: s
     match: a regular expression found in the source or the target
     """
     if origin is None and source_text is None and match is None:
-        raise SettingError("say what to choose: an origin, a source text, or an expression to match")
+        raise SettingError("give an origin, a source text, or an expression to match")
     try:
         pattern = None if match is None else re.compile(match)
     except re.error as error:

@@ -82,8 +82,8 @@ def jobs_of(memories: Sequence[Path], config: ReadingConfig) -> Iterator[list[Pa
             second = next(remaining, None)
             if second is None or document_format(second) != document_format(path):
                 raise InputError(
-                    f"{path}: expected two files of {document_format(path)} in a row, source and target, for it holds "
-                    f"one language; found {second or 'no second one'}. Or name the folder that both are in"
+                    f"{path}: expected two files of {document_format(path)} in a row, source and target, because it "
+                    f"holds one language; found {second or 'no second one'}. Or name the folder that both are in"
                 )
             yield [second, path] if _target_comes_first(path, second, config) else [path, second]
 

@@ -56,7 +56,7 @@ class Tmx(TextDocument):
                     yield marked_start(self.content, target, creationtool=MACHINE_TOOL)
                 continue
             if self._target is None:
-                raise SettingError(f"{self.content.name}: does not say into which language. Give --target-lang")
+                raise SettingError(f"{self.content.name}: does not state the target language. Give --target-lang")
             line = self.content.text.rfind("\n", 0, source.start) + 1
             indent = self.content.text[line : source.start]
             between = self.content.line_end + indent if line and not indent.strip() else ""

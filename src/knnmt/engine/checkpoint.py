@@ -72,8 +72,8 @@ def _find_here(name: NamedByStore) -> Path:
         except (ImportError, ValueError, OSError):  # not installed; no name of the hub; not in its cache
             advice = f"If you trust that name, give it yourself: --model {shlex.quote(name)}; or --model DIRECTORY."
     raise ModelNotFoundError(
-        f"the store was built with the model {str(name)!r}, which is not on this machine; what a store names is not "
-        f"fetched. {advice}"
+        f"the store was built with the model {str(name)!r}, which is not on this machine; knnmt does not download a "
+        f"model because a store names it. {advice}"
     )
 
 
@@ -195,8 +195,8 @@ def _load_torch(path: Path) -> dict[str, Tensor]:
 
     if torch.__version__ < "2.6":  # before, what was said to be weights alone could still run code (CVE-2025-32434)
         raise CheckpointError(
-            f"{path}: is only read with PyTorch 2.6 or newer, this is {torch.__version__}, which such files can "
-            "make run code. Upgrade PyTorch, or convert the checkpoint to model.safetensors."
+            f"{path}: is only read with PyTorch 2.6 or newer, this is {torch.__version__}, which would run code in "
+            "such files. Upgrade PyTorch, or convert the checkpoint to model.safetensors."
         )
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
@@ -307,7 +307,7 @@ def generation_settings(directory: Path, config: Mapping[str, Any], positions: i
         value = asked.get(name)
         if value is not None and value != neutral:
             warnings.warn(
-                f"{directory}: the checkpoint asks for {name}={shown(value)}, which decoding here does not do",
+                f"{directory}: the checkpoint asks for {name}={shown(value)}, which knnmt does not support",
                 IgnoredSettingWarning,
                 stacklevel=2,
             )

@@ -148,7 +148,7 @@ def _adapt(
         shutil.rmtree(work, ignore_errors=True)  # of a run that was killed when its store was in its place
     require_free(place)
     if not planned.count:
-        raise InputError(f"{place}: not made, for no usable pair was read")
+        raise InputError(f"{place}: not made, because no usable pair was read")
     for other in sorted(place.parent.glob(f"{glob.escape(place.name)}.adapting-*")):
         abandoned = f"noted      {other} is left from other text or settings; remove it unless you go on with those"
         tell(f"continued  {other}" if other == work else abandoned)
@@ -242,8 +242,7 @@ class _Making:
             if len(pairs) < MIN_HELD_OUT // 4:
                 self._index()
                 self._tell(
-                    "tuned      not: there is too little text that the store does not hold to tune or measure with. "
-                    "The settings estimated from the store serve"
+                    "tuned      not: there is too little text that is new to the store. It uses its estimated settings"
                 )
                 return False
             self._choose(pairs)

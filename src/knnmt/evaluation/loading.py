@@ -66,4 +66,4 @@ def text_languages(model: Model, source_lang: str | None, target_lang: str | Non
 def _refuse_idle(**given: object) -> None:
     """Refuse what a translator that is loaded has already."""
     idle = [name for name, value in given.items() if value is not None]
-    check(not idle, f"{', '.join(idle)}: a translator that is loaded has its own; say it when you load one")
+    check(not idle, f"{', '.join(idle)}: a loaded translator has its own; give them when you load it")

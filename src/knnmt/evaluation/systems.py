@@ -119,6 +119,6 @@ def check_names(systems: Sequence[System]) -> None:
         sound = name.isprintable() and not any(letter in name for letter in "/\\") and not name.startswith(".")
         if not (name and sound and len(os.fsencode(name)) <= _MAX_NAME_BYTES):
             raise SettingError(
-                f"a system cannot be called {name!r}, for it cannot have a file of that name; give it another: "
+                f"a system cannot be called {name!r}, because no file can have this name; give it another: "
                 "--system NAME=STORE,…"
             )

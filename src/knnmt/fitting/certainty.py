@@ -75,7 +75,7 @@ class Certainty:
         except (ValueError, SettingError) as error:
             raise DatastoreDamagedError(
                 f"{path}: its estimate of how sure translations are lacks a field, has an unknown one or a wrong "
-                f"value ({error}); `knnmt tune {quoted(path)} --dev DEV` makes it anew."
+                f"value ({error}); `knnmt tune {quoted(path)} --dev DEV` makes it again."
             ) from error
 
 

@@ -66,7 +66,10 @@ def split(
 
     The others are as in `merge`.
     """
-    check(by in (None, "origin"), f"by must be 'origin', got {by!r}; or give pairs, the most units of each store")
+    check(
+        by in (None, "origin"),
+        f"by must be 'origin', got {by!r}; or give pairs, the largest number of units in each store",
+    )
     opened = Datastore.open(store)
     places = split_store(opened, Path(directory), by == "origin", pairs, progress)
     made = [Datastore.open(place) for place in places]

@@ -132,8 +132,8 @@ def gate_text(
         raise InputError(f"{opened.datastore.path}: has no entries left to find neighbours among")
     check(
         config.fast is None,
-        "a gate is for the neighbours of the whole store, and these settings are of Fast kNN-MT, whose T is of another "
-        "distance: name another profile ('estimated' is always there)",
+        "a gate needs search of the whole store, and these settings are for Fast kNN-MT, whose T has another scale: "
+        "name another profile ('estimated' always exists)",
     )
     forced = force_text(engine, pairs, progress)
     rows = len(forced.targets)

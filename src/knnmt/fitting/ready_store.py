@@ -112,7 +112,7 @@ def build(
             torch.set_num_threads(threads)
         engine = load_engine(model, device, None, source_lang, target_lang)
     else:
-        check(device is None and threads is None, "device, threads: an engine that is loaded has its own")
+        check(device is None and threads is None, "device, threads: a loaded engine has its own")
         engine, own = model, model.languages
         languages = source_lang or own.source or "de", target_lang or own.target or "en"
     config = config or BuildConfig()

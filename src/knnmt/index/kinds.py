@@ -183,7 +183,7 @@ def could_be_a_kind(name: str) -> bool:
 def register_kind(kind: Kind) -> None:
     """Let a kind of one's own be named in this process, as those of `KINDS` are."""
     check(could_be_a_kind(kind.name), f"an index kind needs a name of small letters, digits and -, got {kind.name!r}")
-    check(kind.name not in BUILT_IN, f"{kind.name!r} is the name of a kind of knnmt's own; give yours another")
+    check(kind.name not in BUILT_IN, f"{kind.name!r} is a kind of knnmt; choose another name for yours")
     KINDS[kind.name] = kind
 
 
@@ -195,7 +195,7 @@ def typed_kind(text: str) -> str:
         kind = named(text, INDEX_KINDS, "index kind")
     except SettingError as error:
         there = ", ".join([EXACT, *KINDS])
-        raise SettingError(f"--kind must be one of {there} or all, or name one of one's own: {error}") from error
+        raise SettingError(f"--kind must be one of {there} or all, or name your own: {error}") from error
     check(isinstance(kind, Kind), f"--kind {text}: expected a knnmt.index.kinds.Kind, found {type(kind).__name__}")
     register_kind(kind)
     return str(kind.name)

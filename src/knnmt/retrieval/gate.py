@@ -95,7 +95,10 @@ class GateRecord:
 def check_features(features: Sequence[str]) -> None:
     """Refuse inputs that there are not."""
     check(len(set(features)) == len(features), "an input of a gate is named twice")
-    check("ngrams" not in features, "n-grams are no input of a gate any more: they gained nothing; leave them out")
+    check(
+        "ngrams" not in features,
+        "n-grams are no longer an input of a gate, because they gained nothing; leave them out",
+    )
     for name in features:
         check(name in FEATURES, f"no input of a gate is called {name!r}; there are {', '.join(FEATURES)}")
 
@@ -131,8 +134,8 @@ class TrainedGate:
             trained, asked = getattr(record, name), getattr(config, name)
             check(
                 name not in given or math.isclose(trained, asked, rel_tol=1e-3),
-                f"the store's gate was trained for {name} {trained:.5g}, and the call asks for {asked:.5g}: leave that "
-                f"to the gate, or train another: `knnmt train-gate STORE --dev DEV --k {config.k} "
+                f"the store's gate was trained for {name} {trained:.5g}, and the call asks for {asked:.5g}: leave "
+                f"the setting out, or train another gate: `knnmt train-gate STORE --dev DEV --k {config.k} "
                 f"--temperature {config.temperature:g}`",
             )
         return replace(config, k=record.k, temperature=record.temperature, use_counts=record.use_counts)

@@ -65,7 +65,7 @@ class Profiles:
         if not isinstance(self.section, dict):
             raise DatastoreDamagedError(
                 f"{self.store}: its profiles cannot be read: expected names with settings, found "
-                f"{type(self.section).__name__}; `knnmt tune {quoted(self.store)} --dev DEV` writes them anew."
+                f"{type(self.section).__name__}; `knnmt tune {quoted(self.store)} --dev DEV` writes them again."
             )
         return list(self.section)
 

@@ -7,7 +7,7 @@ for the requests before it: turns are given to requests in rotation, a long one 
 others. A text is answered when its own segments are done, while others of the batch are still decoded.
 
 On a CPU there are two workers. Two batches at the same time, with half of the cores each, are done sooner than one
-after the other with all cores, for no core waits for others at the end of every operation. One alone has all cores.
+after the other with all cores, for no core waits for others at the end of every operation.
 
 Equal texts that wait, or are decoded, are decoded once. Recent results are remembered as long as no store changes.
 """
@@ -23,8 +23,6 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 from threading import Condition, Thread
-
-import torch
 
 from knnmt.retrieval.statistics import Statistics
 from knnmt.service.problems import Problem
@@ -82,7 +80,7 @@ class Batcher:
         self._waiting = 0  # segments
         self._taking_in = 0  # texts that arrived and are not cut yet
         self._decoding = 0  # segments
-        self._workers, self._busy, self._cores = workers, 0, torch.get_num_threads()
+        self._workers, self._busy = workers, 0
         self._per_second = 0.0
         self._lingers_until = 0.0
         self._in_flight: dict[Hashable, WaitingText] = {}
@@ -90,8 +88,8 @@ class Batcher:
         self._pieceworks: OrderedDict[TextSettings, Piecework] = OrderedDict()
         self._closed = False
         self._threads = [
-            Thread(target=work, name=name, daemon=True)
-            for name, work in (("knnmt-intake", self._take_in), *[("knnmt-decode", self._decode)] * workers)
+            Thread(target=self._take_in, name="knnmt-intake", daemon=True),
+            *(Thread(target=self._decode, name="knnmt-decode", daemon=True) for _ in range(workers)),
         ]
         for thread in self._threads:
             thread.start()
@@ -225,7 +223,7 @@ class Batcher:
             self._decode_batch(lane, pieces)
             seconds = time.perf_counter() - began
             with self._changed:
-                self._share_cores(self._busy - 1)
+                self._busy -= 1
                 speed = self._workers * len(pieces) / max(seconds, 1e-6)
                 self._per_second = _FORGETTING * self._per_second + (1 - _FORGETTING) * speed or speed
                 waiting = self.waiting
@@ -244,18 +242,12 @@ class Batcher:
                     if pieces := self._chosen(self._lanes[lane], min(self._batch, max(1, share))):
                         self._waiting -= len(pieces)
                         self._decoding += len(pieces)
-                        self._share_cores(self._busy + 1)
+                        self._busy += 1
                         return lane, pieces
                 elif self._closed and not self._taking_in:
                     return None
                 else:
                     self._changed.wait()
-
-    def _share_cores(self, busy: int) -> None:
-        """So many workers decode from now on; called with the lock."""
-        self._busy = busy
-        if self._workers > 1:
-            torch.set_num_threads(max(1, self._cores // max(1, busy)))  # of the process: others follow in mid-batch
 
     def _linger(self) -> None:
         """Wait a moment for a batch to fill, after another one; called with the lock."""

@@ -59,6 +59,8 @@ class Service:
         limits = config.limits
         on_cpu = self.translator.engine.device.type == "cpu"
         batch, workers = (_ON_A_CPU, min(_WORKERS, torch.get_num_threads())) if on_cpu else (_ON_A_GPU, 1)
+        if workers > 1:
+            torch.set_num_threads(torch.get_num_threads() // workers)
         self.batcher = Batcher(self.translator, batch, limits.queue, limits.cached, self.metrics.batch, workers)
         self.writers = Writers(self.translator, self.metrics.written)
         self.jobs = Jobs(config.data, limits, self.translator, self.domains, self.writers)

@@ -17,8 +17,9 @@ from knnmt.translator.asking import Asking
 from knnmt.translator.assembly import Part
 from knnmt.translator.guarded_search import Job
 from knnmt.translator.memories import Request
+from knnmt.translator.stages import Call, OpenText, TextsGrowing
 from knnmt.translator.translation import Translation
-from knnmt.translator.translator import Call, OpenText, TextsGrowing, Translator
+from knnmt.translator.translator import Translator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ class Lane:
 
         found: is told of those that are done before others, by their numbers; growing: how far the others are
         """
-        return self.by.decoded_at_once(jobs, self.call, found, growing)
+        return self.by.stages.decoded_at_once(jobs, self.call, found, growing)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,9 +80,9 @@ class BegunText:
     def end(self, found: Sequence[list[Part]]) -> Translation | BegunText:
         """The translation; or the text cut into other segments, which are to be decoded in the place of these."""
         by = self.lane.by
-        made = by.finished(self.text, found, self.call)
+        made = by.stages.finished(self.text, found, self.call)
         return (
-            BegunText(by.cut([self.text.asked], self.call, whole=False)[0], self.lane, self.call)
+            BegunText(by.stages.cut([self.text.asked], self.call, whole=False)[0], self.lane, self.call)
             if made is None
             else made
         )
@@ -123,7 +124,7 @@ class Piecework:
             mine = [number for number, each in enumerate(of_texts) if each is by]
             call = self._call(by)
             lane = Lane(by, call.decoding, call.evidence, call)
-            for number, text in zip(mine, by.cut([asked[number] for number in mine], call), strict=True):
+            for number, text in zip(mine, by.stages.cut([asked[number] for number in mine], call), strict=True):
                 begun[number] = BegunText(text, lane, call)
         return [begun[number] for number in range(len(asked))]
 

@@ -40,7 +40,7 @@ def resolve(settings: RetrievalSettings, own: StoresOwn) -> RetrievalConfig:
         start = own.profiles.of_search(asked == "segments")
     if (start is not None and start.fast is not None) or given.get("fast"):
         return _fast(own.datastore, given, start)
-    check("fast_any_token" not in given, "fast_any_token is for Fast kNN-MT: give fast, too")
+    check("fast_any_token" not in given, "fast_any_token needs Fast kNN-MT: also give fast")
     segments = _segments(given, start, asked, own)
     fades = start is None or start.fading is not None
     fading = given.get("fading", fades and "interpolation_weight" not in given)
@@ -95,16 +95,19 @@ def _fast(datastore: Datastore, given: Mapping[str, Any], start: RetrievalConfig
     wanted = given.get("fast", True)
     if start is None or start.fast is None or not wanted:
         raise SettingError(
-            f"{datastore.path}: the profile and fast={wanted} do not go together, for λ and T of Fast kNN-MT are of "
-            "another distance; name another profile, or none"
+            f"{datastore.path}: the profile and fast={wanted} exclude each other, because λ and T of Fast kNN-MT "
+            "are for another distance; name another profile, or none"
         )
     fading = given.get("fading", start.fading is not None and "interpolation_weight" not in given)
-    check(not fading or start.fading is not None, "how λ fades with fast is to be tuned: `knnmt tune STORE --fast`")
+    check(not fading or start.fading is not None, "a fading λ with fast must be tuned: `knnmt tune STORE --fast`")
     check(
         fading or start.fading is None or "interpolation_weight" in given,
         "fast without fading needs an interpolation_weight, or the profile of a fixed one (fast-fixed)",
     )
-    check(given.get("cache") is None, "fast searches a small store of each sentence, which no cache is for; give one")
+    check(
+        given.get("cache") is None,
+        "fast and cache exclude each other, because fast does not search the whole store; give one of them",
+    )
     candidates = start.fast.candidates if wanted is True else wanted
     fast = FastConfig(candidates, given.get("fast_any_token", start.fast.any_token))
     same = {each: given[each] for each in (*_SAME, "gate") if each in given}

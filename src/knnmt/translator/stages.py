@@ -1,0 +1,314 @@
+"""The stages of a translation by one engine: texts are cut into segments, segments decoded, and put together again.
+
+With a datastore, every step of the search mixes the model's distribution with that of the memory's nearest entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import tee
+from typing import Any
+
+from knnmt import timing
+from knnmt.config import BatchingConfig, DecodingConfig
+from knnmt.corpus.glossary import Glossary
+from knnmt.datastore.sources import HeldSources
+from knnmt.decoding.constrained import constrained_search
+from knnmt.decoding.hypothesis import Hypothesis, unheard
+from knnmt.decoding.requirements import Requirements
+from knnmt.decoding.search import search, search_each
+from knnmt.distributed.sharded_store import with_fetched
+from knnmt.engine.base import Engine
+from knnmt.engine.batching import batches_by_length
+from knnmt.errors import ShardWarning
+from knnmt.protection.layout import Layout, layout_of
+from knnmt.protection.tags import Tags, with_tags
+from knnmt.retrieval.open_store import Snapshot
+from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from knnmt.retrieval.statistics import Statistics
+from knnmt.translator.asking import AskedText
+from knnmt.translator.assembly import Part, assemble, untranslated
+from knnmt.translator.evidence import evidence_of
+from knnmt.translator.guarded_search import GuardedSearch, Job
+from knnmt.translator.guarding import Guarding
+from knnmt.translator.segments import TextSegment, fitted, loses_lines, segments_of
+from knnmt.translator.steps import steps_of
+from knnmt.translator.translation import Caution, Translation, TranslationKind
+from knnmt.translator.turns import Turns
+
+TextsGrowing = Callable[[Callable[[], dict[int, str]]], None]
+"""Is called while segments are decoded, with what gives the text of each so far, by its number."""
+
+
+def unheard_texts(_texts: int) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What is the same for all texts of a call."""
+
+    decoding: DecodingConfig
+    batching: BatchingConfig
+    by_sentence: bool
+    evidence: bool
+    steps: bool
+    match: bool
+    statistics: Statistics
+    progress: Callable[[int], None]
+    protect: bool
+    tags: Tags
+    glossary: Glossary | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenText:
+    """A text that is being translated, as segments that can be decoded in any batch.
+
+    whole: a text that the memory holds as one segment is one segment here
+    """
+
+    asked: AskedText
+    layout: Layout | None
+    jobs: tuple[Job, ...]
+    cautions: tuple[Caution, ...]
+    whole: bool
+
+
+class Stages:
+    """How an engine translates texts, stage by stage. Threads may share it.
+
+    Whoever forms batches of several calls (`piecework`) takes the stages one by one.
+    """
+
+    def __init__(self, engine: Engine[Any]) -> None:
+        self.engine = engine
+        self._guarded_search: GuardedSearch | None = None  # which needs the whole vocabulary, and not every call does
+
+    def translated(self, texts: Sequence[AskedText], call: Call, whole: bool = True) -> Iterator[Translation]:
+        """Translations of some texts. With `whole`, what a memory holds as one segment is translated as one."""
+        opened = self.cut(texts, call, whole)
+        jobs = [job for each in opened for job in each.jobs]
+        found: list[list[Part]] = [[] for _ in jobs]
+        turns = Turns([len(each.jobs) for each in opened])
+        batches = batches_by_length([len(job.source) for job in jobs], call.batching)
+        batches.sort(key=min)  # the batch with the first segment that waits comes next: texts can be handed on early
+        decoded = self.decoded(([jobs[i] for i in batch] for batch in batches), call)
+        for batch in [[], *batches]:  # texts without words need none
+            if batch:
+                for index, each in zip(batch, next(decoded), strict=True):
+                    found[index] = each
+            call.progress(turns.decoded(batch))
+            for number, mine in turns.come():
+                made = self.finished(opened[number], found[mine], call)
+                if made is None:
+                    yield from self.translated([texts[number]], replace(call, progress=unheard_texts), whole=False)
+                else:
+                    yield made
+
+    def cut(self, texts: Sequence[AskedText], call: Call, whole: bool = True) -> list[OpenText]:
+        """Texts of the engine's languages, cut into segments. `whole`: as in `OpenText`"""
+        with timing.stage("text"):
+            layouts = [self._layout(each, call) for each in texts]
+            segmented, sources, cautions = fitted(
+                [self._segments(*each, call, whole) for each in zip(texts, layouts, strict=True)],
+                self.engine.tokenizer.encode_sources,
+                self.engine.max_positions,
+            )
+        source = iter(sources)
+        return [
+            OpenText(
+                text,
+                layout,
+                tuple(Job(each, next(source), text.retrieval, self._glossary(text, call)) for each in segments),
+                told,
+                whole,
+            )
+            for text, layout, segments, told in zip(texts, layouts, segmented, cautions, strict=True)
+        ]
+
+    def decoded(self, batches: Iterable[Sequence[Job]], call: Call) -> Iterator[list[list[Part]]]:
+        """The results for each segment, batch after batch."""
+        asked, begun = tee(batches)
+        searched = self._search(
+            (([job.source for job in jobs], [job.retrieval for job in jobs]) for jobs in asked), call
+        )
+        for jobs, found in zip(begun, searched, strict=True):
+            yield self._guarded(jobs, found, call)
+
+    def decoded_at_once(
+        self, jobs: Sequence[Job], call: Call, found: Callable[[int, list[Part]], None], growing: TextsGrowing | None
+    ) -> list[list[Part]]:
+        """The results for each segment of one batch.
+
+        found: is called with the numbers of segments that are done before others
+        growing: is called with how far the others are
+        """
+        record = call.evidence or call.steps  # which are made of all that was recorded, at the end
+        sources = [job.source for job in jobs]
+        batch = _retrieval_of([job.retrieval for job in jobs], sources, call.statistics, record)
+        known: dict[int, list[Part]] = {}
+
+        def hear(number: int, hypotheses: list[Hypothesis]) -> None:
+            coverage = None if batch is None else batch.coverage[number]
+            told = () if batch is None else _left_out(batch.snapshots[number])
+            parts = [Part(each, coverage=coverage, cautions=told) for each in hypotheses]
+            if jobs[number].segment.guarded is not None:
+                parts = self._guard.kept_at_once(jobs[number], parts) or []
+            if parts:
+                known[number] = parts
+                found(number, parts)
+
+        def grow(leading: Callable[[], dict[int, list[int]]]) -> None:
+            decode = self.engine.tokenizer.decode
+            assert growing is not None  # noqa: S101 - only then it is called
+            growing(lambda: {number: decode(tokens) for number, tokens in leading().items()})
+
+        heard = unheard if record else hear
+        hypotheses = search(self.engine, sources, call.decoding, batch, heard, None if growing is None else grow)
+        left = [number for number in range(len(jobs)) if number not in known]
+        parts = (
+            [[Part(each) for each in hypotheses[number]] for number in left]
+            if batch is None
+            else [each for number, each in enumerate(self._parts(batch, hypotheses, call)) if number not in known]
+        )
+        known |= dict(zip(left, self._guarded([jobs[number] for number in left], parts, call), strict=True))
+        return [known[number] for number in range(len(jobs))]
+
+    def finished(self, text: OpenText, found: Sequence[list[Part]], call: Call) -> Translation | None:
+        """The translation of a text whose segments are decoded; None if it must be cut again, and not as a whole."""
+        segments = [job.segment for job in text.jobs]
+        if text.whole and self._loses_lines(segments, found, call):
+            return None
+        return self._translation(text.asked, text.layout, segments, found, text.cautions, call)
+
+    def _layout(self, text: AskedText, call: Call) -> Layout | None:
+        """The layout of a text that is guarded; None for others."""
+        if not text.is_open or not text.text.strip():
+            return None
+        if text.marked is not None or call.protect:
+            return layout_of(text.marked if text.marked is not None else with_tags(text.text, call.tags))
+        if call.glossary is not None or text.glossary is not None:
+            return Layout([(text.text,)], (0,))
+        return None
+
+    def _segments(self, text: AskedText, layout: Layout | None, call: Call, whole: bool) -> list[TextSegment]:
+        held = _held(text.retrieval)
+        if not text.is_open:
+            return []
+        if layout is None:
+            return segments_of(text.text, call.by_sentence, held, whole)
+        protect = call.protect or text.marked is not None
+        guarding = Guarding(protect, self._glossary(text, call), self._guard.writes)
+        return guarding.segments(layout, call.by_sentence, held, whole)
+
+    def _glossary(self, text: AskedText, call: Call) -> Glossary | None:
+        glossary = text.glossary or call.glossary
+        told = self.engine.languages
+        return glossary and glossary.of_languages(told.source, told.target)
+
+    @property
+    def _guard(self) -> GuardedSearch:
+        if self._guarded_search is None:
+            self._guarded_search = GuardedSearch(self.engine)
+        return self._guarded_search
+
+    def _guarded(self, jobs: Sequence[Job], found: list[list[Part]], call: Call) -> list[list[Part]]:
+        """Parts of which those of guarded segments have what they must."""
+        guarded = [number for number, job in enumerate(jobs) if job.segment.guarded is not None]
+        if not guarded:
+            return found
+
+        def search(jobs: Sequence[Job], required: Sequence[Requirements] | None) -> list[list[Part]]:
+            sources, ways = [job.source for job in jobs], [job.retrieval for job in jobs]
+            if required is None:
+                return next(self._search([(sources, ways)], call))
+            record = call.evidence or call.steps
+            batch = _retrieval_of(ways, sources, call.statistics, record)
+            hypotheses = constrained_search(self.engine, sources, required, call.decoding, batch)
+            if batch is None:
+                return [[Part(each) for each in found] for found in hypotheses]
+            return self._parts(batch, hypotheses, call)
+
+        with timing.stage("guard"):
+            kept = self._guard.kept([jobs[number] for number in guarded], [found[number] for number in guarded], search)
+        for number, parts in zip(guarded, kept, strict=True):
+            found[number] = parts
+        return found
+
+    def _loses_lines(self, segments: Sequence[TextSegment], found: Sequence[Sequence[Part]], call: Call) -> bool:
+        """Whether a segment of several lines, uncut because a memory holds it, came out as something else."""
+        decode = self.engine.tokenizer.decode
+        best = ((segment, each[0].hypothesis) for segment, each in zip(segments, found, strict=True) if each)
+        return any(
+            "\n" in segment.text and loses_lines(segment, decode(hypothesis.tokens), call.by_sentence)
+            for segment, hypothesis in best
+        )
+
+    def _translation(
+        self,
+        text: AskedText,
+        layout: Layout | None,
+        segments: Sequence[TextSegment],
+        parts: Sequence[Sequence[Part]],
+        cautions: tuple[Caution, ...],
+        call: Call,
+    ) -> Translation:
+        if text.error is not None:
+            return untranslated(text.text, text.error)
+        if text.taken is not None:
+            return text.taken
+        with timing.stage("text"):
+            certainty = None if text.memory is None else text.memory.certainty
+            made = assemble(text.text, segments, parts, self.engine.tokenizer, call.decoding, layout, certainty)
+            match = text.memory.matcher.closest(text.text) if text.memory is not None and call.match else None
+            kind: TranslationKind | None = "model alone" if text.memory is None else "with memory"
+            kind = kind if segments and made.error is None else None
+            return replace(made, kind=kind, match=match, warnings=(*cautions, *made.warnings))
+
+    def _search(
+        self, batches: Iterable[tuple[list[list[int]], list[Retrieval | None]]], call: Call
+    ) -> Iterator[list[list[Part]]]:
+        """Hypotheses of one batch after another, and where it was asked for what each was made of."""
+        record = call.evidence or call.steps
+        asked, begun = tee(
+            (sources, _retrieval_of(ways, sources, call.statistics, record)) for sources, ways in batches
+        )
+        for (_, batch), hypotheses in zip(begun, search_each(self.engine, asked, call.decoding), strict=True):
+            if batch is None:
+                yield [[Part(each) for each in found] for found in hypotheses]
+            else:
+                yield self._parts(batch, hypotheses, call)
+
+    def _parts(self, batch: BatchRetrieval, hypotheses: list[list[Hypothesis]], call: Call) -> list[list[Part]]:
+        parts: list[list[Part]] = []
+        of_sentences = zip(batch.of_sentences, batch.snapshots, batch.coverage, hypotheses, strict=True)
+        for retrieval, snapshot, coverage, found in of_sentences:
+            if retrieval is None or snapshot is None or batch.steps is None:
+                told = _left_out(snapshot)
+                parts.append([Part(each, coverage=coverage, cautions=told) for each in found])
+                continue
+            recorded, tokenizer = batch.steps, self.engine.tokenizer
+            evidence = [evidence_of(each, recorded, snapshot, tokenizer) if call.evidence else [] for each in found]
+            steps = [steps_of(each, recorded, retrieval.config.k) if call.steps else None for each in found]
+            told = _left_out(snapshot)
+            parts.append([Part(*each, coverage, cautions=told) for each in zip(found, evidence, steps, strict=True)])
+        return parts
+
+
+def _retrieval_of(
+    ways: Sequence[Retrieval | None], sources: Sequence[Sequence[int]], statistics: Statistics, record: bool
+) -> BatchRetrieval | None:
+    """The retrieval of a batch, None for the model alone."""
+    return BatchRetrieval(with_fetched(ways, sources, statistics), statistics, record) if any(ways) else None
+
+
+def _held(retrieval: Retrieval | None) -> HeldSources | None:
+    """The sources that texts are taken for, where they are to be."""
+    return retrieval.store.sources if retrieval is not None and retrieval.config.forms else None
+
+
+def _left_out(snapshot: Snapshot | None) -> tuple[Caution, ...]:
+    """What is to be said of shards that did not answer."""
+    return () if snapshot is None else tuple(Caution(ShardWarning, each) for each in snapshot.left_out)
