@@ -1,11 +1,17 @@
 """Decoding speed of this engine in float32 and int8 beside `transformers` and CTranslate2: same model, text, threads.
 
-    python benchmarks/decoding.py [--text FILE ...] [--sentences 64] [--rounds 5] [--threads 2]
+    python benchmarks/decoding.py [--text FILE ...] [--sentences 64] [--rounds 5] [--threads 2] [--cpu-time]
+    python benchmarks/decoding.py --made-up marian-78m fsmt-270m [--target-tokens 32] ...
 
 Each system runs in a process of its own, because the thread pools of two libraries in one process disturb each other;
 only one works at a time, and the systems take turns within every round, so that a slow moment of the machine hits all.
 The text is sorted by length and batched in the same way for everyone. Tokens are those of the best hypotheses, the end
 of sentence counted. Default text: the German side of the development sets under KNNMT_DATA (default ../shared).
+
+With --made-up, models of well-known shapes with random weights (`made_up.py`) take the place of the shipped one. Every
+hypothesis then has the same number of tokens, so that all systems do the same work. With --cpu-time, seconds are those
+in which the cores worked for a system, which says more on a machine that others use; with one thread only, for threads
+that wait count as working.
 """
 
 from __future__ import annotations
@@ -24,13 +30,23 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
+import made_up
+from knnmt.corpus.lines import read_lines
 from knnmt.engine.precision import cpu_name
 from knnmt.engine.shipped import MODELS_DIRECTORY
+from knnmt.engine.tokenizer import load_tokenizer
 
 MODEL = MODELS_DIRECTORY / "de-en"
 SYSTEMS = ["knnmt", "knnmt-int8", "transformers", "ctranslate2", "ctranslate2-int8"]
 DOMAINS = ["it", "koran", "law", "medical"]
 Decode = Callable[[list[list[int]], int], int]
+
+
+def text_of(arguments: argparse.Namespace) -> list[str]:
+    if not arguments.text:
+        return default_text(arguments.sentences)
+    lines = (line for path in arguments.text for line in read_lines(path) if line.strip())
+    return list(islice(lines, arguments.sentences))
 
 
 def default_text(count: int) -> list[str]:
@@ -47,86 +63,90 @@ def default_text(count: int) -> list[str]:
 # One system, in a process of its own ---------------------------------------------------------------------------------
 
 
-def knnmt_system(dtype: str) -> Decode:
+def knnmt_system(model: Path, dtype: str, tokens: int) -> Decode:
     from dataclasses import replace
 
     from knnmt.decoding.beam import beam_search
     from knnmt.decoding.greedy import greedy_search
     from knnmt.engine.loading import load_engine
 
-    engine = load_engine(MODEL, device="cpu", dtype=dtype)
+    engine = load_engine(model, device="cpu", dtype=dtype)
+    usual = engine.generation
+    if tokens:
+        usual = replace(usual, min_tokens=tokens, max_tokens=tokens)
 
     def decode(batch: list[list[int]], beam: int) -> int:
-        config = replace(engine.generation, beam=beam)
+        config = replace(usual, beam=beam)
         found = (greedy_search if beam == 1 else beam_search)(engine, batch, config)
         return sum(len(best[0].tokens) for best in found)
 
     return decode
 
 
-def transformers_system() -> Decode:
+def transformers_system(directory: Path, tokens: int) -> Decode:
     import torch
-    from transformers import MarianMTModel
+    from transformers import AutoModelForSeq2SeqLM
 
-    model = MarianMTModel.from_pretrained(MODEL, dtype=torch.float32).eval()
+    model = AutoModelForSeq2SeqLM.from_pretrained(directory, dtype=torch.float32).eval()
     pad, end = model.config.pad_token_id, model.config.eos_token_id
+    fixed = {"min_new_tokens": tokens, "max_new_tokens": tokens} if tokens else {}
 
     def decode(batch: list[list[int]], beam: int) -> int:
         longest = max(map(len, batch))
         ids = torch.tensor([row + [pad] * (longest - len(row)) for row in batch])
         mask = (torch.arange(longest) < torch.tensor([len(row) for row in batch])[:, None]).long()
         with torch.inference_mode():
-            found = model.generate(input_ids=ids, attention_mask=mask, num_beams=beam)
+            found = model.generate(input_ids=ids, attention_mask=mask, num_beams=beam, **fixed)
         return sum(row[1:].index(end) + 1 if end in row[1:] else len(row) - 1 for row in found.tolist())
 
     return decode
 
 
-def ctranslate2_system(directory: str, compute_type: str, threads: int) -> Decode:
+def ctranslate2_system(model: Path, directory: str, compute_type: str, threads: int, tokens: int) -> Decode:
     import ctranslate2
 
-    from knnmt.engine.tokenizer import load_tokenizer
-
     translator = ctranslate2.Translator(directory, compute_type=compute_type, inter_threads=1, intra_threads=threads)
-    tokenizer = load_tokenizer(MODEL)
+    tokenizer = load_tokenizer(model)
+    fixed = {"min_decoding_length": tokens, "max_decoding_length": tokens} if tokens else {"max_decoding_length": 511}
 
     def decode(batch: list[list[int]], beam: int) -> int:
         pieces = [[tokenizer.piece(token) for token in row] for row in batch]
-        found = translator.translate_batch(pieces, beam_size=beam, max_decoding_length=511)
-        return sum(len(each.hypotheses[0]) + 1 for each in found)
+        found = translator.translate_batch(pieces, beam_size=beam, **fixed)
+        return sum(tokens or len(each.hypotheses[0]) + 1 for each in found)
 
     return decode
 
 
-def serve(system: str, threads: int, ct2: str) -> None:
+def serve(system: str, threads: int, model: Path, ct2: str, fixed: int) -> None:
     """Answer each request (batches and beam, a JSON line) with tokens and seconds."""
     import torch
 
     torch.set_num_threads(threads)
     dtype = "int8" if system.endswith("int8") else "float32"
     if system.startswith("knnmt"):
-        decode = knnmt_system(dtype)
+        decode = knnmt_system(model, dtype, fixed)
     elif system == "transformers":
-        decode = transformers_system()
+        decode = transformers_system(model, fixed)
     else:
-        decode = ctranslate2_system(ct2, dtype, threads)
+        decode = ctranslate2_system(model, ct2, dtype, threads, fixed)
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         from knnmt import timing
 
         with timing.record() as timings:
-            started = time.perf_counter()
+            started, worked = time.perf_counter(), time.process_time()
             tokens = sum(decode(batch, request["beam"]) for batch in request["batches"])
-            seconds = time.perf_counter() - started
-        print(json.dumps({"tokens": tokens, "seconds": seconds, "stages": timings.seconds}), flush=True)
+            seconds = {"wall": time.perf_counter() - started, "cpu": time.process_time() - worked}
+        print(json.dumps({"tokens": tokens, **seconds, "stages": timings.seconds}), flush=True)
 
 
 class System:
     """A system's process, asked over a pipe."""
 
-    def __init__(self, name: str, threads: int, ct2: Path) -> None:
-        command = [sys.executable, __file__, "--serve", name, "--threads", str(threads), "--ct2", str(ct2)]
+    def __init__(self, name: str, threads: int, model: Path, ct2: Path, tokens: int) -> None:
+        command = [sys.executable, __file__, "--serve", name, "--threads", str(threads)]
+        command += ["--model", str(model), "--ct2", str(ct2), "--target-tokens", str(tokens)]
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TRANSFORMERS_VERBOSITY": "error"}
         self.process = subprocess.Popen(
             command,
@@ -188,7 +208,8 @@ def compare(systems: dict[str, System], sources: list[list[int]], arguments: arg
                 for name, system in systems.items():
                     answer = system.run(batches, beam)
                     if turn:  # the first round warms up
-                        speeds[name].append(answer["tokens"] / answer["seconds"])  # type: ignore[operator]
+                        seconds = answer["cpu" if arguments.cpu_time else "wall"]
+                        speeds[name].append(answer["tokens"] / seconds)  # type: ignore[operator]
                         stages[name] = answer["stages"]  # type: ignore[assignment]
             medians = {name: statistics.median(values) for name, values in speeds.items()}
             cells = [f"{medians[name]:.0f} ({min(speeds[name]):.0f} to {max(speeds[name]):.0f})" for name in names]
@@ -222,34 +243,43 @@ def main() -> None:
     parser.add_argument("--batch-sizes", type=int, nargs="*", default=[1, 8, 16])
     parser.add_argument("--beams", type=int, nargs="*", default=[5, 1])
     parser.add_argument("--systems", nargs="*", default=SYSTEMS, choices=SYSTEMS)
+    parser.add_argument("--made-up", nargs="*", default=[], choices=[*made_up.SHAPES], help="random weights")
+    parser.add_argument("--target-tokens", type=int, default=32, help="of every hypothesis of made-up models")
+    parser.add_argument("--cpu-time", action="store_true", help="tokens a second of CPU time; for one thread")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--model", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--ct2", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
-        serve(arguments.serve, arguments.threads, arguments.ct2)
+        serve(arguments.serve, arguments.threads, arguments.model, arguments.ct2, arguments.target_tokens)
         return
+    print(f"{cpu_name()}, {arguments.threads} threads, {arguments.rounds} rounds\n")
+    for name in arguments.made_up or ["de-en"]:
+        with tempfile.TemporaryDirectory() as scratch:
+            compare_on(name, Path(scratch), arguments)
 
-    from knnmt.corpus.lines import read_lines
-    from knnmt.engine.tokenizer import load_tokenizer
 
-    if arguments.text:
-        lines = list(
-            islice((line for path in arguments.text for line in read_lines(path) if line.strip()), arguments.sentences)
-        )
+def compare_on(model: str, scratch: Path, arguments: argparse.Namespace) -> None:
+    """All systems on the shipped model or on a made-up one, which another process makes: that takes memory."""
+    checkpoint, tokens, ct2 = MODEL, 0, scratch / "ct2"
+    names = ["knnmt", *(name for name in arguments.systems if name != "knnmt")]
+    if model in made_up.SHAPES:
+        checkpoint, tokens = scratch / "checkpoint", arguments.target_tokens
+        of_process = f"import made_up, pathlib; made_up.write({model!r}, pathlib.Path({str(scratch)!r}))"
+        subprocess.run([sys.executable, "-c", of_process], check=True, cwd=Path(__file__).parent, capture_output=True)
+        sources = made_up.sources(model, arguments.sentences)
     else:
-        lines = default_text(arguments.sentences)
-    sources = [ids for ids in load_tokenizer(MODEL).encode_sources(lines) if len(ids) <= 512]
-    print(f"{cpu_name()}, {arguments.threads} threads, {arguments.rounds} rounds")
-    print(f"{len(sources)} sentences, {sum(map(len, sources))} source tokens\n")
-    with tempfile.TemporaryDirectory() as scratch:
-        names = ["knnmt", *(name for name in arguments.systems if name != "knnmt")]
-        ct2 = convert(Path(scratch) / "ct2") if any(name.startswith("ctranslate2") for name in names) else Path()
-        systems = {name: System(name, arguments.threads, ct2) for name in names}
-        try:
-            compare(systems, sources, arguments)
-        finally:
-            for system in systems.values():
-                system.process.kill()
+        sources = [ids for ids in load_tokenizer(MODEL).encode_sources(text_of(arguments)) if len(ids) <= 512]
+        if any(name.startswith("ctranslate2") for name in names):
+            convert(ct2)
+    print(f"{model}: {len(sources)} sentences, {sum(map(len, sources))} source tokens\n")
+    systems = {name: System(name, arguments.threads, checkpoint, ct2, tokens) for name in names}
+    try:
+        compare(systems, sources, arguments)
+    finally:
+        for system in systems.values():
+            system.process.kill()
+            system.process.wait()
 
 
 if __name__ == "__main__":

@@ -11,8 +11,7 @@ measures nothing.
 
 Translations with and without drafts are compared, token for token. Where they differ, the difference of the two best at
 that step is shown, and how much it changes when the step is computed in a larger batch. Where the first is not larger
-than the second, than the largest difference of the scores of equal translations, or than 1e-4, computing in another
-shape decides between the two.
+than the second, or than 1e-4, computing in another shape decides between the two.
 
 --turns: on a GPU, how long a step takes and how many tokens it brings for each number of tokens that a step may compute
 together. Text comes from KNNMT_DATA (default ../shared).
@@ -161,7 +160,7 @@ def measure(
     print(f" | {counted.tokens_a_pass:.2f} | {accepted:.0%} | ", end="", flush=True)
     sources = [source for batch in batches for source in batch]
     ties, scores = compare(translator, sources, config, retrieval, found["plain"][0], found["drafted"][0])
-    no_ties = sum(tie > max(TIE, change, scores) for tie, change in ties)
+    no_ties = sum(tie > max(TIE, change) for tie, change in ties)
     print(f"{len(ties)} | {no_ties} | {scores:.1e} |", flush=True)
     if ties:
         shown = (f"{tie:.1e} (changes by {change:.1e})" for tie, change in sorted(ties))

@@ -62,6 +62,18 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "m2m100, odd width": ("M2M100", {"d_model": 33, "encoder_attention_heads": 3, "decoder_attention_heads": 3}),
     "m2m100, untied": ("M2M100", {"tie_word_embeddings": False}),
     "pegasus": ("Pegasus", {}),
+    # More than a block of inputs, and no size in whole vectors.
+    "mbart, larger": (
+        "MBart",
+        {
+            "d_model": 516,
+            "decoder_attention_heads": 6,
+            "decoder_ffn_dim": 1100,
+            "vocab_size": 3001,
+            "init_std": 0.05,
+            "decoder_layers": 3,
+        },
+    ),
     # Through transformers' own forward pass.
     "t5": ("T5", {}),
     "t5, untied": ("T5", {"tie_word_embeddings": False, "feed_forward_proj": "gated-gelu"}),

@@ -88,7 +88,7 @@ def test_tokens_scores_and_searches_are_those_of_greedy_search(
     plainly, drafted = Statistics(), Statistics()
     ways = [retrieval] * len(sources)
     plain = greedy_search(small, sources, config, BatchRetrieval(ways, plainly))
-    # The same kernels: λ and weights depend on distances of nearly 0, which others measure with other errors.
+    # By the same kernels: those of `greedy_search` may measure distances of nearly 0, which λ depends on, otherwise.
     batch = BatchRetrieval(ways)
     assert batch.recorded() is not None
     without = recorded_search(small, sources, config, batch)

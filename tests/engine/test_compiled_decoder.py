@@ -36,13 +36,28 @@ def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ct
     return found
 
 
-def load(directory: Path, family: str, dtype: str, **overrides: object) -> TransformerEngine:
-    """An engine of a random checkpoint whose weights float16 holds."""
+def load(directory: Path, family: str, dtype: str, half: bool = True, **overrides: object) -> TransformerEngine:
+    """An engine of a random checkpoint, whose weights float16 holds, or not."""
     make_family(directory, family, **overrides)  # type: ignore[arg-type]
     path = directory / "model.safetensors"
-    save_file({name: tensor.half() for name, tensor in load_file(path).items()}, path, metadata={"format": "pt"})
+    if half:
+        save_file({name: tensor.half() for name, tensor in load_file(path).items()}, path, metadata={"format": "pt"})
+    return loaded(directory, dtype)
+
+
+def loaded(directory: Path, dtype: str = "float32") -> TransformerEngine:
     engine = load_engine(directory, device="cpu", dtype=dtype)
     assert isinstance(engine, TransformerEngine)
+    return engine
+
+
+def in_pytorch(directory: Path) -> TransformerEngine:
+    """The checkpoint where nothing was compiled."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (compiled_decoder, product):
+            patch.setattr(module, "library", lambda: None)
+        engine = loaded(directory)
+    assert engine._compiled is None
     return engine
 
 
@@ -105,15 +120,28 @@ def test_several_tokens_of_each_sentence_are_those_one_by_one(tmp_path: Path, dt
 
 @pytest.mark.usefixtures("build")
 @pytest.mark.parametrize(
-    ("family", "heads"),
-    [("fsmt", 4), ("bart", 1), ("bart, untied", 4), ("mbart", 2), ("m2m100", 4), ("pegasus", 1)],
+    ("family", "heads", "half"),
+    [
+        ("fsmt", 4, False),
+        ("fsmt, two vocabularies", 4, True),
+        ("bart", 1, True),
+        ("bart, untied", 4, False),
+        ("mbart", 2, False),
+        ("mbart, larger", 6, False),
+        ("m2m100", 4, False),
+        ("m2m100, odd width", 3, True),
+        ("m2m100, odd width", 3, False),
+        ("pegasus", 1, False),
+    ],
 )
-def test_steps_are_those_of_pytorch(family: str, heads: int, tmp_path: Path) -> None:
-    engine = load(tmp_path, family, "float32", decoder_attention_heads=heads)
+def test_steps_are_those_of_pytorch(family: str, heads: int, half: bool, tmp_path: Path) -> None:
+    engine, plain = load(tmp_path, family, "float32", half, decoder_attention_heads=heads), in_pytorch(tmp_path)
     compiled = engine._compiled
     assert compiled is not None
-    for mine, theirs in zip(walk(engine, compiled), walk(engine, None), strict=True):
-        torch.testing.assert_close(mine, theirs, atol=2e-5, rtol=2e-5)
+    for mine, theirs in zip(walk(engine, compiled), walk(plain, None), strict=True):
+        torch.testing.assert_close(mine, theirs, atol=3e-5, rtol=3e-5)
+        found, expected = engine.log_probabilities(mine), plain.log_probabilities(theirs)
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
 
 
 @pytest.mark.usefixtures("build")
@@ -143,14 +171,20 @@ def test_a_row_depends_neither_on_the_others_nor_on_the_threads(dtype: str, tmp_
     finally:
         torch.set_num_threads(before)
     for each in found[1:]:
-        torch.testing.assert_close(each, found[0], atol=1e-5, rtol=1e-5)  # the encoder is PyTorch's
+        torch.testing.assert_close(each, found[0], atol=1e-5, rtol=1e-5)  # the encoder's attention is PyTorch's
 
 
-def test_what_is_not_compiled_for_all_products_is_left_to_pytorch(tmp_path: Path) -> None:
-    make_family(tmp_path, "bart")  # weights that float16 does not hold
-    engine = load_engine(tmp_path, device="cpu")
-    assert isinstance(engine, TransformerEngine)
-    assert engine._compiled is None
+@pytest.mark.usefixtures("build")
+@pytest.mark.parametrize("half", [False, True])
+def test_infinite_weights_make_no_step_that_crashes(half: bool, tmp_path: Path) -> None:
+    def spoil(weights: dict[str, Tensor]) -> None:
+        weights["model.decoder.layers.1.encoder_attn.q_proj.weight"][0] = float("inf")
+
+    load(tmp_path, "bart", "float32", half)
+    engine = loaded(changed(tmp_path, spoil))
+    found = walk(engine, engine._compiled)
+    assert found[0].isnan().any()
+    assert engine.log_probabilities(found[0]).shape[-1] == engine.vocabulary_size
 
 
 @pytest.mark.usefixtures("build")

@@ -67,6 +67,27 @@ def test_sizes_that_cannot_be_are_refused(checkpoint: Path, changes: dict[str, A
         load_engine(checkpoint, device="cpu")
 
 
+@pytest.mark.parametrize("name", ["model.decoder.layers.0.fc1.weight", "model.shared.weight", "final_logits_bias"])
+def test_weights_that_are_not_numbers_are_refused(checkpoint: Path, name: str) -> None:
+    weights = load_file(checkpoint / "model.safetensors")
+    weights[name] = weights[name].clone()
+    weights[name][0, 3] = float("nan")
+    save_file(weights, checkpoint / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=rf"{name} has entries that are not numbers"):
+        load_engine(checkpoint, device="cpu")
+
+
+def test_a_size_of_none_is_refused(checkpoint: Path) -> None:
+    weights = load_file(checkpoint / "model.safetensors")
+    layer = "model.decoder.layers.0"
+    weights[f"{layer}.fc1.weight"] = torch.zeros(0, weights[f"{layer}.fc1.weight"].shape[1])
+    weights[f"{layer}.fc1.bias"] = torch.zeros(0)
+    weights[f"{layer}.fc2.weight"] = torch.zeros(weights[f"{layer}.fc2.weight"].shape[0], 0)
+    save_file(weights, checkpoint / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"fc1\.weight of floating-point numbers"):
+        load_engine(checkpoint, device="cpu")
+
+
 GENERATION: list[tuple[dict[str, Any], str]] = [
     ({"num_beams": "4"}, "num_beams: expected a whole number, found '4'"),
     ({"num_beams": -1}, "beam must be at least 1"),

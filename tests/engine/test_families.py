@@ -86,7 +86,8 @@ def test_beam_search_finds_what_transformers_finds(ours: Any, theirs: Any) -> No
     assert len(different) <= 0.01 * len(sources)
     assert all(gap < 1e-4 for gap in different)
     assert [mine.score for mine in found] == pytest.approx([score for _, score in expected], abs=1e-4)
-    if not (theirs.config.model_type == "t5" and theirs.config.tie_word_embeddings):  # whose random output is too flat
+    tied_t5 = theirs.config.model_type == "t5" and theirs.config.tie_word_embeddings
+    if not tied_t5 and theirs.config.d_model < 100:  # of others, the random output is too flat
         assert len({len(mine.tokens) for mine in found}) > 1  # they end by themselves
 
 

@@ -1,7 +1,7 @@
 """A step of the decoder in compiled code: the layers of `transformer` for a few new tokens a row, in one call.
 
 It serves what most decoding is: a CPU, few tokens a row, and nobody who asks for attention weights. Weights are in
-int8, or in float32 such that float16 holds them; others, and whatever else, are left to PyTorch.
+float32 or in int8; whatever else is left to PyTorch.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from knnmt.errors import InputError
 from knnmt.native import library
 
 MAX_TOGETHER = 16  # new tokens of a row: of more, PyTorch's products are as fast, and its attention is faster
+_LARGEST_SIZE = 2**28  # of which three times as much is a number of 32 bits
 _ACTIVATIONS = {"relu": 0, "gelu": 1, "swish": 2}
 
 
@@ -123,6 +124,8 @@ class CompiledDecoder:
         if native is None or not layers or any(len(mine) < len(projections[0]) for mine in matrices):
             return None
         dim, hidden = shape.dim, matrices[0][4].outputs
+        if max(dim, hidden) > _LARGEST_SIZE:
+            return None
         expected = [(dim, 3 * dim), (dim, dim), (dim, dim), (dim, dim), (dim, hidden), (hidden, dim)]
         if any([(one.inputs, one.outputs) for one in mine] != expected for mine in matrices):
             return None

@@ -20,7 +20,7 @@ from knnmt.engine.base import EncodedSources, Fingerprint
 from knnmt.engine.foreign_code import explain_refusal, require_no_custom_search
 from knnmt.engine.generic_state import GenericState
 from knnmt.engine.languages import TellLanguages, Told
-from knnmt.engine.layers import Projection
+from knnmt.engine.layers import AnyProjection, projection
 from knnmt.errors import CheckpointError, KnnmtError, MissingDependencyError, SettingError, UnsupportedModelError
 
 
@@ -50,8 +50,9 @@ class GenericEngine:
                 special = self.special_tokens
                 source, target = [[special.end] * 2], torch.tensor([[special.decoder_start, special.end]])
                 expected = self._whole(source, target)
-                self._output = _take_output_projection(model)
-                self.dim, self.vocabulary_size = self._output.weight.shape
+                weight, bias = _take_output_projection(model)
+                self._output: AnyProjection = projection(weight, bias)
+                self.vocabulary_size, self.dim = weight.shape
                 told.require_tokens(name, self.vocabulary_size)
                 self._require_same(expected, source, target.to(self.device))
             except KnnmtError:
@@ -156,8 +157,8 @@ def _at(outputs: Tensor, places: Tensor) -> Tensor:
     return outputs.gather(1, index).view(sentences, width, m, -1)
 
 
-def _take_output_projection(model: Any) -> Projection:
-    """The output projection with all biases, which the model then does without."""
+def _take_output_projection(model: Any) -> tuple[Tensor, Tensor | None]:
+    """The weight (out, in) of the output projection and all biases, which the model then does without."""
     layer = model.get_output_embeddings()
     name = next((name for name, module in model.named_modules() if module is layer), None)
     if name is None or getattr(layer, "weight", None) is None:
@@ -168,7 +169,7 @@ def _take_output_projection(model: Any) -> Projection:
         bias = later.flatten() if bias is None else bias + later.flatten()
         model.final_logits_bias = torch.zeros((1, 1), device=later.device, dtype=later.dtype)
     model.set_submodule(name, nn.Identity())
-    return Projection.of(layer.weight.detach(), None if bias is None else bias.detach())
+    return layer.weight.detach(), None if bias is None else bias.detach()
 
 
 def load_transformers_model(directory: Path, model_type: object, device: torch.device, dtype: torch.dtype) -> Any:

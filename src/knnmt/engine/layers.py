@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from knnmt.engine.architecture import Activation
-from knnmt.engine.product import MAX_HALF_ROWS, CompiledProduct, Int8Projection, half_product
+from knnmt.engine.product import CompiledProduct, Int8Projection, float_product
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu_,
@@ -22,30 +22,40 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """x W^T + b over rows. The weight is kept transposed in contiguous memory, which CPU products prefer.
+    """x W^T + b over rows, in PyTorch.
 
-    weight: (in, out)
+    weight: (in, out), the transposed in contiguous memory, which CPU products prefer
     bias: (out,) or None
-    compiled: the same for a few rows, in less time, or None
     """
 
     weight: Tensor
     bias: Tensor | None
-    compiled: CompiledProduct | None
 
-    @classmethod
-    def of(cls, weight: Tensor, bias: Tensor | None) -> Projection:
-        """From the usual (out, in) layout."""
-        transposed = weight.t().contiguous()
-        return cls(transposed, bias, half_product(transposed, bias))
+    @property
+    def compiled(self) -> None:
+        return None
 
     def __call__(self, x: Tensor) -> Tensor:
-        if self.compiled is not None and len(x) <= MAX_HALF_ROWS:
-            return self.compiled(x)
         return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
 
 
-AnyProjection = Projection | Int8Projection
+@dataclass(frozen=True, slots=True)
+class PackedProjection:
+    """The same in compiled code, from a weight in panels, of which there is no other copy."""
+
+    compiled: CompiledProduct
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.compiled(x)
+
+
+def projection(weight: Tensor, bias: Tensor | None) -> Projection | PackedProjection:
+    """Of a weight (out, in), in compiled code where there is some for it."""
+    compiled = float_product(weight, bias)
+    return Projection(weight.t().contiguous(), bias) if compiled is None else PackedProjection(compiled)
+
+
+AnyProjection = Projection | PackedProjection | Int8Projection
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from knnmt.engine.layers import Projection
+from knnmt.engine.layers import projection
 from knnmt.engine.product import Int8Projection
 from knnmt.errors import SettingError
 from knnmt.native import library
@@ -121,7 +121,7 @@ def _product_seconds(dtype: str) -> float:
     x = torch.randn(40, 512).to(type_of_rows)
     weight = torch.randn(2048, 512).half().to(type_of_rows)  # as a published checkpoint's: float16 holds it
     product: Callable[[torch.Tensor], torch.Tensor]
-    product = Int8Projection(weight, None, fine=True) if dtype == "int8" else Projection.of(weight, None)
+    product = Int8Projection(weight, None, fine=True) if dtype == "int8" else projection(weight, None)
     best = float("inf")
     spent = 0.0
     for round_number in range(24):

@@ -1,8 +1,9 @@
-"""Products on a CPU with smaller weights: read in float16 where that is exact, or in int8 with a scale for each output.
+"""Products on a CPU with weights in panels: in float32, in float16 where that is exact, or in int8 with scales.
 
-A step of a small batch takes as long as reading the weights. Those that float16 holds exactly, as many published
-checkpoints have them, are read in half the time, and nothing is rounded. In int8, rows have a scale each, too; sums are
-in whole numbers, so that compiled code and PyTorch find the same. A row never depends on the other rows.
+A step of a small batch takes as long as reading the weights, and the panels are read in the order in which they lie.
+Weights that float16 holds exactly, as many published checkpoints have them, are read in half the time, and nothing is
+rounded. In int8, outputs and rows have a scale each; sums are in whole numbers, so that compiled code and PyTorch find
+the same. A row never depends on the other rows.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from torch.nn import functional
 
 from knnmt.native import library
 
-MAX_HALF_ROWS = 40  # with more of them, arithmetic is what takes time, and PyTorch is as fast
 _LARGEST = 127  # of a code: -128 stays unused, so that every number has its opposite
 _DIGIT = 128  # the steps of a second digit that are one of the first
 _EXACT = 1024  # products of two codes that float32 can add up without rounding: 1024 * 127 * 127 < 2**24
@@ -27,6 +27,7 @@ class Matrix(ctypes.Structure):
 
     _fields_ = (
         ("digits", ctypes.c_int32),
+        ("half", ctypes.c_int32),
         ("inputs", ctypes.c_int64),
         ("outputs", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("panels", "bias", "scales", "starts")),
@@ -36,9 +37,9 @@ class Matrix(ctypes.Structure):
 class CompiledProduct:
     """x W + b for rows of float32; a row does not depend on the other rows.
 
-    panels: W as products.h has it
-    bias, scales, starts: (outputs,), or None where there are none
-    digits: that a number of a row gets in int8; 0 where weights are in float16
+    panels: W as products.h has it, in float32, float16 or int8
+    bias, scales, starts: of each output, in whole panels, or None where there are none
+    digits: that a number of a row gets in int8; 0 where weights are in another type
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class CompiledProduct:
         self._inputs, self._outputs = shape
         self._kept = (panels, None if bias is None else bias.contiguous(), scales, starts)
         places = (None if tensor is None else tensor.data_ptr() for tensor in self._kept)
-        self.matrix = Matrix(digits, *shape, *places)
+        self.matrix = Matrix(digits, panels.dtype == torch.float16, *shape, *places)
         self._matrix_at = ctypes.addressof(self.matrix)
         self._scratch_bytes = digits * ((self._inputs + 3) // 4 * 4) + 4 if digits else 0  # of a row
 
@@ -78,17 +79,19 @@ class CompiledProduct:
         return y
 
 
-def half_product(weight: Tensor, bias: Tensor | None) -> CompiledProduct | None:
-    """For a weight (in, out), or None: nothing was compiled, not float32 on a CPU, or something would be lost."""
+def float_product(weight: Tensor, bias: Tensor | None) -> CompiledProduct | None:
+    """For a weight (out, in), or None: nothing was compiled, not float32 on a CPU, or a size of 0."""
     native = library()
-    if native is None or weight.device.type != "cpu" or weight.dtype != torch.float32:
+    if native is None or weight.device.type != "cpu" or weight.dtype != torch.float32 or not weight.numel():
         return None
-    inputs, outputs = weight.shape
+    outputs, inputs = weight.shape
     panel = native.knnmt_panel()
-    if outputs % panel or not torch.equal(weight.half().float(), weight):
-        return None
-    panels = weight.half().view(inputs, -1, panel).transpose(0, 1).contiguous()
-    return CompiledProduct(native, (inputs, outputs), panels, bias)
+    more = -outputs % panel
+    half = weight.half()
+    exact = torch.equal(half.float(), weight)
+    whole = functional.pad(half if exact else weight, (0, 0, 0, more))
+    panels = whole.view(-1, panel, inputs).transpose(1, 2).contiguous()
+    return CompiledProduct(native, (inputs, outputs), panels, None if bias is None else functional.pad(bias, (0, more)))
 
 
 class Int8Projection:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from knnmt.engine.layers import AnyProjection, Norm, Projection
+from knnmt.engine.layers import AnyProjection, Norm, projection
 from knnmt.engine.product import Int8Projection
 from knnmt.errors import CheckpointError
 
@@ -35,7 +35,9 @@ class Weights:
                 self._taken.add(name)
                 self._require_fit(name, shape)
                 dtype = torch.float32 if self.dtype == torch.int8 else self.dtype
-                return self._tensors[name].to(device=self._device, dtype=dtype).contiguous()
+                taken = self._tensors[name].to(device=self._device, dtype=dtype).contiguous()
+                self._require_numbers(name, taken)
+                return taken
         raise CheckpointError(
             f"{self._place}: expected a tensor named {' or '.join(names)}, found {len(self._tensors)} others. "
             "The weights do not belong to this config.json, or the file is incomplete: fetch the checkpoint again."
@@ -45,12 +47,21 @@ class Weights:
         """What has another shape would be read beyond its end."""
         found = self._tensors[name]
         fits = len(shape) == found.dim() and all(a in (None, b) for a, b in zip(shape, found.shape, strict=True))
+        fits = fits and found.numel() > 0
         if not fits or not found.is_floating_point() or found.is_sparse:
             expected = str(shape).replace("None", "any number")
             raise CheckpointError(
                 f"{self._place}: expected {name} of floating-point numbers {expected}, as d_model and other sizes of "
                 f"config.json say, found {found.dtype} {tuple(found.shape)}. Check that config.json and the weights "
                 "are from the same checkpoint."
+            )
+
+    def _require_numbers(self, name: str, taken: Tensor) -> None:
+        """With what is no number, nothing could be translated."""
+        if taken.amax().isnan():
+            raise CheckpointError(
+                f"{self._place}: {name} has entries that are not numbers (NaN): the training went wrong, or "
+                "the file is damaged. Fetch the checkpoint again, or use another."
             )
 
     def projection(self, *names: str, inputs: int, outputs: int | None, fine: bool = False) -> AnyProjection:
@@ -71,7 +82,7 @@ class Weights:
 
     def as_projection(self, weight: Tensor, bias: Tensor | None, fine: bool = False) -> AnyProjection:
         """weight: (out, in), as `take` hands it out"""
-        return Int8Projection(weight, bias, fine) if self.dtype == torch.int8 else Projection.of(weight, bias)
+        return Int8Projection(weight, bias, fine) if self.dtype == torch.int8 else projection(weight, bias)
 
     def norm(self, name: str, dim: int, epsilon: float) -> Norm:
         return Norm(self.take(f"{name}.weight", shape=(dim,)), self.take(f"{name}.bias", shape=(dim,)), epsilon)

@@ -17,49 +17,110 @@ namespace {
 // So many panels and rows are worked on at once that their sums fill the registers.
 constexpr int PANELS = WIDTH == 16 ? 4 : 3;
 constexpr int ROWS = WIDTH == 64 ? 8 : WIDTH == 32 ? 4 : 6;
+constexpr int64_t MOST_INPUTS = 512;  // of a block: what rows are multiplied by stays near until all of them were
+constexpr int64_t MOST_ROWS = 240;    // whose inputs of a block stay near, too
+
+// Some inputs of a few rows, and the panels that they are multiplied by.
+template <typename Weight>
+struct Block {
+    int64_t inputs;
+    const Weight* weight;
+    int64_t weight_stride;  // from a panel to the next
+    const char* next;       // of what is multiplied by after this, some that is fetched meanwhile:
+    int64_t next_step;      // so many bytes for each input
+    const float* x;
+    int64_t x_stride;
+    const float* start;     // what sums begin with, or null
+    int64_t start_stride;
+    float* y;
+    int64_t y_stride;
+};
 
 template <int rows, int panels, typename Weight>
-void multiply(const Weight* weight, const float* bias, const float* x, float* y, int64_t inputs, int64_t outputs) {
+void multiply(const Block<Weight>& block) {
+    const Block<Weight> b = block;  // of which y is no part
     Floats sums[rows][panels];
     for (int row = 0; row < rows; ++row)
-        for (int panel = 0; panel < panels; ++panel) sums[row][panel] = bias ? load<Floats>(bias + panel * FLOATS) : Floats{};
-    for (int64_t i = 0; i < inputs; ++i) {
+        for (int panel = 0; panel < panels; ++panel)
+            sums[row][panel] = b.start ? load<Floats>(b.start + row * b.start_stride + panel * FLOATS) : Floats{};
+    for (int64_t i = 0; i < b.inputs; ++i) {
+        __builtin_prefetch(b.next + i * b.next_step);
         Floats some[panels];
-        for (int panel = 0; panel < panels; ++panel) some[panel] = widened(weight + (panel * inputs + i) * FLOATS);
+        for (int panel = 0; panel < panels; ++panel) some[panel] = widened(b.weight + panel * b.weight_stride + i * FLOATS);
         for (int row = 0; row < rows; ++row)
-            for (int panel = 0; panel < panels; ++panel) sums[row][panel] += some[panel] * x[row * inputs + i];
+            for (int panel = 0; panel < panels; ++panel) sums[row][panel] += some[panel] * b.x[row * b.x_stride + i];
     }
-    for (int row = 0; row < rows; ++row) std::memcpy(y + row * outputs, sums[row], sizeof(sums[row]));
+    for (int row = 0; row < rows; ++row) std::memcpy(b.y + row * b.y_stride, sums[row], sizeof(sums[row]));
 }
 
 // The same for a number of rows that is known only now.
 template <int panels, typename Weight, int rows = ROWS>
-void multiply_rows(int64_t count, const Weight* weight, const float* bias, const float* x, float* y, int64_t inputs,
-                   int64_t outputs) {
+void multiply_rows(int64_t count, const Block<Weight>& block) {
     if constexpr (rows > 1)
-        if (count < rows) return multiply_rows<panels, Weight, rows - 1>(count, weight, bias, x, y, inputs, outputs);
-    multiply<rows, panels>(weight, bias, x, y, inputs, outputs);
+        if (count < rows) return multiply_rows<panels, Weight, rows - 1>(count, block);
+    multiply<rows, panels>(block);
 }
 
-template <int panels>
-void multiply_panels(const Matrix& matrix, int64_t panel, int64_t rows, const float* x, float* y) {
-    const int64_t inputs = matrix.inputs, outputs = matrix.outputs, first = panel * FLOATS;
-    const uint16_t* weight = static_cast<const uint16_t*>(matrix.panels) + first * inputs;
-    const float* bias = matrix.bias ? matrix.bias + first : nullptr;
-    if (rows <= 8 * ROWS) {  // to widen these panels again and again, while they are near, is faster than to write them down
-        for (int64_t row = 0; row < rows; row += ROWS)
-            multiply_rows<panels>(rows - row, weight, bias, x + row * inputs, y + row * outputs + first, inputs, outputs);
-        return;
+// All rows. While the first few are multiplied, the panels of `next` are fetched, one after the other.
+template <int panels, typename Weight>
+void multiply_block(int64_t rows, Block<Weight> block, const char* next, int64_t next_stride) {
+    for (int64_t row = 0; row < rows; row += ROWS) {
+        const int64_t turn = row / ROWS;
+        block.next = next + (turn < panels ? turn : 0) * next_stride;
+        multiply_rows<panels>(rows - row, block);
+        block.x += ROWS * block.x_stride;
+        if (block.start) block.start += ROWS * block.start_stride;
+        block.y += ROWS * block.y_stride;
     }
-    // Widening takes the ports that multiply: done once for all rows.
+}
+
+// The panels of one block in float32, for many rows: widening takes the ports that multiply.
+template <int panels>
+const float* widened_block(const uint16_t* weight, int64_t stride, int64_t inputs) {
     thread_local std::vector<float> wide;
     wide.resize(static_cast<size_t>(panels * inputs * FLOATS));
-    for (int64_t i = 0; i < panels * inputs * FLOATS; i += FLOATS) {
-        const Floats some = widened(weight + i);
-        std::memcpy(&wide[static_cast<size_t>(i)], &some, sizeof(some));
+    for (int64_t panel = 0; panel < panels; ++panel)
+        for (int64_t i = 0; i < inputs; ++i) {
+            const Floats some = widened(weight + panel * stride + i * FLOATS);
+            std::memcpy(&wide[static_cast<size_t>((panel * inputs + i) * FLOATS)], &some, sizeof(some));
+        }
+    return wide.data();
+}
+
+// At most MOST_ROWS rows.
+template <int panels, typename Weight>
+void multiply_panels(const Matrix& matrix, int64_t panel, int64_t rows, const float* x, float* y) {
+    const int64_t inputs = matrix.inputs, outputs = matrix.outputs, first = panel * FLOATS, stride = inputs * FLOATS;
+    const int64_t blocks = (inputs + MOST_INPUTS - 1) / MOST_INPUTS;
+    const bool whole = first + panels * FLOATS <= outputs;
+    thread_local std::vector<float> sums;  // of panels that have outputs beyond the last
+    if (!whole) sums.resize(static_cast<size_t>(rows * panels * FLOATS));
+    float* const to = whole ? y + first : sums.data();
+    const int64_t to_stride = whole ? outputs : panels * FLOATS;
+    const Weight* const weights = static_cast<const Weight*>(matrix.panels) + first * inputs;
+    for (int64_t number = 0; number < blocks; ++number) {
+        const int64_t begin = inputs * number / blocks, count = inputs * (number + 1) / blocks - begin;
+        const Weight* const weight = weights + begin * FLOATS;
+        const bool last = number + 1 == blocks, end = last && first + 2 * panels * FLOATS > outputs;
+        // After this, the next inputs of these panels, or the first of those that follow; at the very end nothing new.
+        const Weight* const next = end ? weight : last ? weights + panels * stride : weight + count * FLOATS;
+        const float* const start = number ? to : matrix.bias ? matrix.bias + first : nullptr;
+        const int64_t step = FLOATS * sizeof(Weight), next_stride = stride * sizeof(Weight);
+        const auto multiply_by = [&](const auto* near, int64_t near_stride) {
+            multiply_block<panels>(
+                rows,
+                Block<std::decay_t<decltype(*near)>>{count, near, near_stride, nullptr, step, x + begin, inputs, start, number ? to_stride : 0, to, to_stride},
+                reinterpret_cast<const char*>(next), next_stride);
+        };
+        if constexpr (std::is_same_v<Weight, uint16_t>)
+            if (rows > 8 * ROWS) {  // of fewer, to widen panels again while they are near is faster than to write them down
+                multiply_by(widened_block<panels>(weight, stride, count), count * FLOATS);
+                continue;
+            }
+        multiply_by(weight, stride);
     }
-    for (int64_t row = 0; row < rows; row += ROWS)
-        multiply_rows<panels>(rows - row, wide.data(), bias, x + row * inputs, y + row * outputs + first, inputs, outputs);
+    if (!whole)
+        for (int64_t row = 0; row < rows; ++row) std::copy_n(to + row * to_stride, outputs - first, y + row * outputs + first);
 }
 
 // ---- int8 -----------------------------------------------------------------------------------------------------------
@@ -202,7 +263,17 @@ void multiply_share(const Matrix& matrix, int64_t rows, const float* x, const Co
     const int64_t panels = (matrix.outputs + FLOATS - 1) / FLOATS;
     const int64_t first = panels * thread / threads, last = panels * (thread + 1) / threads;
     if (matrix.digits == 0)
-        by_panels<PANELS>(first, last, [&](int64_t at, auto count) { multiply_panels<count>(matrix, at, rows, x, y); });
+        for (int64_t row = 0; row < rows; row += MOST_ROWS) {
+            const int64_t some = std::min(MOST_ROWS, rows - row);
+            by_panels<PANELS>(first, last, [&](int64_t at, auto count) {
+                const float* from = x + row * matrix.inputs;
+                float* to = y + row * matrix.outputs;
+                if (matrix.half)
+                    multiply_panels<count, uint16_t>(matrix, at, some, from, to);
+                else
+                    multiply_panels<count, float>(matrix, at, some, from, to);
+            });
+        }
     else if (matrix.digits == 1)
         by_panels<PANELS8>(first, last, [&](int64_t at, auto count) { multiply8_panels<1, count>(matrix, at, rows, codes, y); });
     else

@@ -1,0 +1,57 @@
+"""Products of a few rows with float32 weights in panels beside PyTorch's own, with one thread, in CPU time.
+
+    python benchmarks/products.py [--rows 1 5 16 40 80] [--times 10]
+
+There are so many weights of each shape that no cache holds them, as those of a model in a step. Each cell is how many
+times as fast as PyTorch the compiled product is, by the best of `--times` passes over all weights, in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+from knnmt.engine.layers import Projection
+from knnmt.engine.precision import cpu_name
+from knnmt.engine.product import float_product
+
+SHAPES = [(320, 1280), (512, 1536), (512, 2048), (2048, 512), (1024, 4096), (512, 20005)]  # inputs, outputs
+NUMBERS = 20_000_000  # in all weights of a shape: 80 MB
+
+
+def seconds(products: Sequence[Callable[[torch.Tensor], torch.Tensor]], x: torch.Tensor) -> float:
+    started = time.process_time()
+    for product in products:
+        product(x)
+    return time.process_time() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--rows", type=int, nargs="*", default=[1, 5, 16, 40, 80])
+    parser.add_argument("--times", type=int, default=10)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    print(cpu_name())
+    print("| inputs, outputs | " + " | ".join(f"{rows} rows" for rows in arguments.rows) + " |")
+    print("|---" * (1 + len(arguments.rows)) + "|")
+    for inputs, outputs in SHAPES:
+        weights = [torch.randn(outputs, inputs) for _ in range(max(1, NUMBERS // (inputs * outputs)))]
+        ours = [product for weight in weights if (product := float_product(weight, None)) is not None]
+        theirs = [Projection(weight.t().contiguous(), None) for weight in weights]
+        cells = []
+        for rows in arguments.rows:
+            x = torch.randn(rows, inputs)
+            turns = [(seconds(ours, x), seconds(theirs, x)) for _ in range(arguments.times)]
+            mine, pytorchs = (min(each) for each in zip(*turns, strict=True))
+            speed = rows * inputs * outputs * len(weights) / mine / 1e9
+            cells.append(f"{pytorchs / mine:.2f} ({speed:.0f})")
+        print(f"| {inputs:,}, {outputs:,} | " + " | ".join(cells) + " |", flush=True)
+    print("in brackets: billions of multiplications a second")
+
+
+if __name__ == "__main__":
+    main()

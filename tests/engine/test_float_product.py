@@ -1,0 +1,127 @@
+"""Products with weights in float32 and float16 beside the same in float64, in every build, and when there are none."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from knnmt import native
+from knnmt.engine import product
+from knnmt.engine.layers import PackedProjection, Projection, projection
+from knnmt.engine.product import CompiledProduct, float_product
+from native_builds import assert_rows_are_alone, builds_that_run
+
+if native.library() is None:
+    pytest.skip("nothing was compiled: no C++ compiler", allow_module_level=True)
+
+
+@pytest.fixture(params=builds_that_run())
+def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
+    found = native.load(request.param)
+    assert found is not None
+    monkeypatch.setattr(product, "library", lambda: found)
+    return found
+
+
+def weight(outputs: int, inputs: int, half: bool) -> Tensor:
+    """(out, in), very small and very large numbers among them; such as float16 holds, or not all."""
+    made = torch.randn(outputs, inputs, generator=torch.Generator().manual_seed(inputs + outputs))
+    made[:4, 0] = torch.tensor([6e-8, -3e-6, 6e4, 0.0])[:outputs]
+    return made.half().float() if half else made
+
+
+def made(w: Tensor, bias: Tensor | None) -> CompiledProduct:
+    found = float_product(w, bias)
+    assert found is not None
+    return found
+
+
+def assert_is_the_product(found: Tensor, x: Tensor, w: Tensor, bias: Tensor | None) -> None:
+    inputs = w.shape[1]
+    wide_x, wide_w = x.double().numpy(), w.double().numpy().T
+    expected = wide_x @ wide_w + (0 if bias is None else bias.double().numpy())
+    scale = np.abs(wide_x) @ np.abs(wide_w) + 1 + (0 if bias is None else bias.abs().numpy())
+    assert (np.abs(found.numpy() - expected) / scale).max() < 2**-24 * (inputs + 2)  # what rounding allows
+
+
+@pytest.mark.usefixtures("build")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True, max_examples=60)
+@given(
+    rows=st.integers(1, 30),
+    inputs=st.integers(1, 150),
+    outputs=st.integers(1, 140),
+    bias=st.booleans(),
+    half=st.booleans(),
+)
+def test_it_is_the_product(rows: int, inputs: int, outputs: int, bias: bool, half: bool) -> None:
+    w = weight(outputs, inputs, half)
+    random = torch.Generator().manual_seed(rows)
+    x = torch.randn(rows, inputs, generator=random)
+    b = torch.randn(outputs, generator=random) if bias else None
+    assert_is_the_product(made(w, b)(x), x, w, b)
+
+
+@pytest.mark.usefixtures("build")
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(41, 513, 97), (260, 1030, 50), (500, 40, 320), (6, 4099, 70)])
+def test_so_it_is_in_blocks_of_inputs_and_rows(rows: int, inputs: int, outputs: int, half: bool) -> None:
+    w, b, x = weight(outputs, inputs, half), torch.randn(outputs), torch.randn(rows, inputs)
+    assert_is_the_product(made(w, b)(x), x, w, b)
+
+
+@pytest.mark.usefixtures("build")
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("inputs", [50, 1100])
+def test_a_row_depends_neither_on_the_others_nor_on_the_threads(inputs: int, half: bool) -> None:
+    found = made(weight(99, inputs, half), torch.randn(99))
+    x = torch.randn(70, inputs)
+    assert_rows_are_alone(found, x)
+    assert torch.equal(found(x), found(x.T.contiguous().T))  # however the rows lie
+
+
+def test_weights_are_in_float16_where_nothing_is_rounded() -> None:
+    w = weight(32, 8, half=True)
+    assert made(w, None).matrix.half
+    assert not made(w + 1e-4, None).matrix.half
+    assert not made(w * 1e3, None).matrix.half  # 6e7 is infinite in float16
+
+
+@pytest.mark.usefixtures("build")
+@pytest.mark.parametrize("half", [False, True])
+def test_what_is_no_number_stays_none_and_stays_alone(half: bool) -> None:
+    w = weight(35, 20, half)
+    x = torch.randn(9, 20)
+    x[2, 3] = float("inf")
+    found = made(w, None)(x)
+    assert not found[2].isfinite().all()
+    assert found[[0, 1, *range(3, 9)]].isfinite().all()
+    w[34, 5] = float("nan")  # the last output, beside which a panel has none
+    found = made(w, None)(torch.randn(9, 20))
+    assert found[:, 34].isnan().all()
+    assert found[:, :34].isfinite().all()
+
+
+def test_nothing_else_is_served() -> None:
+    w = weight(32, 8, half=True)
+    assert float_product(w.bfloat16(), None) is None
+    assert float_product(w[:0], None) is None
+    assert float_product(w[:, :0], None) is None
+    with pytest.raises(ValueError, match="expected rows of 8 numbers in float32"):
+        made(w, None)(torch.randn(2, 9))
+
+
+def test_a_projection_is_packed_or_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    w, bias, x = weight(17, 32, half=False), torch.randn(17), torch.randn(50, 32)
+    packed = projection(w, bias)
+    assert isinstance(packed, PackedProjection)
+    monkeypatch.setattr(product, "library", lambda: None)
+    plain = projection(w, bias)
+    assert isinstance(plain, Projection)
+    torch.testing.assert_close(packed(x), plain(x), rtol=1e-4, atol=1e-2)
+    torch.testing.assert_close(projection(w, None)(x), x @ w.T)
