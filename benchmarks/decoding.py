@@ -87,7 +87,7 @@ def transformers_system(directory: Path, tokens: int) -> Decode:
     import torch
     from transformers import AutoModelForSeq2SeqLM
 
-    model = AutoModelForSeq2SeqLM.from_pretrained(directory, dtype=torch.float32).eval()
+    model = AutoModelForSeq2SeqLM.from_pretrained(directory, dtype=torch.float32, trust_remote_code=False).eval()
     pad, end = model.config.pad_token_id, model.config.eos_token_id
     fixed = {"min_new_tokens": tokens, "max_new_tokens": tokens} if tokens else {}
 

@@ -132,8 +132,11 @@ def test_translations_are_those_of_the_merged_store(merged: Datastore, one: Path
                 assert other.evidence is not None
                 near, same = ([each.pair for each in side.evidence.neighbours] for side in (token, other))  # type: ignore[union-attr]
                 assert near == same
-        plain = list(translator.stream(texts, datastore=one, settings=settings))
-        assert [each.text for each in plain] == [each.text for each in expected]
+        # Without evidence other code computes, which may decide between two that are nearly equal: on both sides.
+        plain, whole = (
+            list(translator.stream(texts, datastore=each, settings=settings)) for each in (one, merged.path)
+        )
+        assert [each.text for each in plain] == [each.text for each in whole]
 
 
 def of_shards(translation: Translation) -> list[str]:

@@ -25,7 +25,7 @@ from knnmt.datastore.publication import storage_errors, sync_directory
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine, State
 from knnmt.index.entries import Entries
-from knnmt.index.kinds import Kind, SearchSettings, papers_lists, register_kind
+from knnmt.index.kinds import Kind, SearchSettings, codes_for, papers_lists, register_kind
 from knnmt.index.saved import build_index, save_index
 from knnmt.index.store_index import StoreIndex
 
@@ -33,13 +33,12 @@ _CODES = 20  # so that each stands for 16 of 320 dimensions, as 64 do of the pap
 _IVFPQ20 = Kind(
     "ivfpq20",
     "the paper's, with 20 codes, trained as FAISS does by default",
-    lambda entries, _dim: f"IVF{papers_lists(entries)},PQ{_CODES}x8np",
+    lambda entries, dim: f"IVF{papers_lists(entries)},PQ{codes_for(dim, _CODES)}x8np",
     SearchSettings(probes=32, candidates=0),
-    lambda _dim: _CODES + 8,
+    lambda dim: codes_for(dim, _CODES) + 8,
     training_per_list=256,
     training_rounds=10,
 )
-register_kind(_IVFPQ20)
 KINDS = {"A": "ivfpq", "A20": _IVFPQ20.name, "B": "pq4"}
 PRUNED = ("prune", "plac")  # how the steps begin that leave entries out
 _SCRATCH = ".making-twin"
@@ -127,6 +126,7 @@ class DomainStores:
             trained.fill(Entries(store), progress)
             save_index(store, trained, KINDS[block], {})
         else:
+            register_kind(_IVFPQ20)  # here, so that nobody else sees a kind that only this needs
             build_index(store, KINDS[block], progress=progress)
 
 
