@@ -87,16 +87,16 @@ const float* widened_block(const uint16_t* weight, int64_t stride, int64_t input
     return wide.data();
 }
 
-// At most MOST_ROWS rows.
+// At most MOST_ROWS rows, which begin `x_stride` and `y_stride` numbers after one another.
 template <int panels, typename Weight>
-void multiply_panels(const Matrix& matrix, int64_t panel, int64_t rows, const float* x, float* y) {
+void multiply_panels(const Matrix& matrix, int64_t panel, int64_t rows, const float* x, int64_t x_stride, float* y, int64_t y_stride) {
     const int64_t inputs = matrix.inputs, outputs = matrix.outputs, first = panel * FLOATS, stride = inputs * FLOATS;
     const int64_t blocks = (inputs + MOST_INPUTS - 1) / MOST_INPUTS;
     const bool whole = first + panels * FLOATS <= outputs;
     thread_local std::vector<float> sums;  // of panels that have outputs beyond the last
     if (!whole) sums.resize(static_cast<size_t>(rows * panels * FLOATS));
     float* const to = whole ? y + first : sums.data();
-    const int64_t to_stride = whole ? outputs : panels * FLOATS;
+    const int64_t to_stride = whole ? y_stride : panels * FLOATS;
     const Weight* const weights = static_cast<const Weight*>(matrix.panels) + first * inputs;
     for (int64_t number = 0; number < blocks; ++number) {
         const int64_t begin = inputs * number / blocks, count = inputs * (number + 1) / blocks - begin;
@@ -109,7 +109,7 @@ void multiply_panels(const Matrix& matrix, int64_t panel, int64_t rows, const fl
         const auto multiply_by = [&](const auto* near, int64_t near_stride) {
             multiply_block<panels>(
                 rows,
-                Block<std::decay_t<decltype(*near)>>{count, near, near_stride, nullptr, step, x + begin, inputs, start, number ? to_stride : 0, to, to_stride},
+                Block<std::decay_t<decltype(*near)>>{count, near, near_stride, nullptr, step, x + begin, x_stride, start, number ? to_stride : 0, to, to_stride},
                 reinterpret_cast<const char*>(next), next_stride);
         };
         if constexpr (std::is_same_v<Weight, uint16_t>)
@@ -120,7 +120,7 @@ void multiply_panels(const Matrix& matrix, int64_t panel, int64_t rows, const fl
         multiply_by(weight, stride);
     }
     if (!whole)
-        for (int64_t row = 0; row < rows; ++row) std::copy_n(to + row * to_stride, outputs - first, y + row * outputs + first);
+        for (int64_t row = 0; row < rows; ++row) std::copy_n(to + row * to_stride, outputs - first, y + row * y_stride + first);
 }
 
 // ---- int8 -----------------------------------------------------------------------------------------------------------
@@ -269,15 +269,23 @@ void multiply_share(const Matrix& matrix, int64_t rows, const float* x, const Co
                 const float* from = x + row * matrix.inputs;
                 float* to = y + row * matrix.outputs;
                 if (matrix.half)
-                    multiply_panels<count, uint16_t>(matrix, at, some, from, to);
+                    multiply_panels<count, uint16_t>(matrix, at, some, from, matrix.inputs, to, matrix.outputs);
                 else
-                    multiply_panels<count, float>(matrix, at, some, from, to);
+                    multiply_panels<count, float>(matrix, at, some, from, matrix.inputs, to, matrix.outputs);
             });
         }
     else if (matrix.digits == 1)
         by_panels<PANELS8>(first, last, [&](int64_t at, auto count) { multiply8_panels<1, count>(matrix, at, rows, codes, y); });
     else
         by_panels<PANELS8>(first, last, [&](int64_t at, auto count) { multiply8_panels<2, count>(matrix, at, rows, codes, y); });
+}
+
+void multiply_floats(const float* panels, int64_t inputs, int64_t outputs, int64_t rows, const float* x, int64_t x_stride, float* y,
+                     int64_t y_stride) {
+    const Matrix matrix{0, 0, inputs, outputs, panels, nullptr, nullptr, nullptr};
+    by_panels<PANELS>(0, (outputs + FLOATS - 1) / FLOATS, [&](int64_t at, auto count) {
+        multiply_panels<count, float>(matrix, at, rows, x, x_stride, y, y_stride);
+    });
 }
 
 void multiply(const Matrix& matrix, const float* x, float* y, uint8_t* scratch, int32_t rows, int32_t threads) {
