@@ -67,10 +67,6 @@ float total(int64_t count, const float* a, const float* b, Each each) {
     return all;
 }
 
-float dot(const float* a, const float* b, int64_t count) {
-    return total(count, a, b, [](auto x, auto y) { return x * y; });
-}
-
 void add(float* to, const float* from, float times, int64_t count) {
     int64_t i = 0;
     for (; i + FLOATS <= count; i += FLOATS) {
@@ -93,11 +89,19 @@ void bend(int32_t activation, float* row, int64_t count) {
     if (activation == 2) change(row, count, swish);
 }
 
+// Of at least one number.
 void softmax(float* row, int64_t count) {
-    const float most = *std::max_element(row, row + count);
+    Floats mosts = Floats{} + row[0];
+    int64_t i = 0;
+    for (; i + FLOATS <= count; i += FLOATS) {
+        const Floats some = load<Floats>(row + i);
+        mosts = some > mosts ? some : mosts;
+    }
+    float most = largest(mosts);
+    for (; i < count; ++i) most = std::max(most, row[i]);
     change(row, count, [most](Floats some) { return exponential(some - most); });
     const float all = total(count, row, row, [](auto a, auto) { return a; });
-    for (int64_t i = 0; i < count; ++i) row[i] /= all;
+    change(row, count, [all](Floats some) { return some / all; });
 }
 
 // What the threads of a team share, a row of each for every row.

@@ -52,38 +52,62 @@ struct NewToken {
 namespace {
 
 // A row's attention to what it sees of `count` places, each `stride` numbers after the one before, first its keys and
-// then its values, (dim,) each.
+// then its values, (dim,) each. It takes as many places at a time as a vector has numbers.
 struct Attention {
     int64_t heads, dim;
-    std::vector<int64_t> seen;
+    std::vector<const float*> seen;
     std::vector<float> scores;
 
     void operator()(const float* query, const float* places, const float* mask, int64_t count, float* result) {
         const int64_t stride = 2 * dim, each = dim / heads;
         seen.clear();
         for (int64_t i = 0; i < count; ++i)
-            if (!mask || mask[i] == 0) seen.push_back(i);
-        const int64_t found = static_cast<int64_t>(seen.size());
+            if (!mask || mask[i] == 0) seen.push_back(places + i * stride);
+        const int64_t found = static_cast<int64_t>(seen.size()), room = (found + FLOATS - 1) / FLOATS * FLOATS;
         std::fill(result, result + dim, 0.0f);
         if (!found) return;
+        seen.resize(static_cast<size_t>(room), seen.back());
         const float scale = 1 / std::sqrt(static_cast<float>(each));
-        scores.resize(static_cast<size_t>(heads * found));
-        for (int64_t i = 0; i < found; ++i)
+        scores.resize(static_cast<size_t>(heads * room));
+        for (int64_t i = 0; i < room; i += FLOATS)
+            for (int64_t head = 0; head < heads; ++head) {
+                const Floats some = products_of(query + head * each, &seen[static_cast<size_t>(i)], head * each, each) * scale;
+                std::memcpy(&scores[static_cast<size_t>(head * room + i)], &some, sizeof(some));
+            }
+        for (int64_t head = 0; head < heads; ++head) softmax(&scores[static_cast<size_t>(head * room)], found);
+        for (int64_t i = 0; i < found; i += FLOATS)
             for (int64_t head = 0; head < heads; ++head)
-                scores[static_cast<size_t>(head * found + i)] =
-                    scale * dot(query + head * each, places + seen[static_cast<size_t>(i)] * stride + head * each, each);
-        for (int64_t head = 0; head < heads; ++head) {
-            float* mine = &scores[static_cast<size_t>(head * found)];
-            const float most = *std::max_element(mine, mine + found);
-            change(mine, found, [most](Floats some) { return exponential(some - most); });
-            float total = 0;
-            for (int64_t i = 0; i < found; ++i) total += mine[i];
-            for (int64_t i = 0; i < found; ++i) mine[i] /= total;
+                add_values(&seen[static_cast<size_t>(i)], &scores[static_cast<size_t>(head * room + i)],
+                           std::min<int64_t>(FLOATS, found - i), dim + head * each, each, result + head * each);
+    }
+
+    // Of a query with the keys that begin `first` numbers after each place.
+    static Floats products_of(const float* query, const float* const* places, int64_t first, int64_t count) {
+        Floats parts[FLOATS], rest = {};
+        for (int place = 0; place < FLOATS; ++place) {
+            const float* key = places[place] + first;
+            Floats sums = {};
+            int64_t i = 0;
+            for (; i + FLOATS <= count; i += FLOATS) sums += load<Floats>(query + i) * load<Floats>(key + i);
+            for (; i < count; ++i) rest[place] += query[i] * key[i];
+            parts[place] = sums;
         }
-        for (int64_t i = 0; i < found; ++i)
-            for (int64_t head = 0; head < heads; ++head)
-                add(result + head * each, places + seen[static_cast<size_t>(i)] * stride + dim + head * each,
-                    scores[static_cast<size_t>(head * found + i)], each);
+        return sums_of(parts) + rest;
+    }
+
+    // To a result, the values that begin `first` numbers after each place, as often as the weights say.
+    static void add_values(const float* const* places, const float* weights, int64_t number, int64_t first, int64_t count, float* result) {
+        constexpr int TOGETHER = 4;
+        int64_t i = 0;
+        for (; i + TOGETHER * FLOATS <= count; i += TOGETHER * FLOATS) {
+            Floats sums[TOGETHER];
+            std::memcpy(sums, result + i, sizeof(sums));
+            for (int64_t place = 0; place < number; ++place)
+                for (int v = 0; v < TOGETHER; ++v) sums[v] += load<Floats>(places[place] + first + i + v * FLOATS) * weights[place];
+            std::memcpy(result + i, sums, sizeof(sums));
+        }
+        if (i < count)
+            for (int64_t place = 0; place < number; ++place) add(result + i, places[place] + first + i, weights[place], count - i);
     }
 };
 
