@@ -10,8 +10,8 @@ time is CPU time with one thread of a CPU, else wall-clock time; ratios are thos
 measures nothing.
 
 Translations with and without drafts are compared, token for token. Where they differ, the difference of the two best at
-that step is shown, and how much it changes when the step is computed in a larger batch. Where the first is not larger
-than the second, or than 1e-4, computing in another shape decides between the two.
+that step is shown; and on a GPU the largest difference of a token's log-probability between steps of one token and of
+eight, of all tokens of these sentences. A tie is no further apart than that, or than 1e-4.
 
 --turns: on a GPU, how long a step takes and how many tokens it brings for each number of tokens that a step may compute
 together. Text comes from KNNMT_DATA (default ../shared).
@@ -24,8 +24,12 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
+import numpy as np
 import torch
 
 import harm
@@ -62,14 +66,11 @@ def decode(
 
 
 def apart(
-    translator: Translator, sources: Sources, config: DecodingConfig, asked: Retrieval, said: Sources, copies: int
+    translator: Translator, sources: Sources, config: DecodingConfig, asked: Retrieval, said: Sources
 ) -> list[float]:
-    """The difference of the two best tokens of plain greedy search after what was said of each sentence.
-
-    copies: so many of each sentence are decoded together
-    """
-    batch = Batch(translator.engine, [*sources] * copies, config, BatchRetrieval([asked] * len(sources) * copies))
-    ends = [len(each) for each in said] * copies
+    """The difference of the two best tokens of plain greedy search after what was said of each sentence."""
+    batch = Batch(translator.engine, sources, config, BatchRetrieval([asked] * len(sources)))
+    ends = [len(each) for each in said]
     found: dict[int, float] = {}
     with torch.inference_mode():
         for length in range(max(ends) + 1):
@@ -77,10 +78,47 @@ def apart(
             two_best = log_probabilities[:, 0].topk(2).values
             for row in (row for row in range(len(sources)) if ends[row] == length):
                 found[row] = float(two_best[row, 0] - two_best[row, 1])
-            following = [each[length] if length < len(each) else each[-1] if each else 0 for each in said] * copies
+            following = [each[length] if length < len(each) else each[-1] if each else 0 for each in said]
             tokens = torch.tensor(following, device=scores.device)[:, None]
             batch.follow(torch.zeros_like(tokens), tokens, scores)
     return [found[row] for row in range(len(sources))]
+
+
+def gains(
+    translator: Translator, batches: list[Sources], config: DecodingConfig, asked: Retrieval, turns: int
+) -> list[list[tuple[int, float]]]:
+    """Tokens of each sentence with their log-probabilities, from recorded steps that all compute so many tokens."""
+    seen: dict[int, list[list[tuple[int, float]]]] = {}
+    look_at = recorded_drafts._DraftedBatch._look_at
+
+    def noting(batch: Any, chosen: Any, count: int) -> None:
+        mine = seen.setdefault(id(batch._tokens), [[] for _ in batch._tokens])
+        found = chosen[:, 3 + count : 3 + 2 * count].view(np.float32)
+        for row in np.flatnonzero(batch._source_of >= 0):
+            taken = range(chosen[row, 0])
+            mine[batch._source_of[row]] += [(int(chosen[row, 3 + turn]), float(found[row, turn])) for turn in taken]
+        look_at(batch, chosen, count)
+
+    every = []
+    with (
+        mock.patch.object(recorded_drafts._DraftedBatch, "_look_at", noting),
+        mock.patch.object(recorded_drafts, "turns_for", return_value=turns),
+    ):
+        for sources in batches:
+            seen.clear()
+            decode(translator, [sources], config, asked, drafts=True)
+            every += next(iter(seen.values()))
+    return every
+
+
+def between_shapes(translator: Translator, batches: list[Sources], config: DecodingConfig, asked: Retrieval) -> float:
+    """The largest difference of a token's log-probability after the same tokens between steps of one token and of 8."""
+    one, several = (gains(translator, batches, config, asked, turns) for turns in (1, 8))
+    differences = [0.0]
+    for mine, its in zip(one, several, strict=True):
+        same = takewhile(lambda both: both[0][0] == both[1][0], zip(mine, its, strict=False))
+        differences += [abs(this[1] - that[1]) for this, that in same]
+    return max(differences)
 
 
 def compare(
@@ -90,9 +128,9 @@ def compare(
     asked: Retrieval,
     plain: Sequence[Hypothesis],
     drafted: Sequence[Hypothesis],
-) -> tuple[list[tuple[float, float]], float]:
-    """How far apart a step's two best were where the tokens differ, and by how much that changes in a larger batch;
-    the largest difference of the other translations' scores.
+) -> tuple[list[float], float]:
+    """How far apart a step's two best were where the tokens differ, and the largest difference of the other
+    translations' scores.
     """
     scores = [0.0]
     others, said = [], []
@@ -104,10 +142,7 @@ def compare(
             at = next((place for place, (mine, its) in enumerate(pairs) if mine != its), 0)
             others.append(source)
             said.append(one.tokens[:at])
-    if not others:
-        return [], max(scores)
-    few, many = (apart(translator, others, config, asked, said, copies) for copies in (1, 4))
-    return [(one, abs(one - other)) for one, other in zip(few, many, strict=True)], max(scores)
+    return apart(translator, others, config, asked, said) if others else [], max(scores)
 
 
 def by_turns(translator: Translator, batches: list[Sources], config: DecodingConfig, retrieval: Retrieval) -> None:
@@ -160,11 +195,13 @@ def measure(
     print(f" | {counted.tokens_a_pass:.2f} | {accepted:.0%} | ", end="", flush=True)
     sources = [source for batch in batches for source in batch]
     ties, scores = compare(translator, sources, config, retrieval, found["plain"][0], found["drafted"][0])
-    no_ties = sum(tie > max(TIE, change) for tie, change in ties)
-    print(f"{len(ties)} | {no_ties} | {scores:.1e} |", flush=True)
+    shapes = TIE
+    if ties and translator.engine.device.type == "cuda":
+        shapes = max(TIE, between_shapes(translator, batches, config, retrieval))
+    print(f"{len(ties)} | {sum(tie > shapes for tie in ties)} | {scores:.1e} |", flush=True)
     if ties:
-        shown = (f"{tie:.1e} (changes by {change:.1e})" for tie, change in sorted(ties))
-        print("  apart at the first other token:", ", ".join(shown), flush=True)
+        shown = ", ".join(f"{tie:.1e}" for tie in sorted(ties))
+        print(f"  apart at the first other token: {shown}; between shapes: {shapes:.1e}", flush=True)
 
 
 def main() -> None:
