@@ -25,6 +25,7 @@ class ReproductionConfig:
     systems, without: patterns of the names of rows; by default all rows; brief: without those that refine a table
     exact: block B searches every key, which needs no FAISS; so it always does on a GPU
     minutes: after which no other stage is begun; None for no end
+    keep_going: a stage that fails is told of with its traceback, and the others go on
     """
 
     data: Path
@@ -49,6 +50,7 @@ class ReproductionConfig:
     rounds: int = 3
     batch_sizes: tuple[int, ...] = (1, 8, 16)
     minutes: float | None = None
+    keep_going: bool = False
 
     def __post_init__(self) -> None:
         known = bool(self.blocks) and set(self.blocks) <= set(BLOCKS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ class Begun:
             for name in self.domains:
                 steps = DomainSteps(name, config, self.translator, self.languages, self.rows, self.exact, bars)
                 stages += DomainStages(config, steps).stages()
-            return _run(stages, self.end, tell)
+            return _run(stages, self.end, tell, config.keep_going)
 
 
 def produce(config: ReproductionConfig, tell: Callable[[str], None] = print, bars: Bars = no_bars) -> int:
@@ -74,8 +75,6 @@ def begin(config: ReproductionConfig) -> Begun:
         target_lang=config.target_language,
     )
     engine = translator.engine
-    if "A" in config.blocks and engine.device.type != "cpu":
-        raise SettingError("block A searches with FAISS, on the CPU: take --device cpu, or --blocks B alone")
     exact = config.exact or engine.device.type != "cpu"
     if "A" in config.blocks or not exact:
         _require_faiss()
@@ -88,7 +87,8 @@ def begin(config: ReproductionConfig) -> Begun:
     return Begun(config, domains, translator, languages, rows, frozenset("B" if exact else ""), end)
 
 
-def _run(stages: Sequence[Stage], end: float | None, tell: Callable[[str], None]) -> int:
+def _run(stages: Sequence[Stage], end: float | None, tell: Callable[[str], None], keep_going: bool = False) -> int:
+    failed = 0
     left = [stage for stage in stages if not stage.done()]
     done = len(stages) - len(left)
     if done:
@@ -97,11 +97,18 @@ def _run(stages: Sequence[Stage], end: float | None, tell: Callable[[str], None]
         begun = time.perf_counter()
         if end is not None and begun > end:
             tell(f"time is up: {len(left) - number} stages are left, {stage.name} first; the same command goes on")
-            return len(left) - number
+            return len(left) - number + failed
         if not stage.done():  # one before may have done it, too
-            stage.run()
+            try:
+                stage.run()
+            except Exception:
+                if not keep_going:
+                    raise
+                failed += 1
+                tell(f"{stage.name} failed:\n{traceback.format_exc()}")
+                continue
         tell(f"[{done + number + 1}/{len(stages)}] {stage.name}: {time.perf_counter() - begun:.1f} s")
-    return 0
+    return failed
 
 
 def _domains(config: ReproductionConfig) -> Sequence[str]:

@@ -50,11 +50,13 @@ class DomainStores:
     """Where the stores of a domain are, and how each is made; what is there already is whole.
 
     exact: which blocks search every key, and have no index
+    device: where the centres of an index are trained
     """
 
-    def __init__(self, directory: Path, exact: frozenset[str]) -> None:
+    def __init__(self, directory: Path, exact: frozenset[str], device: torch.device | str = "cpu") -> None:
         self._directory = directory
         self._exact = exact
+        self._device = device
 
     @property
     def record(self) -> Path:
@@ -127,7 +129,7 @@ class DomainStores:
             save_index(store, trained, KINDS[block], {})
         else:
             register_kind(_IVFPQ20)  # here, so that nobody else sees a kind that only this needs
-            build_index(store, KINDS[block], progress=progress)
+            build_index(store, KINDS[block], progress=progress, device=self._device)
 
 
 def _k_of(step: str) -> int:
