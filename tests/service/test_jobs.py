@@ -75,7 +75,7 @@ def test_a_memory_becomes_a_domain_and_grows(start_service: StartService, served
     more = TABLE + "Ganz neu\tquite new\n"
     added = ended(client, sent(client, "own", gzip.compress(more.encode()), name="Übung #1.tsv"))
     assert (added.state, added.adding) == ("done", True), added
-    assert "left out   6  in the domain already" in added.summary
+    assert "left out   6  already in the domain" in added.summary
     assert translated(client, "own", "Ganz neu") == "quite new"
     again = ended(client, sent(client, "own", more, name="Übung #1.tsv"))
     assert again.state == "done"
@@ -229,7 +229,7 @@ def test_a_process_that_dies_is_told_of(start_service: StartService, monkeypatch
     job = ended(client, sent(client, "one", TABLE, name="a.tsv"))
     assert (job.state, job.message) == (
         "failed",
-        "the process of the job was ended by signal 9: perhaps memory was short",
+        "signal 9 ended the process of the job; perhaps memory was short",
     )
 
 

@@ -1,7 +1,7 @@
 """Settings of the systems, by the likelihood of the half of the development text that is not reported.
 
-The paper chooses k and λ from a grid by BLEU and takes T from others; T belongs to the keys of a model, so here it is
-tuned with them. Stores are tuned one by one; rows that differ in their cache alone share what was found.
+The paper chooses k and λ from a grid by BLEU, and takes T from earlier work. T depends on the keys of a model, so here
+it is tuned as well. Each store is tuned separately; rows that differ only in their cache share the result.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from knnmt.retrieval.gate import ThresholdGate, TrainedGate
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.step import Gate
 
-TUNING_PAIRS = 300  # enough for three numbers; a gate is trained on all there are
+TUNING_PAIRS = 300  # enough for three numbers; a gate is trained on all pairs
 BLEU_PAIRS = 100  # on which the 16 settings of the paper's grid are compared by BLEU
 
 
 def tuned_settings(
     engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], fades: bool, fast: int | None = None
 ) -> dict[str, Any]:
-    """Settings of a store, with their loss and the model's alone in nats a token.
+    """Settings of a store, with their loss and that of the model alone, in nats per token.
 
-    pairs: none of which the store holds
-    fades: λ fades with distance, as in block B; else λ is fixed and of the paper's grid, and so is k
+    pairs: must not be in the store
+    fades: λ fades with distance, as in block B; otherwise λ is fixed, and λ and k come from the paper's grid
     fast: c, for Fast kNN-MT
     """
     few = spread(pairs, TUNING_PAIRS)
@@ -51,14 +51,14 @@ def tuned_settings(
         best, loss = found.fading, found.fading_loss
     else:
         loss, best = as_published(positions, config)
-    best = replace(best, forms=False)  # nothing but retrieval is compared
+    best = replace(best, forms=False)  # only retrieval is compared
     return {"settings": settings_of(best), "loss": loss, "alone": positions.loss(None), "pairs": len(few)}
 
 
 def tuned_by_segment(
     engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], plain: bool, count: int | None = None
 ) -> dict[str, Any]:
-    """The same for search by segment: `count` segments, or as many as the text says; or SK-MT's, where `plain`."""
+    """The same for search by segment: `count` segments, or as many as the text favours; with `plain`, for SK-MT."""
     few = spread(pairs, TUNING_PAIRS)
     passed = pass_over(engine, opened, few)
     if plain:
@@ -77,9 +77,9 @@ def tuned_by_segment(
 
 
 def as_published(positions: Positions, fast: FastConfig | None = None) -> tuple[float, RetrievalConfig]:
-    """Of the paper's grid the smallest k that has nearly all of the best one's gain, with the T and λ that fit it.
+    """The smallest k of the paper's grid that has nearly all of the best gain, with its T and λ.
 
-    After pruning an entry weighs as much as any other: the paper's code counts what was merged, and never asks.
+    After pruning, all entries weigh the same: the paper's code counts merged entries, but never uses the counts.
     """
     positions = replace(positions, log_counts=(positions.log_counts[1],) * 2)
     plain = RetrievalConfig(k=1, interpolation_weight=0.0, temperature=1.0, use_counts=False, fast=fast)
@@ -96,7 +96,7 @@ def as_published(positions: Positions, fast: FastConfig | None = None) -> tuple[
 def trained_gate(
     engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], config: RetrievalConfig
 ) -> dict[str, Any]:
-    """Train the gate of a store for its settings and put it there; what is known of it comes back."""
+    """Train the gate of a store for its settings and save it there; return its figures."""
     features = GateConfig().features
     texts = [gate_text(engine, opened, some, config, features) for some in divide(pairs, 0.8)]
     found = train_gate(opened, texts[0], texts[1], config)
@@ -116,7 +116,7 @@ def tuned_by_bleu(
 ) -> dict[str, Any]:
     """k and λ of the paper's grid with the highest BLEU of some pairs, as published; T is that of `by_likelihood`.
 
-    translations: of some sources with some settings
+    translations: translates some sources with some settings
     """
     few = spread(pairs, BLEU_PAIRS)
     sources, references = [pair.source for pair in few], [pair.target for pair in few]
