@@ -29,6 +29,7 @@ from knnmt.documents.translating import to_translate, translate_document
 from knnmt.engine.language_codes import Languages
 from knnmt.errors import KnnmtError
 from knnmt.protection.marked import Marked
+from knnmt.service.access import Caller
 from knnmt.service.batching import Batcher
 from knnmt.service.domains import Domain, Domains
 from knnmt.service.problems import Problem, problem_of
@@ -124,11 +125,13 @@ class Documents:
             raise
         return sent
 
-    def of(self, number: str, key: str) -> SentDocument:
-        """A document, for whoever knows its key."""
+    def of(self, number: str, key: str, caller: Caller | None = None) -> SentDocument:
+        """A document, for who sent it and knows its key; without a caller, for whoever knows that."""
         found = self._sent.get(number.lower())
         if found is None or not hmac.compare_digest(found.key.encode(), key.lower().encode("utf-8", "replace")):
-            raise Problem(404, "unknown_document", "there is no such document, or it was taken already")
+            raise _no_document()
+        if caller is not None and not (caller.name == found.by and caller.sees(found.work.domain.name)):
+            raise _no_document()
         return found
 
     def take(self, sent: SentDocument) -> bytes:
@@ -140,7 +143,7 @@ class Documents:
         try:
             content = sent.result.read_bytes()
         except OSError:
-            raise Problem(404, "unknown_document", "there is no such document, or it was taken already") from None
+            raise _no_document() from None
         self.forget(sent)
         return content
 
@@ -234,6 +237,10 @@ class Documents:
             made.append(future.result())
             sent.translated += 1
         return made
+
+
+def _no_document() -> Problem:
+    return Problem(404, "unknown_document", "there is no such document, or it was taken already")
 
 
 def require_size(size: int) -> None:
