@@ -73,7 +73,7 @@ def test_patterns_choose_rows_and_bring_what_chance_needs() -> None:
     assert set(speed_rows(rows)) <= set(brief)
     assert {"B/pruning-1", "B/pruning-2", "B/pruning-2-uncounted"} <= {row.name for row in brief}
     assert 2 * len(brief) < 1.6 * len(rows)
-    with pytest.raises(SettingError, match="no system is called 'C/knn'; there are base, fast-512"):
+    with pytest.raises(SettingError, match="there is no system 'C/knn'; the systems are base, fast-512"):
         chosen_rows(rows, ["C/knn"])
 
 

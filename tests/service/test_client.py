@@ -155,12 +155,12 @@ def test_errors_have_code_message_and_status(client: Client) -> None:
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(ServiceError, match=r"within 0\.1 seconds"):
             Client(address, timeout_seconds=0.1).domains()
-    with pytest.raises(ServiceError, match="cannot be asked") as raised:
+    with pytest.raises(ServiceError, match="cannot reach the service") as raised:
         Client(address).domains()
     assert (raised.value.code, raised.value.status) == ("unreachable", None)
     with pytest.raises(SettingError, match="expected the address of a service"):
         Client("localhost:8500")
-    with pytest.raises(SettingError, match="say which domain"):
+    with pytest.raises(SettingError, match="name the domain"):
         Client(address).add([("a", "b")])
 
 

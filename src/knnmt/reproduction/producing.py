@@ -1,4 +1,7 @@
-"""Producing: every stage of every domain in turn. Killed at any moment, the same call goes on; one stage is lost."""
+"""Producing:
+
+every stage of every domain in turn. If interrupted, call it again; it resumes, and at most one stage is lost.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,10 @@ from knnmt.translator.translator import Translator
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A reproduction that may begin: all that can be wrong with what was asked for was looked at.
+    """A reproduction whose settings were checked and which may start.
 
-    exact: which blocks search every key
-    end: a time of `time.perf_counter` after which no stage begins
+    exact: the blocks that search every key
+    end: a time of `time.perf_counter` after which no stage starts
     """
 
     config: ReproductionConfig
@@ -37,7 +40,7 @@ class Begun:
     end: float | None
 
     def produce(self, tell: Callable[[str], None], bars: Bars) -> int:
-        """Do what is left to do; how many stages are left then, where time was short."""
+        """Run the stages that are not done. Return how many remain if the time was too short."""
         config = self.config
         with ExitStack() as locks:
             for name in self.domains:  # one by one, so that several processes can share the domains of one output
@@ -53,16 +56,16 @@ class Begun:
 
 
 def produce(config: ReproductionConfig, tell: Callable[[str], None] = print, bars: Bars = no_bars) -> int:
-    """Do what is left to do; how many stages are left then, where time was short.
+    """Run the stages that are not done. Return how many remain if the time was too short.
 
-    tell: hears of every stage when it is done, a line each
+    tell: is called with a line about every finished stage
     bars: as in `adapting`
     """
     return begin(config).produce(tell, bars)
 
 
 def begin(config: ReproductionConfig) -> Begun:
-    """Load the model, and hold what is asked for to what was begun in the same place."""
+    """Load the model, and compare the settings with those of an earlier run with the same output."""
     end = None if config.minutes is None else time.perf_counter() + 60 * config.minutes
     domains = _domains(config)
     translator = Translator(
@@ -75,7 +78,7 @@ def begin(config: ReproductionConfig) -> Begun:
     )
     engine = translator.engine
     if "A" in config.blocks and engine.device.type != "cpu":
-        raise SettingError("block A searches with FAISS, on the CPU: take --device cpu, or --blocks B alone")
+        raise SettingError("block A searches with FAISS on the CPU: give --device cpu, or only --blocks B")
     exact = config.exact or engine.device.type != "cpu"
     if "A" in config.blocks or not exact:
         _require_faiss()
@@ -96,28 +99,31 @@ def _run(stages: Sequence[Stage], end: float | None, tell: Callable[[str], None]
     for number, stage in enumerate(left):
         begun = time.perf_counter()
         if end is not None and begun > end:
-            tell(f"time is up: {len(left) - number} stages are left, {stage.name} first; the same command goes on")
+            tell(
+                f"time is up: {len(left) - number} stages remain, starting with {stage.name}; rerun the command "
+                f"to resume"
+            )
             return len(left) - number
-        if not stage.done():  # one before may have done it, too
+        if not stage.done():  # an earlier stage may have done it as well
             stage.run()
         tell(f"[{done + number + 1}/{len(stages)}] {stage.name}: {time.perf_counter() - begun:.1f} s")
     return 0
 
 
 def _domains(config: ReproductionConfig) -> Sequence[str]:
-    """Those asked for, or all there are; each with enough text."""
+    """The requested domains, or all; each must have enough text."""
     there = domains_in(config.data)
     for name in config.domains:
         if name not in there:
-            raise InputError(f"{config.data}: no domain {name!r} there; it has {', '.join(there)}")
+            raise InputError(f"{config.data}: has no domain {name!r}; it has {', '.join(there)}")
     for name in config.domains or there:
         files_of(config.data / name)
     return list(dict.fromkeys(config.domains)) or there
 
 
 def _require_faiss() -> None:
-    """Said before any work, with what can be done without it."""
+    """Raise an error before any work, with the alternative that needs no FAISS."""
     try:
         load_faiss()
     except MissingDependencyError as error:
-        raise SettingError(f"{error}; or without it: --blocks B --exact") from error
+        raise SettingError(f"{error}; or run without it: --blocks B --exact") from error

@@ -1,9 +1,9 @@
-"""What the stages of one domain do: each step takes what earlier ones left, and gives back its record.
+"""The work of the stages of one domain: each step uses the results of earlier ones, and returns its record.
 
-OUTPUT/<domain>/text.json                    what tunes and what is reported
-OUTPUT/<domain>/store.json                   what the full store is
+OUTPUT/<domain>/text.json                    the text for tuning and the reported text
+OUTPUT/<domain>/store.json                   a description of the full store
 OUTPUT/<domain>/<block>/tuned-<steps>.json   settings of a store; gate.json: how a gate was trained
-OUTPUT/<domain>/<row>.json                   hypotheses of a row, what they took, its settings and signature
+OUTPUT/<domain>/<row>.json                   hypotheses of a row, their cost, its settings and signature
 OUTPUT/<domain>/speed-<batch>.json           speed of the rows of the figures, in turns
 """
 
@@ -52,14 +52,14 @@ from knnmt.version import __version__
 
 _PAPERS_BATCH = 8
 _BATCH = {"cpu": 32, "cuda": 200}  # of block B, whose rows do not depend on it
-_MIN_BORROWED_TAU = 8  # from which on it is measured whose searches a batch's cache lends
+_MIN_BORROWED_TAU = 8  # the smallest τ at which the distance of borrowed searches in a batch's cache is measured
 
 
 class DomainSteps:
     """The work of one domain.
 
-    rows: all that are asked for
-    searching: the block whose stores serve pruning and Fast kNN-MT: B, where it is asked for
+    rows: all that were requested
+    searching: the block whose stores serve pruning and Fast kNN-MT: B, if it was requested
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class DomainSteps:
 
     @property
     def store_record(self) -> dict[str, Any]:
-        """What the stores depend on; --stores may name a place where others put theirs."""
+        """What the stores depend on; --stores may name a place with the stores of others."""
         model, pairs = self._engine.fingerprint.model, self._config.train_pairs
         return {"digest": self.digest, "train_pairs": pairs, "model": model, "languages": list(self._languages)}
 
@@ -123,7 +123,7 @@ class DomainSteps:
             self.stores.index(steps, block, progress)
 
     def _open(self, steps: tuple[str, ...], block: str, chooser: type[SourceIndex] = SourceIndex) -> OpenStore:
-        """A block's store; the last one stays open, for rows that share one come one after the other."""
+        """A block's store. The last one stays open, because rows that share a store follow each other."""
         wanted = self.stores.path(steps, block), chooser
         if self._opened is None or self._opened[0] != wanted:
             self._opened = None  # its memory is needed
@@ -153,7 +153,7 @@ class DomainSteps:
         return tuned_by_bleu(pairs, config_of(found["settings"]), translations, self._languages[1])
 
     def _settings(self, row: Row) -> RetrievalConfig | None:
-        """What was tuned for it, with what it has of its own."""
+        """The tuned settings of a row, with its own changes."""
         record = read_record(self.output / tuned_file(row)) if row.has_store else None
         if record is None:
             return None
@@ -177,7 +177,7 @@ class DomainSteps:
         return trained_combiner(self._engine, self._open((), row.block), self._text.tuning, config, row.combiner)
 
     def _gate(self, row: Row, opened: OpenStore | None) -> Gate | None:
-        """The gate of a row that has one, or a choice by chance of as many steps as its partner searched."""
+        """The gate of a row that has one, or a random choice of as many steps as its partner searched."""
         if not row.has_gate or opened is None:
             return None
         rate = None
@@ -215,9 +215,9 @@ class DomainSteps:
         }
 
     def is_measured(self, batch_size: int) -> bool:
-        """Whether speed was measured of all that is asked for; refused where that cannot be made up for.
+        """Whether all requested speeds were measured; raise an error if missing ones cannot be added.
 
-        Rows that were added are measured with all the others again, for only what takes turns can be compared.
+        If rows were added, all are measured again, because only systems that take turns can be compared.
         """
         path = self.output / f"speed-{batch_size}.json"
         record = read_record(path)
@@ -231,15 +231,15 @@ class DomainSteps:
         elif wanted <= set(record["systems"]):
             return True
         elif others := [name for name in record["systems"] if name not in wanted]:
-            told = f"{', '.join(others)}, too, which must take turns with what is asked for now"
+            told = f"{', '.join(others)}, too, which must take turns with the requested systems"
         else:
             return False
-        raise SettingError(f"{path}: has the speed of {told}. Ask for the same, or remove it to measure anew")
+        raise SettingError(f"{path}: has the speed of {told}. Request the same, or remove the file to measure again")
 
     def measure(self, batch_size: int) -> dict[str, Any]:
-        """Stores that several rows have are opened once."""
+        """Measure speeds. A store that several rows share is opened once."""
         self._opened = None
-        opened: dict[Path, OpenStore] = {}  # rows of figures all choose segments alike
+        opened: dict[Path, OpenStore] = {}  # the rows of figures all choose segments in the same way
         systems = []
         for row in speed_rows(self.rows):
             block = row.block or self.searching
@@ -248,7 +248,7 @@ class DomainSteps:
                 opened[path] = self._load(path, block, _chooser(row))
             systems.append(ReadyRow.of(row, opened.get(path) if row.has_store else None, self._settings(row), None))
         sources = spread(self._text.reported, self._config.speed_sentences)
-        # Without a bar, which would take time from what is measured.
+        # Without a progress bar, which would take time from the measurement.
         found = measure_speed(
             self._translator, systems, [pair.source for pair in sources], batch_size, self._config.rounds
         )

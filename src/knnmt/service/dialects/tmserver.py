@@ -1,4 +1,4 @@
-"""tmserver's dialect, below `/tmserver`: the matches of a memory, as Virtaal and Weblate ask for them."""
+"""tmserver's dialect, below `/tmserver`: the matches of a memory for Virtaal and Weblate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from knnmt.service.service import Service
 
 _TELLING = told_as({401: 403, 422: 400, 409: 400})
 router = APIRouter(prefix="/tmserver", tags=["tmserver"], route_class=route_telling(_TELLING), responses=BAD_REQUEST)
-_MIN_SCORE, _MAX_MATCHES = 50, 5  # score of a match in percent; matches of a text
+_MIN_SCORE, _MAX_MATCHES = 50, 5  # lowest score of a match in percent; matches of a text
 
 
 class LanguagesAnswer(BaseModel):
@@ -28,7 +28,7 @@ class LanguagesAnswer(BaseModel):
 
 
 class MatchAnswer(BaseModel):
-    """A segment of the memory. quality: how alike its source is, in percent"""
+    """A segment of the memory. quality: the similarity of its source, in percent"""
 
     source: str
     target: str
@@ -48,11 +48,11 @@ async def languages(request: Request, service: TheService) -> Response:
 async def matches(
     source: InPath, target: InPath, text: Annotated[str, Path(max_length=20_000)], request: Request, service: TheService
 ) -> Response:
-    """The segments whose sources are most like a text, the best first; none for other languages than the domain's."""
+    """The segments with the most similar sources, the best first; none for languages that the domain lacks."""
     domain = _asked(request, service)
     store = domain.required_store()
     if directions.direction(service, domain, source, target) is None:
-        return JSONResponse([])  # Weblate tries English to German before it saves its settings, whatever it needs
+        return JSONResponse([])  # Weblate tries English to German before it saves its settings, whatever its languages
     require_texts([text], service.config.limits)
 
     def found() -> list[dict[str, Any]]:
