@@ -75,7 +75,9 @@ class Tracing:
         self._under_way.append(tuple(each.cpu().numpy() for each in (tokens[..., 0], gains, margins, *near)))
 
     def take(self, source_of: np.ndarray, counts: Sequence[int]) -> None:
-        """The oldest step: of each sentence so many of its tokens count."""
+        """The oldest step, if it was noted, which one is not whose token is forced: so many tokens of each count."""
+        if not self._under_way:
+            return
         tokens, gains, margins, distances, ids = self._under_way.popleft()
         for row in np.flatnonzero(source_of >= 0).tolist():
             for turn in range(counts[row]):

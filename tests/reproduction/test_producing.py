@@ -61,7 +61,9 @@ def test_every_row_has_what_a_report_needs(made: tuple[Path, Path, list[str]]) -
         published, ours = (read(output / domain / f"{block}/knn.json") for block in "AB")
         assert "|index:ivfpq/32|" in published["signature"]
         assert "|index:pq4/" in ours["signature"]
-        assert (published["batch_size"], ours["batch_size"]) == (8, 32)
+        rows = ("A/knn", "A/cache-6", "A/chance-50", "A/own-gate-50", "B/knn")
+        sizes = [read(output / domain / f"{row}.json")["batch_size"] for row in rows]
+        assert sizes == [32, 8, 8, 32, 32]  # the paper's where sentences of a batch share something
         assert published["settings"]["fading"] is None
         assert ours["settings"]["fading"] is not None
         combined = read(output / domain / "B/pca+cache+pruning.json")
@@ -191,6 +193,24 @@ def test_time_that_is_up_leaves_the_rest(
     assert 0 < left <= len(told)
     assert said == [f"time is up: {left} stages remain, starting with marked/text; rerun the command to resume"]
     assert not list(tmp_path.glob("out/*/text.json"))
+
+
+def test_a_stage_that_fails_is_told_of_and_others_go_on(
+    made: tuple[Path, Path, list[str]], tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise ArithmeticError("no settings")
+
+    monkeypatch.setattr("knnmt.reproduction.steps.tuned_by_segment", fails)
+    how: dict[str, Any] = {"domains": ("plain",), "systems": ("sk-mt", "base"), "speed": False}
+    with pytest.raises(ArithmeticError):
+        produce(asked(made[0], tmp_path / "ends", tiny_checkpoint, **how))
+    told: list[str] = []
+    assert produce(asked(made[0], tmp_path / "goes-on", tiny_checkpoint, keep_going=True, **how), told.append) == 2
+    failed = [line for line in told if " failed:" in line]
+    assert [line.split()[0] for line in failed] == ["plain/tuned-sk-mt", "plain/sk-mt"]
+    assert "ArithmeticError: no settings" in failed[0]
+    assert (tmp_path / "goes-on/plain/base.json").exists()
 
 
 def test_what_differs_is_refused(made: tuple[Path, Path, list[str]], tiny_checkpoint: Path, tmp_path: Path) -> None:

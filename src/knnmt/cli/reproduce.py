@@ -39,7 +39,10 @@ def reproduce(
     blocks: Annotated[str, typer.Option(help="A: as published. B: ours.")] = "A,B",
     systems: Annotated[
         str | None,
-        typer.Option(help="Rows, as patterns such as 'A/*,B/knn'.  [default: all]", show_default=False),
+        typer.Option(
+            help="Rows, as patterns such as 'A/*,B/knn', in the order that they are made in.  [default: all]",
+            show_default=False,
+        ),
     ] = None,
     without: Annotated[str | None, typer.Option(help="Rows to leave out, as patterns.", show_default=False)] = None,
     brief: Annotated[bool, typer.Option("--brief", help="Leave out rows that only refine a table.")] = False,
@@ -56,6 +59,9 @@ def reproduce(
     minutes: Annotated[
         float | None, typer.Option(help="Start no further stage after this time.", show_default=False)
     ] = None,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="After a stage that fails go on with others; its traceback is printed.")
+    ] = False,
     stores: Annotated[
         Path | None, typer.Option(help="Where the stores go.  [default: OUTPUT/stores]", show_default=False)
     ] = None,
@@ -132,6 +138,7 @@ def reproduce(
             rounds=rounds,
             batch_sizes=numbers_in(batch_sizes),
             minutes=minutes,
+            keep_going=keep_going,
         )
         with ends_with("rerun the command; it resumes"):
             if cluster is None:

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from knnmt import timing
-from knnmt.engine.any_shape import any_shape
 from knnmt.engine.architecture import Architecture
 from knnmt.engine.base import EncodedSources, Fingerprint
 from knnmt.engine.blocks import TIED, DecoderLayer, Embedding, EncoderLayer
@@ -120,7 +119,7 @@ class TransformerEngine:
         return bias if bool(bias.any()) else None
 
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
-        with timing.stage("encoder"), torch.inference_mode(), any_shape(self.device):
+        with timing.stage("encoder"), torch.inference_mode():
             lengths = tuple(len(source) for source in sources)
             return EncodedSources(self.encode_padded(self._padded(sources), self._padding_mask(lengths)), lengths)
 

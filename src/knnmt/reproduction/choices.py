@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from knnmt.evaluation.scoring import Difference, resampled_scores
-from knnmt.reproduction.plan import SHARES, TOLD_APART
+from knnmt.reproduction.plan import SEGMENT_CHOICES, SEGMENT_COUNTS, SHARES, TOLD_APART
 from knnmt.reproduction.results import Results
 from knnmt.reproduction.tables import NOT_RUN, Lines
 from knnmt.retrieval.settings import TRAINED_COMBINERS
@@ -27,6 +27,8 @@ _ASKED = (
     *((f"{method} instead of λ that fades", f"B/{method}", "B/knn") for method in TRAINED_COMBINERS),
     ("entries that the model knows left out (PLAC), ours", "B/plac", "B/knn"),
     ("SK-MT's choice and λ instead of ours by segment", "sk-mt", "segments"),
+    *((f"{told}, 128 segments", f"segments-{name}", "segments-128") for name, told in SEGMENT_CHOICES.items()),
+    *((f"{count} segments instead of 128", f"segments-{count}", "segments-128") for count in SEGMENT_COUNTS[1:]),
     *(
         (f"PCA to {dim} dimensions, {told}", f"{block}/pca-{dim}", f"{block}/knn")
         for block, told in (("A", "as published"), ("A20", "as published, 20 codes"), ("B", "ours"))

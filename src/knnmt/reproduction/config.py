@@ -29,6 +29,7 @@ class ReproductionConfig:
     brief: without the rows that only refine a table
     exact: block B searches every key, which needs no FAISS; on a GPU it always does
     minutes: after this time no further stage starts; None for no limit
+    keep_going: a stage that fails is reported with its traceback, and the other stages go on
     """
 
     data: Path
@@ -53,6 +54,7 @@ class ReproductionConfig:
     rounds: int = 3
     batch_sizes: tuple[int, ...] = (1, 8, 16)
     minutes: float | None = None
+    keep_going: bool = False
 
     def __post_init__(self) -> None:
         known = bool(self.blocks) and set(self.blocks) <= set(BLOCKS)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from knnmt.config import RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import divide, spread
+from knnmt.datastore.publication import storage_errors
 from knnmt.engine.base import Engine, State
 from knnmt.fitting.combiner_rows import collect_rows
 from knnmt.fitting.combiner_training import CombinerConfig, best_fading, train_combiner
 from knnmt.fitting.tuning import PAPER_KS
+from knnmt.reproduction.plan import SEEDS
 from knnmt.reproduction.results import Results
 from knnmt.reproduction.tables import NOT_RUN, Lines, Tables
 from knnmt.retrieval.open_store import OpenStore
@@ -26,13 +29,17 @@ PUBLISHED: dict[str, tuple[float, float, str]] = {
     "sk-mt": (47.84, 47.30, "knn-models"),
 }
 PAIRS = 1000
-SEEDS = 5
+
+
+def seed_directory(store: Path, seed: int) -> Path:
+    """Where the combiners of a store are that were trained with a seed."""
+    return store / "seeds" / str(seed)
 
 
 def trained_combiner(
     engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], config: RetrievalConfig, method: str
 ) -> dict[str, Any]:
-    """Train a combiner of a store with several seeds, and save that of the first seed, whichever is best.
+    """Train a combiner of a store with several seeds, and save each in a directory of its own.
 
     Return the losses of all seeds, on the part of the text that decides when to stop.
     """
@@ -43,10 +50,12 @@ def trained_combiner(
         collect_rows(engine, opened, some, max(PAPER_KS), None, config.use_counts) for some in parts
     )
     fading = best_fading(training, None)
-    found = [
-        train_combiner(opened, training, validation, config, fading, replace(asked, seed=seed)) for seed in range(SEEDS)
-    ]
-    found[0].combiner.write(opened.datastore.path)
+    found = [train_combiner(opened, training, validation, config, fading, replace(asked, seed=seed)) for seed in SEEDS]
+    for seed, each in zip(SEEDS, found, strict=True):
+        place = seed_directory(opened.datastore.path, seed)
+        with storage_errors(place):
+            place.mkdir(parents=True, exist_ok=True)
+        each.combiner.write(place)
     records = [each.combiner.record for each in found]
     return {
         "losses": [each.losses for each in records],

@@ -34,7 +34,7 @@ _COMBINED_K = 2
 _REFINING = (
     *("fast-128", "?/pca-192", "?/pca-64", "?/pca-40", "A/cache-[68]-sentence-hits"),
     *("B/cache-[28]", "B/adaptive-*", "B/random-*", "A/cache-9", "A/cache-11", "A/cache-9-misses", "A/cache-11-misses"),
-    "B/kernel-smoothed",
+    *("B/kernel-smoothed*", "B/*@[2-5]", "segments-*"),
 )
 
 
@@ -52,7 +52,8 @@ class Row:
         draw for all rows of a step
     seed: of training or random choices
     fast: c of Fast kNN-MT
-    segments: how the segments of a sentence are chosen: "covering", or "bm25" alone
+    segments: how the segments of a sentence are chosen, by a name in `choosers.CHOOSERS`
+    segment_count: how many segments are chosen; by default as many as held-out text favours
     fades: whether λ fades; by default it does in B. If it does not, λ and k come from the paper's grid
     uncounted: entries that others were merged into count once, all else being equal
     by_bleu: k and λ are chosen by BLEU, as published
@@ -68,6 +69,7 @@ class Row:
     chance: bool = False
     fast: int | None = None
     segments: str | None = None
+    segment_count: int | None = None
     share: int | None = None
     published_gate: bool = False
     seed: int = 0
@@ -96,6 +98,12 @@ class Row:
         return self.alpha is not None or self.share is not None
 
     @property
+    def depends_on_batch(self) -> bool:
+        """Whether sentences of a batch share something: a cache, or one draw for a step."""
+        shares_cache = self.cache is not None and self.cache.scope == "batch"
+        return shares_cache or (self.chance and self.published_gate)
+
+    @property
     def has_store(self) -> bool:
         return self.name != BASE.name
 
@@ -110,6 +118,15 @@ BY_SEGMENT = (
     Row("segments", "by segment, as many as held-out text says", segments="covering"),
     Row("sk-mt", "SK-MT: 16 segments by BM25", segments="bm25"),
 )
+SEGMENT_COUNTS = (128, 16, 64, 256, 512)  # the first is what the choices below are compared with
+SEGMENT_CHOICES = {
+    "unigrams": "covering single tokens",
+    "bigrams": "covering up to pairs of tokens",
+    "covered-once": "what is covered counts no more",
+    "not-halved": "what is covered counts in full",
+    "few-candidates": "2 candidates for each",
+    "many-candidates": "24 candidates for each",
+}
 
 
 def dims_for(dim: int) -> tuple[int, ...]:
@@ -130,7 +147,22 @@ def all_rows(dim: int, blocks: Sequence[str] = BLOCKS) -> list[Row]:
     for block in blocks:
         for part in PARTS[block]:
             rows += _a20_rows(dim) if part == "A20" else _block_rows(part, dim)
+    rows += _by_segment()
     return [row for row in rows if row.k_of is None or row.k_of.partition("/")[0] in blocks]
+
+
+def _by_segment() -> list[Row]:
+    """What the number of segments and each part of their choice is worth."""
+    return [
+        *(
+            Row(f"segments-{count}", f"by segment, {count}", segments="covering", segment_count=count)
+            for count in SEGMENT_COUNTS
+        ),
+        *(
+            Row(f"segments-{name}", f"by segment, 128, {told}", segments=name, segment_count=SEGMENT_COUNTS[0])
+            for name, told in SEGMENT_CHOICES.items()
+        ),
+    ]
 
 
 def _a20_rows(dim: int) -> list[Row]:
@@ -145,7 +177,11 @@ def _block_rows(block: str, dim: int) -> list[Row]:
     rows = [Row(f"{block}/knn", "kNN-MT")]
     if block == "B":  # separates the effects of the index and of λ
         rows.append(Row("B/knn-fixed", "kNN-MT, fixed λ", fades=False))
-        rows += [Row(f"B/{method}", f"{method}, trained", combiner=method) for method in TRAINED_COMBINERS]
+        rows += [
+            Row(f"B/{method}{_end(seed)}", f"{method}, trained", combiner=method, seed=seed)
+            for seed in SEEDS
+            for method in TRAINED_COMBINERS
+        ]
     else:
         rows += [
             Row("A/knn-fading", "kNN-MT, λ that fades", fades=True),
@@ -212,7 +248,7 @@ def _gates_as_published() -> list[Row]:
     rows = [Row(f"A/adaptive-{a}", f"adaptive α = {a}", alpha=a, published_gate=True, seed=SEEDS[0]) for a in ALPHAS]
     for share in SHARES:
         for seed in SEEDS if share == SHARES[1] else SEEDS[:1]:
-            end = "" if seed == SEEDS[0] else f"@{seed}"
+            end = _end(seed)
             asked: dict[str, Any] = {"share": share, "seed": seed}
             rows += [
                 Row(f"A/gate-{share}{end}", f"gate as published, {share} % of steps", published_gate=True, **asked),
@@ -220,6 +256,11 @@ def _gates_as_published() -> list[Row]:
                 Row(f"A/own-gate-{share}{end}", f"our gate, {share} % of steps", **asked),
             ]
     return rows
+
+
+def _end(seed: int) -> str:
+    """Of the name of a row that has several seeds."""
+    return "" if seed == SEEDS[0] else f"@{seed}"
 
 
 def _cache(block: str, tau: float) -> CacheConfig:
@@ -231,6 +272,7 @@ def chosen_rows(
 ) -> list[Row]:
     """Rows whose names fit a pattern, or all without patterns. A random choice brings its partner.
 
+    Rows come in the order of the patterns, so that what matters most can be named first.
     brief: without those that only refine a table
     """
     for pattern in (*patterns, *without):
@@ -240,9 +282,14 @@ def chosen_rows(
         )
     left_out = [*without, *(_REFINING if brief else ())]
     named = [row.name for row in rows if _fits(row, patterns or ["*"]) and not _fits(row, left_out)]
-    wanted = {*named, *(row.partner for row in rows if row.chance and row.name in named)}
-    wanted |= {row.k_of for row in rows if row.k_of is not None and row.name in named}
-    return [row for row in rows if row.name in wanted]
+    places: dict[str, int] = {}
+    for row in rows:
+        if row.name in named:
+            place = next(number for number, each in enumerate(patterns or ["*"]) if _fits(row, [each]))
+            for name in (row.name, row.partner if row.chance else None, row.k_of):
+                if name is not None:
+                    places[name] = min(place, places.get(name, place))
+    return sorted((row for row in rows if row.name in places), key=lambda row: places[row.name])
 
 
 def _fits(row: Row, patterns: Iterable[str]) -> bool:

@@ -6,6 +6,7 @@ every stage of every domain in turn. If interrupted, call it again; it resumes, 
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ class Begun:
             for name in self.domains:
                 steps = DomainSteps(name, config, self.translator, self.languages, self.rows, self.exact, bars)
                 stages += DomainStages(config, steps).stages()
-            return _run(stages, self.end, tell)
+            return _run(stages, self.end, tell, config.keep_going)
 
 
 def produce(config: ReproductionConfig, tell: Callable[[str], None] = print, bars: Bars = no_bars) -> int:
@@ -77,8 +78,6 @@ def begin(config: ReproductionConfig) -> Begun:
         target_lang=config.target_language,
     )
     engine = translator.engine
-    if "A" in config.blocks and engine.device.type != "cpu":
-        raise SettingError("block A searches with FAISS on the CPU: give --device cpu, or only --blocks B")
     exact = config.exact or engine.device.type != "cpu"
     if "A" in config.blocks or not exact:
         _require_faiss()
@@ -91,7 +90,8 @@ def begin(config: ReproductionConfig) -> Begun:
     return Begun(config, domains, translator, languages, rows, frozenset("B" if exact else ""), end)
 
 
-def _run(stages: Sequence[Stage], end: float | None, tell: Callable[[str], None]) -> int:
+def _run(stages: Sequence[Stage], end: float | None, tell: Callable[[str], None], keep_going: bool = False) -> int:
+    failed = 0
     left = [stage for stage in stages if not stage.done()]
     done = len(stages) - len(left)
     if done:
@@ -103,11 +103,18 @@ def _run(stages: Sequence[Stage], end: float | None, tell: Callable[[str], None]
                 f"time is up: {len(left) - number} stages remain, starting with {stage.name}; rerun the command "
                 f"to resume"
             )
-            return len(left) - number
+            return len(left) - number + failed
         if not stage.done():  # an earlier stage may have done it as well
-            stage.run()
+            try:
+                stage.run()
+            except Exception:
+                if not keep_going:
+                    raise
+                failed += 1
+                tell(f"{stage.name} failed:\n{traceback.format_exc()}")
+                continue
         tell(f"[{done + number + 1}/{len(stages)}] {stage.name}: {time.perf_counter() - begun:.1f} s")
-    return 0
+    return failed
 
 
 def _domains(config: ReproductionConfig) -> Sequence[str]:

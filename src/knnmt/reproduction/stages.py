@@ -9,6 +9,7 @@ from typing import Any
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 from knnmt.reproduction.config import ReproductionConfig
+from knnmt.reproduction.later import seed_directory
 from knnmt.reproduction.plan import Row, speed_rows
 from knnmt.reproduction.records import read_record, write_record
 from knnmt.reproduction.steps import DomainSteps, tuned_file
@@ -93,7 +94,8 @@ class DomainStages:
                 gate = self._steps.stores.path((), block) / GATE_FILE
                 yield self._file(f"{block}/gate.json", self._steps.train_gate, row, also=gate.exists)
             if row.combiner is not None:
-                combiner = combiner_file(self._steps.stores.path((), block), row.combiner).path
+                place = seed_directory(self._steps.stores.path((), block), row.seed)
+                combiner = combiner_file(place, row.combiner).path
                 name = f"{block}/trained-{row.combiner}.json"
                 yield self._file(name, self._steps.train_combiner, row, also=combiner.exists)
 

@@ -50,11 +50,13 @@ class DomainStores:
     """The places of a domain's stores, and how each is made. A store that exists is complete.
 
     exact: the blocks that search every key and have no index
+    device: where the centres of an index are trained
     """
 
-    def __init__(self, directory: Path, exact: frozenset[str]) -> None:
+    def __init__(self, directory: Path, exact: frozenset[str], device: torch.device | str = "cpu") -> None:
         self._directory = directory
         self._exact = exact
+        self._device = device
 
     @property
     def record(self) -> Path:
@@ -131,7 +133,7 @@ class DomainStores:
             save_index(store, trained, KINDS[block], {})
         else:
             register_kind(_IVFPQ20)  # registered here, so that nobody else sees a kind that only this module needs
-            build_index(store, KINDS[block], progress=progress)
+            build_index(store, KINDS[block], progress=progress, device=self._device)
 
 
 def _k_of(step: str) -> int:

@@ -6,6 +6,7 @@ it is tuned as well. Each store is tuned separately; rows that differ only in th
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
@@ -17,7 +18,7 @@ from knnmt.corpus.splitting import divide, spread
 from knnmt.engine.base import Engine, State
 from knnmt.evaluation.scoring import score
 from knnmt.fitting.development import develop, pass_over, searched
-from knnmt.fitting.gate_training import GateConfig, GateText, gate_text, judge_thresholds, train_gate
+from knnmt.fitting.gate_training import GateConfig, Training, gate_text, judge_thresholds, train_gate
 from knnmt.fitting.likelihood import Positions, best_fixed
 from knnmt.fitting.search_choice import choose_search, judge
 from knnmt.fitting.tuning import PAPER_KS, PAPER_WEIGHTS, first_with_most, squared_temperatures, tune
@@ -25,7 +26,7 @@ from knnmt.reproduction import published_gate
 from knnmt.reproduction.plan import ALPHAS, Row
 from knnmt.reproduction.records import settings_of
 from knnmt.reproduction.sk_mt import SEGMENTS, sk_mt_settings
-from knnmt.retrieval.gate import ThresholdGate
+from knnmt.retrieval.gate import ThresholdGate, TrainedGate
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.step import Gate
 
@@ -55,9 +56,9 @@ def tuned_settings(
 
 
 def tuned_by_segment(
-    engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], plain: bool
+    engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], plain: bool, count: int | None = None
 ) -> dict[str, Any]:
-    """The same for search by segment, with the number of segments that the text favours; with `plain`, for SK-MT."""
+    """The same for search by segment: `count` segments, or as many as the text favours; with `plain`, for SK-MT."""
     few = spread(pairs, TUNING_PAIRS)
     passed = pass_over(engine, opened, few)
     if plain:
@@ -65,9 +66,11 @@ def tuned_by_segment(
         loss, best = sk_mt_settings(positions)
         alone = positions.loss(None)
     else:
-        choice = choose_search(engine, opened, passed)
+        choice = choose_search(engine, opened, passed) if count is None else None
         ways = [each for each in choice.judged if each.segments] if choice else []
-        chosen = replace(choice, judged=ways).chosen if choice else judge(engine, opened, passed, DEFAULT_SEGMENTS)
+        chosen = (
+            replace(choice, judged=ways).chosen if choice else judge(engine, opened, passed, count or DEFAULT_SEGMENTS)
+        )
         best, loss, alone = chosen.tuned.fading.fading, chosen.loss, chosen.tuned.alone
     best = replace(best, forms=False)
     return {"settings": settings_of(best), "loss": loss, "alone": alone, "pairs": len(few)}
@@ -126,30 +129,40 @@ def tuned_by_bleu(
     return {"settings": settings_of(best), "bleu": bleu, "pairs": len(few), "grid": grid}
 
 
-def gate_texts(
-    engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], config: RetrievalConfig
-) -> tuple[GateText, GateText]:
-    """The text for training gates at equal shares of searches, and the text for choosing their thresholds."""
-    training, validation = (
-        gate_text(engine, opened, some, config, published_gate.FEATURES) for some in divide(pairs, 0.8)
-    )
-    return training, validation
+class GatesOfStore:
+    """The gates of a store at shares of searches or at the paper's α, in the place where steps are.
 
-
-def gate_for_share(
-    row: Row, opened: OpenStore, texts: tuple[GateText, GateText], config: RetrievalConfig, end: int
-) -> Gate:
-    """The gate of a row, trained with its seed. α is the row's, or the one that gives its share of positions.
-
-    end: the end token
+    A network is trained once for each seed: rows that differ in their threshold alone share it.
     """
-    if row.published_gate:
-        ngrams = published_gate.NgramStatistics(opened.datastore, end)
-        network = published_gate.train_published(texts[0], ngrams, row.seed)
-        alpha = row.alpha or published_gate.threshold_for((row.share or 100) / 100, network, ngrams, texts[1])
-        return published_gate.PublishedGate(network, ngrams, alpha, row.seed)
-    ours = GateConfig(seed=row.seed)
-    seen = [replace(text, inputs=text.inputs[:, :-1]) for text in texts]  # without entropy, which our gate does not use
-    trained = train_gate(opened, seen[0], seen[1], config, ours)
-    alpha = float(trained.predicted(seen[1]).quantile(1 - (row.share or 100) / 100).clamp(1e-6, 1 - 1e-6))
-    return ThresholdGate(trained.gate, alpha)
+
+    def __init__(
+        self, engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], config: RetrievalConfig
+    ) -> None:
+        self._opened, self._config = opened, config
+        self._training, self._validation = (
+            gate_text(engine, opened, some, config, published_gate.FEATURES) for some in divide(pairs, 0.8)
+        )
+        self._ngrams = published_gate.NgramStatistics(opened.datastore, engine.special_tokens.end)
+        self._published: dict[int, published_gate.PublishedNetwork] = {}
+        self._own: dict[int, Training] = {}
+
+    def of(self, row: Row) -> Gate:
+        """The gate of a row. α is the row's, or the one above which its share of held-out positions lies."""
+        share, device = (row.share or 100) / 100, self._opened.device
+        if row.published_gate:
+            if row.seed not in self._published:
+                self._published[row.seed] = published_gate.train_published(self._training, self._ngrams, row.seed)
+            network = self._published[row.seed]
+            alpha = row.alpha or published_gate.threshold_for(share, network, self._ngrams, self._validation)
+            return published_gate.PublishedGate(copy.deepcopy(network).to(device), self._ngrams, alpha, row.seed)
+        # Without entropy, which ours does not look at.
+        training, validation = (
+            replace(text, inputs=text.inputs[:, :-1]) for text in (self._training, self._validation)
+        )
+        if row.seed not in self._own:
+            asked = GateConfig(seed=row.seed)
+            self._own[row.seed] = train_gate(self._opened, training, validation, self._config, asked)
+        trained = self._own[row.seed]
+        alpha = float(trained.predicted(validation).quantile(1 - share).clamp(1e-6, 1 - 1e-6))
+        network_there = copy.deepcopy(trained.gate.network).to(device)
+        return ThresholdGate(TrainedGate(network_there, trained.gate.record), alpha)
