@@ -40,7 +40,7 @@ def reproduce(
     systems: Annotated[
         str | None,
         typer.Option(
-            help="Rows, as patterns such as 'A/*,B/knn', in the order that they are made in.  [default: all]",
+            help="Rows, as patterns such as 'A/*,B/knn'; they are made in this order.  [default: all]",
             show_default=False,
         ),
     ] = None,
@@ -60,7 +60,7 @@ def reproduce(
         float | None, typer.Option(help="Start no further stage after this time.", show_default=False)
     ] = None,
     keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="After a stage that fails go on with others; its traceback is printed.")
+        bool, typer.Option("--keep-going", help="If a stage fails, print its traceback and continue with the others.")
     ] = False,
     stores: Annotated[
         Path | None, typer.Option(help="Where the stores go.  [default: OUTPUT/stores]", show_default=False)
