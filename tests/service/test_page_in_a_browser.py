@@ -290,6 +290,13 @@ def test_the_page_speaks_german_and_stays_so(open_page: OpenPage) -> None:
     page.close()
 
 
+def test_the_address_of_no_domain_is_said(open_page: OpenPage) -> None:
+    page = open_page(path="/d/nothing/")
+    playwright.expect(page.locator("#problem")).to_contain_text("no domain “nothing”")
+    playwright.expect(page.get_by_label("Domain", exact=True)).to_have_value("small")
+    page.close()
+
+
 def test_everybody_can_use_it(page: Page) -> None:
     """axe-core finds nothing, with all open that can be opened; nothing is wider than the window of a phone."""
     pytest.importorskip("axe_playwright_python")

@@ -86,6 +86,11 @@ class Caller:
         """Whether the caller may use a domain."""
         return self.key is None or self.key.domains is None or domain in self.key.domains
 
+    @property
+    def sees_all(self) -> bool:
+        """Whether it may be used for every domain."""
+        return self.key is None or self.key.domains is None
+
 
 @dataclass(slots=True)
 class _Bucket:
@@ -138,6 +143,18 @@ class Access:
             if wait:
                 message = f"this key may make {found.per_minute} requests per minute"
                 raise Problem(429, "too_many_requests", message, retry_after=wait)
+        return Caller(found)
+
+    def holder(self, name: str) -> Caller:
+        """Whoever has the key of this name now: for addresses with a secret, which a client asks without its key.
+
+        A key that was taken out opens them no more.
+        """
+        if self._file is None:
+            return Caller(None)
+        found = next((key for key in self._newest() if key.name == name), None)
+        if found is None:
+            raise Problem(403, "unknown_key", "the key that this address was made for is no longer known")
         return Caller(found)
 
     def _found(self, presented: str) -> Key | None:

@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.routing import BaseRoute
 
 from knnmt.service import problems
+from knnmt.service.asking import address_is_known
 from knnmt.service.dialects import (
     apertium,
     deepl,
@@ -77,7 +78,7 @@ def _routes() -> list[BaseRoute]:
     for routes in (translate, sentences, explain, domains, memories, documents, health, page):
         made.include_router(routes.router)
     for dialect in _DIALECTS:
-        made.include_router(dialect.router)
+        made.include_router(dialect.router, dependencies=[Depends(address_is_known)])
     return made.router.routes
 
 

@@ -12,7 +12,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from knnmt.corpus.glossary import Glossary, Term
 from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.service.access import Caller
+from knnmt.service.access import Caller, Role
 from knnmt.service.config import Limits
 from knnmt.service.domains import Domain
 from knnmt.service.guard import DOMAIN
@@ -37,21 +37,46 @@ TheService = Annotated[Service, Depends(_service)]
 
 
 async def _caller(
-    service: TheService, presented: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+    request: Request,
+    service: TheService,
+    presented: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
 ) -> Caller:
-    return service.access.caller(None if presented is None else presented.credentials)
+    return who_asks(request, service, None if presented is None else presented.credentials)
 
 
 TheCaller = Annotated[Caller, Depends(_caller)]
 
 
-def domain_asked(request: Request, service: Service, named: str | None) -> Domain:
-    """The domain from the path's prefix, from the body, or the default one."""
+def who_asks(request: Request, service: Service, presented: str | None) -> Caller:
+    """The caller who presents a key. The key must be for the domain in the address, and that domain must exist."""
+    caller = service.access.caller(presented)
+    if request.scope.get(DOMAIN) is not None:
+        domain_asked(request, service, caller, None)
+    return caller
+
+
+async def address_is_known(request: Request, service: TheService) -> None:
+    """Refuse an unknown domain in the address. If the service has keys, `who_asks` does it, which knows the caller."""
+    if service.access.is_open:
+        who_asks(request, service, None)
+
+
+def domain_asked(
+    request: Request, service: Service, caller: Caller, named: str | None, role: Role = "translate"
+) -> Domain:
+    """The domain from the path's prefix, from the body, or the default one, if the caller may use it.
+
+    The caller's rights are checked before the domain's existence, because the names of the domains are secret.
+    """
     prefix: str | None = request.scope.get(DOMAIN)
     if prefix is not None and named not in (None, prefix):
         raise Problem(422, "two_domains", "the path names one domain and the body another: name only one")
+    name = named if prefix is None else prefix
+    if name is None and not caller.sees(service.domains.default):
+        raise Problem(403, "forbidden", "this key may not be used for the default domain: name one of its own")
+    caller.require(role, service.domains.default if name is None else name)
     require_whole_address(request, service)
-    return service.domains.of(named if prefix is None else prefix)
+    return service.domains.of(name)
 
 
 def require_whole_address(request: Request, service: Service) -> None:

@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import IO, Any, TypeVar, overload
@@ -28,6 +29,14 @@ Answer = TypeVar("Answer")
 
 
 Work = TypeVar("Work", SentMemory, ServedDocument)
+
+
+@dataclass(frozen=True, slots=True)
+class _Grown:
+    """How far a text is translated."""
+
+    index: int
+    so_far: str
 
 
 class Client:
@@ -83,16 +92,29 @@ class Client:
         return found[0] if isinstance(texts, str) else found
 
     def stream(
-        self, texts: Sequence[str], *, domain: str | None = None, **settings: Any
+        self,
+        texts: Sequence[str],
+        *,
+        domain: str | None = None,
+        so_far: Callable[[int, str], object] | None = None,
+        **settings: Any,
     ) -> Iterator[ServedTranslation]:
-        """Yield translations as they are done, each with the `index` of its text."""
-        body = self._about(list(texts), domain, {**settings, "stream": True})
-        with self._answer("POST", "/v1/translate", body) as response:
+        """Yield translations as they are done, each with the `index` of its text.
+
+        so_far: is called with the index of a text and its translation so far, which may still change; not by a service
+            on a GPU
+        """
+        asked = {**settings, "stream": True, "so_far": so_far is not None}
+        with self._answer("POST", "/v1/translate", self._about(list(texts), domain, asked)) as response:
             while line := response.readline(_MAX_LINE_BYTES):
                 content = _parsed(line)
                 if isinstance(content, dict) and "code" in content:
                     raise ServiceError(str(content.get("message")), str(content["code"]))
-                yield _read(ServedTranslation, content)
+                if so_far is not None and isinstance(content, dict) and "so_far" in content:
+                    grown = _read(_Grown, content)
+                    so_far(grown.index, grown.so_far)
+                else:
+                    yield _read(ServedTranslation, content)
 
     def match(
         self, texts: Sequence[str], *, domain: str | None = None, at_least: int = 50, limit: int = 5

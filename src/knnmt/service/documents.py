@@ -29,6 +29,7 @@ from knnmt.documents.translating import to_translate, translate_document
 from knnmt.engine.language_codes import Languages
 from knnmt.errors import KnnmtError
 from knnmt.protection.marked import Marked
+from knnmt.service.access import Caller
 from knnmt.service.batching import Batcher
 from knnmt.service.domains import Domain, Domains
 from knnmt.service.problems import Problem, problem_of
@@ -132,11 +133,13 @@ class Documents:
             raise
         return sent
 
-    def of(self, number: str, key: str) -> SentDocument:
-        """A document, for whoever knows its key."""
+    def of(self, number: str, key: str, caller: Caller | None = None) -> SentDocument:
+        """A document, for the sender who knows its secret; without a caller, for whoever knows the secret."""
         found = self._sent.get(number.lower())
         if found is None or not hmac.compare_digest(found.key.encode(), key.lower().encode("utf-8", "replace")):
-            raise Problem(404, "unknown_document", "there is no such document, or it has already been downloaded")
+            raise _no_document()
+        if caller is not None and not (caller.name == found.by and caller.sees(found.work.domain.name)):
+            raise _no_document()
         return found
 
     def take(self, sent: SentDocument) -> bytes:
@@ -148,9 +151,7 @@ class Documents:
         try:
             content = sent.result.read_bytes()
         except OSError:
-            raise Problem(
-                404, "unknown_document", "there is no such document, or it has already been downloaded"
-            ) from None
+            raise _no_document() from None
         self.forget(sent)
         return content
 
@@ -244,6 +245,10 @@ class Documents:
             made.append(future.result())
             sent.translated += 1
         return made
+
+
+def _no_document() -> Problem:
+    return Problem(404, "unknown_document", "there is no such document, or it has already been downloaded")
 
 
 def require_size(size: int) -> None:

@@ -1,6 +1,7 @@
 """`Glossaries`: terms that tools send, kept for later requests that name them.
 
-Each is kept in DATA/glossaries/ID.json. The key that made a glossary can use it, and so can keys with the role admin.
+Each is kept in DATA/glossaries/ID.json. The key that made a glossary can use it, and so can keys with the role admin
+for all domains.
 """
 
 from __future__ import annotations
@@ -179,4 +180,4 @@ def terms_of(dictionaries: list[Dictionary], source: str | None, target: str | N
 
 
 def _sees(caller: Caller, glossary: KeptGlossary) -> bool:
-    return caller.name == glossary.by or caller.may("admin")
+    return caller.name == glossary.by or (caller.may("admin") and caller.sees_all)

@@ -79,8 +79,7 @@ class TranslateAnswer(BaseModel):
 async def pairs(request: Request, service: TheService) -> Response:
     """The pairs of languages of the domain."""
     caller = caller_with(service, request, (await read(request, KeyAsked)).key)
-    domain = domain_asked(request, service, None)
-    caller.require("translate", domain.name)
+    domain = domain_asked(request, service, caller, None)
     found = directions.pairs(service, domain)
     return _answer([{"sourceLanguage": source, "targetLanguage": target} for source, target in found])
 
@@ -100,8 +99,7 @@ async def translate(request: Request, service: TheService) -> Response:
 async def _translate(request: Request, service: Service) -> Response:
     asked = await read(request, TranslateAsked)
     caller = caller_with(service, request, asked.key)
-    domain = domain_asked(request, service, None)
-    caller.require("translate", domain.name)
+    domain = domain_asked(request, service, caller, None)
     languages = asked.langpair.split("|")
     if len(languages) != 2:
         raise Problem(422, "invalid_request", "langpair: expected two languages separated by |, such as deu|eng")

@@ -14,7 +14,7 @@ from knnmt.corpus.glossary import Glossary
 from knnmt.corpus.language_guess import guess_of
 from knnmt.corpus.languages import normalise
 from knnmt.service.access import Caller
-from knnmt.service.asking import TheService, domain_asked
+from knnmt.service.asking import TheService, domain_asked, who_asks
 from knnmt.service.dialects import directions
 from knnmt.service.dialects.directions import Direction, name_of, short
 from knnmt.service.dialects.speaking import (
@@ -46,7 +46,7 @@ _NO_STYLES = "there are no style rules"
 
 
 async def _caller(request: Request, service: TheService) -> Caller:
-    return service.access.caller(bearer(request, "DeepL-Auth-Key"))
+    return who_asks(request, service, bearer(request, "DeepL-Auth-Key"))
 
 
 TheDeepLCaller = Annotated[Caller, Depends(_caller)]
@@ -105,8 +105,7 @@ class TranslateAnswer(BaseModel):
 async def translate(request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """Translate texts."""
     asked = await read(request, TranslateAsked)
-    domain = domain_of(request, service, asked.translation_memory_id)
-    caller.require("translate", domain.name)
+    domain = domain_of(request, service, caller, asked.translation_memory_id)
     split = _split(asked)
     if _is_probe(asked) and directions.direction(service, domain, asked.source_lang, asked.target_lang) is None:
         return JSONResponse({"translations": [{"detected_source_language": "EN", "text": "test"}]})
@@ -155,8 +154,7 @@ class LanguageAnswer(BaseModel):
 async def languages(request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """The languages of the domain."""
     asked = await read(request, LanguagesAsked)
-    domain = domain_asked(request, service, None)
-    caller.require("translate", domain.name)
+    domain = domain_asked(request, service, caller, None)
     pairs = list(directions.pairs(service, domain))
     if asked.type == "source":
         return JSONResponse([{"language": tag.upper(), "name": name_of(tag)} for tag in _each(one for one, _ in pairs)])
@@ -216,9 +214,10 @@ async def not_written(caller: TheDeepLCaller) -> Response:
 # What documents ask for, too ------------------------------------------------------------------------------------------
 
 
-def domain_of(request: Request, service: Service, memory: str | None) -> Domain:
+def domain_of(request: Request, service: Service, caller: Caller, memory: str | None) -> Domain:
     """The domain: by the id of a memory, by the path, or the default one."""
-    return domain_asked(request, service, None if memory is None else domain_numbered(service, memory).name)
+    named = None if memory is None else domain_numbered(service, caller, memory).name
+    return domain_asked(request, service, caller, named)
 
 
 def memory_id(domain: Domain) -> str:
@@ -226,10 +225,10 @@ def memory_id(domain: Domain) -> str:
     return str(uuid.uuid5(_MEMORY_IDS, domain.name))
 
 
-def domain_numbered(service: Service, number: str) -> Domain:
-    """The domain whose memory has this id."""
+def domain_numbered(service: Service, caller: Caller, number: str) -> Domain:
+    """The domain whose memory has this id, among those that the caller may use."""
     for each in service.domains:
-        if each.store is not None and memory_id(each) == number.lower():
+        if each.store is not None and memory_id(each) == number.lower() and caller.sees(each.name):
             return each
     raise Problem(404, "unknown_memory", f"there is no translation memory {number[:80]!r}")
 

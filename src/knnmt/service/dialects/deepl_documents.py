@@ -76,8 +76,7 @@ async def send(request: Request, service: TheService, caller: TheDeepLCaller) ->
     caller.require("translate")
     asked = await read(request, DocumentAsked)
     file = file_of(asked.file, "file")
-    domain = domain_of(request, service, asked.translation_memory_id)
-    caller.require("translate", domain.name)
+    domain = domain_of(request, service, caller, asked.translation_memory_id)
     way = required_way(service, domain, asked)
     name = asked.filename or file.filename or "document"
     if asked.output_format and not name.lower().endswith(f".{asked.output_format.lower()}"):
@@ -102,7 +101,7 @@ async def send(request: Request, service: TheService, caller: TheDeepLCaller) ->
 async def status(document_id: InPath, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """The state of a document."""
     caller.require("translate")
-    sent = service.documents.of(document_id, (await read(request, KeyAsked)).document_key)
+    sent = service.documents.of(document_id, (await read(request, KeyAsked)).document_key, caller)
     told: dict[str, Any] = {"document_id": sent.id, "status": sent.state}
     if sent.state == "done":
         told["billed_characters"] = sent.characters
@@ -120,7 +119,7 @@ async def status(document_id: InPath, request: Request, service: TheService, cal
 async def result(document_id: InPath, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """Download the translation of a document. The service then deletes it."""
     caller.require("translate")
-    sent = service.documents.of(document_id, (await read(request, KeyAsked)).document_key)
+    sent = service.documents.of(document_id, (await read(request, KeyAsked)).document_key, caller)
     content = await asyncio.to_thread(service.documents.take, sent)
     service.usage.count(caller.name, sent.characters)
     return Response(content, media_type="application/octet-stream")

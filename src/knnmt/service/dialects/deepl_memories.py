@@ -199,7 +199,9 @@ async def announce(asked: ImportAsked, request: Request, service: TheService, ca
     most = service.config.limits.upload_bytes
     if asked.source_file.content_length > most:
         raise Problem(413, "too_large", f"a memory may have at most {most:,} bytes")
-    name = _free_name(service, asked.parameters.display_name or PurePath(asked.source_file.file_name).stem)
+    wanted = _plain_name(asked.parameters.display_name or PurePath(asked.source_file.file_name).stem)
+    caller.require("admin", wanted)
+    name = _free_name(service, wanted)
     caller.require("admin", name)
     service.domains.place_of_new(name)  # if no domain can be made, fail before anything is sent
     file_name = asked.source_file.file_name
@@ -221,6 +223,7 @@ async def announce(asked: ImportAsked, request: Request, service: TheService, ca
 async def upload(token: InPath, request: Request, service: TheService) -> Response:
     """Send a memory that was announced. Whoever has the address may: clients send no key here."""
     announced = service.exchanges.with_token(token, "import")
+    service.access.holder(announced.by).require("admin", announced.domain)
     if announced.job is not None:
         raise Problem(409, "sent_already", "the memory has already been sent")
     asked = {"format": None, "skip_malformed": False, "unfinished": False}
@@ -231,10 +234,14 @@ async def upload(token: InPath, request: Request, service: TheService) -> Respon
     return JSONResponse(None)
 
 
+def _plain_name(wanted: str) -> str:
+    """A name that a domain can have, made of what a person calls it."""
+    return re.sub(r"[^a-z0-9]+", "-", wanted.lower()).strip("-")[:50] or "memory"
+
+
 def _free_name(service: Service, wanted: str) -> str:
-    """A free domain name, made from the name that the client gives."""
-    plain = re.sub(r"[^a-z0-9]+", "-", wanted.lower()).strip("-")[:50] or "memory"
-    names = (plain if number == 1 else f"{plain}-{number}" for number in count(1))
+    """A name that no other domain has."""
+    names = (wanted if number == 1 else f"{wanted}-{number}" for number in count(1))
     return next(name for name in names if not service.domains.has(name))
 
 
@@ -253,7 +260,7 @@ async def job(job_id: InPath, request: Request, service: TheService, caller: The
     """The state of an import or export."""
     caller.require("translate")
     found = service.exchanges.of(job_id)
-    if found.by != caller.name:
+    if not (found.by == caller.name and caller.sees(found.domain)):
         raise Problem(404, "unknown_job", "there is no such job")
     return JSONResponse(
         {
@@ -287,7 +294,9 @@ def _result(request: Request, service: Service, job: Exchange) -> dict[str, Any]
 )
 async def download(token: InPath, service: TheService) -> Response:
     """Download a memory as TMX. Whoever has the address may: clients send no key here."""
-    domain = service.domains.of(service.exchanges.with_token(token, "export").domain)
+    asked = service.exchanges.with_token(token, "export")
+    service.access.holder(asked.by).require("translate", asked.domain)
+    domain = service.domains.of(asked.domain)
 
     def written() -> Path:
         with tempfile.NamedTemporaryFile(prefix="knnmt-", suffix=".tmx", delete=False) as file:
@@ -308,9 +317,7 @@ def _has(pair: SegmentPair, text: str | None, by_case: bool) -> bool:
 
 def _seen(service: Service, caller: Caller, number: str) -> Domain:
     caller.require("translate")
-    domain = domain_numbered(service, number)
-    caller.require("translate", domain.name)
-    return domain
+    return domain_numbered(service, caller, number)
 
 
 def _shown(domain: Domain) -> dict[str, Any]:

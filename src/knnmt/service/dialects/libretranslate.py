@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from knnmt.corpus.language_guess import guess_of
 from knnmt.corpus.languages import normalise
 from knnmt.documents.opening import usual_endings
-from knnmt.service.asking import TheService, domain_asked, require_whole_address
+from knnmt.service.asking import TheService, domain_asked, require_whole_address, who_asks
 from knnmt.service.config import BASE
 from knnmt.service.dialects import directions
 from knnmt.service.dialects.directions import name_of, required_direction
@@ -163,8 +163,7 @@ async def _translate(request: Request, service: Service) -> Response:
     require_whole_address(request, service)  # checked first: clients of other dialects reach this route by mistake
     asked = await read(request, TranslateAsked)
     caller = caller_with(service, request, asked.api_key)
-    domain = domain_asked(request, service, None)
-    caller.require("translate", domain.name)
+    domain = domain_asked(request, service, caller, None)
     in_its_shape: Callable[[list[Any]], Any] = (
         (lambda each: each) if isinstance(asked.q, list) else lambda each: each[0]
     )
@@ -209,8 +208,7 @@ async def detect(request: Request, service: TheService) -> Response:
     """Detect the language of a text. For a short text the guess is weak."""
     asked = await read(request, DetectAsked)
     caller = caller_with(service, request, asked.api_key)
-    domain = domain_asked(request, service, None)
-    caller.require("translate", domain.name)
+    domain = domain_asked(request, service, caller, None)
     guessed = guess_of(asked.q)
     own = next((source for source, _ in directions.pairs(service, domain)), "en")
     language, share = (own, 0.0) if guessed is None else guessed
@@ -224,8 +222,7 @@ async def languages(request: Request, service: TheService) -> Response:
     domain = _told_to_everybody(request, service)
     if asked.api_key or bearer(request):
         caller = caller_with(service, request, asked.api_key)
-        domain = domain_asked(request, service, None)
-        caller.require("translate", domain.name)
+        domain = domain_asked(request, service, caller, None)
     targets: dict[str, list[str]] = {}
     for source, target in directions.pairs(service, domain):
         targets.setdefault(source, []).append(target)
@@ -262,9 +259,9 @@ async def suggest(request: Request, service: TheService) -> Response:
     """Learn a better translation; the next request uses it. If the service has keys, the key needs the role write."""
     asked = await read(request, SuggestAsked)
     caller = caller_with(service, request, asked.api_key)
-    domain = domain_asked(request, service, None)
     if not caller.may("write"):
         raise Problem(403, "forbidden", "Suggestions are disabled on this server.")
+    domain = domain_asked(request, service, caller, None, "write")
     required_direction(service, domain, asked.stated, asked.target)
     await learn(service, caller, domain, [(asked.q, asked.s)])
     return JSONResponse({"success": True})
@@ -275,8 +272,7 @@ async def translate_file(request: Request, service: TheService) -> Response:
     """Translate a document of any format that `knnmt translate` writes back."""
     asked = await read(request, FileAsked)
     caller = caller_with(service, request, asked.api_key)
-    domain = domain_asked(request, service, None)
-    caller.require("translate", domain.name)
+    domain = domain_asked(request, service, caller, None)
     file = file_of(asked.file, "file")
     way = required_direction(service, domain, asked.stated, asked.target)
     name = file.filename or "document"
@@ -300,13 +296,16 @@ async def download_file(name: InPath, service: TheService) -> Response:
     """Download a translated document, once. Whoever has the address may."""
     token = PurePath(name).stem
     sent = service.documents.of(token[:32], token[32:])
+    service.access.holder(sent.by).require("translate", sent.work.domain.name)
     content = await asyncio.to_thread(service.documents.take, sent)
     return Response(content, media_type="application/octet-stream", headers={"Content-Disposition": "attachment"})
 
 
 def _told_to_everybody(request: Request, service: Service) -> Domain:
     """The requested domain; if the service has keys, the model alone, because the names of the domains are secret."""
-    return domain_asked(request, service, None) if service.access.is_open else service.domains.of(BASE)
+    if not service.access.is_open:
+        return service.domains.of(BASE)
+    return domain_asked(request, service, who_asks(request, service, None), None)
 
 
 def _is_probe(asked: TranslateAsked) -> bool:

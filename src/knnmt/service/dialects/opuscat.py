@@ -217,8 +217,7 @@ def _asked(request: Request, service: Service, asked: PairAsked) -> tuple[Caller
     """The caller, the domain and the languages of a request."""
     caller = caller_with(service, request, _key(asked))
     tag = asked.modelTag.strip('"')  # memoQ's plug-in sends two quotes for none
-    domain = domain_asked(request, service, tag or None)
-    caller.require("translate", domain.name)
+    domain = domain_asked(request, service, caller, tag or None)
     return caller, domain, required_direction(service, domain, asked.srcLangCode, asked.trgLangCode)
 
 

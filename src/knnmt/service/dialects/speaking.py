@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 from knnmt.errors import KnnmtError
 from knnmt.records import parse_json
 from knnmt.service.access import Caller
+from knnmt.service.asking import who_asks
 from knnmt.service.problems import Problem, problem_of
 from knnmt.service.service import Service
 from knnmt.service.shapes import ProblemAnswer
@@ -131,7 +132,7 @@ def bearer(request: Request, scheme: str = "Bearer") -> str | None:
 
 def caller_with(service: Service, request: Request, key: str | None) -> Caller:
     """The caller, by a key in a parameter of the dialect or in the header."""
-    return service.access.caller(bearer(request) or key)
+    return who_asks(request, service, bearer(request) or key)
 
 
 Answer = Callable[[Problem], Response]

@@ -9,7 +9,6 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
-from knnmt.service.access import Caller
 from knnmt.service.asking import TheService, domain_asked, require_texts
 from knnmt.service.dialects import directions
 from knnmt.service.dialects.speaking import BAD_REQUEST, InPath, caller_with, route_telling, told_as
@@ -39,7 +38,7 @@ class MatchAnswer(BaseModel):
 @router.get("/languages/", response_model=LanguagesAnswer)
 async def languages(request: Request, service: TheService) -> Response:
     """The languages of the domain."""
-    _, domain = _asked(request, service)
+    domain = _asked(request, service)
     pairs = list(directions.pairs(service, domain))
     sides = [sorted({pair[side] for pair in pairs}) for side in (0, 1)]
     return JSONResponse({"sourceLanguages": sides[0], "targetLanguages": sides[1]})
@@ -50,7 +49,7 @@ async def matches(
     source: InPath, target: InPath, text: Annotated[str, Path(max_length=20_000)], request: Request, service: TheService
 ) -> Response:
     """The segments with the most similar sources, the best first; none for languages that the domain lacks."""
-    _, domain = _asked(request, service)
+    domain = _asked(request, service)
     store = domain.required_store()
     if directions.direction(service, domain, source, target) is None:
         return JSONResponse([])  # Weblate tries English to German before it saves its settings, whatever its languages
@@ -65,8 +64,6 @@ async def matches(
     return JSONResponse(await service.until(asyncio.ensure_future(asyncio.to_thread(found)), None))
 
 
-def _asked(request: Request, service: Service) -> tuple[Caller, Domain]:
+def _asked(request: Request, service: Service) -> Domain:
     caller = caller_with(service, request, request.query_params.get("key"))
-    domain = domain_asked(request, service, None)
-    caller.require("translate", domain.name)
-    return caller, domain
+    return domain_asked(request, service, caller, None)

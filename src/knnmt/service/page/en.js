@@ -10,6 +10,7 @@ export default {
   domain_segment: "1 segment",
   domain_segments: "{count} segments",
   domain_alone: "the model alone, without a memory",
+  unknown_domain: "There is no domain “{domain}” for you here. The list has those that there are.",
   text: "Text to translate",
   text_hint: "Ctrl+Enter translates.",
   glossary: "Glossary",

@@ -55,9 +55,8 @@ async def send(
         Query(description="A term of a glossary as `term=translation`; may be repeated.", max_length=1_000),
     ] = None,
 ) -> Response:
-    """Translate what is missing in a document. The answer has an id; whoever knows it may download the translation."""
-    chosen = domain_asked(request, service, domain)
-    caller.require("translate", chosen.name)
+    """Translate what is missing in a document. The answer has an id, for the same key."""
+    chosen = domain_asked(request, service, caller, domain)
     told = source_language, target_language
     service.translator.between(told)  # raises for languages that the model lacks
     known = await asyncio.to_thread(service.describe, chosen)
@@ -113,9 +112,7 @@ async def delete(document: str, service: TheService, caller: TheCaller) -> Respo
 
 def _seen(service: Service, caller: Caller, document: str) -> SentDocument:
     caller.require("translate")
-    found = service.documents.of(document[:_SECRET], document[_SECRET:])
-    caller.require("translate", found.work.domain.name)
-    return found
+    return service.documents.of(document[:_SECRET], document[_SECRET:], caller)
 
 
 def _id(sent: SentDocument) -> str:

@@ -32,8 +32,7 @@ router = APIRouter(tags=["translating"])
 @router.post("/v1/explain", response_model=ExplainAnswer, response_model_exclude_none=True)
 async def explain(asked: ExplainAsked, request: Request, service: TheService, caller: TheCaller) -> Response:
     """Translate texts with and without the memory, and show where each word came from."""
-    domain = domain_asked(request, service, asked.domain)
-    caller.require("translate", domain.name)
+    domain = domain_asked(request, service, caller, asked.domain)
     domain.required_store()
     requests = text_requests(asked, domain, service.config.limits)
     await require_retrieval(service, requests)
@@ -84,8 +83,7 @@ def _shown(service: Service, made: Translation, alone: Translation) -> dict[str,
 @router.post("/v1/match", response_model=MatchesAnswer)
 async def match(asked: MatchAsked, request: Request, service: TheService, caller: TheCaller) -> Response:
     """The segments of the memory whose sources are most similar to the texts, scored as translators' tools do."""
-    domain = domain_asked(request, service, asked.domain)
-    caller.require("translate", domain.name)
+    domain = domain_asked(request, service, caller, asked.domain)
     domain.required_store()
     require_texts(asked.texts, service.config.limits)
 

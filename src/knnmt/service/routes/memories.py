@@ -105,9 +105,7 @@ async def cancel(job: str, service: TheService, caller: TheCaller) -> Response:
 
 def _seen(service: Service, caller: Caller, number: str) -> Job:
     caller.require("translate")
-    found = service.jobs.of(number)
-    caller.require("translate", found.domain)
-    return found
+    return service.jobs.of(number, caller.sees)
 
 
 def _shown(job: Job) -> dict[str, Any]:

@@ -38,8 +38,7 @@ async def translate(asked: TranslateAsked, request: Request, service: TheService
 
     With `so_far` as well, earlier lines have the translation so far. It may still change.
     """
-    domain = domain_asked(request, service, asked.domain)
-    caller.require("translate", domain.name)
+    domain = domain_asked(request, service, caller, asked.domain)
     requests = text_requests(asked, domain, service.config.limits)
     await require_retrieval(service, requests)
     if asked.stream:
