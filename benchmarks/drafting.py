@@ -9,12 +9,11 @@ each size of batch if there are several numbers. Systems take turns within every
 time is CPU time with one thread of a CPU, else wall-clock time; ratios are those of medians. --rounds 0 compares and
 measures nothing.
 
-Translations with and without drafts are compared, token for token. Where they differ, the difference of the two best at
-that step is shown, and how much it changes when the step is computed in a larger batch. Where the first is not larger
-than the second, or than 1e-4, computing in another shape decides between the two.
+Translations with and without drafts are compared, token for token; `drafting_sameness.py` says why some differ on a
+GPU.
 
---turns: on a GPU, how long a step takes and how many tokens it brings for each number of tokens that a step may compute
-together. Text comes from KNNMT_DATA (default ../shared).
+--turns: on a GPU, how long a step takes for each number of tokens that a step may compute together. Text comes from
+KNNMT_DATA (default ../shared).
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import torch
 
 import harm
-from knnmt import timing
 from knnmt.config import DecodingConfig
 from knnmt.decoding import recorded_drafts, search
-from knnmt.decoding.batch import Batch
+from knnmt.decoding.arena import Arenas, Recorded
 from knnmt.decoding.hypothesis import Hypothesis
 from knnmt.engine.precision import cpu_name
 from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
@@ -40,7 +39,6 @@ from knnmt.retrieval.statistics import Statistics
 from knnmt.translator.translator import Translator
 
 Sources = Sequence[Sequence[int]]
-TIE = 1e-4  # two tokens whose log-probabilities are nearer may come out either way
 
 
 def decode(
@@ -61,72 +59,41 @@ def decode(
     return [each[0] for each in found], counted
 
 
-def apart(
-    translator: Translator, sources: Sources, config: DecodingConfig, asked: Retrieval, said: Sources, copies: int
-) -> list[float]:
-    """The difference of the two best tokens of plain greedy search after what was said of each sentence.
-
-    copies: so many of each sentence are decoded together
-    """
-    batch = Batch(translator.engine, [*sources] * copies, config, BatchRetrieval([asked] * len(sources) * copies))
-    ends = [len(each) for each in said] * copies
-    found: dict[int, float] = {}
-    with torch.inference_mode():
-        for length in range(max(ends) + 1):
-            scores, log_probabilities = batch.step()
-            two_best = log_probabilities[:, 0].topk(2).values
-            for row in (row for row in range(len(sources)) if ends[row] == length):
-                found[row] = float(two_best[row, 0] - two_best[row, 1])
-            following = [each[length] if length < len(each) else each[-1] if each else 0 for each in said] * copies
-            tokens = torch.tensor(following, device=scores.device)[:, None]
-            batch.follow(torch.zeros_like(tokens), tokens, scores)
-    return [found[row] for row in range(len(sources))]
+def compare(plain: Sequence[Hypothesis], drafted: Sequence[Hypothesis]) -> tuple[int, float]:
+    """How many translations differ, and the largest difference of the others' scores."""
+    pairs = list(zip(plain, drafted, strict=True))
+    same = [(one, other) for one, other in pairs if one.tokens == other.tokens]
+    return len(pairs) - len(same), max((abs(one.score - other.score) for one, other in same), default=0.0)
 
 
-def compare(
-    translator: Translator,
-    sources: Sources,
-    config: DecodingConfig,
-    asked: Retrieval,
-    plain: Sequence[Hypothesis],
-    drafted: Sequence[Hypothesis],
-) -> tuple[list[tuple[float, float]], float]:
-    """How far apart a step's two best were where the tokens differ, and by how much that changes in a larger batch;
-    the largest difference of the other translations' scores.
-    """
-    scores = [0.0]
-    others, said = [], []
-    for source, one, other in zip(sources, plain, drafted, strict=True):
-        if one.tokens == other.tokens:
-            scores.append(abs(one.score - other.score))
-        else:
-            pairs = zip(one.tokens, other.tokens, strict=False)
-            at = next((place for place, (mine, its) in enumerate(pairs) if mine != its), 0)
-            others.append(source)
-            said.append(one.tokens[:at])
-    if not others:
-        return [], max(scores)
-    few, many = (apart(translator, others, config, asked, said, copies) for copies in (1, 4))
-    return [(one, abs(one - other)) for one, other in zip(few, many, strict=True)], max(scores)
-
-
-def by_turns(translator: Translator, batches: list[Sources], config: DecodingConfig, retrieval: Retrieval) -> None:
-    """For each number of tokens that a step may compute together: ms a step, tokens a step, tokens a second."""
-    chosen = recorded_drafts.turns_for
+def step_times(translator: Translator, batches: list[Sources], config: DecodingConfig, retrieval: Retrieval) -> None:
+    """How long recorded steps take, by the sentences and tokens of a sentence that they compute."""
     for turns in recorded_drafts.TURNS:
-        recorded_drafts.turns_for = lambda *_, turns=turns: turns
-        for _ in range(2):  # the first records
-            began = time.perf_counter()
-            with timing.record() as timings:
-                found, _ = decode(translator, batches, config, retrieval, drafts=True)
-            seconds = time.perf_counter() - began
-        tokens, steps = sum(len(each.tokens) for each in found), timings.entries["step"]
-        print(
-            f"  batch {len(batches[0])}, {turns} turns: {1000 * seconds / steps:.3f} ms a step, "
-            f"{tokens / steps:.2f} tokens a step, {tokens / seconds:,.0f} tokens a second",
-            flush=True,
-        )
-    recorded_drafts.turns_for = chosen
+        with mock.patch.object(recorded_drafts, "turns_for", return_value=turns):
+            for _ in range(4):  # until all is recorded
+                decode(translator, batches[:: max(1, len(batches) // 8)], config, retrieval, drafts=True)
+    for arena in translator.engine.kept(Arenas).free:  # type: ignore[attr-defined]
+        for key, step in arena._kept.items():
+            if isinstance(step, Recorded) and step._graph is not None and key[0] == "drafted":
+                _, sentences, turns, slots, source = key[:5]
+                with torch.inference_mode(), arena.on_stream():
+                    arena.ended.fill_(1)  # so that none goes on
+                    took = replayed(step._graph)
+                print(
+                    f"  {sentences} sentences, {turns} turns, {slots} slots, {source} source: {took:.0f} µs", flush=True
+                )
+
+
+def replayed(graph: torch.cuda.CUDAGraph, times: int = 30) -> float:
+    """Microseconds of one replay."""
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    graph.replay()
+    first.record()
+    for _ in range(times):
+        graph.replay()
+    last.record()
+    last.synchronize()
+    return 1000 * float(first.elapsed_time(last)) / times
 
 
 def measure(
@@ -158,13 +125,8 @@ def measure(
     counted = found["drafted"][1]
     accepted = counted.accepted / max(counted.drafted, 1)
     print(f" | {counted.tokens_a_pass:.2f} | {accepted:.0%} | ", end="", flush=True)
-    sources = [source for batch in batches for source in batch]
-    ties, scores = compare(translator, sources, config, retrieval, found["plain"][0], found["drafted"][0])
-    no_ties = sum(tie > max(TIE, change) for tie, change in ties)
-    print(f"{len(ties)} | {no_ties} | {scores:.1e} |", flush=True)
-    if ties:
-        shown = (f"{tie:.1e} (changes by {change:.1e})" for tie, change in sorted(ties))
-        print("  apart at the first other token:", ", ".join(shown), flush=True)
+    others, scores = compare(found["plain"][0], found["drafted"][0])
+    print(f"{others} | {scores:.1e} |", flush=True)
 
 
 def main() -> None:
@@ -194,7 +156,7 @@ def main() -> None:
     where = torch.cuda.get_device_name() if cuda else f"{cpu_name()}, {given.threads} threads"
     print(f"{where}, {engine.computes_in}, {given.segments} segments", flush=True)
     columns = ["store", "text", "lines", "batch", "model alone, tokens a second", "no drafts", "with drafts"]
-    columns += ["drafts to none", "tokens a pass", "accepted", "other tokens", "of them no ties", "scores apart"]
+    columns += ["drafts to none", "tokens a pass", "accepted", "other translations", "scores apart"]
     for number, named in enumerate(given.stores):
         place, _, asked_for = named.partition("=")
         domain, _, text = asked_for.partition(":")
@@ -212,7 +174,7 @@ def main() -> None:
             print(f"| {domain} | {text or domain} | {len(sources)} | {size} | ", end="", flush=True)
             measure(translator, batches, config, retrieval, given.rounds, clock)
             if given.turns and cuda:
-                by_turns(translator, batches, config, retrieval)
+                step_times(translator, batches, config, retrieval)
     print(f"{time.perf_counter() - began:.0f} s", flush=True)
 
 

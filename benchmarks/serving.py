@@ -182,6 +182,7 @@ def under_load(
         for _ in range(rounds):
             done = alone.ask(texts)
             speeds.append(len(texts) / done["seconds"])
+            print(f"offline {speeds[-1]:.1f} sentences/s", file=sys.stderr, flush=True)
             processor.setdefault("offline", []).append(done["processor"] / len(texts))
             for count in counts:
                 some = texts[: _asked(texts, count)]
@@ -191,6 +192,7 @@ def under_load(
                 processor.setdefault(f"service {count}", []).append(used / len(some))
                 processor.setdefault(f"load {count}", []).append(found["processor"] / len(some))
                 rates[count].append(len(some) / found["seconds"])
+                print(f"{count} clients {rates[count][-1]:.1f} sentences/s", file=sys.stderr, flush=True)
                 took.setdefault(("steady", count), []).extend(found["took"])
                 burst = senders.ask({"texts": texts[:count], "clients": count})
                 took.setdefault(("burst", count), []).extend(burst["took"])

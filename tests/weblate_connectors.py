@@ -203,7 +203,7 @@ class Connectors(unittest.TestCase):
 
     def test_wrong_settings_are_not_saved(self) -> None:
         for name, filled, words in (
-            ("deepl", {"url": f"{self.locked.address}/v2/", "key": "wrong"}, "not known"),
+            ("deepl", {"url": f"{self.locked.address}/v2/", "key": "wrong"}, "is unknown"),
             ("libretranslate", {"url": self.locked.address, "key": ""}, "key"),
             ("apertium-apy", {"url": f"{self.open.address}/d/none/apy"}, "domain"),
         ):

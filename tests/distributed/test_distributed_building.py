@@ -22,7 +22,7 @@ from knnmt.cli import app
 from knnmt.datastore import slices
 from knnmt.datastore.building import PLAN, EntryProgress, build
 from knnmt.datastore.manifest import Manifest, SegmentRecord
-from knnmt.datastore.slices import Slice
+from knnmt.datastore.prepared import Slice
 from knnmt.datastore.storage import Storage
 from knnmt.distributed import building
 from knnmt.distributed.building import Job, encode_on, encode_part, encode_with
@@ -157,15 +157,13 @@ def test_a_directory_that_is_not_shared_is_noticed_on_both_sides(tiny: Transform
         (job.directory / name).unlink()
         return record
 
-    with pytest.raises(
-        StorageError, match=r"bytes there, and this machine sees none. Give the store a place on a file"
-    ):
+    with pytest.raises(StorageError, match=r"bytes to this file, but this machine sees none. Put the store on a file"):
         build(tmp_path / "s", some_pairs(9), tiny, encode=encoding(tiny, 2, elsewhere))
 
     def unseen(job: Job, name: str, part: Slice) -> SegmentRecord:
         return encode_part(replace(job, directory=tmp_path / "away" / "segments"), name, part)
 
-    with pytest.raises(StorageError, match=r"does not see it\. Give the store a place"):
+    with pytest.raises(StorageError, match=r"does not see this file, which the build wrote\. Put the store on"):
         build(tmp_path / "s", some_pairs(9), tiny, encode=encoding(tiny, 2, unseen))
 
 
@@ -269,7 +267,7 @@ def test_options_of_a_cluster_need_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"address": ""}, "the address of a cluster is"),
+        ({"address": ""}, "the address of a cluster must be"),
         ({"workers": 0}, "workers must be at least 1, got 0"),
         ({"threads": 0}, "threads must be at least 1, got 0"),
         ({"gpus_per_worker": -1.0}, "at least 0, got -1.0"),
@@ -297,5 +295,8 @@ def test_a_cluster_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) ->
             raise ConnectionError("no route")
 
     monkeypatch.setitem(sys.modules, "ray", Absent())
-    with pytest.raises(ClusterError, match=r"host:1: expected a cluster .* \(no route\)"), connected(Cluster("host:1")):
+    with (
+        pytest.raises(ClusterError, match=r"host:1: cannot reach a Ray cluster .* \(no route"),
+        connected(Cluster("host:1")),
+    ):
         pass

@@ -132,11 +132,9 @@ def test_translations_are_those_of_the_merged_store(merged: Datastore, one: Path
                 assert other.evidence is not None
                 near, same = ([each.pair for each in side.evidence.neighbours] for side in (token, other))  # type: ignore[union-attr]
                 assert near == same
-        # Without evidence, compiled code searches. Of entries at equal distances it may take others than plain code.
-        plain, whole = (
-            list(translator.stream(texts, datastore=each, settings=settings)) for each in (one, merged.path)
-        )
-        assert [each.text for each in plain] == [each.text for each in whole]
+        # Without evidence, compiled code searches.
+        plain = list(translator.stream(texts, datastore=one, settings=settings))
+        assert [each.text for each in plain] == [each.text for each in expected]
 
 
 def of_shards(translation: Translation) -> list[str]:
@@ -232,7 +230,7 @@ def test_what_is_added_to_a_shard_counts_with_the_next_call(
     assert "sentences   1" in said
     assert said.count("\nshard       ") == 2
     shard = OpenShard(paths[1])
-    with pytest.raises(DatastoreError, match="moved on from the state"):
+    with pytest.raises(DatastoreError, match="moved on from the requested state"):
         shard.sentences("0" * 64, np.empty(0, np.uint64))
 
 
@@ -247,7 +245,7 @@ def test_sets_that_cannot_be_are_refused(
         shard_set([], tmp_path / "x")
     with pytest.raises(SettingError, match="seconds must be a number above 0, got 0"):
         shard_set(shards, tmp_path / "x", seconds=0)
-    with pytest.raises(SettingError, match="asked by Ray: name the cluster"):
+    with pytest.raises(SettingError, match="Ray opens shards on other machines: name the cluster"):
         shard_set(["10.0.0.5:/data/a.store"], tmp_path / "x")
     assert ShardPlace.of("10.0.0.5:/data/a.store") == ShardPlace("/data/a.store", "10.0.0.5")
     assert ShardPlace.of("/data/a:b.store") == ShardPlace("/data/a:b.store")
@@ -255,7 +253,7 @@ def test_sets_that_cannot_be_are_refused(
     with pytest.raises(SettingError, match="a set of shards is searched by segment"):
         translator.translate("ab", datastore=one, search="whole")
     (one / sets.SHARDS).write_text('{"shards": [{"path": 5}]}', encoding="utf-8")
-    with pytest.raises(DatastoreDamagedError, match="expected the places of shards"):
+    with pytest.raises(DatastoreDamagedError, match="cannot read the places of the shards"):
         Translator(tiny_checkpoint, device="cpu", datastore=one)
 
 
@@ -272,7 +270,7 @@ def test_a_set_does_not_say_what_to_connect_to(
 
     monkeypatch.setattr(sets, "connect", connect)
     with pytest.raises(
-        SettingError, match=r"does not decide what this machine connects to\. If that is your cluster: RAY_"
+        SettingError, match=r"may not decide what this machine connects to\. If this is your cluster, set RAY_"
     ):
         Translator(tiny_checkpoint, device="cpu", datastore=one)
     assert not asked
@@ -327,7 +325,7 @@ def test_a_shard_that_answers_with_something_else_is_left_out(
     monkeypatch.setattr(ShardSet, "opened", lambda *_: made)
     translator = Translator(tiny_checkpoint, device="cpu", datastore=one)
     texts = [pair.source for pair in made_pairs(4, seed=9)]
-    with pytest.warns(ShardWarning, match="gave an answer that cannot be used"):
+    with pytest.warns(ShardWarning, match="gave an unusable answer"):
         found = translator.translate(texts, settings=SETTINGS)
     assert all(len(of_shards(each)) == 1 for each in found)
     assert all(each.text for each in found)
@@ -338,5 +336,5 @@ def test_a_set_none_of_whose_shards_answers_is_refused(
 ) -> None:
     for each in failing:
         each.answers = 0
-    with pytest.raises(ClusterError, match=r"no shard answers: shard .* could not answer"):
+    with pytest.raises(ClusterError, match=r"none of the shards answers: shard .* could not answer"):
         Translator(tiny_checkpoint, device="cpu", datastore=one)

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
 
 from knnmt.engine import forced, transformer
 from knnmt.engine.any_shape import any_shape
+from knnmt.engine.fixed_state import FixedState
 from knnmt.engine.transformer import TransformerEngine
 
 
@@ -43,21 +46,50 @@ def test_a_cpu_needs_nothing(flags: list[bool]) -> None:
         assert allowed()
 
 
-def test_passes_over_text_take_any_shape(tiny: TransformerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The encoder and forced passes, both asked as a GPU would be."""
-    seen: list[tuple[str, bool]] = []
-    for module, name in ((forced, "force"), (transformer, "encode")):
-        monkeypatch.setattr(module, "any_shape", lambda _, name=name: _noted(name))
+def test_others_that_are_inside_keep_it_out(flags: list[bool]) -> None:
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    first, second = any_shape(torch.device("cuda")), any_shape(torch.device("cuda"))
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)  # as another thread would, before the second is done
+    assert not allowed()
+    second.__exit__(None, None, None)
+    assert allowed()
 
-    class _noted:  # noqa: N801
-        def __init__(self, name: str) -> None:
-            self.name = name
 
-        def __enter__(self) -> None:
-            seen.append((self.name, True))
+def test_all_attention_but_that_of_recorded_steps_takes_any_shape(
+    tiny: TransformerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The encoder, steps and forced passes, all asked as a GPU would be."""
+    inside: list[str] = []
+    monkeypatch.setattr(transformer, "any_shape", lambda _: _noted("model", inside))
+    monkeypatch.setattr(forced, "any_shape", lambda _: _noted("forced", inside))
+    attention = torch.nn.functional.scaled_dot_product_attention
+    seen: list[list[str]] = []
 
-        def __exit__(self, *_: object) -> None:
-            seen.append((self.name, False))
+    def noting(*given: Any, **named: Any) -> torch.Tensor:
+        seen.append(list(inside))
+        return attention(*given, **named)
 
+    def all_in(names: list[str]) -> bool:
+        found = bool(seen) and all(each == names for each in seen)
+        seen.clear()
+        return found
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", noting)
+    monkeypatch.setattr(tiny, "_compiled", None)
+    state, token = tiny.start(tiny.encode([[5, 2]])), torch.zeros((1, 1, 1), dtype=torch.long)
+    assert all_in(["model"])
+    tiny.step(state, token)
+    assert all_in(["model"])
+    tiny.step(FixedState(tiny.fixed_memory(1, 1, 8, 2), 1, 8, 2), token)
+    assert all_in([])
     forced.force(tiny, [[5, 2]], [[6, 7, 2]])
-    assert seen == [("force", True), ("encode", True), ("encode", False), ("force", False)]
+    assert all_in(["forced", "model"])
+
+
+@contextmanager
+def _noted(name: str, inside: list[str]) -> Iterator[None]:
+    inside.append(name)
+    yield
+    inside.remove(name)

@@ -20,6 +20,7 @@ from knnmt.errors import DatastoreDamagedError
 from knnmt.index import covering, source_side
 from knnmt.index.covering import Covering, SourceIndex
 from knnmt.index.repeats import Repeats, Restated
+from knnmt.reproduction.choosers import CHOOSERS
 
 Sources = list[list[int]]
 
@@ -34,21 +35,29 @@ def segment_of(
     return Segment(record, arrays, np.array(removed or [], np.int32), (), Path("s"), 1000)
 
 
-def grams_of(tokens: list[int]) -> set[tuple[int, ...]]:
-    return {tuple(tokens[i : i + n]) for n in range(1, 5) for i in range(len(tokens) - n + 1)}
+def grams_of(tokens: list[int], orders: int = 4) -> set[tuple[int, ...]]:
+    return {tuple(tokens[i : i + n]) for n in range(1, orders + 1) for i in range(len(tokens) - n + 1)}
 
 
-def assert_as_defined(found: Covering, row: int, sources: Sources, asked: list[int], gone: set[int]) -> None:
+def assert_as_defined(
+    found: Covering,
+    row: int,
+    sources: Sources,
+    asked: list[int],
+    gone: set[int],
+    orders: int = 4,
+    left_over: float = 0.5,
+) -> None:
     """What is chosen at each step gains as much as any sentence could, of all that share a token with the source. Of
     sentences with the same source the first stands for all.
     """
     held = Counter(token for source in sources for token in source)
     idf = {token: math.log(1 + (max(len(sources) - held[token], 0) + 0.5) / (held[token] + 0.5)) for token in asked}
-    whole = {gram: sum(idf[token] for token in gram) * len(gram) ** 0.5 for gram in grams_of(asked)}
+    whole = {gram: sum(idf[token] for token in gram) * len(gram) ** 0.5 for gram in grams_of(asked, orders)}
     left = dict(whole)
     share = [number for number, source in enumerate(sources) if set(source) & set(asked) and number not in gone]
     share = [number for number in share if sources[number] not in (sources[other] for other in share if other < number)]
-    has = {number: grams_of(sources[number]) & whole.keys() for number in share}
+    has = {number: grams_of(sources[number], orders) & whole.keys() for number in share}
 
     def gain(number: int) -> float:
         return float(sum(left[gram] for gram in has[number]) * (10 + len(sources[number])) ** -0.3)
@@ -59,7 +68,7 @@ def assert_as_defined(found: Covering, row: int, sources: Sources, asked: list[i
         best = max(gain(other) for other in share if other not in chosen[:place])
         assert gain(number) == pytest.approx(best, rel=1e-4)
         for gram in has[number]:
-            left[gram] /= 2
+            left[gram] *= left_over
     total = sum(whole.values())
     covered = sum(whole[gram] for gram in whole if left[gram] < whole[gram])
     assert found.covered[row] == pytest.approx(covered / total, abs=1e-4)
@@ -100,6 +109,30 @@ def test_it_is_the_choice_of_the_definition(compiled: bool, seed: int, size: int
         found = SourceIndex(segments).choose(asked, count)
     for row, tokens in enumerate(asked):
         assert_as_defined(found, row, sources, tokens, gone)
+
+
+@pytest.mark.parametrize("name", ["unigrams", "bigrams", "covered-once", "not-halved"])
+def test_a_class_with_another_constant_is_that_of_its_definition(name: str) -> None:
+    chooser = CHOOSERS[name]
+    assert (chooser.orders, chooser.left) != (4, 0.5)
+    sources, asked = made_sources(40, 1), made_sources(5, 2, kinds=70)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(covering, "MAX_POSTINGS", 10_000)
+        found = chooser([segment_of(sources)]).choose(asked, 6)
+        usual = SourceIndex([segment_of(sources)]).choose(asked, 6)
+    for row, tokens in enumerate(asked):
+        assert_as_defined(found, row, sources, tokens, set(), chooser.orders, chooser.left)
+    assert found.sentences.tolist() != usual.sentences.tolist()
+
+
+def test_candidates_bound_what_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources, asked = made_sources(900, 1), made_sources(5, 2, kinds=70)
+    segments = [segment_of(sources)]
+    few, many = (CHOOSERS[name](segments).choose(asked, 6) for name in ("few-candidates", "many-candidates"))
+    assert few.sentences.tolist() != many.sentences.tolist()
+    monkeypatch.setattr(covering, "library", lambda: None)
+    for name, found in (("few-candidates", few), ("many-candidates", many)):
+        assert CHOOSERS[name](segments).choose(asked, 6).sentences.tolist() == found.sentences.tolist()
 
 
 def test_a_source_of_many_tokens_is_covered_to_its_end(way: str) -> None:

@@ -90,7 +90,10 @@ def test_workers_must_see_the_output(
         return real(config, until)
 
     monkeypatch.setattr(domains_as_tasks, "produce_domain", elsewhere)
-    with pytest.raises(StorageError, match=r"a worker does not see it\. Give --output and --stores places"):
+    with pytest.raises(
+        StorageError,
+        match=r"a worker does not see the plan .*Put --output and --stores on",
+    ):
         produce_on(Cluster(), asked(plain[0], tmp_path / "out", tiny_checkpoint, systems=ROWS))
 
 

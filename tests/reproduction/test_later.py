@@ -18,7 +18,7 @@ from knnmt.engine.transformer import TransformerEngine
 from knnmt.fitting.combiner_training import CombinerConfig
 from knnmt.index.store_index import StoreIndex
 from knnmt.reproduction import later
-from knnmt.reproduction.later import PUBLISHED, later_table, trained_combiner
+from knnmt.reproduction.later import PUBLISHED, later_table, seed_directory, trained_combiner
 from knnmt.reproduction.plan import all_rows
 from knnmt.reproduction.stores import DomainStores
 from knnmt.reproduction.tables import NOT_RUN
@@ -30,20 +30,22 @@ from knnmt.retrieval.trained.combiner import TrainedCombiner
 def test_a_row_trains_its_combiner_and_translates_with_it(
     tiny: TransformerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(later, "SEEDS", 2)
+    monkeypatch.setattr(later, "SEEDS", (1, 2))
     monkeypatch.setattr(later, "CombinerConfig", partial(CombinerConfig, updates=3))
     opened = OpenStore(Datastore.build(tmp_path / "s", some_pairs(20), tiny))
     config = RetrievalConfig(4, 0.5, 3.0)
     record = trained_combiner(tiny, opened, some_pairs(12, start=100), config, "meta-k")
     assert len(record["losses"]) == len(record["updates"]) == 2
     assert record["losses"][0] != record["losses"][1]
-    first = TrainedCombiner.read(opened.datastore, "meta-k")
-    assert (first.record.seed, first.record.k, first.record.pairs) == (0, 8, record["pairs"])
-    row = {each.name: each for each in all_rows(32)}["B/meta-k"]
-    ready = ReadyRow.of(row, opened, config, None)
-    assert ready.retrieval is not None
-    assert ready.retrieval.config.k == 8
-    assert ready.retrieval.signature().endswith(f"|combiner:{first.signature()}")
+    rows = {each.name: each for each in all_rows(32)}
+    for seed, name in ((1, "B/meta-k"), (2, "B/meta-k@2")):
+        place = seed_directory(opened.datastore.path, seed)
+        trained = TrainedCombiner.read(opened.datastore, "meta-k", place=place)
+        assert (trained.record.seed, trained.record.k, trained.record.pairs) == (seed, 8, record["pairs"])
+        ready = ReadyRow.of(rows[name], opened, config, None)
+        assert ready.retrieval is not None
+        assert ready.retrieval.config.k == 8
+        assert ready.retrieval.signature().endswith(f"|combiner:{trained.signature()}")
 
 
 def test_the_store_of_plac_is_made_with_the_others_from_one_search(tiny: TransformerEngine, tmp_path: Path) -> None:

@@ -67,13 +67,15 @@ def test_patterns_choose_rows_and_bring_what_chance_needs() -> None:
     rows = all_rows(320)
     names = [row.name for row in chosen_rows(rows, ["base", "B/random-0.5", "A/cache-*"], ["A/cache-*-*"])]
     cached = [f"A/cache-{tau}" for tau in (2, 4, 6, 8, 12, 9, 10, 11)]
-    assert names == ["base", *cached, "B/adaptive-0.5", "B/random-0.5"]
+    assert names == ["base", "B/adaptive-0.5", "B/random-0.5", *cached]  # in the order of the patterns
+    later = [row.name for row in chosen_rows(rows, ["A/chance-50@2", "*knn-k", "A/gate-*", "B/knn"])]
+    assert later[:4] == ["A/gate-50@2", "A/chance-50@2", "A/knn-k", "B/knn"]
     assert chosen_rows(rows, []) == rows
     brief = chosen_rows(rows, [], brief=True)
     assert set(speed_rows(rows)) <= set(brief)
     assert {"B/pruning-1", "B/pruning-2", "B/pruning-2-uncounted"} <= {row.name for row in brief}
     assert 2 * len(brief) < 1.6 * len(rows)
-    with pytest.raises(SettingError, match="no system is called 'C/knn'; there are base, fast-512"):
+    with pytest.raises(SettingError, match="there is no system 'C/knn'; the systems are base, fast-512"):
         chosen_rows(rows, ["C/knn"])
 
 

@@ -61,7 +61,9 @@ def test_every_row_has_what_a_report_needs(made: tuple[Path, Path, list[str]]) -
         published, ours = (read(output / domain / f"{block}/knn.json") for block in "AB")
         assert "|index:ivfpq/32|" in published["signature"]
         assert "|index:pq4/" in ours["signature"]
-        assert (published["batch_size"], ours["batch_size"]) == (8, 32)
+        rows = ("A/knn", "A/cache-6", "A/chance-50", "A/own-gate-50", "B/knn")
+        sizes = [read(output / domain / f"{row}.json")["batch_size"] for row in rows]
+        assert sizes == [32, 8, 8, 32, 32]  # the paper's where sentences of a batch share something
         assert published["settings"]["fading"] is None
         assert ours["settings"]["fading"] is not None
         combined = read(output / domain / "B/pca+cache+pruning.json")
@@ -189,8 +191,26 @@ def test_time_that_is_up_leaves_the_rest(
     said: list[str] = []
     left = produce(asked(data, tmp_path / "out", tiny_checkpoint, minutes=0.0), said.append)
     assert 0 < left <= len(told)
-    assert said == [f"time is up: {left} stages are left, marked/text first; the same command goes on"]
+    assert said == [f"time is up: {left} stages remain, starting with marked/text; rerun the command to resume"]
     assert not list(tmp_path.glob("out/*/text.json"))
+
+
+def test_a_stage_that_fails_is_told_of_and_others_go_on(
+    made: tuple[Path, Path, list[str]], tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise ArithmeticError("no settings")
+
+    monkeypatch.setattr("knnmt.reproduction.steps.tuned_by_segment", fails)
+    how: dict[str, Any] = {"domains": ("plain",), "systems": ("sk-mt", "base"), "speed": False}
+    with pytest.raises(ArithmeticError):
+        produce(asked(made[0], tmp_path / "ends", tiny_checkpoint, **how))
+    told: list[str] = []
+    assert produce(asked(made[0], tmp_path / "goes-on", tiny_checkpoint, keep_going=True, **how), told.append) == 2
+    failed = [line for line in told if " failed:" in line]
+    assert [line.split()[0] for line in failed] == ["plain/tuned-sk-mt", "plain/sk-mt"]
+    assert "ArithmeticError: no settings" in failed[0]
+    assert (tmp_path / "goes-on/plain/base.json").exists()
 
 
 def test_what_differs_is_refused(made: tuple[Path, Path, list[str]], tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -200,15 +220,15 @@ def test_what_differs_is_refused(made: tuple[Path, Path, list[str]], tiny_checkp
     changed = tmp_path / "data"
     shutil.copytree(data, changed)
     (changed / "plain" / "train.tsv").write_text("a\tb\n", encoding="utf-8")
-    with pytest.raises(SettingError, match="holds results of other text"):
+    with pytest.raises(SettingError, match="has results of another text"):
         produce(asked(changed, output, tiny_checkpoint))
-    with pytest.raises(InputError, match="no domain 'poems' there; it has marked, plain"):
+    with pytest.raises(InputError, match="has no domain 'poems'; it has marked, plain"):
         produce(asked(data, output, tiny_checkpoint, domains=("poems",)))
-    with pytest.raises(InputError, match="nothing was produced there yet"):
+    with pytest.raises(InputError, match="has no results yet"):
         write_report(tmp_path)
-    with pytest.raises(SettingError, match="blocks must be of A and B, got C"):
+    with pytest.raises(SettingError, match="blocks must be chosen from A and B, got C"):
         asked(data, output, tiny_checkpoint, blocks=("C",))
-    with pytest.raises(SettingError, match="nothing is left to do"):
+    with pytest.raises(SettingError, match="there is nothing to do"):
         asked(data, output, tiny_checkpoint, quality=False, speed=False)
 
 
@@ -225,7 +245,7 @@ def test_speed_is_measured_again_with_rows_that_were_added_and_refused_where_tha
     assert {"base", "A/knn", "B/cache-4"} <= set(read(copy / "plain/speed-2.json")["systems"])
     assert produce(asked(data, copy, tiny_checkpoint, domains=("plain",)), again.append) == 0  # fewer: nothing to do
     assert len(again) == 4
-    with pytest.raises(SettingError, match=r"speed of 2 sentences in 1 rounds, now 3 in 2\. Ask for the same"):
+    with pytest.raises(SettingError, match=r"speed of 2 sentences in 1 rounds, now 3 in 2\. Request the same"):
         produce(asked(data, copy, tiny_checkpoint, speed_sentences=3, rounds=2))
     with pytest.raises(
         SettingError, match=r"the speed of base, segments, A/knn, A/cache-6, .* too, which must take turns"
@@ -238,7 +258,7 @@ def test_stores_of_another_reproduction_are_refused(
 ) -> None:
     data, output, _ = made
     with pytest.raises(
-        SettingError, match=r"stores/marked: holds stores that were made otherwise \(other train_pairs\)"
+        SettingError, match=r"stores/marked: has stores that were made differently \(other train_pairs\)"
     ):
         produce(asked(data, tmp_path / "out", tiny_checkpoint, stores=output / "stores", train_pairs=20))
 
@@ -250,7 +270,7 @@ def test_without_faiss_the_way_out_is_named(
         raise MissingDependencyError("faiss-cpu", "an index other than exact search", "faiss")
 
     monkeypatch.setattr("knnmt.reproduction.producing.load_faiss", missing)
-    with pytest.raises(SettingError, match="or without it: --blocks B --exact"):
+    with pytest.raises(SettingError, match="or run without it: --blocks B --exact"):
         produce(asked(made[0], tmp_path / "out", tiny_checkpoint))
     assert not (tmp_path / "out").exists()
 

@@ -85,6 +85,28 @@ def test_each_row_finds_the_nearest_of_its_own_entries(
     assert_nearest(own.search(queries[:6], 6), queries[:6], [chosen[4], chosen[1]])
 
 
+@pytest.mark.parametrize("made", [plain, in_compiled_code])
+@pytest.mark.parametrize("copies", [2, 40])
+def test_of_equal_keys_those_that_come_first_are_found(
+    store: Datastore, made: Callable[[Entries, list[Array]], Own], copies: int
+) -> None:
+    """Whatever the batch: products of rows side by side may round otherwise, so that equal keys seem apart."""
+    entries = Entries(store)
+    some = np.arange(0, 90, 3)
+    chosen = [np.sort(np.tile(some, copies)), np.tile(some, copies), np.tile(np.arange(30, 60), copies)]
+    chance = torch.Generator().manual_seed(2)
+    queries = torch.randn(6, entries.dim, generator=chance)
+    queries[0] = torch.from_numpy(entries.keys_of(some[4:5]).astype(np.float32))[0]
+    found = made(entries, chosen).search(queries, 9)
+    for sentence, ids in enumerate(chosen):
+        alone = made(entries, [ids])
+        for row in (2 * sentence, 2 * sentence + 1):
+            distances = ((entries.keys_of(ids).astype(np.float64) - queries[row].double().numpy()) ** 2).sum(1)
+            order = np.argsort(distances, kind="stable")[:9]
+            assert found[1][row].tolist() == ids[order].tolist()
+            assert alone.search(queries[row : row + 1], 9)[1][0].tolist() == ids[order].tolist()
+
+
 class Keys:
     """As many entries as there are keys, (n, dim) float16."""
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fastapi.testclient import TestClient
 
 from conftest import StartService
 from knnmt.errors import KnnmtError, SettingError
-from knnmt.service.access import new_key, read_keys
+from knnmt.service.access import Access, new_key, read_keys
 from knnmt.service.config import Limits, ServiceConfig, read_config
+from knnmt.service.problems import Problem
 
 PAIR = {"segments": [{"source": "a", "target": "b"}]}
 TEXT = {"texts": ["a"]}
@@ -66,6 +70,28 @@ def test_a_key_can_be_used_so_often(start_service: StartService, tmp_path: Path)
     answers = [client.get("/v1/domains", headers=bearing(key)) for _ in range(3)]
     assert [each.status_code for each in answers] == [200, 200, 429]
     assert 1 <= int(answers[-1].headers["retry-after"]) <= 30
+
+
+def test_every_key_is_compared_whichever_is_presented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In constant time, and as hashes: nobody learns from the time that an answer takes how much of a key is right."""
+    file, seen = tmp_path / "keys.json", list[tuple[str, str]]()
+    keys = [new_key(file, name, "translate") for name in ("first", "second", "third")]
+    hashes = [key.sha256 for key in read_keys(file)]
+    assert hashes == [hashlib.sha256(key.encode()).hexdigest() for key in keys]
+    access = Access(file)
+
+    def compared(held: str, presented: str) -> bool:
+        seen.append((held, presented))
+        return hmac.compare_digest(held, presented)
+
+    monkeypatch.setattr("knnmt.service.access.hmac", SimpleNamespace(compare_digest=compared))
+    for number, key in enumerate(keys):
+        assert access.caller(key).name == ("first", "second", "third")[number]
+    for wrong in (keys[0][:-1], keys[0] + "x", hashes[0], "\ud800", "ä" * 10_000):
+        with pytest.raises(Problem, match="unknown"):
+            access.caller(wrong)
+    assert [held for held, _ in seen] == hashes * 8
+    assert all(len(presented) == 64 and presented not in keys for _, presented in seen)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 import uvicorn
@@ -74,6 +75,17 @@ def test_translating(client: Client) -> None:
     assert "alone" in client.explain(["etwas anderes"])[0]
     matches = client.match(["Satz 1 ja"], limit=2)
     assert (matches[0][0].target, len(matches[0])) == ("line 1 yes", 2)
+
+
+def test_a_translation_is_heard_while_it_grows(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("knnmt.service.watching._SECONDS", -1.0)  # at every step
+    heard: list[tuple[int, str]] = []
+    asked: dict[str, Any] = {"beam": 1, "protect": False, "exact_matches": "ignore"}
+    texts = ["", "Satz 3 ja ja ja"]
+    made = {each.index: each.text for each in client.stream(texts, so_far=lambda *told: heard.append(told), **asked)}
+    assert made == {number: each.text for number, each in enumerate(client.translate(texts, **asked))}
+    assert {index for index, _ in heard} == {1}
+    assert all(made[1].startswith(grown) for _, grown in heard)
 
 
 def test_correcting(client: Client) -> None:
@@ -143,12 +155,12 @@ def test_errors_have_code_message_and_status(client: Client) -> None:
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(ServiceError, match=r"within 0\.1 seconds"):
             Client(address, timeout_seconds=0.1).domains()
-    with pytest.raises(ServiceError, match="cannot be asked") as raised:
+    with pytest.raises(ServiceError, match="cannot reach the service") as raised:
         Client(address).domains()
     assert (raised.value.code, raised.value.status) == ("unreachable", None)
     with pytest.raises(SettingError, match="expected the address of a service"):
         Client("localhost:8500")
-    with pytest.raises(SettingError, match="say which domain"):
+    with pytest.raises(SettingError, match="name the domain"):
         Client(address).add([("a", "b")])
 
 

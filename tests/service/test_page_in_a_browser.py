@@ -221,7 +221,7 @@ def test_what_is_learnt_counts_for_the_same_sentence_and_lasts(page: Page) -> No
     field.fill(f"something {HOSTILE}")
     page.keyboard.press("Control+Enter")
     playwright.expect(row.locator(".words")).to_have_text(f"something {HOSTILE}")
-    playwright.expect(row.locator(".followed")).to_have_text("changed by what was learnt")
+    playwright.expect(row.locator(".followed")).to_have_text("changed by a correction")
     playwright.expect(row.get_by_role("button", name="Correct")).to_be_focused()
     playwright.expect(page.locator("#domain-facts")).to_contain_text("22 segments")
     page.reload()
@@ -249,9 +249,7 @@ def test_the_glossary_is_read_line_by_line(page: Page) -> None:
     glossary.fill("Satz = sentence\n\nno term")
     page.get_by_label("Text to translate").fill("etwas")
     glossary.press("Control+Enter")
-    playwright.expect(page.locator("#problem")).to_have_text(
-        "Glossary, line 3: expected a term, = and its translation."
-    )
+    playwright.expect(page.locator("#problem")).to_have_text("Glossary, line 3: expected term=translation.")
     glossary.fill("Satz = sentence = S\n\n")
     with page.expect_request("**/v1/translate") as sent:
         translate(page, "etwas")
@@ -289,6 +287,13 @@ def test_the_page_speaks_german_and_stays_so(open_page: OpenPage) -> None:
     playwright.expect(page.get_by_role("button", name="Translate", exact=True)).to_be_visible()
     page.reload()
     playwright.expect(page.get_by_role("button", name="Translate", exact=True)).to_be_visible()
+    page.close()
+
+
+def test_the_address_of_no_domain_is_said(open_page: OpenPage) -> None:
+    page = open_page(path="/d/nothing/")
+    playwright.expect(page.locator("#problem")).to_contain_text("no domain “nothing”")
+    playwright.expect(page.get_by_label("Domain", exact=True)).to_have_value("small")
     page.close()
 
 
@@ -362,7 +367,7 @@ def test_the_progress_of_a_memory_is_shown_until_it_is_cancelled(page: Page) -> 
         route.fulfill(json=job)
 
     page.route("**/v1/jobs/1", answer)
-    page.get_by_label("make them a domain").check()
+    page.get_by_label("Make a domain from them").check()
     name = page.get_by_label("Name of the domain")
     for file, suggested in (("Häuser (2).tmx", "hauser-2"), ("own.tsv", "own")):
         page.get_by_label("Choose files").set_input_files({"name": file, "mimeType": "", "buffer": b"x\ty\n"})
@@ -370,17 +375,17 @@ def test_the_progress_of_a_memory_is_shown_until_it_is_cancelled(page: Page) -> 
     name.fill("houses")
     page.get_by_role("button", name="Send").click()
     row = page.locator("#sent li").first
-    playwright.expect(row).to_contain_text("1 of 4 are done")
+    playwright.expect(row).to_contain_text("1 of 4 done")
     playwright.expect(page.get_by_role("progressbar", name="Progress of own.tsv")).to_have_attribute("value", "1")
     row.get_by_role("button", name="Cancel own.tsv").click()
     playwright.expect(row).to_have_text("own.tsvcancelled")
     page.unroute_all()
-    page.get_by_label("translate them in").check()
+    page.get_by_label("Translate them in").check()
 
 
 @pytest.mark.soak
 def test_a_memory_becomes_a_domain(page: Page) -> None:
-    page.get_by_label("make them a domain").check()
+    page.get_by_label("Make a domain from them").check()
     memory = {"name": "own.tsv", "mimeType": "text/plain", "buffer": b"Haus\thouse\nBaum\ttree\n"}
     page.get_by_label("Choose files").set_input_files(memory)  # type: ignore[arg-type]
     page.get_by_label("Name of the domain").fill("../x")

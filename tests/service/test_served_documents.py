@@ -133,7 +133,7 @@ def test_only_who_knows_the_id_and_may_use_the_domain(
     sent = client.post("/v1/documents", params={"name": "a.po"}, content=CATALOG, headers=by)
     done(client, sent, **by)
     place = sent.headers["location"]
-    assert client.get(place, headers={"Authorization": f"Bearer {other}"}).status_code == 403
+    assert client.get(place, headers={"Authorization": f"Bearer {other}"}).status_code == 404
     assert client.get(place[:-1] + ("0" if place[-1] != "0" else "1"), headers=by).status_code == 404
     assert client.get("/v1/documents/x", headers=by).status_code == 404
     assert client.get(f"{place}/content", headers=by).status_code == 200

@@ -59,7 +59,7 @@ def test_a_body_that_stops_coming_is_not_waited_for(port: int) -> None:
         connection.sendall(HEAD + BODY[:5])
         said = answer(connection)
     assert said.startswith(b"HTTP/1.1 408")
-    assert b"nothing more of the body came" in said
+    assert b"no more of the body arrived" in said
 
 
 def test_requests_behind_each_other_are_all_answered(port: int) -> None:

@@ -154,7 +154,7 @@ def test_work_for_a_client_that_hung_up_ends() -> None:
             ended.append(True)
 
     async def ask() -> None:
-        with pytest.raises(Problem, match="hung up"):
+        with pytest.raises(Problem, match="disconnected"):
             await while_connected(HungUp(), work())  # type: ignore[arg-type]
         await asyncio.sleep(0)
 

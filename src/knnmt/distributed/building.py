@@ -1,9 +1,10 @@
-"""Building on a cluster: slices are tasks, their segments' files the results, and publication is one step at the end.
+"""Building on a cluster: slices are tasks, the files of their segments are the results, and publication is the last
+step.
 
-The driver cuts the text into slices and hands each to a worker, which writes the segment's file where all machines see
-it: in the store's directory, or in storage behind a URL, from where the driver fetches it. A file is named by its text
-and whole when it has its name. So a worker that dies costs its slice, which is done again; a driver that dies costs
-nothing, for the next one finds what is done. The files are those of a build without a cluster, if the workers compute
+The driver cuts the text into slices and gives each to a worker. The worker writes the segment's file where all machines
+see it: in the store's directory, or in storage behind a URL, from which the driver fetches it. A file is named by its
+text, and gets its name when it is complete. If a worker dies, its slice is done again. If the driver dies, nothing is
+lost, because the next one finds the finished files. The files are the same as without a cluster, if the workers compute
 as this machine does.
 """
 
@@ -29,7 +30,8 @@ from knnmt.datastore.building import (
     mark_finished,
 )
 from knnmt.datastore.manifest import Manifest, SegmentRecord, StoredFile
-from knnmt.datastore.slices import Slice, encode_slice, write_segment
+from knnmt.datastore.prepared import Slice
+from knnmt.datastore.slices import encode_slice, write_segment
 from knnmt.datastore.storage import Storage
 from knnmt.distributed.cluster import Cluster, connected
 from knnmt.distributed.tasks import Tasks, gpus_for, model_for_all
@@ -40,11 +42,13 @@ from knnmt.regular_files import read_regular
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a worker has to know besides a slice.
+    """What a worker needs besides a slice.
 
-    directory: where segments go, as all machines see it; plan: SHA-256 of the plan that lies beside it
-    storage: where they go instead, below a directory that is called as the plan is
-    manifest: what the store will be; model, device: by which a worker loads the model
+    directory: for segments, as all machines see it
+    plan: SHA-256 of the plan file beside it
+    storage: used instead of the directory, below a directory named after the plan
+    manifest: of the future store
+    model, device: for a worker to load the model
     """
 
     directory: Path
@@ -57,25 +61,25 @@ class Job:
     storage: str | None = None
 
     def in_storage(self, name: str = "") -> str:
-        """What a segment is called in storage. Other plans make other bytes of the same text."""
+        """The name of a segment in storage. Another plan makes other bytes from the same text."""
         return f"{self.plan[:32]}/{name}"
 
 
 class Workers(Protocol):
-    """Those that encode slices. room: how many slices they can have at a time, which may change"""
+    """Workers that encode slices. room: how many slices they can have at a time; it may change"""
 
     @property
     def room(self) -> int: ...
 
     def submit(self, name: str, part: Slice) -> Future[SegmentRecord]:
-        """Have a slice encoded and its segment written under this name; the future fails as `encode_part` does."""
+        """Encode a slice and write its segment under this name. The future fails as `encode_part` does."""
 
 
 # In a worker ----------------------------------------------------------------------------------------------------------
 
 
 def encode_part(job: Job, name: str, part: Slice) -> SegmentRecord:
-    """Encode a slice and write its segment, whole or not at all."""
+    """Encode a slice and write its segment, completely or not at all."""
     if job.storage is not None:
         return _encode_into_storage(job, name, part)
     _require_shared(job)
@@ -84,9 +88,9 @@ def encode_part(job: Job, name: str, part: Slice) -> SegmentRecord:
 
 def _encode_into_storage(job: Job, name: str, part: Slice) -> SegmentRecord:
     storage, remote = Storage(job.storage or ""), job.in_storage(name)
-    if (there := storage.put_before(remote)) is not None:  # an earlier driver died before it had fetched it
+    if (there := storage.put_before(remote)) is not None:  # an earlier driver died before it fetched it
         sha256, size = there
-        return SegmentRecord(StoredFile(name, size, sha256), len(part.pairs), part.entries)
+        return SegmentRecord(StoredFile(name, size, sha256), len(part), part.entries)
     with TemporaryDirectory() as scratch:
         record = write_segment(Path(scratch), name, _arrays(job, part))
         storage.put(Path(scratch) / name, remote)
@@ -101,8 +105,8 @@ def _require_shared(job: Job) -> None:
         shared = False
     if not shared:
         raise StorageError(
-            f"{plan}: expected what the build has written there, and {socket.gethostname()} does not see it. Give the "
-            "store a place on a file system that all machines share, or name storage that they reach (--storage URL)."
+            f"{plan}: {socket.gethostname()} does not see this file, which the build wrote. Put the store on a "
+            f"file system that all machines share, or name storage that they all reach (--storage URL)."
         )
 
 
@@ -119,7 +123,7 @@ def _languages(manifest: Manifest) -> tuple[str, str]:
 
 @lru_cache(maxsize=1)
 def _engine(model: str, device: str, dtype: str, source: str, target: str, threads: int) -> Engine[Any]:
-    """The model, loaded once a process."""
+    """The model, loaded once in each process."""
     import torch
 
     from knnmt.engine.loading import load_engine
@@ -132,7 +136,7 @@ def _engine(model: str, device: str, dtype: str, source: str, target: str, threa
 
 
 def encode_on(cluster: Cluster) -> EncodeParts:
-    """What `knnmt.datastore.building.build` encodes with, for a build on a cluster."""
+    """The encoder of `knnmt.datastore.building.build` for a build on a cluster."""
 
     def encode(
         engine: Engine[State],
@@ -166,9 +170,9 @@ def encode_with(
     progress: EntryProgress,
     collect: Callable[[Path, SegmentRecord], None],
 ) -> tuple[list[SegmentRecord], int]:
-    """As `knnmt.datastore.building.encode_parts`, by workers. What is done is told in the order in which it is done.
+    """Like `knnmt.datastore.building.encode_parts`, but by workers. Progress is reported in the order of completion.
 
-    collect: sees to it that what a worker made is in the directory
+    collect: makes sure that the result of a worker is in the directory
     """
     records: dict[int, SegmentRecord] = {}
     waiting: dict[Future[SegmentRecord], tuple[int, Slice]] = {}
@@ -177,7 +181,7 @@ def encode_with(
     def settle(number: int, part: Slice, record: SegmentRecord) -> None:
         nonlocal pairs, entries
         records[number] = record
-        pairs, entries = pairs + len(part.pairs), entries + part.entries
+        pairs, entries = pairs + len(part), entries + part.entries
         progress(pairs, entries)
 
     def settle_first() -> None:
@@ -189,7 +193,7 @@ def encode_with(
 
     for number, part in enumerate(parts, manifest.next_segment):
         name = f"{number:05d}-{part.digest()}.safetensors"
-        if (record := finished_segment(directory, name, len(part.pairs), part.entries)) is not None:
+        if (record := finished_segment(directory, name, len(part), part.entries)) is not None:
             reused += 1
             settle(number, part, record)
             continue
@@ -202,18 +206,19 @@ def encode_with(
 
 
 def _fetch(job: Job, storage: Storage, path: Path, record: SegmentRecord) -> None:
-    """Bring a segment from storage, as if this machine had made it."""
+    """Fetch a segment from storage, as if this machine had made it."""
     storage.fetch(job.in_storage(record.stored.file), path, record.stored)
     mark_finished(path, record)
 
 
 def _require_here(path: Path, record: SegmentRecord) -> None:
-    """Refuse a segment that a worker wrote where this machine does not see it."""
+    """Raise an error for a segment that a worker wrote where this machine does not see it."""
     found = path.stat().st_size if path.exists() else None
     if found != record.stored.bytes:
         raise StorageError(
-            f"{path}: a worker wrote {record.stored.bytes:,} bytes there, and this machine sees {found or 'none'}. "
-            "Give the store a place on a file system that all machines share, and run the same command again."
+            f"{path}: a worker wrote {record.stored.bytes:,} bytes to this file, but this machine sees "
+            f"{found or 'none'}. "
+            "Put the store on a file system that all machines share, and run the same command again."
         )
 
 

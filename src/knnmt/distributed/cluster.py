@@ -1,4 +1,4 @@
-"""`Cluster`: where Ray is to be found, and how much of it one worker takes."""
+"""`Cluster`: the address of Ray, and the resources of one worker."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from knnmt.datastore.storage import is_url
 from knnmt.errors import ClusterError, MissingDependencyError
 
 LOCAL, AUTO = "local", "auto"
-_LOCAL_BYTES = 1 << 28  # that Ray keeps of what passes between processes of one machine
+_LOCAL_BYTES = 1 << 28  # the largest that Ray keeps of the data passed between processes of one machine
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """A cluster that Ray runs on.
 
-    address: "local" starts Ray on this machine for as long as the work takes; "auto" uses the cluster that this machine
-        belongs to; host:port one elsewhere, ray://host:port one that is asked through its client port
-    workers: most slices that are worked on at a time; None for as many as there is room for
+    address: "local" starts Ray on this machine for the duration of the work; "auto" uses the cluster that this machine
+        belongs to; host:port and ray://host:port name another cluster, the latter through its client port
+    workers: slices that are processed at the same time, at most; None for as many as fit
     threads: CPU cores of each worker
-    gpus_per_worker: GPUs of each, 0.5 for one that two share; None for one if the model is on a GPU here, else none
-    storage: a URL such as s3://bucket/place, through which workers of a build hand over what they made, where machines
+    gpus_per_worker: GPUs of each, 0.5 for one that two share; None for one if the model is on a GPU here, otherwise
+        none
+    storage: a URL such as s3://bucket/place, through which the workers of a build return their results if the machines
         share no file system
     """
 
@@ -38,7 +39,7 @@ class Cluster:
     storage: str | None = None
 
     def __post_init__(self) -> None:
-        check(bool(self.address), "the address of a cluster is 'local', 'auto', host:port or ray://host:port")
+        check(bool(self.address), "the address of a cluster must be 'local', 'auto', host:port or ray://host:port")
         check(self.workers is None or self.workers >= 1, f"workers must be at least 1, got {self.workers}")
         check(self.threads >= 1, f"threads must be at least 1, got {self.threads}")
         gpus = self.gpus_per_worker
@@ -49,7 +50,7 @@ class Cluster:
 
 @contextmanager
 def connected(cluster: Cluster) -> Iterator[Any]:
-    """The module `ray`, connected to a cluster. A connection that is there already is used, and left as it is."""
+    """The module `ray`, connected to a cluster. An existing connection is used, and stays as it is."""
     ray = _ray()
     if ray.is_initialized():
         yield ray
@@ -62,18 +63,18 @@ def connected(cluster: Cluster) -> Iterator[Any]:
 
 
 def connect(cluster: Cluster) -> Any:
-    """The module `ray`, connected to a cluster until the process ends, unless it is connected already."""
+    """The module `ray`, connected to a cluster until the process ends, unless it is already connected."""
     ray = _ray()
     if ray.is_initialized():
         return ray
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray that we start tells nobody what it does
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray that we start sends no usage statistics
     local = {"include_dashboard": False, "object_store_memory": _LOCAL_BYTES} if cluster.address == LOCAL else {}
     try:
         ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, **local)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
         raise ClusterError(
-            f"{cluster.address}: expected a cluster of Ray there, and it cannot be reached ({error}). `ray status` "
-            "says whether it runs; 'local' starts one on this machine"
+            f"{cluster.address}: cannot reach a Ray cluster at this address ({error}). `ray status` shows whether "
+            f"it runs; 'local' starts one on this machine"
         ) from error
     return ray
 

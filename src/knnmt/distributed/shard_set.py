@@ -1,7 +1,7 @@
-"""A set of shards on disk: a store whose `shards.json` names others, which have its entries.
+"""A set of shards on disk: a store whose `shards.json` names other stores, which have its entries.
 
-It has the model and the settings of all. It can be named wherever a store is to be searched by segment. What is added
-to it, such as corrections, lies in its own directory and counts as a last shard.
+It has one model and one set of settings for all. It works wherever a store is searched by segment. What is added to it,
+such as corrections, is in its own directory and counts as a last shard.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from knnmt.regular_files import read_regular
 
 SHARDS = "shards.json"
 _VERSION = 1
-_OPENING_SECONDS = 600.0  # that a shard may take to be opened for the first time
+_OPENING_SECONDS = 600.0  # the longest time to open a shard for the first time
 
 
 @dataclass(frozen=True, slots=True)
 class ShardPlace:
-    """Where a shard is. node: the address of the machine that has its disk; None for any that sees the path"""
+    """The place of a shard. node: the address of the machine that has its disk; None for any that sees the path"""
 
     path: str
     node: str | None = None
 
     @classmethod
     def of(cls, text: str) -> ShardPlace:
-        """A path, or NODE:PATH."""
+        """Parse a path or NODE:PATH."""
         node, colon, path = text.partition(":")
         if colon and path.startswith("/") and "/" not in node:
             return cls(path, node)
@@ -53,7 +53,7 @@ class ShardSet:
     """The shards of a set.
 
     cluster: where Ray opens them, an address as in `Cluster`; None for this process
-    seconds: that a shard has to answer
+    seconds: the time that a shard has for an answer
     """
 
     shards: tuple[ShardPlace, ...]
@@ -68,12 +68,12 @@ class ShardSet:
         on_nodes = [each.path for each in self.shards if each.node is not None]
         check(
             not on_nodes or self.cluster is not None,
-            f"{', '.join(on_nodes)}: a shard on another machine is asked by Ray: name the cluster (--ray)",
+            f"{', '.join(on_nodes)}: Ray opens shards on other machines: name the cluster (--ray)",
         )
 
     @classmethod
     def read(cls, store: Path) -> ShardSet | None:
-        """The shards of a set; None of another store."""
+        """The shards of a set; None for another store."""
         path = store / SHARDS
         try:
             return as_record(cls, parse_json(read_regular(path)))
@@ -81,20 +81,19 @@ class ShardSet:
             return None
         except (OSError, ValueError) as error:
             raise DatastoreDamagedError(
-                f"{path}: expected the places of shards, and they cannot be read ({error}). Restore the file, or make "
-                "the set again."
+                f"{path}: cannot read the places of the shards ({error}). Restore the file, or make the set again."
             ) from error
 
     def opened(self, own: Path | None = None) -> list[Shard]:
-        """The shards, each ready to be asked. A connection to a cluster lasts as long as the process.
+        """Open the shards. A connection to a cluster lasts as long as the process.
 
-        own: the set's own place, which may have entries, too; and which does not say what to connect to: whatever
-            answers at an address runs code here
+        own: the set's own place, which may have entries, too. It does not decide what to connect to, because whatever
+            answers at an address runs code here.
         """
         if own is not None and self.cluster not in (None, LOCAL, AUTO, os.environ.get("RAY_ADDRESS")):
             raise SettingError(
-                f"{own}: its shards are asked through the cluster at {self.cluster}, and a store does not decide what "
-                f"this machine connects to. If that is your cluster: RAY_ADDRESS={self.cluster}"
+                f"{own}: the shards are on the cluster at {self.cluster}, but a store may not decide what this "
+                f"machine connects to. If this is your cluster, set RAY_ADDRESS={self.cluster}"
             )
         last: list[Shard] = [] if own is None else [LocalShard(own)]
         if self.cluster is None:
@@ -104,7 +103,7 @@ class ShardSet:
 
 
 class RayShard:
-    """A shard that Ray opens in a process of its own, and again when that has died."""
+    """A shard that Ray opens in its own process, and again after that process has died."""
 
     def __init__(self, ray: Any, place: ShardPlace) -> None:
         self.name = place.path if place.node is None else f"{place.node}:{place.path}"
@@ -118,7 +117,10 @@ class RayShard:
 
 
 def make_shard_set(found: ShardSet, path: Path) -> Path | None:
-    """Make a set of shards, with the settings of its largest shard, and return the place of that if it is here."""
+    """Make a set of shards with the settings of its largest shard.
+
+    Return the place of that shard if it is on this machine.
+    """
     opened = found.opened()
     states = [shard.ask("state").result(timeout=_OPENING_SECONDS) for shard in opened]
     largest = Path(found.shards[max(range(len(states)), key=lambda number: states[number].live_entries)].path)
@@ -132,9 +134,9 @@ def make_shard_set(found: ShardSet, path: Path) -> Path | None:
             publish_file(making / SEGMENTS / projection.stored.file, lambda file: file.write(content))
             manifest = replace(manifest, projection=projection.stored)
         if largest.is_dir():
-            write_settings(making, **read_settings(largest))  # they fit the set about as well
+            write_settings(making, **read_settings(largest))  # the largest shard's settings fit the set about as well
         text = json.dumps(asdict(found), indent=1).encode()
         publish_file(making / SHARDS, lambda file: file.write(text))
-        ShardedStore(Datastore(path, manifest, []), opened, seconds=found.seconds)  # refuses shards that do not fit
+        ShardedStore(Datastore(path, manifest, []), opened, seconds=found.seconds)  # fails if a shard does not fit
         publish_new_store(making, path, manifest)
     return largest if largest.is_dir() else None

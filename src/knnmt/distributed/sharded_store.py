@@ -1,8 +1,9 @@
-"""`ShardedStore`: a store whose entries lie in shards, searched by segment as if they were one.
+"""`ShardedStore`: a store whose entries are in shards, searched by segment as if they were one store.
 
-Statistics of sources are summed over the shards when it is opened and refreshed. For each batch the shards are asked
-twice: for candidates, among which the segments are chosen here, and for all of what was chosen. That becomes a small
-store in memory, which the batch is decoded with. A shard that does not answer in time is left out, and that is said.
+Statistics of sources are summed over the shards when the store is opened and refreshed. For each batch the shards get
+two questions: for candidates, from which the segments are chosen here, and for the content of the chosen segments. This
+content becomes a small store in memory, with which the batch is decoded. A shard that does not answer in time is left
+out, with a warning.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ from knnmt.retrieval.open_store import KEYS_SAMPLED, UNIT_SAME_DISTANCE, ChosenE
 from knnmt.retrieval.retriever import Retrieval
 from knnmt.retrieval.statistics import Statistics
 
-SECONDS = 10.0  # that a shard has to answer
-_PAUSE_SECONDS = 30.0  # in which one that did not is not asked again: texts would wait for it each time
-# What shards must give: for candidates, and for what is decoded with.
+SECONDS = 10.0  # the time that a shard has for an answer
+_PAUSE_SECONDS = 30.0  # how long a silent shard is not asked again, so that not every text waits for it
+# The arrays that shards must return: for candidates, and for decoding.
 _OF_SOURCES = (*SOURCE, *POSTING_ARRAYS)
 _OF_SENTENCES = (
     *("keys", "values", "sentences", "positions", "target_tokens", "target_offsets", "texts", "text_offsets"),
@@ -49,19 +50,22 @@ _fetched = count()
 
 @dataclass(frozen=True, eq=False)
 class FetchedSnapshot(Snapshot):
-    """What shards gave for a batch, as a small store. chosen: of each source, the entries to search, and coverage"""
+    """The answers of the shards for a batch, as a small store.
+
+    chosen: for each source, the entries to search, and coverage
+    """
 
     chosen: Mapping[tuple[int, ...], tuple[Array, Any]] = field(default_factory=dict)
 
     def choose_segments(self, sources: Sequence[Sequence[int]], segments: int) -> ChosenEntries:  # noqa: ARG002
-        """What was chosen for these sources among all shards; others were not asked for."""
+        """The choice for these sources among all shards. Other sources were not requested."""
         found = [self.chosen[tuple(source)] for source in sources]
         return ChosenEntries([entries for entries, _ in found], [coverage for _, coverage in found])
 
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What is known of the shards at one time. states: of those that answer, by their numbers"""
+    """The state of the shards at one time. states: of those that answer, by number"""
 
     states: Mapping[int, ShardState]
     statistics: SourceStatistics
@@ -73,7 +77,7 @@ class _Shown:
 
 
 class FetchedStore(OpenStore):
-    """A small store in memory with what shards gave for a batch."""
+    """A small store in memory with the answers of the shards for a batch."""
 
     def __init__(self, store: Datastore, device: torch.device, tokenizer: Tokenizer | None) -> None:
         super().__init__(store, device, exact=True, tokenizer=tokenizer)
@@ -82,8 +86,8 @@ class FetchedStore(OpenStore):
 class ShardedStore(OpenStore):
     """The open store of a set of shards.
 
-    store: the set's own place: its model, its settings; entries in it count where it is one of the shards
-    seconds: that a shard has to answer
+    store: the set's own place, with its model and settings; its entries count if it is one of the shards
+    seconds: the time that a shard has for an answer
     """
 
     def __init__(
@@ -109,10 +113,10 @@ class ShardedStore(OpenStore):
         return self._take_states() or changed
 
     def _take_states(self) -> bool:
-        """Ask all shards what they are. Those that do not answer are as if they were not there until they do."""
+        """Ask all shards for their states. Those that do not answer are left out until they do."""
         states, silent = self._asked(dict.fromkeys(range(len(self._shards)), ("state",)))
         if not states:
-            raise ClusterError(f"{self.datastore.path}: no shard answers: {'; '.join(self._words(silent))}")
+            raise ClusterError(f"{self.datastore.path}: none of the shards answers: {'; '.join(self._words(silent))}")
         _warn(self._words(silent), "it is left out until it answers")
         for number, state in states.items():
             self._require_alike(self._shards[number].name, state)
@@ -125,7 +129,7 @@ class ShardedStore(OpenStore):
         return True
 
     def _renumber(self) -> None:
-        """Let what is translated from now on count as translated with another state."""
+        """Give translations from now on another state number."""
         self.snapshot = replace(self.snapshot, number=-1 - next(_fetched))
 
     def _require_alike(self, name: str, state: ShardState) -> None:
@@ -136,16 +140,16 @@ class ShardedStore(OpenStore):
             if expected != found:
                 raise DatastoreMismatchError(
                     f"{name}: cannot be a shard of {self.datastore.path}: expected {each} {expected!r}, found "
-                    f"{found!r}. Make the set again of shards of one model and one kind."
+                    f"{found!r}. Make the set again from shards of one model and one kind."
                 )
         if projection != state.projection:
             raise DatastoreMismatchError(
-                f"{name}: cannot be a shard of {self.datastore.path}: its keys were reduced by another PCA. Split a "
-                "store that was reduced, or merge the shards and reduce the store that comes of it."
+                f"{name}: cannot be a shard of {self.datastore.path}: its keys were reduced by another PCA. Split "
+                f"a store that was reduced, or merge the shards and reduce the merged store."
             )
 
     def _usual_length(self, states: Mapping[int, ShardState]) -> float:
-        """The median length of keys, by the sample that one store of all shards would take; 1 where there are none."""
+        """The median length of keys, from the sample that one store of all shards would take; 1 without keys."""
         numbers = sorted(states)
         first = np.cumsum([0, *(states[number].entries for number in numbers)])
         if not first[-1]:
@@ -158,12 +162,12 @@ class ShardedStore(OpenStore):
             if (mine == place).any()
         }
         found, silent = self._asked(asked)
-        _warn(self._words(silent), "the lengths of its keys are not known")
+        _warn(self._words(silent), "the lengths of its keys are unknown")
         lengths = np.concatenate([np.ones(0, np.float32), *(found[number] for number in sorted(found))])
         return float(np.median(lengths)) if len(lengths) else 1.0
 
     def signature(self) -> str:
-        """What a published score must say of the store."""
+        """The part of a published score's signature that describes the store."""
         states = [state for _, state in sorted(self._shown.states.items()) if state.entries]
         content = hashlib.sha256(" ".join(state.name for state in states).encode()).hexdigest()[:8]
         entries = sum(state.live_entries for state in states)
@@ -173,11 +177,13 @@ class ShardedStore(OpenStore):
     # For a batch ------------------------------------------------------------------------------------------------------
 
     def fetched(self, sources: Sequence[Sequence[int]], segments: int) -> tuple[FetchedStore, tuple[str, ...]]:
-        """A small store with the segments that cover some sources best, by their token ids, and what was left out."""
+        """A small store with the segments that cover some sources best, by their token ids; and which shards were left
+        out.
+        """
         with timing.stage("shards"):
-            shown = self._shown  # which another thread may put another in the place of
+            shown = self._shown  # another thread may replace it
             missing = {each: "did not answer" for each in range(len(self._shards)) if each not in shown.states}
-            known = [source[:-1] for source in sources]  # all have the same end
+            known = [source[:-1] for source in sources]  # all share one deadline
             wanted = min(segments, shown.live_sentences)
             candidates, silent = self._candidates(shown, known, wanted)
             missing |= silent
@@ -200,9 +206,9 @@ class ShardedStore(OpenStore):
             missing |= silent
             store = self._small(segments_given)
             left_out = self._words(missing)
-            _warn(left_out, "what it holds is left out")
+            _warn(left_out, "its segments are left out")
             if missing:
-                self._renumber()  # what is translated next is to be asked for again
+                self._renumber()  # the next translations must ask for it again
             taken = store.snapshot
             entries = taken.index.entries
             if every:
@@ -219,7 +225,7 @@ class ShardedStore(OpenStore):
     def _candidates(
         self, shown: _Shown, sources: Sequence[Sequence[int]], wanted: int
     ) -> tuple[dict[int, Candidates], dict[int, str]]:
-        """What each shard proposes; those are asked again that could not know how high sums are elsewhere."""
+        """The candidates of each shard. Shards that could not know how high the sums are elsewhere are asked again."""
         statistics, states = shown.statistics, shown.states
         proposing = [
             tuple(statistics.proposing(statistics.idf(source), MAX_POSTINGS * wanted)) for source in map(list, sources)
@@ -243,7 +249,7 @@ class ShardedStore(OpenStore):
         return {number: each for number, each in found.items() if number not in silent}, silent
 
     def _small(self, segments: list[Segment]) -> FetchedStore:
-        """A store in memory of what shards gave, in their order."""
+        """A store in memory from the answers of the shards, in their order."""
         ours = self.datastore
         manifest = replace(ours.manifest, segments=tuple(segment.record for segment in segments), for_fast=False)
         return FetchedStore(Datastore(ours.path, manifest, segments, ours.projection), self.device, self._tokenizer)
@@ -251,19 +257,22 @@ class ShardedStore(OpenStore):
     def _segments(
         self, parts: Mapping[int, Sequence[dict[str, Array]]], name: str, needed: Sequence[str]
     ) -> tuple[list[Segment], dict[int, str]]:
-        """What shards gave, as segments in the order of the shards, and which gave what cannot be a part of a store."""
+        """The answers of the shards as segments, in the order of the shards, and which answers cannot be part of a
+        store.
+        """
         found: list[Segment] = []
         malformed: dict[int, str] = {}
         for number, several in sorted(parts.items()):
             try:
                 found += [self._part(number, given, f"{name}-{place}", needed) for place, given in enumerate(several)]
             except (DatastoreError, LookupError, TypeError, ValueError, AttributeError) as error:
-                malformed[number] = f"gave an answer that cannot be used ({str(error)[:200]})"
+                malformed[number] = f"gave an unusable answer ({str(error)[:200]})"
         return found, malformed
 
     def _part(self, number: int, given: dict[str, Array], name: str, needed: Sequence[str]) -> Segment:
-        """Arrays that a shard gave, of the types and shapes that they must have, as a segment; what they hold is
-        checked where it is used, as of any segment.
+        """The arrays of a shard as a segment, if they have the right types and shapes.
+
+        Their content is checked where it is used, as for any segment.
         """
         arrays = {"sentences": np.empty(0, np.int32), "values": np.empty(0, np.int32), **given}
         size = sum(array.nbytes for array in arrays.values())
@@ -276,12 +285,15 @@ class ShardedStore(OpenStore):
         path = self.datastore.path / "shards" / record.stored.file
         forms = forms_of(record, self.datastore.manifest)
         if "alignment" in given and given["alignment"].dtype == np.int32:
-            forms["alignment"] = ("int32", (record.entries,))  # as earlier versions wrote it
+            forms["alignment"] = ("int32", (record.entries,))  # as written by earlier versions
         require_arrays(path, given, {each: forms[each] for each in {*needed, *given}})
         return Segment(record, arrays, np.empty(0, np.int32), (), path, self.datastore.manifest.vocabulary)
 
     def _asked(self, questions: Mapping[int, tuple[Any, ...]]) -> tuple[dict[int, Any], dict[int, str]]:
-        """What shards answer in time, by their numbers, and why others do not. All are asked at once."""
+        """The answers that arrive in time, by the numbers of the shards, and why others are missing.
+
+        All are asked at once.
+        """
         now = time.monotonic()
         late = f"did not answer in {self._seconds:g} s"
         silent = {number: late for number in questions if self._resting.get(number, now) > now}
@@ -298,7 +310,7 @@ class ShardedStore(OpenStore):
             except TimedOut:
                 silent[number] = late
                 self._resting[number] = time.monotonic() + _PAUSE_SECONDS
-            except Exception as error:  # whatever it is: this shard cannot answer now
+            except Exception as error:  # whatever the error is, this shard cannot answer now
                 silent[number] = f"could not answer ({(str(error).splitlines() or [type(error).__name__])[0][:200]})"
         return answers, silent
 
@@ -309,7 +321,7 @@ class ShardedStore(OpenStore):
 def with_fetched(
     of_sentences: Sequence[Retrieval | None], sources: Sequence[Sequence[int]], statistics: Statistics
 ) -> list[Retrieval | None]:
-    """How the sentences of a batch retrieve, with what shards gave for it in the place of stores of shards."""
+    """How the sentences of a batch retrieve, with the answers of the shards in place of the sharded stores."""
     several: dict[int, list[int]] = {}
     for number, each in enumerate(of_sentences):
         if each is not None and isinstance(each.store, ShardedStore):
@@ -320,7 +332,10 @@ def with_fetched(
         assert retrieval is not None  # noqa: S101 - chosen just above
         assert isinstance(retrieval.store, ShardedStore)  # noqa: S101
         segments = retrieval.config.segments
-        check(segments is not None, f"{retrieval.store.datastore.path}: shards are searched by segment: give segments")
+        check(
+            segments is not None,
+            f"{retrieval.store.datastore.path}: a set of shards can only be searched by segment: give segments",
+        )
         store, left_out = retrieval.store.fetched([sources[number] for number in numbers], segments or 1)
         statistics.count_left_out(len(left_out) * len(numbers))
         of_batch = replace(retrieval, store=store)

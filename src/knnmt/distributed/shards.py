@@ -1,10 +1,11 @@
-"""A shard: a store that is a part of a larger one, and what it is asked for each sentence.
+"""A shard: a store that is part of a larger one, and the questions that it answers for each sentence.
 
-1. Which of its sentences could be among those that cover a source best? It gives their source tokens; whoever asks then
-   chooses among the answers of all shards, by statistics of all, as if they were one store.
-2. All that it holds of the chosen sources: keys, values, texts.
+1. Which of its sentences could be among those that cover a source best? It returns their source tokens. The caller then
+chooses among the answers of all shards, by the statistics of all, as if they were one store.
+2. What does it hold of the chosen sources? It returns keys, values and texts.
 
-Each question names the state that it is meant of. A shard that has moved on from it, or does not answer, is left out.
+Each question names the state that it is about. A shard that has moved on to another state, or does not answer, is left
+out.
 """
 
 from __future__ import annotations
@@ -26,16 +27,13 @@ from knnmt.index.covering import SourceIndex
 from knnmt.index.source_side import SourceStatistics
 from knnmt.retrieval.open_store import require_for_segments
 
-_STATES = 3  # that a shard can be asked of: those who ask move on at different times
+_STATES = 3  # states that can be asked about, because callers move on at different times
 _OFFSETS = ("text_offsets", "target_offsets", "source_offsets", "context_offsets")
 
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
-    """What a shard is at one time.
-
-    name: of the state, a digest of all that the shard holds; manifest: without its files
-    """
+    """The state of a shard at one time. name: a digest of everything in the shard; manifest: without its files"""
 
     name: str
     manifest: Manifest
@@ -48,8 +46,9 @@ class ShardState:
 
 @dataclass(frozen=True, slots=True)
 class AskedSource:
-    """A source whose candidates are asked for: the tokens that propose sentences, with weights; `highest` as in
-    `SourceIndex.candidates`.
+    """A source whose candidates are requested: the tokens that propose sentences, with weights.
+
+    highest: as in `SourceIndex.candidates`
     """
 
     proposing: tuple[tuple[int, float], ...]
@@ -60,8 +59,8 @@ class AskedSource:
 class Candidates:
     """Sentences that could be chosen for some sources.
 
-    sources: the arrays of their source sides, as a segment has them
-    highest, reach: of each source, as `SourceIndex.candidates` gives them
+    sources: the arrays of their source sides, as in a segment
+    highest, reach: for each source, as in `SourceIndex.candidates`
     """
 
     sources: dict[str, Array]
@@ -70,13 +69,13 @@ class Candidates:
 
 
 class Shard(Protocol):
-    """One that can be asked what an `OpenShard` answers, wherever it is. name: for people"""
+    """Anything that answers like an `OpenShard`, wherever it is. name: for messages"""
 
     @property
     def name(self) -> str: ...
 
     def ask(self, what: str, *given: Any) -> Future[Any]:
-        """What the method of that name returns, in time; a shard that is gone fails, or never answers."""
+        """A future of what the method of that name returns. If the shard is gone, it fails or never answers."""
 
 
 class OpenShard:
@@ -87,7 +86,7 @@ class OpenShard:
         self._states: dict[str, _State] = {}
 
     def state(self) -> ShardState:
-        """What it is now, of the newest generation."""
+        """Its state in the newest generation."""
         self._store.refresh()
         store = self._store.pinned()
         name = store.manifest.content
@@ -98,7 +97,7 @@ class OpenShard:
             for segment in store.segments:
                 for offsets in _OFFSETS:
                     if offsets in segment.arrays:
-                        segment.offsets(offsets)  # refused here rather than when a sentence is asked for
+                        segment.offsets(offsets)  # raise an error here rather than for a sentence
             while len(self._states) > _STATES:
                 del self._states[next(iter(self._states))]
         manifest = store.manifest
@@ -113,7 +112,7 @@ class OpenShard:
         )
 
     def candidates(self, state: str, asked: Sequence[AskedSource], mean_length: float, count: int) -> Candidates:
-        """Sentences that could be among the `count` chosen for each of some sources."""
+        """Sentences that could be among the `count` chosen ones for each source."""
         sources = self._of(state).sources
         found = [sources.candidates(each.proposing, mean_length, count, each.highest) for each in asked]
         numbers = np.unique(np.concatenate([np.empty(0, np.int64), *(each[0] for each in found)]))
@@ -122,7 +121,7 @@ class OpenShard:
         )
 
     def sentences(self, state: str, hashes: Array | None) -> list[dict[str, Array]]:
-        """The arrays of segments that hold all sentences of sources with these hashes, in order; None for all."""
+        """The arrays of segments with all sentences whose sources have these hashes, in order; None for all."""
         held = self._of(state)
         return list(joined(held.cut(hashes)))
 
@@ -135,9 +134,11 @@ class OpenShard:
 
     def _of(self, state: str) -> _State:
         if state not in self._states:
-            self.state()  # a process that was started again has forgotten what it was asked before
+            self.state()  # a restarted process has forgotten earlier states
         if state not in self._states:
-            raise DatastoreError(f"{self._store.path}: it has moved on from the state that was asked for. Refresh.")
+            raise DatastoreError(
+                f"{self._store.path}: the shard has moved on from the requested state. Refresh the store."
+            )
         return self._states[state]
 
 
@@ -147,7 +148,7 @@ class _State:
     sources: SourceIndex
 
     def cut(self, hashes: Array | None) -> list[dict[str, Array]]:
-        """Of each segment the sentences that are asked for; what this costs does not grow with the store."""
+        """The requested sentences of each segment. The cost does not grow with the store."""
         segments = self.store.segments
         if hashes is None:
             first = np.cumsum([0, *(segment.record.sentences for segment in segments)])
@@ -173,6 +174,6 @@ class LocalShard:
         future: Future[Any] = Future()
         try:
             future.set_result(getattr(self._open, what)(*given))
-        except Exception as error:  # whatever it is, this shard cannot answer
+        except Exception as error:  # whatever the error is, this shard cannot answer
             future.set_exception(error)
         return future

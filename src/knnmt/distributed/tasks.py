@@ -1,4 +1,4 @@
-"""Tasks of a cluster: calls of a function in processes that Ray starts, and again where a process or machine died."""
+"""Tasks of a cluster: function calls in processes that Ray starts, repeated if a process or machine dies."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from knnmt.distributed.cluster import Cluster, connected
 from knnmt.engine.base import Engine
 from knnmt.errors import ClusterError
 
-RETRIES = 5  # of a task whose worker died: one that ends every worker must not be tried for ever
+RETRIES = 5  # for a task whose worker died, so that one that kills every worker is not tried for ever
 
 
 class Tasks:
-    """Calls of a function that all machines have, each by one worker."""
+    """Calls of a function that all machines have, one worker for each."""
 
     def __init__(self, ray: Any, cluster: Cluster, gpus: float, function: Callable[..., Any]) -> None:
         self._ray, self._cluster, self._gpus = ray, cluster, gpus
-        # max_calls: a process that has the model is kept, which Ray does not do with GPUs unless told
+        # max_calls keeps a process that has the model, which Ray does not do with GPUs by default
         options = {"num_cpus": cluster.threads, "num_gpus": gpus, "max_retries": RETRIES, "max_calls": 0}
         self._call = ray.remote(**options)(function)
 
     @property
     def room(self) -> int:
-        """One more than can be worked on, so that none waits for the driver; as many as were asked for, at most."""
+        """One more than can be processed, so that no worker waits for the driver; at most the requested number."""
         if self._cluster.workers is not None:
             return self._cluster.workers
         has = self._ray.cluster_resources()
@@ -35,20 +35,20 @@ class Tasks:
         return max(1, at_once) + 1
 
     def submit(self, name: str, *given: object) -> Future[Any]:
-        """Have the function called; the future fails as the function does, or says of which task all workers ended."""
+        """Call the function. The future fails as the function does, or names the task whose workers all ended."""
         asked: Future[Any] = self._call.remote(*given).future()
         told: Future[Any] = Future()
 
         def tell(done: Future[Any]) -> None:
             if (error := done.exception()) is None:
                 told.set_result(done.result())
-            elif isinstance(error, self._ray.exceptions.RayTaskError):  # what the worker itself raised
+            elif isinstance(error, self._ray.exceptions.RayTaskError):  # the worker's own exception
                 told.set_exception(error.cause)
             else:
                 told.set_exception(
                     ClusterError(
-                        f"{name}: its workers ended, {RETRIES + 1} times in all ({str(error).splitlines()[0]}). Have "
-                        "they too little memory? What is done stays; the same command goes on"
+                        f"{name}: its workers ended {RETRIES + 1} times ({str(error).splitlines()[0]}). Do they "
+                        f"have enough memory? Finished work is kept; rerun the command to resume"
                     )
                 )
 
@@ -59,7 +59,7 @@ class Tasks:
 def done_by(
     cluster: Cluster, gpus: float, function: Callable[..., Any], calls: Mapping[str, tuple[object, ...]]
 ) -> Iterator[tuple[str, Any]]:
-    """Each call's name and what it gave, as they are done."""
+    """The name and the result of each call, in the order of completion."""
     if not calls:
         return
     with connected(cluster) as ray:
@@ -78,11 +78,11 @@ def _done(waiting: dict[Future[Any], str]) -> Iterator[tuple[str, Any]]:
 
 
 def gpus_for(cluster: Cluster, engine: Engine[Any]) -> float:
-    """Of each worker: those asked for, or one where the driver's model is on a GPU."""
+    """GPUs for each worker: the requested number, or one if the driver's model is on a GPU."""
     given = cluster.gpus_per_worker
     return float(engine.device.type == "cuda") if given is None else given
 
 
 def model_for_all(engine: Engine[Any]) -> str:
-    """What any machine loads the driver's model by: a directory under the path that all see, or a name."""
+    """How any machine loads the driver's model: a directory at a path that all see, or a name."""
     return str(Path(engine.name).absolute()) if Path(engine.name).is_dir() else engine.name

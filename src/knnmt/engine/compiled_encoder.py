@@ -9,6 +9,7 @@ import ctypes
 from collections.abc import Sequence
 from itertools import chain
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from knnmt.engine.blocks import DecoderLayer, Embedding, EncoderLayer
 from knnmt.engine.compiled_layers import ACTIVATIONS, CompiledNorm, compiled_norm, matrices_of
 from knnmt.engine.layers import Norm
 from knnmt.engine.product import Matrix
+from knnmt.engine.rows import Rows
 from knnmt.errors import InputError
 from knnmt.native import library
 
@@ -107,13 +109,12 @@ class CompiledEncoder:
             return None
         return cls(native, shape, embedding, layers, (mine, decoders), last_norm)
 
-    def states(self, sources: Sequence[Sequence[int]]) -> Tensor:
+    def states(self, sources: Rows) -> Tensor:
         """(sentences, longest, dim), zeros where a sentence is shorter"""
-        lengths = [len(source) for source in sources]
-        longest = max(lengths)
-        tokens = torch.tensor(list(chain.from_iterable(sources)), dtype=torch.long)
+        lengths, longest = sources.lengths, sources.longest
+        tokens = np.ascontiguousarray(sources.numbers, np.int64)
         states = torch.empty((len(sources), longest, self._dim))
-        arguments = (tokens.data_ptr(), _in_64_bits(lengths), len(sources), longest, states.data_ptr())
+        arguments = (tokens.ctypes.data, lengths.ctypes.data, len(sources), longest, states.data_ptr())
         if not self._native.knnmt_encode(ctypes.addressof(self._encoder), *arguments, torch.get_num_threads()):
             raise InputError(
                 f"a source was given with a token that is not one of the model's {self._encoder.vocabulary:,}, "
@@ -131,10 +132,6 @@ class CompiledEncoder:
         states = states.float().contiguous()
         made = [torch.empty((sentences, longest, 2, heads, dim // heads)) for _ in self._source]
         places = (ctypes.c_void_p * len(made))(*(each.data_ptr() for each in made))
-        arguments = (len(made), states.data_ptr(), _in_64_bits(lengths), sentences, longest, places)
+        arguments = (len(made), states.data_ptr(), (ctypes.c_int64 * sentences)(*lengths), sentences, longest, places)
         self._native.knnmt_source_attention(self._source, *arguments, torch.get_num_threads())
         return made
-
-
-def _in_64_bits(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
-    return (ctypes.c_int64 * len(numbers))(*numbers)

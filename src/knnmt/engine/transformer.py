@@ -7,6 +7,7 @@ and no copy of the cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from copy import copy
 from functools import cached_property
 from typing import Self
@@ -23,7 +24,8 @@ from knnmt.engine.compiled_decoder import MAX_TOGETHER, CompiledDecoder
 from knnmt.engine.compiled_encoder import CompiledEncoder
 from knnmt.engine.fixed_state import FixedMemory, FixedState, Kept, TurnState
 from knnmt.engine.languages import TellLanguages, Told
-from knnmt.engine.sending import padded_rows, sent
+from knnmt.engine.rows import Rows
+from knnmt.engine.sending import sent
 from knnmt.engine.state import StateInTurn, TransformerState
 from knnmt.engine.weights import Weights
 from knnmt.errors import CheckpointError
@@ -125,11 +127,12 @@ class TransformerEngine:
 
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
         with timing.stage("encoder"), torch.inference_mode(), any_shape(self.device):
-            lengths = tuple(len(source) for source in sources)
+            rows = Rows.of(sources)
+            lengths = tuple(rows.lengths.tolist())
             if self._compiled_encoder is not None:
-                self._require_source_tokens(max((max(source, default=0) for source in sources), default=0))
-                return EncodedSources(self._compiled_encoder.states(sources), lengths)
-            return EncodedSources(self.encode_padded(self._padded(sources), self._padding_mask(lengths)), lengths)
+                self._require_source_tokens(rows)
+                return EncodedSources(self._compiled_encoder.states(rows), lengths)
+            return EncodedSources(self.encode_padded(self._padded(rows), self._padding_mask(lengths)), lengths)
 
     def encode_padded(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
         """tokens (sentences, source) -> states (sentences, source, dim), without host synchronisation.
@@ -177,7 +180,9 @@ class TransformerEngine:
         tokens: Tensor,
         cross_attention: list[Tensor] | None = None,
     ) -> Tensor:
-        with timing.stage("decoder"), torch.inference_mode():
+        # Recorded steps keep their shapes, and cuDNN is a little faster then.
+        attention = any_shape(self.device) if isinstance(state, TransformerState) else nullcontext()
+        with timing.stage("decoder"), torch.inference_mode(), attention:
             sentences, width, m = tokens.shape
             compiled = self._compiled if m <= MAX_TOGETHER and cross_attention is None else None
             if compiled is not None and isinstance(state, TransformerState):
@@ -221,12 +226,12 @@ class TransformerEngine:
                 found = torch.log_softmax(self._output(rows), dim=-1, dtype=torch.float32)
             return found.view(*representations.shape[:-1], -1)
 
-    def _padded(self, sources: Sequence[Sequence[int]]) -> Tensor:
-        tokens = padded_rows(sources, self.special_tokens.padding)
-        self._require_source_tokens(int(tokens.numpy().max(initial=0)))
-        return sent(tokens, self.device)
+    def _padded(self, sources: Rows) -> Tensor:
+        self._require_source_tokens(sources)
+        return sent(torch.from_numpy(sources.padded(self.special_tokens.padding)), self.device)
 
-    def _require_source_tokens(self, most: int) -> None:
+    def _require_source_tokens(self, sources: Rows) -> None:
+        most = int(sources.numbers.max(initial=0))
         if most >= len(self._source_embedding.tokens):
             raise CheckpointError(
                 f"{self.name}: its tokenizer gives token {most}, and its weights have "

@@ -45,7 +45,12 @@ def nearest_first(distances_sq: Tensor, ids: Tensor, k: int, some_missing: bool 
     nowhere = ~(best < float("inf"))  # what is no number comes last, too
     best.masked_fill_(nowhere, float("inf"))
     chosen = ids.gather(1, place).masked_fill_(nowhere, -1)
-    if (short := k - chosen.shape[1]) > 0:
-        best = torch.nn.functional.pad(best, (0, short), value=float("inf"))
-        chosen = torch.nn.functional.pad(chosen, (0, short), value=-1)
-    return best, chosen
+    return padded_to(best, chosen, k)
+
+
+def padded_to(distances_sq: Tensor, ids: Tensor, k: int) -> Found:
+    """A result, (rows, at most k), with k columns: infinite distances and ids of -1 where there are fewer."""
+    if (short := k - ids.shape[1]) > 0:
+        distances_sq = torch.nn.functional.pad(distances_sq, (0, short), value=float("inf"))
+        ids = torch.nn.functional.pad(ids, (0, short), value=-1)
+    return distances_sq, ids

@@ -109,7 +109,14 @@ class Covering:
 
 
 class SourceIndex(SourceSide):
-    """The source side of a store as it was at one time, to choose from. Threads may share it."""
+    """The source side of a store as it was at one time, to choose from. Threads may share it.
+
+    orders, left: constants of the choice, which compiled code has, too. A class that changes one, to measure what it is
+        worth, chooses in NumPy.
+    """
+
+    orders = ORDERS
+    left = _LEFT
 
     def __init__(
         self,
@@ -123,8 +130,9 @@ class SourceIndex(SourceSide):
 
     def choose(self, sources: Sequence[Sequence[int]], count: int) -> Covering:
         """The sentences that cover each source best, by its token ids without the end token."""
-        candidates = max(MIN_CANDIDATES, CANDIDATES * count)
-        native = library()
+        candidates = self.candidate_count(count)
+        usual = (self.orders, self.left) == (ORDERS, _LEFT)
+        native = library() if usual else None
         if native is None:
             found = [self._choose(list(source), count, candidates) for source in sources]
             sentences = np.array([each[0] for each in found], np.int64).reshape(len(sources), count)
@@ -142,6 +150,10 @@ class SourceIndex(SourceSide):
         if not sound:
             raise self._damaged()
         return Covering(sentences, covered[:, 0], covered[:, 1])
+
+    def candidate_count(self, count: int) -> int:
+        """How many sentences so many are chosen from."""
+        return max(MIN_CANDIDATES, CANDIDATES * count)
 
     def entries_of(self, chosen: Array, repeats: Repeats | None = None) -> list[Array]:
         """For each row of chosen sentences, the ids of their entries and of those with the same sources, (n,) int64.
@@ -211,7 +223,7 @@ class SourceIndex(SourceSide):
             best = int((gains * norms).argmax())
             chosen.append(best)
             grams = np.flatnonzero(held[best])
-            lost = left[grams] - np.floor(left[grams] * _LEFT)
+            lost = left[grams] - np.floor(left[grams] * self.left)
             left[grams] -= lost
             gains -= held[:, grams] @ lost
             gains[chosen] = -1
@@ -234,7 +246,7 @@ class SourceIndex(SourceSide):
         sums = np.zeros(len(own))
         idfs = np.array([idf.get(token, 0.0) for token in source])
         weights, held = [], []
-        for n in range(ORDERS):
+        for n in range(self.orders):
             goes_on = own_at + n < len(own)
             own_at, own_grams = own_at[goes_on], own_grams[goes_on]
             known = own[own_at + n] >= 0

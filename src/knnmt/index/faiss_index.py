@@ -76,22 +76,32 @@ class FaissIndex:
         self._ours = self._lists is not None and not refines  # to train and to fill, faster than FAISS does
         self.entries = entries
         self.settings = settings
+        self._device = torch.device("cpu")
         self._compiled: tuple[Entries, FourBitSearch | None] | None = None
         if index.is_trained:
             self._take_arrays()
 
     @classmethod
     def train_and_add(
-        cls, entries: Entries, kind: Kind, seed: int = 0, progress: Progress = unheard, training: Progress = unheard
+        cls,
+        entries: Entries,
+        kind: Kind,
+        seed: int = 0,
+        progress: Progress = unheard,
+        training: Progress = unheard,
+        device: torch.device | str = "cpu",
     ) -> FaissIndex:
         """An index of all entries. `training` hears first how many steps of that are done, of how many, and `progress`
         then how many entries are added.
 
         The same seed and number of threads give the same index (hnsw aside: its threads race).
+        device: where the centres are trained and found, which is most of the work with thousands of lists; on a GPU
+            sums are not added up in the same order twice
         """
         faiss = load_faiss()
         index = faiss.index_factory(entries.dim, kind.factory(entries.entries, entries.dim))
         made = cls(index, entries, kind.settings)
+        made._device = torch.device(device)
         if not index.is_trained:
             made._train(entries, kind, seed, training)
         progress(0, entries.entries)
@@ -113,10 +123,11 @@ class FaissIndex:
             transform.train(keys)
             keys = transform.apply(keys)
         progress(1, steps)
+        on_device = torch.from_numpy(keys).to(self._device)
         centres = train_centres(
-            torch.from_numpy(keys), lists.nlist, seed, kind.training_rounds, lambda done: progress(1 + done, steps)
+            on_device, lists.nlist, seed, kind.training_rounds, lambda done: progress(1 + done, steps)
         )
-        lists.quantizer.add(centres.numpy())
+        lists.quantizer.add(centres.cpu().numpy())
         if hasattr(lists, "pq"):
             lists.pq.cp.seed = seed
             lists.pq.cp.min_points_per_centroid = 1  # a small store is coded finely; no warning is due
@@ -155,10 +166,29 @@ class FaissIndex:
             return
         # FAISS's own way to the lists takes as long as all the rest of building, with thousands of them.
         reduced = self._reduced(torch.from_numpy(keys)).contiguous()
-        parts = [nearest_centres(some, self._centres, self._centres_sq, 1)[1] for some in torch.split(reduced, 8192)]
-        numbers = np.ascontiguousarray(torch.cat(parts)[:, 0].numpy())
+        centres, centres_sq = self._centres.to(self._device), self._centres_sq.to(self._device)
+        split = torch.split(reduced.to(self._device), 8192)
+        parts = [nearest_centres(some, centres, centres_sq, 1)[1] for some in split]
+        numbers = np.ascontiguousarray(torch.cat(parts)[:, 0].cpu().numpy())
         self._lists.add_core(len(keys), faiss.swig_ptr(reduced.numpy()), None, faiss.swig_ptr(numbers))
         self._index.ntotal = self._lists.ntotal
+
+    def decoded(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The centres of its lists, (lists, dim); each entry's list, (entries,), and key as its code has it.
+
+        An index without lists is one list.
+        """
+        faiss = load_faiss()
+        keys = torch.from_numpy(self._index.reconstruct_n(0, self.covered))
+        own = torch.zeros(self.covered, dtype=torch.long)
+        if self._lists is None:
+            return torch.zeros((1, keys.shape[1])), own, keys
+        for number in range(self._lists.nlist):
+            size = self._lists.invlists.list_size(number)
+            if size:
+                ids = faiss.rev_swig_ptr(self._lists.invlists.get_ids(number), size)
+                own[torch.from_numpy(ids.copy())] = number
+        return self._centres, own, keys
 
     @property
     def covered(self) -> int:

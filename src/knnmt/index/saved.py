@@ -161,14 +161,16 @@ def build_index(
     seed: int = 0,
     progress: Progress = unheard,
     fidelity: dict[str, Any] | None = None,
+    device: torch.device | str = "cpu",
 ) -> SavedIndex:
     """Build an index of the store's newest generation, of a kind in `KINDS` or "exact", and save it beside it.
 
     fidelity: what is known of it already
+    device: where its centres are trained
     """
     with _writing(store) as directory:
         store.refresh()
-        return _build(store, directory, kind, settings, seed, progress, fidelity or {})
+        return _build(store, directory, kind, settings, seed, progress, fidelity or {}, device)
 
 
 def save_index(store: Datastore, index: FaissIndex, kind: str, fidelity: dict[str, Any], seed: int = 0) -> SavedIndex:
@@ -232,6 +234,7 @@ def _build(
     seed: int,
     progress: Progress,
     fidelity: dict[str, Any],
+    device: torch.device | str = "cpu",
 ) -> SavedIndex:
     entries = Entries(store)
     if kind == EXACT:
@@ -248,7 +251,7 @@ def _build(
         seed=seed,
         fidelity=fidelity,
     )
-    return _save(store, directory, FaissIndex.train_and_add(entries, chosen, seed, progress), saved)
+    return _save(store, directory, FaissIndex.train_and_add(entries, chosen, seed, progress, device=device), saved)
 
 
 def _save(store: Datastore, directory: Path, index: FaissIndex, saved: SavedIndex) -> SavedIndex:

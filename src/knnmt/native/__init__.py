@@ -1,8 +1,8 @@
-"""The compiled part of knnmt, where it could be built: `library()` loads what fits this CPU.
+"""The compiled part of knnmt, if it could be built: `library()` loads the build that fits this CPU.
 
 The sources beside this file are built when the package is installed (`hatch_build.py`), if there is a C++ compiler.
-Nothing depends on them: without them, or with KNNMT_NATIVE=0 in the environment, FAISS and PyTorch do the same work in
-more time.
+They are optional: without them, or with KNNMT_NATIVE=0 in the environment, FAISS and PyTorch do the same work more
+slowly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def fitting_builds() -> list[str]:
 
 @cache
 def _cpu_flags() -> frozenset[str]:
-    """What the system says this CPU can do."""
+    """The features of this CPU, as the system reports them."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -42,21 +42,21 @@ def _cpu_flags() -> frozenset[str]:
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled functions, or None where there is no build of them that runs here."""
+    """The compiled functions, or None if no build runs here."""
     if os.environ.get("KNNMT_NATIVE") == "0":
         return None
     return next((found for build in fitting_builds() if (found := load(build)) is not None), None)
 
 
 def load(build: str) -> ctypes.CDLL | None:
-    """One of the builds, or None where there is none, or only one of other sources."""
+    """One of the builds; None if it is missing or was built from other sources."""
     try:
-        # Its OpenMP is the one that PyTorch, imported above, brought.
+        # It shares the OpenMP that PyTorch, imported above, has loaded.
         found = ctypes.CDLL(str(_HERE / f"knnmt-{build}.so"))
         found.knnmt_source.restype = ctypes.c_char_p
-        if found.knnmt_source().decode() != source_digest():  # which may lack what is asked for below
+        if found.knnmt_source().decode() != source_digest():  # an old build may lack functions that are used below
             return None
-    except (OSError, AttributeError):  # not built, for another system, without that OpenMP, or something else
+    except (OSError, AttributeError):  # not built, for another system, without that OpenMP, or another problem
         return None
     found.knnmt_search.restype = found.knnmt_cache_keep.restype = found.knnmt_product.restype = None
     found.knnmt_cache_look.restype = ctypes.c_int32
@@ -98,5 +98,5 @@ def load(build: str) -> ctypes.CDLL | None:
 
 
 def source_digest() -> str:
-    """What a build says it was made from."""
+    """A digest of the sources, which a build contains, too."""
     return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_HERE.glob("*.[ch]*")))).hexdigest()

@@ -1,1 +1,4 @@
-"""The paper's experiments from stores to tables: producing (light core, in short stages) and reporting, apart."""
+"""The paper's experiments from stores to tables:
+
+producing (with the light core, in short stages) and reporting, separately.
+"""

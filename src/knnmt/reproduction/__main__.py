@@ -1,6 +1,7 @@
-"""`python -m knnmt.reproduction`: producing where the packages of the command line are missing, as on GPU machines.
+"""`python -m knnmt.reproduction` produces results without the packages of the command line, for example on GPU
+machines.
 
-It has no options of its own: each field of `ReproductionConfig` is one, called as `knnmt reproduce` calls it.
+It has no options of its own: each field of `ReproductionConfig` is an option, named as in `knnmt reproduce`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def _add(made: argparse.ArgumentParser, field: Field[Any], of_type: Any) -> None
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Produce what is left to produce; reporting is for `knnmt reproduce --report-only`."""
+    """Produce what is missing. `knnmt reproduce --report-only` makes the report."""
     given: dict[str, Any] = vars(parser().parse_args(arguments))
     try:
         for name, value in given.items():
@@ -62,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
             traceback.print_exception(error)
         sys.exit(
             f"knnmt: error: {type(error).__name__}: {visible(str(error))}\nknnmt: this should not have happened. "
-            "Please report it where you got knnmt from, with the command and what it prints with KNNMT_TRACEBACK=1."
+            f"Please report it where you got knnmt from, with the command and its output with KNNMT_TRACEBACK=1."
         )
 
 

@@ -1,4 +1,4 @@
-"""What each choice changes: differences between rows that differ in one thing, each with a paired bootstrap."""
+"""The effect of each choice: differences between rows that differ in one thing, each with a paired bootstrap."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from functools import cache
 from typing import Any
 
 from knnmt.evaluation.scoring import Difference, resampled_scores
-from knnmt.reproduction.plan import SHARES, TOLD_APART
+from knnmt.reproduction.plan import SEGMENT_CHOICES, SEGMENT_COUNTS, SHARES, TOLD_APART
 from knnmt.reproduction.results import Results
 from knnmt.reproduction.tables import NOT_RUN, Lines
 from knnmt.retrieval.settings import TRAINED_COMBINERS
 
 _METRICS = ("BLEU", "chrF")
-# What is asked, the row with it, the row without it.
+# The choice, the row with it, the row without it.
 _ASKED = (
     ("a memory, as published", "A/knn", "base"),
     ("a memory, ours", "B/knn", "base"),
@@ -27,6 +27,8 @@ _ASKED = (
     *((f"{method} instead of λ that fades", f"B/{method}", "B/knn") for method in TRAINED_COMBINERS),
     ("entries that the model knows left out (PLAC), ours", "B/plac", "B/knn"),
     ("SK-MT's choice and λ instead of ours by segment", "sk-mt", "segments"),
+    *((f"{told}, 128 segments", f"segments-{name}", "segments-128") for name, told in SEGMENT_CHOICES.items()),
+    *((f"{count} segments instead of 128", f"segments-{count}", "segments-128") for count in SEGMENT_COUNTS[1:]),
     *(
         (f"PCA to {dim} dimensions, {told}", f"{block}/pca-{dim}", f"{block}/knn")
         for block, told in (("A", "as published"), ("A20", "as published, 20 codes"), ("B", "ours"))
@@ -61,10 +63,10 @@ _ASKED = (
 
 
 def choices(results: Results) -> Lines:
-    """BLEU of the one minus BLEU of the other, in each domain and on average, and chrF on average.
+    """BLEU of one row minus BLEU of the other, in each domain and on average, and chrF on average.
 
-    Behind each stands half of the 95 % interval of the resampled differences, and a star where p is below 0.05. What
-    was run nowhere is left out.
+    Each is followed by half of the 95 % interval of the resampled differences, and by a star if p is below 0.05.
+    Comparisons that were not run in any domain are left out.
     """
     compared = _Compared(results)
     lines = [["choice", *results.domains, "average", "average, chrF"]]
@@ -85,14 +87,17 @@ def _told(differences: Any) -> str:
 
 
 class _Compared:
-    """Resampled scores of rows; of one with several seeds the mean of theirs."""
+    """Resampled scores of rows; for a row with several seeds, their mean."""
 
     def __init__(self, results: Results) -> None:
         self._results = results
         self._resampled = cache(self._resample)
 
     def differences(self, domain: str, one: str, other: str) -> tuple[Any, Any] | None:
-        """Of BLEU and chrF, an array each: the real one, then the resampled ones; None where a row was not run."""
+        """Differences of BLEU and chrF, an array each:
+
+        the real one, then the resampled ones; None if a row was not run.
+        """
         both = self._resampled(domain, one), self._resampled(domain, other)
         if both[0] is None or both[1] is None:
             return None

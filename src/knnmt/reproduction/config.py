@@ -1,4 +1,4 @@
-"""What a reproduction is asked to do, and what must not change between two runs of the same one."""
+"""The settings of a reproduction, and which of them must not change between two runs with the same output."""
 
 from __future__ import annotations
 
@@ -20,11 +20,16 @@ PLAN = "plan.json"
 class ReproductionConfig:
     """What is produced.
 
-    data: holds a directory for each domain; output: where everything goes; stores: the large part, by default there too
-    domains: by default all there are; train_pairs, sentences: of each, 0 for all
-    systems, without: patterns of the names of rows; by default all rows; brief: without those that refine a table
-    exact: block B searches every key, which needs no FAISS; so it always does on a GPU
-    minutes: after which no other stage is begun; None for no end
+    data: has a directory for each domain
+    output: the directory for the results
+    stores: the directory for the stores, which are large; by default in the output
+    domains: by default all in `data`
+    train_pairs, sentences: of each domain; 0 for all
+    systems, without: patterns for the names of rows; by default all rows
+    brief: without the rows that only refine a table
+    exact: block B searches every key, which needs no FAISS; on a GPU it always does
+    minutes: after this time no further stage starts; None for no limit
+    keep_going: a stage that fails is reported with its traceback, and the other stages go on
     """
 
     data: Path
@@ -49,13 +54,16 @@ class ReproductionConfig:
     rounds: int = 3
     batch_sizes: tuple[int, ...] = (1, 8, 16)
     minutes: float | None = None
+    keep_going: bool = False
 
     def __post_init__(self) -> None:
         known = bool(self.blocks) and set(self.blocks) <= set(BLOCKS)
-        check(known, f"blocks must be of {' and '.join(BLOCKS)}, got {', '.join(self.blocks) or 'none'}")
-        check(self.quality or self.speed, "nothing is left to do without quality and without speed: ask for one")
+        check(known, f"blocks must be chosen from {' and '.join(BLOCKS)}, got {', '.join(self.blocks) or 'none'}")
+        check(
+            self.quality or self.speed, "there is nothing to do without quality and without speed: choose at least one"
+        )
         for name in ("train_pairs", "sentences"):
-            check(getattr(self, name) >= 0, f"{name} must be at least 0, for all, got {getattr(self, name)}")
+            check(getattr(self, name) >= 0, f"{name} must be at least 0 (0 for all), got {getattr(self, name)}")
         for name in ("speed_sentences", "rounds"):
             check(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
         sound = bool(self.batch_sizes) and min(self.batch_sizes) >= 1
@@ -67,12 +75,12 @@ class ReproductionConfig:
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """Names with commas or spaces between, as the command line gives them."""
+    """Names separated by commas or spaces, as on the command line."""
     return tuple(text.replace(",", " ").split())
 
 
 def numbers_in(text: str) -> tuple[int, ...]:
-    """The same of numbers."""
+    """The same for numbers."""
     try:
         return tuple(map(int, names_in(text)))
     except ValueError:
@@ -80,10 +88,10 @@ def numbers_in(text: str) -> tuple[int, ...]:
 
 
 def hold_to_plan(config: ReproductionConfig, fingerprint: str, searches: str, languages: tuple[str, str]) -> None:
-    """Write down what every result depends on, or refuse to go on with something else.
+    """Write down what every result depends on; if the output has results that depend on something else, raise an error.
 
-    Domains, rows, blocks and batch sizes may be added to an earlier run; the rest may not change.
-    fingerprint: of the model; searches: of block B, "exact" or "index"
+    Domains, rows, blocks and batch sizes may be added to an earlier run; the rest may not change. fingerprint: of the
+    model; searches: of block B, "exact" or "index"
     """
     path = config.output / PLAN
     asked: dict[str, Any] = {
@@ -104,6 +112,6 @@ def hold_to_plan(config: ReproductionConfig, fingerprint: str, searches: str, la
     ]
     if different:
         raise SettingError(
-            f"{config.output}: holds results made otherwise ({'; '.join(different)}), which cannot stand in one "
-            "report. Give the same arguments to go on, or another --output"
+            f"{config.output}: has results of other settings ({'; '.join(different)}), which cannot be in the same "
+            f"report. Give the same arguments to resume, or another --output"
         )

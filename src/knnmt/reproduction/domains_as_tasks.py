@@ -1,7 +1,8 @@
-"""Domains of a reproduction as tasks of a cluster: each is produced by one worker, as `produce` does it, without speed.
+"""Domains of a reproduction as tasks of a cluster: a worker produces each domain as `produce` does, but measures no
+speed.
 
-The stages are files in a directory that all machines see. So a worker that dies costs the stage that it was at, and a
-driver that dies costs as much for each worker.
+The stages are files in a directory that all machines see. If a worker dies, the stage that it was working on is lost;
+if the driver dies, each worker loses one stage.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from knnmt.reproduction.producing import begin, produce
 
 
 def produce_domain(config: ReproductionConfig, until: float | None) -> list[str]:
-    """Produce one domain in a worker; what there is to tell. until: a time of the clock after which no stage begins"""
+    """Produce one domain in a worker, and return its messages. until: a clock time after which no stage starts"""
     if not (config.output / PLAN).exists():
         raise StorageError(
-            f"{config.output}: expected the plan that the reproduction wrote there, and a worker does not see it. Give "
-            "--output and --stores places on a file system that all machines share."
+            f"{config.output}: a worker does not see the plan that the reproduction wrote there. Put --output and "
+            f"--stores on a file system that all machines share."
         )
     told: list[str] = []
     minutes = None if until is None else max(0.0, until - time.time()) / 60
@@ -37,7 +38,7 @@ def produce_on(
     tell: Callable[[str], None] = print,
     bars: Bars = no_bars,
 ) -> int:
-    """As `produce`: workers produce all of the domains but for their speed, which is measured here at the end."""
+    """Like `produce`: workers produce the domains, and their speed is measured on this machine at the end."""
     begun = begin(config)
     until = None if begun.end is None else time.time() + begun.end - time.perf_counter()
     engine = begun.translator.engine

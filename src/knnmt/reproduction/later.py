@@ -1,23 +1,26 @@
-"""Methods that came after the paper: combiners that are trained, and their published gains beside ours."""
+"""Methods that were published after the paper: trained combiners, with their published gains beside ours."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from knnmt.config import RetrievalConfig
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.splitting import divide, spread
+from knnmt.datastore.publication import storage_errors
 from knnmt.engine.base import Engine, State
 from knnmt.fitting.combiner_rows import collect_rows
 from knnmt.fitting.combiner_training import CombinerConfig, best_fading, train_combiner
 from knnmt.fitting.tuning import PAPER_KS
+from knnmt.reproduction.plan import SEEDS
 from knnmt.reproduction.results import Results
 from knnmt.reproduction.tables import NOT_RUN, Lines, Tables
 from knnmt.retrieval.open_store import OpenStore
 
-# By the names of our rows: BLEU, that of plain kNN-MT beside it, and who published both. Means of the four domains, in
+# By the names of our rows: BLEU, BLEU of plain kNN-MT in the same source, and the source. Means of the four domains, in
 # the software named, with a model of 1,024 dimensions.
 PUBLISHED: dict[str, tuple[float, float, str]] = {
     "B/meta-k": (46.69, 45.40, "knn-box"),
@@ -26,15 +29,19 @@ PUBLISHED: dict[str, tuple[float, float, str]] = {
     "sk-mt": (47.84, 47.30, "knn-models"),
 }
 PAIRS = 1000
-SEEDS = 5
+
+
+def seed_directory(store: Path, seed: int) -> Path:
+    """Where the combiners of a store are that were trained with a seed."""
+    return store / "seeds" / str(seed)
 
 
 def trained_combiner(
     engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], config: RetrievalConfig, method: str
 ) -> dict[str, Any]:
-    """Train a combiner of a store with several seeds, and put the first there, whichever is best.
+    """Train a combiner of a store with several seeds, and save each in a directory of its own.
 
-    The losses of all come back: of the part of the text that says when to stop.
+    Return the losses of all seeds, on the part of the text that decides when to stop.
     """
     asked = CombinerConfig(method)
     config = replace(config, k=asked.usual_k, cache=None)
@@ -43,10 +50,12 @@ def trained_combiner(
         collect_rows(engine, opened, some, max(PAPER_KS), None, config.use_counts) for some in parts
     )
     fading = best_fading(training, None)
-    found = [
-        train_combiner(opened, training, validation, config, fading, replace(asked, seed=seed)) for seed in range(SEEDS)
-    ]
-    found[0].combiner.write(opened.datastore.path)
+    found = [train_combiner(opened, training, validation, config, fading, replace(asked, seed=seed)) for seed in SEEDS]
+    for seed, each in zip(SEEDS, found, strict=True):
+        place = seed_directory(opened.datastore.path, seed)
+        with storage_errors(place):
+            place.mkdir(parents=True, exist_ok=True)
+        each.combiner.write(place)
     records = [each.combiner.record for each in found]
     return {
         "losses": [each.losses for each in records],
@@ -56,7 +65,7 @@ def trained_combiner(
 
 
 def later_table(results: Results, tables: Tables) -> Lines | None:
-    """BLEU, and gains over plain kNN-MT, ours (block B, over fixed λ) and published; None where none was run."""
+    """BLEU, and gains over plain kNN-MT: ours (block B, over fixed λ) and published; None if none was run."""
     lines = [["", *results.domains, "average", "gain over fixed λ", "published gain", "from"]]
     for name, (published, plain, source) in PUBLISHED.items():
         line = tables.bleu(name)
@@ -66,7 +75,7 @@ def later_table(results: Results, tables: Tables) -> Lines | None:
 
 
 def _gain(results: Results, name: str) -> str:
-    """Over fixed λ, on average over the domains; all of them must have both."""
+    """The gain over fixed λ, on average over the domains; None unless all of them have both."""
     pairs = [(results.bleu(domain, name), results.bleu(domain, "B/knn-fixed")) for domain in results.domains]
     differences = [ours - fixed for ours, fixed in pairs if ours is not None and fixed is not None]
     whole = differences and len(differences) == len(pairs)

@@ -1,7 +1,7 @@
 """The numbers of every table of Martins, Marinho & Martins (2022), Efficient Machine Translation Domain Adaptation.
 
-By the names of our rows without their block. Its two figures give no numbers: of speed, the text says "about twice" and
-that the cache saves 57 % of the searches.
+They have the names of our rows without their block. Its two figures give no numbers; about speed, the text says "about
+twice", and that the cache saves 57 % of the searches.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BLEU: dict[str, tuple[float, ...]] = {
     "cache-6": (53.30, 59.12, 45.39, 20.67, 44.62),
     "cache-8": (30.06, 23.01, 25.53, 16.08, 23.67),
 }
-# Of wmt20-comet-da, not normalised: not to be compared with later models' values.
+# Of wmt20-comet-da, not normalised: not comparable with the values of later models.
 COMET: dict[str, tuple[float, ...]] = {
     BASE: (0.4702, 0.5770, 0.3942, -0.0097, 0.3579),
     KNN: (0.5760, 0.6781, 0.5163, 0.0480, 0.4546),
@@ -47,7 +47,7 @@ ENTRIES: dict[str, tuple[int, ...]] = {
     "pruning-2": (4_039_432, 11_103_775, 2_303_808, 353_007),
     "pruning-5": (3_084_106, 8_486_551, 1_852_191, 290_192),
 }
-# Percent of the steps that search; of caches without the first step of each batch.
+# Percent of the steps that search; for caches without the first step of each batch.
 SEARCHED: dict[str, tuple[int, ...]] = {
     KNN: (100, 100, 100, 100),
     "adaptive-0.25": (78, 73, 38, 4),
@@ -72,10 +72,10 @@ DIM = 1024
 
 
 def place_of(domain: str) -> int | None:
-    """Of a domain in the tuples, by its name whatever its case; None for one that the paper does not have."""
+    """The position of a domain in the tuples, whatever the case of its name; None if the paper does not have it."""
     return DOMAINS.index(domain.lower()) if domain.lower() in DOMAINS else None
 
 
 def kept_percent(name: str, place: int) -> float:
-    """How many of a domain's entries pruning leaves."""
+    """The percentage of a domain's entries that pruning keeps."""
     return 100 * ENTRIES[name][place] / ENTRIES[KNN][place]

@@ -1,8 +1,8 @@
 """What is reproduced: the rows of the paper's tables in two blocks, so that methods are not confused with indexes.
 
 A, as published: IVFPQ with FAISS's distances, fixed λ, batches of 8, a cache that a batch shares and that keeps hits.
-B, ours: two-stage search or exact search, λ that fades with distance, a cache of each sentence that keeps misses only.
-A20: A, but a code stands for as many dimensions as the paper's, and centres are trained as FAISS does by default.
+B, ours: two-stage or exact search, λ that fades with distance, a cache for each sentence that keeps only misses.
+A20: A, but each code covers as many dimensions as the paper's, and centres are trained as FAISS does by default.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from knnmt.config import CacheConfig, check
 from knnmt.retrieval.settings import TRAINED_COMBINERS
 
 BLOCKS = ("A", "B")
-PARTS = {"A": ("A", "A20"), "B": ("B",)}  # what a block that is asked for brings
+PARTS = {"A": ("A", "A20"), "B": ("B",)}  # the rows that a requested block adds
 ALPHAS = (0.25, 0.5, 0.75)
-SHARES = (75, 50, 25)  # percent of the steps, at which gates, chance and caches are compared
-SEEDS = (1, 2, 3, 4, 5)  # of what is trained or drawn, at the share in the middle; elsewhere the first
-TAUS = (2, 4, 6, 8, 12)  # the paper's, whose keys break its cache at 8, and where those of the shipped model do
-MORE_TAUS = {"": (9, 10, 11), "-misses": (9, 10, 11, 14, 16)}  # so that caches of both kinds meet at equal shares
+SHARES = (75, 50, 25)  # percent of the steps at which gates, chance and caches are compared
+SEEDS = (1, 2, 3, 4, 5)  # for training and random choices at the middle share; elsewhere only the first
+TAUS = (2, 4, 6, 8, 12)  # the paper's, where its keys break its cache at 8, and where those of the shipped model do
+MORE_TAUS = {"": (9, 10, 11), "-misses": (9, 10, 11, 14, 16)}  # so that caches of both kinds have equal shares
 PRUNING_KS = (1, 2, 5)
 PLAC_K = 4  # as published
 CANDIDATES = (512, 128)  # c of Fast kNN-MT
 _PAPERS_DIMS, _SHORTER_DIMS = (512, 256, 128), (256, 192, 128, 80, 64, 40)  # 80 of 320 is their 256 of 1,024
-_CAPACITY = 1 << 16  # states that a batch's cache keeps: all, as the paper's, of 16 sentences of 200 tokens
-TOLD_APART = (6, 8, 12)  # τ where the paper's cache begins to lose, or breaks: scope and stored hits are told apart
-_COMBINED_TAU = {"A": 6, "B": 4}  # the paper's, and what loses nothing with a cache of a sentence
+_CAPACITY = 1 << 16  # states in a batch's cache: all, as in the paper, of 16 sentences of 200 tokens
+TOLD_APART = (6, 8, 12)  # τ where the paper's cache starts to lose, or breaks: scope and stored hits are compared
+_COMBINED_TAU = {"A": 6, "B": 4}  # the paper's, and the largest that loses nothing with a cache for each sentence
 _COMBINED_K = 2
-# Rows that the paper has not, and that add points to a table whose ends others show.
+# Rows that the paper does not have, and that only add points to a table.
 _REFINING = (
     *("fast-128", "?/pca-192", "?/pca-64", "?/pca-40", "A/cache-[68]-sentence-hits"),
     *("B/cache-[28]", "B/adaptive-*", "B/random-*", "A/cache-9", "A/cache-11", "A/cache-9-misses", "A/cache-11-misses"),
-    "B/kernel-smoothed",
+    *("B/kernel-smoothed*", "B/*@[2-5]", "segments-*"),
 )
 
 
@@ -42,16 +42,19 @@ _REFINING = (
 class Row:
     """One system of a block.
 
-    name: of its files, "A/cache-6"; label: in tables
-    steps: what its store was made by from the full one, such as ("pca256", "prune2")
-    alpha: threshold of the gate; share: percent of the steps that the threshold is chosen for, in its place
-    chance: search as many steps as that gate does, whichever
-    published_gate: inputs, network and training of the gate are the authors'; and so is the choice by chance, which is
-        one for all rows of a step
-    seed: of what is trained or drawn
+    name: of its files, such as "A/cache-6"
+    label: in tables
+    steps: how its store was made from the full one, such as ("pca256", "prune2")
+    alpha: threshold of the gate
+    share: percent of the steps for which the threshold is chosen, in place of alpha
+    chance: search as many steps as that gate, at random
+    published_gate: inputs, network and training of the gate are the authors', and so is the random choice, which is one
+        draw for all rows of a step
+    seed: of training or random choices
     fast: c of Fast kNN-MT
-    segments: what chooses the segments that a sentence is searched in: "covering", or "bm25" alone
-    fades: whether λ fades; by default it does in B. Where it does not, λ and k are of the paper's grid
+    segments: how the segments of a sentence are chosen, by a name in `choosers.CHOOSERS`
+    segment_count: how many segments are chosen; by default as many as held-out text favours
+    fades: whether λ fades; by default it does in B. If it does not, λ and k come from the paper's grid
     uncounted: entries that others were merged into count once, all else being equal
     by_bleu: k and λ are chosen by BLEU, as published
     k_of: the row whose k it has, for speed at equal k
@@ -66,6 +69,7 @@ class Row:
     chance: bool = False
     fast: int | None = None
     segments: str | None = None
+    segment_count: int | None = None
     share: int | None = None
     published_gate: bool = False
     seed: int = 0
@@ -77,12 +81,12 @@ class Row:
 
     @property
     def block(self) -> str:
-        """A, A20, B, or "" for what has no index."""
+        """A, A20, B, or "" for a system without an index."""
         return self.name.partition("/")[0] if "/" in self.name else ""
 
     @property
     def as_published(self) -> bool:
-        """Whether it is decoded as the paper's systems are."""
+        """Whether it is decoded as in the paper."""
         return self.block.startswith("A")
 
     @property
@@ -94,12 +98,18 @@ class Row:
         return self.alpha is not None or self.share is not None
 
     @property
+    def depends_on_batch(self) -> bool:
+        """Whether sentences of a batch share something: a cache, or one draw for a step."""
+        shares_cache = self.cache is not None and self.cache.scope == "batch"
+        return shares_cache or (self.chance and self.published_gate)
+
+    @property
     def has_store(self) -> bool:
         return self.name != BASE.name
 
     @property
     def partner(self) -> str:
-        """Of a choice by chance: the row whose rate of searches it has."""
+        """For a random choice: the row with the same rate of searches."""
         return self.name.replace("/random-", "/adaptive-").replace("/chance-", "/gate-")
 
 
@@ -108,31 +118,55 @@ BY_SEGMENT = (
     Row("segments", "by segment, as many as held-out text says", segments="covering"),
     Row("sk-mt", "SK-MT: 16 segments by BM25", segments="bm25"),
 )
+SEGMENT_COUNTS = (128, 16, 64, 256, 512)  # the first is what the choices below are compared with
+SEGMENT_CHOICES = {
+    "unigrams": "covering single tokens",
+    "bigrams": "covering up to pairs of tokens",
+    "covered-once": "what is covered counts no more",
+    "not-halved": "what is covered counts in full",
+    "few-candidates": "2 candidates for each",
+    "many-candidates": "24 candidates for each",
+}
 
 
 def dims_for(dim: int) -> tuple[int, ...]:
-    """Dimensions that keys are reduced to: the paper's where they are shorter than the keys, else some that fit."""
+    """Dimensions of reduced keys: the paper's if they are shorter than the keys, otherwise some that fit."""
     fitting = _PAPERS_DIMS if dim > _PAPERS_DIMS[0] else tuple(each for each in _SHORTER_DIMS if each < dim)
     return fitting or tuple(each for each in (dim // 2, dim // 4) if each)
 
 
 def combined_dim(dim: int) -> int:
-    """The dimensions of the combinations: 256, as in the paper, where there are more."""
+    """The dimensions of the combinations: 256, as in the paper, if keys have more."""
     dims = dims_for(dim)
     return 256 if 256 in dims else dims[0]
 
 
 def all_rows(dim: int, blocks: Sequence[str] = BLOCKS) -> list[Row]:
-    """Every row for keys of `dim` dimensions, those first that others are compared with."""
+    """Every row for keys of `dim` dimensions; rows that others are compared with come first."""
     rows = [BASE, *(Row(f"fast-{c}", f"Fast kNN-MT, c = {c}", fast=c) for c in CANDIDATES), *BY_SEGMENT]
     for block in blocks:
         for part in PARTS[block]:
             rows += _a20_rows(dim) if part == "A20" else _block_rows(part, dim)
+    rows += _by_segment()
     return [row for row in rows if row.k_of is None or row.k_of.partition("/")[0] in blocks]
 
 
+def _by_segment() -> list[Row]:
+    """What the number of segments and each part of their choice is worth."""
+    return [
+        *(
+            Row(f"segments-{count}", f"by segment, {count}", segments="covering", segment_count=count)
+            for count in SEGMENT_COUNTS
+        ),
+        *(
+            Row(f"segments-{name}", f"by segment, 128, {told}", segments=name, segment_count=SEGMENT_COUNTS[0])
+            for name, told in SEGMENT_CHOICES.items()
+        ),
+    ]
+
+
 def _a20_rows(dim: int) -> list[Row]:
-    """Whether a gain of PCA is the index's: without it and with a quarter and an eighth of the dimensions."""
+    """Whether a gain of PCA comes from the index: without PCA, and with a quarter and an eighth of the dimensions."""
     fewer = [each for each in (dim // 4, dim // 8) if each and dim % 8 == 0 and each % 20 == 0]
     return [Row("A20/knn", "kNN-MT"), *(Row(f"A20/pca-{each}", f"PCA d = {each}", (f"pca{each}",)) for each in fewer)]
 
@@ -141,9 +175,13 @@ def _block_rows(block: str, dim: int) -> list[Row]:
     reduced, merged = f"pca{combined_dim(dim)}", f"prune{_COMBINED_K}"
     cached = replace(_cache(block, _COMBINED_TAU[block]), whole_states=block == "A")
     rows = [Row(f"{block}/knn", "kNN-MT")]
-    if block == "B":  # tells the index and λ apart
+    if block == "B":  # separates the effects of the index and of λ
         rows.append(Row("B/knn-fixed", "kNN-MT, fixed λ", fades=False))
-        rows += [Row(f"B/{method}", f"{method}, trained", combiner=method) for method in TRAINED_COMBINERS]
+        rows += [
+            Row(f"B/{method}{_end(seed)}", f"{method}, trained", combiner=method, seed=seed)
+            for seed in SEEDS
+            for method in TRAINED_COMBINERS
+        ]
     else:
         rows += [
             Row("A/knn-fading", "kNN-MT, λ that fades", fades=True),
@@ -165,7 +203,7 @@ def _block_rows(block: str, dim: int) -> list[Row]:
 
 
 def _caches_as_published() -> list[Row]:
-    """The paper's cache with each of its differences from ours undone, and both kinds at more thresholds."""
+    """The paper's cache without each of its differences from ours, and both kinds at more thresholds."""
     rows = [
         Row(f"A/cache-{tau}-{name}", f"cache τ = {tau}, {label}", cache=CacheConfig(tau, scope, hits, _CAPACITY))  # type: ignore[arg-type]
         for tau in TOLD_APART
@@ -185,7 +223,7 @@ def _caches_as_published() -> list[Row]:
 
 
 def _caches_of_others() -> list[Row]:
-    """The paper's cache with our index, λ of both kinds; and entries that count once after pruning."""
+    """The paper's cache with our index and both kinds of λ; and entries that count once after pruning."""
     published = _cache("A", 6)
     return [
         Row("B/cache-6-published", "cache τ = 6 as published", cache=published),
@@ -210,7 +248,7 @@ def _gates_as_published() -> list[Row]:
     rows = [Row(f"A/adaptive-{a}", f"adaptive α = {a}", alpha=a, published_gate=True, seed=SEEDS[0]) for a in ALPHAS]
     for share in SHARES:
         for seed in SEEDS if share == SHARES[1] else SEEDS[:1]:
-            end = "" if seed == SEEDS[0] else f"@{seed}"
+            end = _end(seed)
             asked: dict[str, Any] = {"share": share, "seed": seed}
             rows += [
                 Row(f"A/gate-{share}{end}", f"gate as published, {share} % of steps", published_gate=True, **asked),
@@ -220,6 +258,11 @@ def _gates_as_published() -> list[Row]:
     return rows
 
 
+def _end(seed: int) -> str:
+    """Of the name of a row that has several seeds."""
+    return "" if seed == SEEDS[0] else f"@{seed}"
+
+
 def _cache(block: str, tau: float) -> CacheConfig:
     return CacheConfig(tau, "batch", True, _CAPACITY) if block == "A" else CacheConfig(tau)
 
@@ -227,20 +270,26 @@ def _cache(block: str, tau: float) -> CacheConfig:
 def chosen_rows(
     rows: Sequence[Row], patterns: Sequence[str], without: Sequence[str] = (), brief: bool = False
 ) -> list[Row]:
-    """Rows whose names fit a pattern, all where there are no patterns; with a choice by chance its partner comes.
+    """Rows whose names fit a pattern, or all without patterns. A random choice brings its partner.
 
+    Rows come in the order of the patterns, so that what matters most can be named first.
     brief: without those that only refine a table
     """
     for pattern in (*patterns, *without):
         check(
             any(fnmatchcase(row.name, pattern) for row in rows),
-            f"no system is called {pattern!r}; there are {', '.join(row.name for row in rows)}",
+            f"there is no system {pattern!r}; the systems are {', '.join(row.name for row in rows)}",
         )
     left_out = [*without, *(_REFINING if brief else ())]
     named = [row.name for row in rows if _fits(row, patterns or ["*"]) and not _fits(row, left_out)]
-    wanted = {*named, *(row.partner for row in rows if row.chance and row.name in named)}
-    wanted |= {row.k_of for row in rows if row.k_of is not None and row.name in named}
-    return [row for row in rows if row.name in wanted]
+    places: dict[str, int] = {}
+    for row in rows:
+        if row.name in named:
+            place = next(number for number, each in enumerate(patterns or ["*"]) if _fits(row, [each]))
+            for name in (row.name, row.partner if row.chance else None, row.k_of):
+                if name is not None:
+                    places[name] = min(place, places.get(name, place))
+    return sorted((row for row in rows if row.name in places), key=lambda row: places[row.name])
 
 
 def _fits(row: Row, patterns: Iterable[str]) -> bool:
@@ -248,7 +297,10 @@ def _fits(row: Row, patterns: Iterable[str]) -> bool:
 
 
 def speed_rows(rows: Sequence[Row]) -> list[Row]:
-    """Those of the paper's two figures of speed: baselines and combinations as published, and the ends of ours."""
+    """The rows of the paper's two figures of speed:
+
+    baselines and combinations as published, and the extremes of ours.
+    """
     names = {
         "base",
         "segments",

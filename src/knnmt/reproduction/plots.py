@@ -1,6 +1,6 @@
 """The paper's two figures, speed by batch size and the ablation, and two more: BLEU against searches and entries.
 
-Colours are Okabe and Ito's, as in `evaluation.bench.plots`; marks say the same in grey.
+The colours are Okabe and Ito's, as in `evaluation.bench.plots`; marks show the same in grey.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _CACHES = (
     ("cache of a sentence, misses only", "-sentence"),
 )
 _BAR = 0.8  # of the room between two systems
-_ASIDE = 0.04  # doublings of the batch size that systems stand beside each other, so that no mark hides another
+_ASIDE = 0.04  # doublings of the batch size between neighbouring systems, so that no mark hides another
 
 
 def save_plots(results: Results, tables: Tables, directory: Path) -> list[str]:
-    """Write the figures that there are results for, as PNG and SVG; their names without endings."""
+    """Write the figures that have results, as PNG and SVG. Return their names without endings."""
     figures = {
         "speed": _speed(results, tables) if results.timed else None,
         "ablation": _ablation(results, tables) if _averaged(results) else None,
@@ -45,7 +45,9 @@ def save_plots(results: Results, tables: Tables, directory: Path) -> list[str]:
 
 
 def _speed(results: Results, tables: Tables) -> Any:
-    """Tokens a second (log axis) against batch size, a panel a domain, bars from the slowest to the fastest round."""
+    """Tokens per second (log axis) against batch size, one panel for each domain, bars from the slowest to the fastest
+    round.
+    """
     domains = [each for each in results.domains if any(domain == each for domain, _ in results.speeds)]
     columns = 2 if len(domains) > 1 else 1
     rows = math.ceil(len(domains) / columns)
@@ -90,7 +92,7 @@ def _averaged(results: Results) -> list[str]:
 
 
 def _ablation(results: Results, tables: Tables) -> Any:
-    """Tokens a second averaged over domains, systems under each other, a bar a batch size."""
+    """Tokens per second averaged over domains, one row for each system, one bar for each batch size."""
     names, sizes = _averaged(results), results.batch_sizes
     figure = new_figure(7.2, 1.1 + 0.2 * len(names) * max(2, len(sizes)))
     axes = figure.subplots()
@@ -115,7 +117,7 @@ def _ablation(results: Results, tables: Tables) -> Any:
 
 
 def _searches(results: Results) -> Any:
-    """BLEU against the part of the steps that search, averaged over domains: gates, chance, caches."""
+    """BLEU against the share of the steps that search, averaged over domains: gates, chance, caches."""
     taus = {kind: sorted({*TAUS, *MORE_TAUS.get(kind, ())}) for kind in ("", "-misses", "-sentence")}
     lines = [
         *((f"A: {told}", [f"A/{kind}-{share}" for share in SHARES]) for told, kind in _AT_SHARES),
@@ -127,13 +129,13 @@ def _searches(results: Results) -> Any:
     axes = figure.subplots()
     drawn = 0
     for number, (label, names) in enumerate(lines):
-        # Every step searched is the end of a cache's line, but not of a gate's, which has its own λ.
+        # A cache's line ends where every step searches, but not a gate's, which has its own λ.
         drawn += _curve(axes, results, label, [*names, *([f"{label[0]}/knn"] if "cache" in label else [])], number)
     return _labelled(figure, axes, "steps that search (%)", "BLEU, mean of the domains") if drawn else None
 
 
 def _curve(axes: Any, results: Results, label: str, names: Sequence[str], number: int) -> bool:
-    """One line, from the fewest searches to the most; nothing unless two points of it are there."""
+    """One line, from the fewest searches to the most; nothing unless it has at least two points."""
     points = sorted(
         (searched, bleu)
         for name in names
@@ -146,7 +148,7 @@ def _curve(axes: Any, results: Results, label: str, names: Sequence[str], number
 
 
 def _pruning(results: Results) -> Any:
-    """BLEU against the part of the entries that pruning keeps, a line a domain and block."""
+    """BLEU against the share of the entries that pruning keeps, one line for each domain and block."""
     figure = new_figure(7.2, 4.2)
     axes = figure.subplots()
     drawn = 0

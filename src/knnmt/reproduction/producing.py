@@ -1,8 +1,12 @@
-"""Producing: every stage of every domain in turn. Killed at any moment, the same call goes on; one stage is lost."""
+"""Producing:
+
+every stage of every domain in turn. If interrupted, call it again; it resumes, and at most one stage is lost.
+"""
 
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,10 +26,10 @@ from knnmt.translator.translator import Translator
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A reproduction that may begin: all that can be wrong with what was asked for was looked at.
+    """A reproduction whose settings were checked and which may start.
 
-    exact: which blocks search every key
-    end: a time of `time.perf_counter` after which no stage begins
+    exact: the blocks that search every key
+    end: a time of `time.perf_counter` after which no stage starts
     """
 
     config: ReproductionConfig
@@ -37,7 +41,7 @@ class Begun:
     end: float | None
 
     def produce(self, tell: Callable[[str], None], bars: Bars) -> int:
-        """Do what is left to do; how many stages are left then, where time was short."""
+        """Run the stages that are not done. Return how many remain if the time was too short."""
         config = self.config
         with ExitStack() as locks:
             for name in self.domains:  # one by one, so that several processes can share the domains of one output
@@ -49,20 +53,20 @@ class Begun:
             for name in self.domains:
                 steps = DomainSteps(name, config, self.translator, self.languages, self.rows, self.exact, bars)
                 stages += DomainStages(config, steps).stages()
-            return _run(stages, self.end, tell)
+            return _run(stages, self.end, tell, config.keep_going)
 
 
 def produce(config: ReproductionConfig, tell: Callable[[str], None] = print, bars: Bars = no_bars) -> int:
-    """Do what is left to do; how many stages are left then, where time was short.
+    """Run the stages that are not done. Return how many remain if the time was too short.
 
-    tell: hears of every stage when it is done, a line each
+    tell: is called with a line about every finished stage
     bars: as in `adapting`
     """
     return begin(config).produce(tell, bars)
 
 
 def begin(config: ReproductionConfig) -> Begun:
-    """Load the model, and hold what is asked for to what was begun in the same place."""
+    """Load the model, and compare the settings with those of an earlier run with the same output."""
     end = None if config.minutes is None else time.perf_counter() + 60 * config.minutes
     domains = _domains(config)
     translator = Translator(
@@ -74,8 +78,6 @@ def begin(config: ReproductionConfig) -> Begun:
         target_lang=config.target_language,
     )
     engine = translator.engine
-    if "A" in config.blocks and engine.device.type != "cpu":
-        raise SettingError("block A searches with FAISS, on the CPU: take --device cpu, or --blocks B alone")
     exact = config.exact or engine.device.type != "cpu"
     if "A" in config.blocks or not exact:
         _require_faiss()
@@ -88,7 +90,8 @@ def begin(config: ReproductionConfig) -> Begun:
     return Begun(config, domains, translator, languages, rows, frozenset("B" if exact else ""), end)
 
 
-def _run(stages: Sequence[Stage], end: float | None, tell: Callable[[str], None]) -> int:
+def _run(stages: Sequence[Stage], end: float | None, tell: Callable[[str], None], keep_going: bool = False) -> int:
+    failed = 0
     left = [stage for stage in stages if not stage.done()]
     done = len(stages) - len(left)
     if done:
@@ -96,28 +99,38 @@ def _run(stages: Sequence[Stage], end: float | None, tell: Callable[[str], None]
     for number, stage in enumerate(left):
         begun = time.perf_counter()
         if end is not None and begun > end:
-            tell(f"time is up: {len(left) - number} stages are left, {stage.name} first; the same command goes on")
-            return len(left) - number
-        if not stage.done():  # one before may have done it, too
-            stage.run()
+            tell(
+                f"time is up: {len(left) - number} stages remain, starting with {stage.name}; rerun the command "
+                f"to resume"
+            )
+            return len(left) - number + failed
+        if not stage.done():  # an earlier stage may have done it as well
+            try:
+                stage.run()
+            except Exception:
+                if not keep_going:
+                    raise
+                failed += 1
+                tell(f"{stage.name} failed:\n{traceback.format_exc()}")
+                continue
         tell(f"[{done + number + 1}/{len(stages)}] {stage.name}: {time.perf_counter() - begun:.1f} s")
-    return 0
+    return failed
 
 
 def _domains(config: ReproductionConfig) -> Sequence[str]:
-    """Those asked for, or all there are; each with enough text."""
+    """The requested domains, or all; each must have enough text."""
     there = domains_in(config.data)
     for name in config.domains:
         if name not in there:
-            raise InputError(f"{config.data}: no domain {name!r} there; it has {', '.join(there)}")
+            raise InputError(f"{config.data}: has no domain {name!r}; it has {', '.join(there)}")
     for name in config.domains or there:
         files_of(config.data / name)
     return list(dict.fromkeys(config.domains)) or there
 
 
 def _require_faiss() -> None:
-    """Said before any work, with what can be done without it."""
+    """Raise an error before any work, with the alternative that needs no FAISS."""
     try:
         load_faiss()
     except MissingDependencyError as error:
-        raise SettingError(f"{error}; or without it: --blocks B --exact") from error
+        raise SettingError(f"{error}; or run without it: --blocks B --exact") from error

@@ -1,8 +1,8 @@
-"""Adaptive retrieval as the authors' code has it: inputs, network, training, and the choice by chance beside it.
+"""Adaptive retrieval as in the authors' code: inputs, network, training, and the random choice beside it.
 
-The network sees the decoder state, and, each through a small network of its own, the model's confidence and entropy
-and how frequent the last one to four tokens are in the memory and by how many different tokens they are followed.
-Inputs are not normalised. `retrieval.gate` has our own gate.
+The network sees the decoder state and, each through its own small network, the model's confidence and entropy, the
+frequency of the last one to four tokens in the memory, and the number of different tokens that follow them. Inputs are
+not normalised. `retrieval.gate` has our own gate.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from knnmt.fitting.gate_training import GateText, gate_loss
 from knnmt.retrieval.gate import DROPOUT, LAYERS, WIDTH
 from knnmt.retrieval.step import Step
 
-FEATURES = ("confidence", "entropy")  # of `GateText`; the statistics of n-grams come behind them
+FEATURES = ("confidence", "entropy")  # of `GateText`; the statistics of n-grams follow them
 _ORDERS = (1, 2, 3, 4)
 _NUMBERS = len(FEATURES) + 2 * len(_ORDERS)
 _EPOCHS, _BATCH_ROWS, _LEARNING_RATE = 10, 64, 1e-4
-_FACTOR = 0x5851F42D4C957F2D  # an odd number: a token moves every bit of what comes before it
+_FACTOR = 0x5851F42D4C957F2D  # odd, so that a token changes every bit of the hash of what comes before it
 
 
 class NgramStatistics:
-    """Of the targets of a memory: how often each n-gram occurs, and how many different tokens follow it.
+    """Statistics of a memory's targets: how often each n-gram occurs, and how many different tokens follow it.
 
-    An n-gram is known by a hash of 64 bits. A target begins after four end tokens.
+    An n-gram is identified by a hash of 64 bits. A target starts after four end tokens.
     """
 
     def __init__(self, store: Datastore, end: int) -> None:
@@ -51,7 +51,7 @@ class NgramStatistics:
         return self._looked_up(_hashes(padded[:, -len(_ORDERS) :])).to(history.device)
 
     def of_text(self, text: GateText) -> Tensor:
-        """(rows, 8) of every position of a text, whose rows are in the order of its sentences."""
+        """(rows, 8) for every position of a text, in the order of its sentences."""
         bounds = torch.unique_consecutive(text.positions.sentences, return_counts=True)[1].tolist()
         contexts = [_contexts(tokens[None], self._end)[0] for tokens in torch.split(text.targets, bounds)]
         return self._looked_up(_hashes(torch.cat(contexts)))
@@ -75,7 +75,7 @@ def _contexts(tokens: Tensor, end: int) -> Tensor:
 
 
 def _hashes(contexts: Tensor) -> Tensor:
-    """(rows, 4) -> (4, rows): of the last token, the last two, and so on."""
+    """(rows, 4) -> (4, rows): hashes of the last token, the last two, and so on."""
     found, mixed = [], torch.zeros(len(contexts), dtype=torch.long)
     for order in _ORDERS:
         mixed = (mixed + contexts[:, -order] + 1) * _FACTOR
@@ -85,14 +85,14 @@ def _hashes(contexts: Tensor) -> Tensor:
 
 
 def _counted(hashes: Tensor, followers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Different hashes in order, how often each occurs, and by how many different tokens it is followed."""
+    """The distinct hashes in order, how often each occurs, and how many different tokens follow it."""
     known, occurrences = torch.unique(hashes, return_counts=True)
     pairs = torch.unique(torch.stack([hashes, followers]), dim=1)
     return known, occurrences, torch.unique_consecutive(pairs[0], return_counts=True)[1]
 
 
 class PublishedNetwork(nn.Module):
-    """Four layers of 128, dropout before ReLU, and two outputs, of the model and of the memory."""
+    """Four layers of 128 with dropout before ReLU, and two outputs, for the model and for the memory."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class PublishedNetwork(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Linear(WIDTH, 2))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """(rows, dim + 10) -> (rows,), logits of λ."""
+        """(rows, dim + 10) -> (rows,): logits of λ."""
         states, numbers = inputs[:, :-_NUMBERS], inputs[:, -_NUMBERS:]
         widened = [each(numbers[:, place, None]) for place, each in enumerate(self.numbers)]
         of_model, of_memory = self.layers(torch.cat([states, *widened], dim=1)).unbind(1)
@@ -116,7 +116,7 @@ class PublishedNetwork(nn.Module):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublishedGate:
-    """Searches where the predicted λ is above α, with that λ."""
+    """Searches if the predicted λ is above α, and uses that λ."""
 
     network: PublishedNetwork
     ngrams: NgramStatistics
@@ -127,7 +127,7 @@ class PublishedGate:
         return f"as-published/{self.seed}/{self.alpha:.4f}"
 
     def logits(self, step: Step) -> Tensor:
-        """Of λ, (rows,)."""
+        """Logits of λ, (rows,)."""
         probabilities = step.log_probabilities.float()
         numbers = [probabilities.amax(1, keepdim=True), -(probabilities.exp() * probabilities).sum(1, keepdim=True)]
         with torch.no_grad():
@@ -141,7 +141,7 @@ class PublishedGate:
 
 
 class StepChance:
-    """Searches all rows of a step or none, by one draw for the whole batch; λ is a gate's.
+    """Searches all rows of a step or none, by one random draw for the whole batch; λ comes from a gate.
 
     So results depend on the batches and on their order.
     """
@@ -167,7 +167,7 @@ def _as_published(inputs: Tensor) -> Tensor:
 
 
 def train_published(text: GateText, ngrams: NgramStatistics, seed: int) -> PublishedNetwork:
-    """Ten epochs in batches of 64, without a term on λ; the last one's weights.
+    """Ten epochs in batches of 64, without a term on λ; the last epoch's weights.
 
     text: with the inputs of `FEATURES`
     """
@@ -187,7 +187,7 @@ def train_published(text: GateText, ngrams: NgramStatistics, seed: int) -> Publi
 
 
 def threshold_for(share: float, network: PublishedNetwork, ngrams: NgramStatistics, text: GateText) -> float:
-    """The α above which the predicted λ of this part of a text's positions lies, where λ is not 0 or 1."""
+    """The α for which the predicted λ is above α at this share of a text's positions; λ must not be 0 or 1 there."""
     inputs = _as_published(torch.cat([text.inputs, ngrams.of_text(text)], dim=1))
     with torch.no_grad():
         predicted = torch.sigmoid(network(inputs).double())

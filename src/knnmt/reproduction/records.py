@@ -1,4 +1,4 @@
-"""Files of a reproduction: JSON that appears whole or not at all, so that what is there is done."""
+"""Files of a reproduction: JSON that appears completely or not at all, so a file that exists is done."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from knnmt.errors import InputError
 
 
 def write_record(path: Path, content: Mapping[str, Any]) -> None:
-    """Put it in its place in one step."""
+    """Put a record in its place in one step."""
     text = json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n"
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -22,23 +22,25 @@ def write_record(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
-    """What was written there, None where nothing was."""
+    """The record at a path; None if there is none."""
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read ({error}). Remove it: the same command makes it again") from error
+        raise InputError(
+            f"{path}: cannot be read ({error}). Remove it and rerun the command, which makes it again"
+        ) from error
     return content
 
 
 def settings_of(config: RetrievalConfig) -> dict[str, Any]:
-    """Settings as a record holds them."""
+    """Settings in the form of a record."""
     return asdict(config)
 
 
 def config_of(settings: Mapping[str, Any]) -> RetrievalConfig:
-    """The settings that a record holds."""
+    """The settings in a record."""
     kinds = {"fading": Fading, "cache": CacheConfig, "fast": FastConfig}
     whole = {name: settings[name] and kind(**settings[name]) for name, kind in kinds.items()}
     return RetrievalConfig(**{**settings, **whole})

@@ -1,4 +1,4 @@
-"""What was produced, read back and scored: BLEU and chrF of every row, searches, settings, speed."""
+"""The results of a reproduction, read and scored: BLEU and chrF of every row, searches, settings, speed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ _SCORES = "scores.json"
 
 @dataclass(frozen=True, slots=True)
 class RowResult:
-    """A row in one domain, as its file has it, and its scores; comet: None where nobody asked for it"""
+    """A row in one domain, as in its file, with its scores. comet: None if not requested"""
 
     record: dict[str, Any]
     scores: Scores
     comet: Score | None
 
     def searched(self, with_first_step: bool = True) -> float:
-        """Percent of the rows of all steps that were searched; without first steps as the paper counts."""
+        """The percentage of rows, over all steps, that were searched; optionally without first steps, as the paper
+        counts.
+        """
         counted = self.record["searches"]
         rows, searches = counted["rows"], counted["searches"]
         if not with_first_step:
@@ -39,7 +41,7 @@ class RowResult:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Everything of an output. rows: by domain and name; speeds: by domain and batch size; stores: of each domain"""
+    """All results of an output. rows: by domain and name; speeds: by domain and batch size; stores: of each domain"""
 
     domains: tuple[str, ...]
     rows: dict[tuple[str, str], RowResult]
@@ -56,17 +58,17 @@ class Results:
         return None if found is None else found.scores.bleu.value
 
     def of_seeds(self, domain: str, name: str) -> list[RowResult]:
-        """The same row with every seed that it was run with."""
+        """The same row with every seed with which it was run."""
         names = [name, *(f"{name}@{seed}" for seed in SEEDS)]
         return [found for each in names if (found := self.of(domain, each)) is not None]
 
     def measured(self, domain: str, name: str, measure: Callable[[RowResult], float | None]) -> float | None:
-        """Of a row in a domain, the mean over its seeds; None where it was not run or not measured."""
+        """A value of a row in a domain, as the mean over its seeds; None if it was not run or not measured."""
         there = [found for each in self.of_seeds(domain, name) if (found := measure(each)) is not None]
         return statistics.mean(there) if there else None
 
     def average(self, measure: Callable[[RowResult], float], name: str) -> float | None:
-        """The mean over all domains, None where one was not run."""
+        """The mean over all domains; None if one was not run."""
         found = [self.measured(domain, name, measure) for domain in self.domains]
         there = [each for each in found if each is not None]
         return statistics.mean(there) if len(there) == len(found) else None
@@ -76,7 +78,7 @@ class Results:
 
     @property
     def names(self) -> list[str]:
-        """Of all rows that were run anywhere."""
+        """The names of all rows that were run in any domain."""
         return list(dict.fromkeys(name for _, name in self.rows))
 
     @property
@@ -89,12 +91,12 @@ class Results:
         return list(dict.fromkeys(name for record in self.speeds.values() for name in record["systems"]))
 
     def speed(self, domain: str, size: int, name: str) -> list[float]:
-        """Tokens a second of every round; none where it was not measured."""
+        """Tokens per second of every round; empty if not measured."""
         record = self.speeds.get((domain, size), {"systems": {}})["systems"].get(name, {"rounds": []})
         return [each["tokens"] / each["seconds"] for each in record["rounds"]]
 
     def average_speed(self, size: int, name: str) -> float | None:
-        """The mean over domains of the medians, None where one was not measured."""
+        """The mean over domains of the medians; None if one was not measured."""
         found = [self.speed(domain, size, name) for domain in self.domains]
         return statistics.mean(map(statistics.median, found)) if all(found) else None
 
@@ -105,15 +107,13 @@ def read_results(
     comet: Comet | None = None,
     for_comet: Callable[[str], bool] = lambda _: True,
 ) -> Results:
-    """All that is there, scored; scores of hypotheses that were scored before are taken over.
+    """Read and score all results. Earlier scores of the same hypotheses are reused.
 
-    for_comet: which rows COMET scores, by name
+    for_comet: the names of the rows that COMET scores
     """
     plan = read_record(output / "plan.json")
     if plan is None:
-        raise InputError(
-            f"{output}: nothing was produced there yet: expected plan.json, which `knnmt reproduce` writes"
-        )
+        raise InputError(f"{output}: has no results yet: expected plan.json, which `knnmt reproduce` writes")
     domains = sorted((path.parent.name for path in output.glob("*/text.json")), key=_papers_first)
     texts = {each: DomainText.of_record(read_record(output / each / "text.json") or {}) for each in domains}
     scored = read_record(output / _SCORES) or {}
@@ -146,7 +146,7 @@ def _papers_first(domain: str) -> tuple[int, str]:
 def _scored(
     hypotheses: Sequence[str], text: DomainText, language: str, earlier: dict[str, Any] | None, comet: Comet | None
 ) -> dict[str, Any]:
-    """Scores as a record has them: those of before where they are of the same hypotheses, and what is missing."""
+    """The scores of a record: earlier ones of the same hypotheses, and those that were missing."""
     of = hashlib.sha256("\n".join([*hypotheses, *text.references]).encode()).hexdigest()
     known = earlier if earlier is not None and earlier["of"] == of else None
     if known is None:

@@ -1,6 +1,8 @@
-"""SK-MT (Dai et al. 2023), to compare search by segment with: 16 segments by BM25 alone, and λ by the nearest distance.
+"""SK-MT (Dai et al. 2023), for comparison with search by segment: 16 segments by BM25 alone, and λ by the nearest
+distance.
 
-λ = ReLU(1 - d/T), d the Euclidean distance of the nearest entry. T is that of equation 2, too, and is tuned with k.
+λ = ReLU(1 - d/T), where d is the Euclidean distance of the nearest entry. T is also that of equation 2, and is tuned
+with k.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _K1, _B = 1.2, 0.75
 
 
 class PlainBM25(SourceIndex):
-    """Chooses the sentences with the highest BM25, over all tokens of a source; what they cover is not looked at."""
+    """Chooses the sentences with the highest BM25 over all tokens of a source, whatever they cover."""
 
     @cached_property
     def _lengths(self) -> Array:
@@ -35,7 +37,7 @@ class PlainBM25(SourceIndex):
         return np.concatenate([np.empty(0, np.int64), *parts])
 
     def choose(self, sources: Sequence[Sequence[int]], count: int) -> Covering:
-        """The best of each source; of equal ones the first of the store."""
+        """The best sentences of each source; the first of the store if some are equal."""
         chosen = np.full((len(sources), count), -1, np.int64)
         lengths = self._lengths / max(1.0, float(self._lengths.mean()))
         for row, source in zip(chosen, sources, strict=True):
@@ -57,7 +59,7 @@ class NearestDistance:
         self._temperature = temperature
 
     def signature(self) -> str:
-        """What a published score must say of it, and of the choice of segments that it goes with."""
+        """The part of a published score's signature that describes it and its choice of segments."""
         return f"sk-mt/bm25/{self._temperature:.4g}"
 
     def __call__(self, _step: Step, neighbours: Neighbours) -> tuple[Tensor, Tensor]:
@@ -68,12 +70,12 @@ class NearestDistance:
 
 
 def nearest_weight(nearest: Tensor, temperature: float) -> Tensor:
-    """λ of rows by the Euclidean distance of their nearest entries; 0 where there is none."""
+    """λ of rows by the Euclidean distance of their nearest entries; 0 if there is none."""
     return (1 - nearest / temperature).clamp(0, MAX_WEIGHT)
 
 
 def sk_mt_settings(positions: Positions) -> tuple[float, RetrievalConfig]:
-    """The loss and the smallest k that has nearly all of the best one's gain, with the T that fits it."""
+    """The loss and the smallest k that has nearly all of the best gain, with its T."""
     found: list[tuple[float, int, float]] = []
     for k in [k for k in _KS if k <= positions.distances_sq.shape[1]]:
         near = positions.first(k)

@@ -1,4 +1,4 @@
-"""Speed of systems side by side (the paper's figures): in turns within every round, so that a slow moment hits all."""
+"""The speed of systems (the paper's figures): they take turns within every round, so that a slow moment affects all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def measure_speed(
     batch_size: int,
     rounds: int,
 ) -> dict[str, Any]:
-    """Every round of every system: tokens, seconds and where they went. One batch before warms each up."""
+    """Every round of every system: tokens, seconds and where the time went. One batch warms up each system first."""
     load = load_average()
     found: dict[str, dict[str, Any]] = {}
     for system in systems:

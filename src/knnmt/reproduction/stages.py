@@ -1,4 +1,4 @@
-"""The stages of one domain, in an order in which each finds what it needs; each is done when its file is there."""
+"""The stages of one domain, in an order in which each finds what it needs. A stage is done when its file exists."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 from knnmt.reproduction.config import ReproductionConfig
+from knnmt.reproduction.later import seed_directory
 from knnmt.reproduction.plan import Row, speed_rows
 from knnmt.reproduction.records import read_record, write_record
 from knnmt.reproduction.steps import DomainSteps, tuned_file
@@ -26,7 +27,7 @@ class Stage:
 
 
 class DomainStages:
-    """What is to be done for one domain."""
+    """The stages of one domain."""
 
     def __init__(self, config: ReproductionConfig, steps: DomainSteps) -> None:
         self._config, self._steps = config, steps
@@ -38,8 +39,8 @@ class DomainStages:
         record = read_record(output / "text.json")
         if record is not None and record["digest"] != self._steps.digest:
             raise SettingError(
-                f"{output}: holds results of other text than {data} has now. Give back that text to go on, or another "
-                "--output"
+                f"{output}: has results of another text than {data} has now. Restore that text to resume, or give "
+                f"another --output"
             )
 
     def _refuse_other_stores(self) -> None:
@@ -48,12 +49,12 @@ class DomainStages:
         if record is not None and record != asked:
             different = ", ".join(name for name in asked if record.get(name) != asked[name])
             raise SettingError(
-                f"{path.parent}: holds stores that were made otherwise (other {different}). Give another --stores, or "
-                "remove it"
+                f"{path.parent}: has stores that were made differently (other {different}). Give another --stores, "
+                f"or remove it"
             )
 
     def stages(self) -> Iterator[Stage]:
-        """All of them; what a row was made from is asked for again only if the row is."""
+        """All stages. What a row is made from is only needed again if the row is."""
         yield self._file("text.json", self._steps.read_text)
         seen: set[str] = set()
         for stage in [*self._quality(), *self._speed()]:
@@ -80,7 +81,7 @@ class DomainStages:
         yield stage
 
     def _needs(self, row: Row) -> Iterator[Stage]:
-        """What a row needs: its store with the block's index, settings, and a gate."""
+        """What a row needs: its store with the block's index, its settings and its gate."""
         if row.has_store:
             block = row.block or self._steps.searching
             yield from self._store(row.steps, block)
@@ -93,12 +94,13 @@ class DomainStages:
                 gate = self._steps.stores.path((), block) / GATE_FILE
                 yield self._file(f"{block}/gate.json", self._steps.train_gate, row, also=gate.exists)
             if row.combiner is not None:
-                combiner = combiner_file(self._steps.stores.path((), block), row.combiner).path
+                place = seed_directory(self._steps.stores.path((), block), row.seed)
+                combiner = combiner_file(place, row.combiner).path
                 name = f"{block}/trained-{row.combiner}.json"
                 yield self._file(name, self._steps.train_combiner, row, also=combiner.exists)
 
     def _store(self, steps: tuple[str, ...], block: str) -> Iterator[Stage]:
-        """A store with the stores that it is made from, and the block's twin of it."""
+        """A store, the stores that it is made from, and the block's copy of it."""
         stores = self._steps.stores
         if not steps:
             yield self._file("store.json", self._steps.build, also=lambda: stores.exists(()))
@@ -132,6 +134,6 @@ class DomainStages:
         place = self._steps.stores.path(())
         if self._steps.stores.exists(()) and not Datastore.open(place).manifest.for_fast:
             raise SettingError(
-                f"{place}: built without what Fast kNN-MT needs, for no row asked for it then. Leave such rows out "
-                f"(--without 'fast-*'), or remove {place.parent} to have it built again"
+                f"{place}: was built without the data that Fast kNN-MT needs, because no row needed it then. Leave "
+                f"such rows out (--without 'fast-*'), or remove {place.parent} to build it again"
             )

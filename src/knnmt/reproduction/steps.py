@@ -1,9 +1,9 @@
-"""What the stages of one domain do: each step takes what earlier ones left, and gives back its record.
+"""The work of the stages of one domain: each step uses the results of earlier ones, and returns its record.
 
-OUTPUT/<domain>/text.json                    what tunes and what is reported
-OUTPUT/<domain>/store.json                   what the full store is
+OUTPUT/<domain>/text.json                    the text for tuning and the reported text
+OUTPUT/<domain>/store.json                   a description of the full store
 OUTPUT/<domain>/<block>/tuned-<steps>.json   settings of a store; gate.json: how a gate was trained
-OUTPUT/<domain>/<row>.json                   hypotheses of a row, what they took, its settings and signature
+OUTPUT/<domain>/<row>.json                   hypotheses of a row, their cost, its settings and signature
 OUTPUT/<domain>/speed-<batch>.json           speed of the rows of the figures, in turns
 """
 
@@ -22,23 +22,23 @@ from knnmt.corpus.splitting import spread
 from knnmt.datastore.store import Datastore
 from knnmt.errors import SettingError
 from knnmt.evaluation.running import machine
-from knnmt.fitting.gate_training import GateText
 from knnmt.fitting.probes import choose_probes
 from knnmt.index.covering import SourceIndex
+from knnmt.index.decoded_lists import DecodedLists
 from knnmt.index.progress import Bars
+from knnmt.index.store_index import StoreIndex
+from knnmt.reproduction.choosers import CHOOSERS
 from knnmt.reproduction.config import ReproductionConfig
 from knnmt.reproduction.later import trained_combiner
 from knnmt.reproduction.plan import Row, speed_rows
 from knnmt.reproduction.published_gate import PublishedGate, StepChance
 from knnmt.reproduction.records import config_of, read_record, settings_of, write_record
-from knnmt.reproduction.sk_mt import PlainBM25
 from knnmt.reproduction.speed import measure_speed
 from knnmt.reproduction.stores import PRUNED, DomainStores
 from knnmt.reproduction.texts import DomainText, digest, read_text, read_training
 from knnmt.reproduction.translating import ReadyRow
 from knnmt.reproduction.tuning import (
-    gate_for_share,
-    gate_texts,
+    GatesOfStore,
     trained_gate,
     tuned_by_bleu,
     tuned_by_segment,
@@ -51,15 +51,15 @@ from knnmt.translator.translator import Translator
 from knnmt.version import __version__
 
 _PAPERS_BATCH = 8
-_BATCH = {"cpu": 32, "cuda": 200}  # of block B, whose rows do not depend on it
-_MIN_BORROWED_TAU = 8  # from which on it is measured whose searches a batch's cache lends
+_BATCH = {"cpu": 32, "cuda": 200}  # of rows that do not depend on it
+_MIN_BORROWED_TAU = 8  # the smallest τ at which the distance of borrowed searches in a batch's cache is measured
 
 
 class DomainSteps:
     """The work of one domain.
 
-    rows: all that are asked for
-    searching: the block whose stores serve pruning and Fast kNN-MT: B, where it is asked for
+    rows: all that were requested
+    searching: the block whose stores serve pruning and Fast kNN-MT: B, if it was requested
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class DomainSteps:
         bars: Bars,
     ) -> None:
         self.name, self.rows, self.output = name, rows, config.output / name
-        self.stores = DomainStores(config.store_directory / name, exact)
+        self.stores = DomainStores(config.store_directory / name, exact, translator.engine.device)
         self.searching = max(config.blocks)
         self._config, self._translator, self._languages, self._bars = config, translator, languages, bars
         self._data = config.data / name
         self._engine: Any = translator.engine
         self._opened: tuple[tuple[Path, type[SourceIndex]], OpenStore] | None = None
-        self._gate_texts: dict[str, tuple[GateText, GateText]] = {}
+        self._gates: dict[str, GatesOfStore] = {}
 
     def read_text(self) -> dict[str, Any]:
         training = read_training(self._data, self._languages, self._config.train_pairs)
@@ -92,7 +92,7 @@ class DomainSteps:
 
     @property
     def store_record(self) -> dict[str, Any]:
-        """What the stores depend on; --stores may name a place where others put theirs."""
+        """What the stores depend on; --stores may name a place with the stores of others."""
         model, pairs = self._engine.fingerprint.model, self._config.train_pairs
         return {"digest": self.digest, "train_pairs": pairs, "model": model, "languages": list(self._languages)}
 
@@ -116,14 +116,14 @@ class DomainSteps:
         """Every pruned store that a row needs, from one search."""
         last = {row.steps[-1] for row in self.rows if row.steps and row.steps[:-1] == before}
         wanted = sorted(step for step in last if step.startswith(PRUNED))
-        self.stores.prune(before, wanted, self._open(before, self.searching).index.search)
+        self.stores.prune(before, wanted, self._open(before, self.searching).snapshot.index.search)
 
     def index(self, steps: tuple[str, ...], block: str) -> None:
         with self._bars(f"{self.name}: indexing", "entries") as progress:
             self.stores.index(steps, block, progress)
 
     def _open(self, steps: tuple[str, ...], block: str, chooser: type[SourceIndex] = SourceIndex) -> OpenStore:
-        """A block's store; the last one stays open, for rows that share one come one after the other."""
+        """A block's store. The last one stays open, because rows that share a store follow each other."""
         wanted = self.stores.path(steps, block), chooser
         if self._opened is None or self._opened[0] != wanted:
             self._opened = None  # its memory is needed
@@ -132,8 +132,15 @@ class DomainSteps:
 
     def _load(self, path: Path, block: str, chooser: type[SourceIndex]) -> OpenStore:
         store = Datastore.open(path, self._engine)
-        exact = self.stores.is_exact(block)
-        return OpenStore(store, self._engine.device, exact, choose_probes, self._engine.tokenizer, chooser)
+        device, exact = self._engine.device, self.stores.is_exact(block)
+        on_gpu = device.type != "cpu"
+        opened = OpenStore(store, device, exact or on_gpu, choose_probes, self._engine.tokenizer, chooser)
+        if on_gpu and not exact:
+            index = StoreIndex(store).snapshot
+            assert index.approximate is not None, "the index comes before"  # noqa: S101
+            index = replace(index, approximate=DecodedLists.of(index.approximate, device))
+            opened.snapshot = replace(opened.snapshot, index=index)
+        return opened
 
     def _opened_for(self, row: Row) -> OpenStore:
         return self._open(row.steps, row.block or self.searching, _chooser(row))
@@ -141,22 +148,26 @@ class DomainSteps:
     def tune(self, row: Row) -> dict[str, Any]:
         opened, pairs = self._opened_for(row), self._text.tuning
         if row.segments is not None:
-            return tuned_by_segment(self._engine, opened, pairs, plain=row.segments == "bm25")
+            return tuned_by_segment(self._engine, opened, pairs, row.segments == "bm25", row.segment_count)
         found = tuned_settings(self._engine, opened, pairs, row.has_fading, row.fast)
         if not row.by_bleu:
             return found
 
         def translations(config: RetrievalConfig, sources: list[str]) -> list[str]:
             system = ReadyRow.of(row, opened, config, None)
-            return [each.text for each in system.translate(self._translator, sources, _PAPERS_BATCH)[0]]
+            return [each.text for each in system.translate(self._translator, sources, self._batch_size(row))[0]]
 
         return tuned_by_bleu(pairs, config_of(found["settings"]), translations, self._languages[1])
 
+    def _batch_size(self, row: Row) -> int:
+        return _PAPERS_BATCH if row.depends_on_batch else _BATCH.get(self._engine.device.type, 32)
+
     def _settings(self, row: Row) -> RetrievalConfig | None:
-        """What was tuned for it, with what it has of its own."""
-        record = read_record(self.output / tuned_file(row)) if row.has_store else None
-        if record is None:
+        """The tuned settings of a row, with its own changes."""
+        if not row.has_store:
             return None
+        record = read_record(self.output / tuned_file(row))
+        assert record is not None, "settings come before, or it would be the model alone"  # noqa: S101
         config = config_of(record["settings"])
         if row.uncounted:
             config = replace(config, use_counts=False)
@@ -177,7 +188,7 @@ class DomainSteps:
         return trained_combiner(self._engine, self._open((), row.block), self._text.tuning, config, row.combiner)
 
     def _gate(self, row: Row, opened: OpenStore | None) -> Gate | None:
-        """The gate of a row that has one, or a choice by chance of as many steps as its partner searched."""
+        """The gate of a row that has one, or a random choice of as many steps as its partner searched."""
         if not row.has_gate or opened is None:
             return None
         rate = None
@@ -190,16 +201,15 @@ class DomainSteps:
             return ThresholdGate(trained, row.alpha or 0) if rate is None else RandomGate(rate, row.seed, trained)
         config = self._settings(row)
         assert config is not None, "settings come before"  # noqa: S101
-        if row.block not in self._gate_texts:
-            self._gate_texts[row.block] = gate_texts(self._engine, opened, self._text.tuning, config)
-        end = self._engine.special_tokens.end
-        gate = gate_for_share(row, opened, self._gate_texts[row.block], config, end)
+        if row.block not in self._gates:
+            self._gates[row.block] = GatesOfStore(self._engine, opened, self._text.tuning, config)
+        gate = self._gates[row.block].of(row)
         return StepChance(rate, row.seed, gate) if rate is not None and isinstance(gate, PublishedGate) else gate
 
     def translate(self, row: Row) -> dict[str, Any]:
         opened = self._opened_for(row) if row.has_store else None
         system = ReadyRow.of(row, opened, self._settings(row), self._gate(row, opened))
-        size = _PAPERS_BATCH if row.as_published else _BATCH.get(self._engine.device.type, 32)
+        size = self._batch_size(row)
         borrowed = row.as_published and row.cache is not None and row.cache.threshold >= _MIN_BORROWED_TAU
         with self._bars(f"{self.name}: {row.name}", "sentences") as progress:
             found, figures = system.translate(self._translator, self._text.sources, size, progress, borrowed)
@@ -215,9 +225,9 @@ class DomainSteps:
         }
 
     def is_measured(self, batch_size: int) -> bool:
-        """Whether speed was measured of all that is asked for; refused where that cannot be made up for.
+        """Whether all requested speeds were measured; raise an error if missing ones cannot be added.
 
-        Rows that were added are measured with all the others again, for only what takes turns can be compared.
+        If rows were added, all are measured again, because only systems that take turns can be compared.
         """
         path = self.output / f"speed-{batch_size}.json"
         record = read_record(path)
@@ -231,15 +241,15 @@ class DomainSteps:
         elif wanted <= set(record["systems"]):
             return True
         elif others := [name for name in record["systems"] if name not in wanted]:
-            told = f"{', '.join(others)}, too, which must take turns with what is asked for now"
+            told = f"{', '.join(others)}, too, which must take turns with the requested systems"
         else:
             return False
-        raise SettingError(f"{path}: has the speed of {told}. Ask for the same, or remove it to measure anew")
+        raise SettingError(f"{path}: has the speed of {told}. Request the same, or remove the file to measure again")
 
     def measure(self, batch_size: int) -> dict[str, Any]:
-        """Stores that several rows have are opened once."""
+        """Measure speeds. A store that several rows share is opened once."""
         self._opened = None
-        opened: dict[Path, OpenStore] = {}  # rows of figures all choose segments alike
+        opened: dict[Path, OpenStore] = {}  # the rows of figures all choose segments in the same way
         systems = []
         for row in speed_rows(self.rows):
             block = row.block or self.searching
@@ -248,7 +258,7 @@ class DomainSteps:
                 opened[path] = self._load(path, block, _chooser(row))
             systems.append(ReadyRow.of(row, opened.get(path) if row.has_store else None, self._settings(row), None))
         sources = spread(self._text.reported, self._config.speed_sentences)
-        # Without a bar, which would take time from what is measured.
+        # Without a progress bar, which would take time from the measurement.
         found = measure_speed(
             self._translator, systems, [pair.source for pair in sources], batch_size, self._config.rounds
         )
@@ -262,7 +272,7 @@ class DomainSteps:
 
 
 def _chooser(row: Row) -> type[SourceIndex]:
-    return PlainBM25 if row.segments == "bm25" else SourceIndex
+    return SourceIndex if row.segments is None else CHOOSERS[row.segments]
 
 
 def tuned_file(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""The stores of a domain: the full one, reduced and pruned ones, and for each block a twin of each with its index.
+"""The stores of a domain: the full one, reduced and pruned ones, and for each block a copy of each with its index.
 
 STORES/<domain>/made-from.json     text, pairs and model of all of them
 STORES/<domain>/<steps>            made once, without an index
@@ -29,7 +29,7 @@ from knnmt.index.kinds import Kind, SearchSettings, codes_for, papers_lists, reg
 from knnmt.index.saved import build_index, save_index
 from knnmt.index.store_index import StoreIndex
 
-_CODES = 20  # so that each stands for 16 of 320 dimensions, as 64 do of the paper's 1,024
+_CODES = 20  # so that each covers 16 of 320 dimensions, as 64 do of the paper's 1,024
 _IVFPQ20 = Kind(
     "ivfpq20",
     "the paper's, with 20 codes, trained as FAISS does by default",
@@ -40,29 +40,31 @@ _IVFPQ20 = Kind(
     training_rounds=10,
 )
 KINDS = {"A": "ivfpq", "A20": _IVFPQ20.name, "B": "pq4"}
-PRUNED = ("prune", "plac")  # how the steps begin that leave entries out
+PRUNED = ("prune", "plac")  # prefixes of the steps that leave entries out
 _SCRATCH = ".making-twin"
 _LINKED = (MANIFEST, "settings.json", "segments")
 _BLOCK_ROWS = 1024  # as pruning reads them
 
 
 class DomainStores:
-    """Where the stores of a domain are, and how each is made; what is there already is whole.
+    """The places of a domain's stores, and how each is made. A store that exists is complete.
 
-    exact: which blocks search every key, and have no index
+    exact: the blocks that search every key and have no index
+    device: where the centres of an index are trained
     """
 
-    def __init__(self, directory: Path, exact: frozenset[str]) -> None:
+    def __init__(self, directory: Path, exact: frozenset[str], device: torch.device | str = "cpu") -> None:
         self._directory = directory
         self._exact = exact
+        self._device = device
 
     @property
     def record(self) -> Path:
-        """The file that says what they were made from."""
+        """The file that says what the stores were made from."""
         return self._directory / "made-from.json"
 
     def path(self, steps: Sequence[str], block: str = "") -> Path:
-        """Of the store after some steps, or of a block's twin of it."""
+        """The path of the store after some steps, or of a block's copy of it."""
         return self._directory / "-".join([*([block] if block else []), *(steps or ["full"])])
 
     def exists(self, steps: Sequence[str], block: str = "") -> bool:
@@ -79,8 +81,8 @@ class DomainStores:
         for_fast: bool,
         progress: Callable[[int, int], None],
     ) -> None:
-        """The full store; killed, it goes on from the slices that are done."""
-        config = BuildConfig(*languages, for_fast=for_fast, accelerators="keep")  # text as the paper took it
+        """Build the full store. If interrupted, it resumes from the finished slices."""
+        config = BuildConfig(*languages, for_fast=for_fast, accelerators="keep")  # the text as the paper used it
         build(self.path(()), pairs, engine, config, lambda done, _entries: progress(done, len(pairs)))
 
     def reduce(self, steps: Sequence[str]) -> None:
@@ -88,7 +90,10 @@ class DomainStores:
         reduce(Datastore.open(self.path(steps[:-1])), self.path(steps), int(steps[-1].removeprefix("pca")))
 
     def prune(self, before: Sequence[str], wanted: Sequence[str], search: Search) -> None:
-        """Make pruned stores for several steps from one search of all entries: fewer nearest are the first of more."""
+        """Make pruned stores for several steps from one search of all entries:
+
+        k neighbours are the first of more neighbours.
+        """
         store = Datastore.open(self.path(before))
         most = max(map(_k_of, wanted))
         blocks = [
@@ -101,9 +106,10 @@ class DomainStores:
                 make(store, self.path(steps), _recalled(blocks), _k_of(step))
 
     def index(self, steps: Sequence[str], block: str, progress: Callable[[int, int], None]) -> None:
-        """Make a block's twin of a store: its segments linked, its index its own.
+        """Make a block's copy of a store: its segments are links, and its index is its own.
 
-        After pruning, which only leaves keys out, it is the index of before with fewer entries: training takes longest.
+        Pruning only leaves keys out, so a pruned store gets the earlier index with fewer entries: training takes most
+        of the time.
         """
         place = self.path(steps, block)
         scratch = self._directory / _SCRATCH
@@ -113,7 +119,7 @@ class DomainStores:
             for name in _LINKED:
                 _link(self.path(steps) / name, scratch / name)
         if not self.is_exact(block):
-            self._index(scratch, steps, block, progress)  # whose maps are gone when the directory is renamed
+            self._index(scratch, steps, block, progress)  # its maps are gone when the directory is renamed
         with storage_errors(place):
             scratch.rename(place)
             sync_directory(self._directory)
@@ -126,8 +132,8 @@ class DomainStores:
             trained.fill(Entries(store), progress)
             save_index(store, trained, KINDS[block], {})
         else:
-            register_kind(_IVFPQ20)  # here, so that nobody else sees a kind that only this needs
-            build_index(store, KINDS[block], progress=progress)
+            register_kind(_IVFPQ20)  # registered here, so that nobody else sees a kind that only this module needs
+            build_index(store, KINDS[block], progress=progress, device=self._device)
 
 
 def _k_of(step: str) -> int:
@@ -136,7 +142,7 @@ def _k_of(step: str) -> int:
 
 
 def _recalled(blocks: Sequence[tuple[Tensor, Tensor]]) -> Search:
-    """A search that answers from what was found before, block after block in the same order."""
+    """A search that returns earlier results, block after block in the same order."""
     left = iter(blocks)
 
     def search(_queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -147,7 +153,7 @@ def _recalled(blocks: Sequence[tuple[Tensor, Tensor]]) -> Search:
 
 
 def _link(one: Path, other: Path) -> None:
-    """The same file or directory of files at another place, copied where the file system has no links."""
+    """Link a file or a directory of files to another place; copy it if the file system has no links."""
     if one.is_dir():
         other.mkdir()
         for each in one.iterdir():

@@ -1,4 +1,4 @@
-"""The paper's tables from our results, its numbers in brackets behind ours."""
+"""The paper's tables from our results, with its numbers in brackets after ours."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from knnmt.reproduction.plan import ALPHAS, BY_SEGMENT, CANDIDATES, PRUNING_KS, 
 from knnmt.reproduction.results import Results, RowResult
 
 NOT_RUN = "not run"
-BLOCK_TITLES = {"A": "A, as published", "A20": "A20, as published, a code for 16 of 320 dimensions", "B": "B, ours"}
+BLOCK_TITLES = {
+    "A": "A, as published",
+    "A20": "A20, as published, with a code for 16 of 320 dimensions",
+    "B": "B, ours",
+}
 _WITHOUT_INDEX = (*(f"fast-{c}" for c in CANDIDATES), *(row.name for row in BY_SEGMENT))
 _FIRST = ("base", *_WITHOUT_INDEX)
 COMBINATIONS = ("pca+cache", "pca+pruning", "pca+cache+pruning")
@@ -26,7 +30,7 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
 
 
 def is_main(name: str) -> bool:
-    """Whether a row stands in the table of main results."""
+    """Whether a row is in the table of main results."""
     block, _, plain = name.rpartition("/")
     return plain in _main_names(block) if block else True
 
@@ -50,7 +54,7 @@ def _shares(percents: Sequence[float | None]) -> str:
 
 
 class Tables:
-    """Tables of some results. rows: all that there could be, for their labels and their order"""
+    """Tables of some results. rows: all possible rows, for their labels and their order"""
 
     def __init__(self, results: Results, rows: Sequence[Row]) -> None:
         self._results = results
@@ -71,7 +75,7 @@ class Tables:
         )
 
     def main_comet(self) -> Lines | None:
-        """The same by COMET, None where no row was scored so."""
+        """The same by COMET; None if no row was scored."""
         if not any(each.comet for each in self._results.rows.values()):
             return None
 
@@ -82,12 +86,12 @@ class Tables:
         return self._of_blocks(_FIRST, _main_names, line)
 
     def pruning(self) -> Lines:
-        """BLEU with fewer entries; ours also where what was merged into an entry does not count."""
+        """BLEU with fewer entries; ours also with merged entries that count once."""
         names = ["knn", *(f"pruning-{k}{end}" for k in PRUNING_KS for end in ("", "-uncounted")), "plac"]
         return self._of_blocks([], lambda _: names, self._bleu)
 
     def borrowed(self) -> Lines:
-        """How far from a hit the state lies whose search it uses: the median and the 95th percentile, over domains."""
+        """The distance between a hit and the state whose search it uses: median and 95th percentile, over domains."""
         lines = [["", "hits", "median", "95 %", "beyond τ"]]
         for name in self._names:
             counts: Counter[int] = Counter()
@@ -102,7 +106,7 @@ class Tables:
         return lines
 
     def sizes(self) -> Lines:
-        """Entries, and what part of all is kept; of the paper in brackets."""
+        """Entries, and the share that is kept; the paper's in brackets."""
         lines = [["", *self._results.domains]]
         for name in ("knn", *(f"pruning-{k}" for k in PRUNING_KS), "plac"):
             cells = [self._size(domain, name) for domain in self._results.domains]
@@ -127,7 +131,7 @@ class Tables:
         return f"{entries:,}: {100 * entries / whole:.0f} %{theirs}"
 
     def reduction(self) -> Lines:
-        """BLEU with shorter keys; the paper's own dimensions as lines of their own, for its keys are longer."""
+        """BLEU with shorter keys; the paper's own dimensions are in separate lines, because its keys are longer."""
         names = [name.removeprefix("B/") for name in self._names if name.startswith("B/pca-")]
         lines = self._of_blocks(
             [], lambda _: ["knn", *names], lambda name: self._line(name, _bleu_of, {}), ("A", "A20", "B")
@@ -141,9 +145,9 @@ class Tables:
         return lines
 
     def adaptive(self) -> Lines:
-        """BLEU of adaptive retrieval, and of as many steps by chance; the paper's α as lines of their own.
+        """BLEU of adaptive retrieval, and of as many random steps; the paper's α are in separate lines.
 
-        Its table searches more as α grows, so that a line of ours does not stand beside one of the same name.
+        In its table, searches increase with α, so its lines cannot be compared with ours of the same name.
         """
         lines = self._of_blocks([], lambda block: ["knn", *_gates(block)], lambda name: self._line(name, _bleu_of, {}))
         for alpha in ALPHAS:
@@ -154,7 +158,7 @@ class Tables:
         return lines
 
     def cache(self) -> Lines:
-        """BLEU with caches; as published, and with each of its two differences from ours undone."""
+        """BLEU with caches, as published and without each of its two differences from ours."""
         return self._of_blocks([], lambda block: ["knn", *self._caches(block)], self._bleu)
 
     def _caches(self, block: str) -> list[str]:
@@ -176,7 +180,7 @@ class Tables:
         return self._of_blocks([], self._caches, self._searched)
 
     def _searched(self, name: str) -> list[str]:
-        """All steps counted; of caches also without first steps, which the paper leaves out there; the paper's."""
+        """All steps; for caches also without first steps, which the paper leaves out; and the paper's numbers."""
         cells = []
         plain = name.partition("/")[2]
         counts: list[Callable[[RowResult], float]] = [lambda each: each.searched()]
@@ -194,7 +198,7 @@ class Tables:
     # Settings ---------------------------------------------------------------------------------------------------------
 
     def settings(self) -> Lines:
-        """k, λ, T of the main rows; λ that fades is given at its most."""
+        """k, λ, T of the main rows; for λ that fades, its maximum."""
         lines = self._of_blocks(_WITHOUT_INDEX, _main_names, self._settings)
         return [line[:-1] for line in lines]
 
@@ -215,7 +219,7 @@ class Tables:
     # Speed ------------------------------------------------------------------------------------------------------------
 
     def speed(self, domain: str) -> Lines:
-        """Median tokens a second, from the slowest to the fastest round, and times the published kNN-MT's."""
+        """Median tokens per second, from the slowest to the fastest round, and the ratio to the published kNN-MT."""
         results = self._results
         lines = [["system", *(f"batch {size}" for size in results.batch_sizes)]]
         for name in results.timed:
@@ -231,7 +235,7 @@ class Tables:
         return lines
 
     def ablation(self) -> Lines:
-        """Tokens a second averaged over domains, times the first kNN-MT's; and where the time went at each size."""
+        """Tokens per second averaged over domains, the ratio to the first kNN-MT, and the time of searching."""
         results = self._results
         sizes = results.batch_sizes
         lines = [["system", *(f"batch {size}" for size in sizes), *(f"search, batch {size}" for size in sizes)]]
@@ -246,7 +250,7 @@ class Tables:
         return lines
 
     def _search_share(self, size: int, name: str) -> float | None:
-        """Percent of the time that searching took."""
+        """The percentage of the time that searching took."""
         rounds = [
             each
             for domain in self._results.domains
@@ -259,7 +263,7 @@ class Tables:
 
     @property
     def reference(self) -> str:
-        """What speeds are compared with: kNN-MT as published, or ours where that was not run, or what there is."""
+        """The reference for speeds: kNN-MT as published, or ours if that was not run, or the first system."""
         timed = self._results.timed
         return next(name for name in ("A/knn", "B/knn", "base", *timed) if name in timed)
 
@@ -272,7 +276,7 @@ class Tables:
         line: Callable[[str], list[str]],
         blocks: Sequence[str] = ("A", "B"),
     ) -> Lines:
-        """Lines that neither we nor the paper have anything for are left out."""
+        """Lines without a number of ours or of the paper are left out."""
         lines = [["", *self._results.domains, "average"], *self._told(first, line)]
         for block in [each for each in self._blocks if each in blocks]:
             told = self._told([f"{block}/{name}" for name in names(block)], line)
@@ -295,7 +299,7 @@ class Tables:
         theirs: dict[str, tuple[float, ...]],
         digits: int = 2,
     ) -> list[str]:
-        """Of every domain and on average; the paper's behind ours."""
+        """The values of every domain and their average, with the paper's after ours."""
         printed = theirs.get(name.removeprefix("A/"))
         ours = [self._results.measured(domain, name, measure) for domain in self._results.domains]
         there = [each for each in ours if each is not None]
@@ -320,7 +324,7 @@ class Tables:
 
 
 def _quantile(counts: Counter[int], part: float) -> int:
-    """The whole number below or at which this part of all lies."""
+    """The smallest number that at least this share of all do not exceed."""
     seen = 0
     for each in sorted(counts):
         seen += counts[each]

@@ -1,7 +1,7 @@
-"""The text of a domain: what builds its store, what tunes, and what is reported.
+"""The text of a domain: for its store, for tuning, and for the report.
 
-DATA/<domain>/ holds train.*, dev.*, and where there is one test.*, in any format that `corpus` reads, plain text as two
-files. Without test.*, dev is divided by a fixed hash of its sources: one half tunes, the other is reported.
+DATA/<domain>/ has train.*, dev.* and optionally test.*, in any format that `corpus` reads; plain text has two files.
+Without test.*, dev is divided by a fixed hash of its sources: one half is for tuning, the other for the report.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from knnmt.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class DomainText:
-    """What tunes and what is reported, apart.
+    """The texts for tuning and for the report.
 
-    reported_from: "test", or "half of dev"; known: how many of those reported have a source that the training text has
+    reported_from: "test", or "half of dev"
+    known: how many reported pairs have a source that is also in the training text
     """
 
     tuning: list[SegmentPair]
@@ -42,7 +43,7 @@ class DomainText:
         return [pair.target for pair in self.reported]
 
     def as_record(self) -> dict[str, Any]:
-        """For a file, from which `of_record` makes it again on a machine without the data."""
+        """As a record, from which `of_record` makes it again on a machine without the data."""
         return {
             "reported_from": self.reported_from,
             "known": self.known,
@@ -60,9 +61,9 @@ class DomainText:
 
 
 def domains_in(data: Path) -> list[str]:
-    """Directories with text to build a store from."""
+    """The names of the directories that have training text."""
     if not data.is_dir():
-        raise InputError(f"{data}: expected a directory with a directory for each domain")
+        raise InputError(f"{data}: expected a directory with a subdirectory for each domain")
     found = sorted(each.name for each in data.iterdir() if each.is_dir() and _files(each, "train"))
     if not found:
         raise InputError(f"{data}: expected DOMAIN/train.* and DOMAIN/dev.* in it, found no train.* in any directory")
@@ -74,15 +75,15 @@ def _files(domain: Path, part: str) -> list[Path]:
 
 
 def files_of(domain: Path) -> list[Path]:
-    """All that is read of a domain; refused unless there is enough."""
+    """All files of a domain; raise an error if one is missing."""
     for part in ("train", "dev"):
         if not _files(domain, part):
-            raise InputError(f"{domain}: expected {part}.* there, in any format of `knnmt build`, and found none")
+            raise InputError(f"{domain}: expected {part}.* in any format of `knnmt build`, found none")
     return [path for part in ("train", "dev", "test") for path in _files(domain, part)]
 
 
 def digest(domain: Path) -> str:
-    """Of the bytes of all its files: results of other text are other results."""
+    """A digest of all files, because results of another text are other results."""
     found = hashlib.sha256()
     for path in files_of(domain):
         with path.open("rb") as file:
@@ -91,15 +92,15 @@ def digest(domain: Path) -> str:
 
 
 def read_training(domain: Path, languages: tuple[str, str], pairs: int) -> list[SegmentPair]:
-    """So many pairs from all over the training text, 0 for all of it."""
+    """This many pairs from the whole training text; 0 for all."""
     found = _read(domain, "train", languages)
     return spread(found, pairs) if pairs else found
 
 
 def read_text(domain: Path, languages: tuple[str, str], sentences: int, training: Sequence[SegmentPair]) -> DomainText:
-    """What tunes, without sources that are trained on or could be reported, and what is reported.
+    """The text for tuning, without sources of the training or the reported text, and the reported text.
 
-    sentences: most of these, from all over them; 0 for all
+    sentences: of the reported text, at most, from all parts of it; 0 for all
     """
     development = _read(domain, "dev", languages)
     if _files(domain, "test"):
@@ -111,7 +112,7 @@ def read_text(domain: Path, languages: tuple[str, str], sentences: int, training
     new = [pair for number, pair in enumerate(tuning) if number not in held]
     if not new or not reported:
         raise InputError(
-            f"{domain}: too little text: {len(new)} pairs to tune on whose source is neither in train.* nor "
+            f"{domain}: too little text: {len(new)} pairs for tuning whose source is neither in train.* nor "
             f"reported, {len(reported)} to report"
         )
     return DomainText(new, reported, origin, len(known(reported, training).sources))

@@ -1,4 +1,4 @@
-"""Translating with one row: its retrieval put together, its searches counted, and what it took."""
+"""Translating with one row: its retrieval, the number of its searches, and its cost."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 from knnmt import timing
 from knnmt.config import RetrievalConfig
 from knnmt.errors import KnnmtWarning
+from knnmt.reproduction.later import seed_directory
 from knnmt.reproduction.plan import Row
 from knnmt.reproduction.sk_mt import NearestDistance
 from knnmt.retrieval.open_store import OpenStore
@@ -22,7 +23,7 @@ from knnmt.retrieval.trained.combiner import TrainedCombiner
 from knnmt.translator.translation import Translation
 from knnmt.translator.translator import DatastoreSettings, Translator
 
-_MAX_TOKENS = 200  # a system that breaks down would go on to the model's last position
+_MAX_TOKENS = 200  # a broken system would go on to the model's last position
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,13 @@ class ReadyRow:
 
     @classmethod
     def of(cls, row: Row, opened: OpenStore | None, config: RetrievalConfig | None, gate: Gate | None) -> ReadyRow:
-        """Put a row together from its store, what was tuned for that, and its gate."""
+        """Make a row from its store, the store's tuned settings, and its gate."""
         if opened is None or config is None:
             return cls(row, None)
         combiner: Combiner | None = NearestDistance(config.temperature) if row.segments == "bm25" else None
         if row.combiner is not None:
-            learnt = TrainedCombiner.read(opened.datastore, row.combiner, opened.device)
+            place = seed_directory(opened.datastore.path, row.seed)
+            learnt = TrainedCombiner.read(opened.datastore, row.combiner, opened.device, place)
             config, combiner = learnt.applied_to(config, ()), learnt
         return cls(row, Retrieval(opened, replace(config, cache=row.cache, gate=row.alpha), gate, combiner))
 
@@ -55,16 +57,16 @@ class ReadyRow:
         progress: Callable[[int, int], None] = lambda _done, _total: None,
         borrowed: bool = False,
     ) -> tuple[list[Translation], dict[str, Any]]:
-        """Translations and figures: seconds, where they went, tokens, and searches as `Statistics` counts them.
+        """Translations and figures: seconds, where they went, tokens, and searches as in `Statistics`.
 
-        borrowed: count how far the states lie whose searches the cache's hits use, which takes time
+        borrowed: measure the distance to the states whose searches the cache's hits use, which takes time
         """
         longest = min(_MAX_TOKENS, translator.engine.max_positions - 1)
-        # Handed over ready: gates of chance are none that a call can name.
+        # Passed as objects: no name leads to random gates.
         how: DatastoreSettings = {"datastore": None} if self.retrieval is None else {"retrieval": self.retrieval}
         statistics = Statistics(borrowed_distances=Counter() if borrowed else None)
         with warnings.catch_warnings(), timing.record() as timings:
-            warnings.simplefilter("ignore", KnnmtWarning)  # cut translations are counted
+            warnings.simplefilter("ignore", KnnmtWarning)  # translations that were cut off are counted
             started = time.perf_counter()
             found = []
             for each in translator.stream(

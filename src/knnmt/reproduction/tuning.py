@@ -1,11 +1,12 @@
 """Settings of the systems, by the likelihood of the half of the development text that is not reported.
 
-The paper chooses k and λ from a grid by BLEU and takes T from others; T belongs to the keys of a model, so here it is
-tuned with them. Stores are tuned one by one; rows that differ in their cache alone share what was found.
+The paper chooses k and λ from a grid by BLEU, and takes T from earlier work. T depends on the keys of a model, so here
+it is tuned as well. Each store is tuned separately; rows that differ only in their cache share the result.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
@@ -17,7 +18,7 @@ from knnmt.corpus.splitting import divide, spread
 from knnmt.engine.base import Engine, State
 from knnmt.evaluation.scoring import score
 from knnmt.fitting.development import develop, pass_over, searched
-from knnmt.fitting.gate_training import GateConfig, GateText, gate_text, judge_thresholds, train_gate
+from knnmt.fitting.gate_training import GateConfig, Training, gate_text, judge_thresholds, train_gate
 from knnmt.fitting.likelihood import Positions, best_fixed
 from knnmt.fitting.search_choice import choose_search, judge
 from knnmt.fitting.tuning import PAPER_KS, PAPER_WEIGHTS, first_with_most, squared_temperatures, tune
@@ -25,21 +26,21 @@ from knnmt.reproduction import published_gate
 from knnmt.reproduction.plan import ALPHAS, Row
 from knnmt.reproduction.records import settings_of
 from knnmt.reproduction.sk_mt import SEGMENTS, sk_mt_settings
-from knnmt.retrieval.gate import ThresholdGate
+from knnmt.retrieval.gate import ThresholdGate, TrainedGate
 from knnmt.retrieval.open_store import OpenStore
 from knnmt.retrieval.step import Gate
 
-TUNING_PAIRS = 300  # enough for three numbers; a gate is trained on all there are
+TUNING_PAIRS = 300  # enough for three numbers; a gate is trained on all pairs
 BLEU_PAIRS = 100  # on which the 16 settings of the paper's grid are compared by BLEU
 
 
 def tuned_settings(
     engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], fades: bool, fast: int | None = None
 ) -> dict[str, Any]:
-    """Settings of a store, with their loss and the model's alone in nats a token.
+    """Settings of a store, with their loss and that of the model alone, in nats per token.
 
-    pairs: none of which the store holds
-    fades: λ fades with distance, as in block B; else λ is fixed and of the paper's grid, and so is k
+    pairs: must not be in the store
+    fades: λ fades with distance, as in block B; otherwise λ is fixed, and λ and k come from the paper's grid
     fast: c, for Fast kNN-MT
     """
     few = spread(pairs, TUNING_PAIRS)
@@ -50,14 +51,14 @@ def tuned_settings(
         best, loss = found.fading, found.fading_loss
     else:
         loss, best = as_published(positions, config)
-    best = replace(best, forms=False)  # nothing but retrieval is compared
+    best = replace(best, forms=False)  # only retrieval is compared
     return {"settings": settings_of(best), "loss": loss, "alone": positions.loss(None), "pairs": len(few)}
 
 
 def tuned_by_segment(
-    engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], plain: bool
+    engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], plain: bool, count: int | None = None
 ) -> dict[str, Any]:
-    """The same for search by segment: as many segments as the text says; or SK-MT's, where `plain`."""
+    """The same for search by segment: `count` segments, or as many as the text favours; with `plain`, for SK-MT."""
     few = spread(pairs, TUNING_PAIRS)
     passed = pass_over(engine, opened, few)
     if plain:
@@ -65,18 +66,20 @@ def tuned_by_segment(
         loss, best = sk_mt_settings(positions)
         alone = positions.loss(None)
     else:
-        choice = choose_search(engine, opened, passed)
+        choice = choose_search(engine, opened, passed) if count is None else None
         ways = [each for each in choice.judged if each.segments] if choice else []
-        chosen = replace(choice, judged=ways).chosen if choice else judge(engine, opened, passed, DEFAULT_SEGMENTS)
+        chosen = (
+            replace(choice, judged=ways).chosen if choice else judge(engine, opened, passed, count or DEFAULT_SEGMENTS)
+        )
         best, loss, alone = chosen.tuned.fading.fading, chosen.loss, chosen.tuned.alone
     best = replace(best, forms=False)
     return {"settings": settings_of(best), "loss": loss, "alone": alone, "pairs": len(few)}
 
 
 def as_published(positions: Positions, fast: FastConfig | None = None) -> tuple[float, RetrievalConfig]:
-    """Of the paper's grid the smallest k that has nearly all of the best one's gain, with the T and λ that fit it.
+    """The smallest k of the paper's grid that has nearly all of the best gain, with its T and λ.
 
-    After pruning an entry weighs as much as any other: the paper's code counts what was merged, and never asks.
+    After pruning, all entries weigh the same: the paper's code counts merged entries, but never uses the counts.
     """
     positions = replace(positions, log_counts=(positions.log_counts[1],) * 2)
     plain = RetrievalConfig(k=1, interpolation_weight=0.0, temperature=1.0, use_counts=False, fast=fast)
@@ -93,7 +96,7 @@ def as_published(positions: Positions, fast: FastConfig | None = None) -> tuple[
 def trained_gate(
     engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], config: RetrievalConfig
 ) -> dict[str, Any]:
-    """Train the gate of a store for its settings and put it there; what is known of it comes back."""
+    """Train the gate of a store for its settings and save it there; return its figures."""
     features = GateConfig().features
     texts = [gate_text(engine, opened, some, config, features) for some in divide(pairs, 0.8)]
     found = train_gate(opened, texts[0], texts[1], config)
@@ -113,7 +116,7 @@ def tuned_by_bleu(
 ) -> dict[str, Any]:
     """k and λ of the paper's grid with the highest BLEU of some pairs, as published; T is that of `by_likelihood`.
 
-    translations: of some sources with some settings
+    translations: translates some sources with some settings
     """
     few = spread(pairs, BLEU_PAIRS)
     sources, references = [pair.source for pair in few], [pair.target for pair in few]
@@ -126,30 +129,40 @@ def tuned_by_bleu(
     return {"settings": settings_of(best), "bleu": bleu, "pairs": len(few), "grid": grid}
 
 
-def gate_texts(
-    engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], config: RetrievalConfig
-) -> tuple[GateText, GateText]:
-    """What trains the gates at equal shares of searches, and what their thresholds are chosen on."""
-    training, validation = (
-        gate_text(engine, opened, some, config, published_gate.FEATURES) for some in divide(pairs, 0.8)
-    )
-    return training, validation
+class GatesOfStore:
+    """The gates of a store at shares of searches or at the paper's α, in the place where steps are.
 
-
-def gate_for_share(
-    row: Row, opened: OpenStore, texts: tuple[GateText, GateText], config: RetrievalConfig, end: int
-) -> Gate:
-    """The gate of a row, trained with its seed. α is the row's, or the one above which its share of positions lies.
-
-    end: the end token
+    A network is trained once for each seed: rows that differ in their threshold alone share it.
     """
-    if row.published_gate:
-        ngrams = published_gate.NgramStatistics(opened.datastore, end)
-        network = published_gate.train_published(texts[0], ngrams, row.seed)
-        alpha = row.alpha or published_gate.threshold_for((row.share or 100) / 100, network, ngrams, texts[1])
-        return published_gate.PublishedGate(network, ngrams, alpha, row.seed)
-    ours = GateConfig(seed=row.seed)
-    seen = [replace(text, inputs=text.inputs[:, :-1]) for text in texts]  # without entropy, which ours does not look at
-    trained = train_gate(opened, seen[0], seen[1], config, ours)
-    alpha = float(trained.predicted(seen[1]).quantile(1 - (row.share or 100) / 100).clamp(1e-6, 1 - 1e-6))
-    return ThresholdGate(trained.gate, alpha)
+
+    def __init__(
+        self, engine: Engine[State], opened: OpenStore, pairs: Sequence[SegmentPair], config: RetrievalConfig
+    ) -> None:
+        self._opened, self._config = opened, config
+        self._training, self._validation = (
+            gate_text(engine, opened, some, config, published_gate.FEATURES) for some in divide(pairs, 0.8)
+        )
+        self._ngrams = published_gate.NgramStatistics(opened.datastore, engine.special_tokens.end)
+        self._published: dict[int, published_gate.PublishedNetwork] = {}
+        self._own: dict[int, Training] = {}
+
+    def of(self, row: Row) -> Gate:
+        """The gate of a row. α is the row's, or the one above which its share of held-out positions lies."""
+        share, device = (row.share or 100) / 100, self._opened.device
+        if row.published_gate:
+            if row.seed not in self._published:
+                self._published[row.seed] = published_gate.train_published(self._training, self._ngrams, row.seed)
+            network = self._published[row.seed]
+            alpha = row.alpha or published_gate.threshold_for(share, network, self._ngrams, self._validation)
+            return published_gate.PublishedGate(copy.deepcopy(network).to(device), self._ngrams, alpha, row.seed)
+        # Without entropy, which ours does not look at.
+        training, validation = (
+            replace(text, inputs=text.inputs[:, :-1]) for text in (self._training, self._validation)
+        )
+        if row.seed not in self._own:
+            asked = GateConfig(seed=row.seed)
+            self._own[row.seed] = train_gate(self._opened, training, validation, self._config, asked)
+        trained = self._own[row.seed]
+        alpha = float(trained.predicted(validation).quantile(1 - share).clamp(1e-6, 1 - 1e-6))
+        network_there = copy.deepcopy(trained.gate.network).to(device)
+        return ThresholdGate(TrainedGate(network_there, trained.gate.record), alpha)

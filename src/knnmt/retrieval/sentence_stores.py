@@ -17,7 +17,7 @@ from torch.nn import functional
 from knnmt import timing
 from knnmt.config import FastConfig, RetrievalConfig
 from knnmt.datastore.arrays import Array
-from knnmt.index.base import Found, merge_top_k, nothing
+from knnmt.index.base import Found, nothing, padded_to
 from knnmt.index.entries import Entries
 from knnmt.index.exact import smallest
 
@@ -25,6 +25,9 @@ UNTUNED_FAST = RetrievalConfig(k=16, interpolation_weight=0.5, temperature=0.05,
 # Of keys looked at together: small ones waste less on stores of different sizes, large ones ask a GPU less often.
 _PIECE_BYTES = {"cpu": 1 << 24, "cuda": 1 << 29}
 _MAX_HELD_BYTES = 1 << 30
+_EXTRA_CANDIDATES = 8  # beyond k, whose true distances are looked at
+_MEASURED = 1 << 24  # numbers of keys that are measured at a time
+_PRODUCT_ERROR = 1e-5  # most that a distance from products is wrong by, for squared lengths of 1
 
 
 class _Piece:
@@ -121,13 +124,13 @@ class SentenceStores:
         for begin in range(0, columns, max(1, step)):
             ids = piece.ids[:, begin : begin + step]
             keys = self._keys_of(ids.cpu()) if piece.keys is None else piece.keys
-            lengths_sq = queries.square().sum(2)[:, :, None] + keys.square().sum(2)[:, None]
-            distances_sq = torch.baddbmm(lengths_sq, queries, keys.mT, alpha=-2).clamp_(min=0)
-            distances_sq = distances_sq.masked_fill_((ids < 0)[:, None], float("inf")).flatten(0, 1)
-            near, places = smallest(distances_sq, k)
-            near_ids = ids.repeat_interleave(width, 0).gather(1, places)
-            best = merge_top_k([best, (near, near_ids)], k)
-        distances_sq, ids = best if columns else merge_top_k([best], k)
+            found = _nearest(queries, keys, ids < 0, k)
+            near_ids = ids.repeat_interleave(width, 0).gather(1, found[1])
+            # What was found before stands before the rest, so that of equal distances the entry that comes first wins.
+            together = torch.cat([best[0], found[0]], 1).sort(dim=1, stable=True)
+            all_ids = torch.cat([best[1], near_ids], 1).gather(1, together.indices)
+            best = together.values[:, :k], all_ids[:, :k]
+        distances_sq, ids = padded_to(best[0], best[1].masked_fill(best[0].isinf(), -1), k)
         return distances_sq.view(sentences, width, k), ids.view(sentences, width, k)
 
     def _keys_of(self, ids: Tensor) -> Tensor:
@@ -145,6 +148,38 @@ class SentenceStores:
         new_place = {old: new for new, old in enumerate(sentences)}
         self._pieces = [piece for piece in self._pieces if piece.keep(new_place)]
         self._sentences = len(sentences)
+
+
+def _nearest(queries: Tensor, keys: Tensor, padding: Tensor, k: int) -> Found:
+    """The k nearest keys of each row, nearest first; of equal distances the one that comes first.
+
+    Products say which keys may be among them, and true differences decide, so that equal keys are equally far. queries
+    (sentences, width, dim), keys (sentences, entries, dim), padding (sentences, entries); returns squared distances,
+    infinite where there is no key, and columns, (sentences * width, at most k)
+    """
+    lengths_sq = queries.square().sum(2)[:, :, None] + keys.square().sum(2)[:, None]
+    rough = torch.baddbmm(lengths_sq, queries, keys.mT, alpha=-2).masked_fill_(padding[:, None], float("inf"))
+    errors = _PRODUCT_ERROR * lengths_sq.masked_fill_(padding[:, None], 0.0).amax(2).flatten()
+    rough, asked = rough.flatten(0, 1), queries.flatten(0, 1)
+    of_row = torch.arange(len(queries), device=keys.device).repeat_interleave(queries.shape[1])
+    count = min(k + _EXTRA_CANDIDATES, rough.shape[1])
+    while True:
+        columns = smallest(rough, count)[1].sort(1).values
+        together = max(1, _MEASURED // (count * keys.shape[2]))
+        parts = zip(*(torch.split(each, together) for each in (asked, of_row, columns)), strict=True)
+        distances_sq = torch.cat([_distances_sq(row, keys, of[:, None], some) for row, of, some in parts])
+        missing = padding[of_row[:, None], columns] | ~(distances_sq < float("inf"))
+        in_order = distances_sq.masked_fill_(missing, float("inf")).sort(dim=1, stable=True)
+        nearest_sq = in_order.values[:, :k]
+        possible = rough <= (nearest_sq[:, -1].nan_to_num(posinf=0.0) + errors)[:, None]
+        most = int(possible.sum(1).max()) if count < rough.shape[1] else 0
+        if most <= count:  # else there are many at the same distance
+            return nearest_sq, columns.gather(1, in_order.indices[:, :k])
+        count = most
+
+
+def _distances_sq(queries: Tensor, keys: Tensor, sentences: Tensor, columns: Tensor) -> Tensor:
+    return (keys[sentences, columns] - queries[:, None]).square_().sum(2)
 
 
 def _free_bytes(device: torch.device) -> int:

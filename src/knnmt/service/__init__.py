@@ -1,25 +1,25 @@
 """The HTTP service: the translator behind a queue. Nothing of a request is trusted.
 
-app.py        the application: routers, guards and problems put together
-service.py    what they all use: translator, domains, batches, writers, access; begins and ends with the process
+app.py        the application, assembled from routers, guards and problems
+service.py    what all of them use: translator, domains, batches, writers, access
 config.py     settings of the service and its limits, from options or a TOML file
 domains.py    names and the stores behind them
-batching.py   texts of all requests, decoded together
-writing.py    changes of stores, one at a time each, many in one publication
-index_renewal.py  indexes that corrections have outgrown, brought up to date
-jobs.py       memories that become domains, or are added to one, while the service goes on
-memory_work.py  what a job does, in a process of its own
-beside.py     processes that end with the service
-metrics.py    what Prometheus reads
-client.py     the service from Python, with answers.py, which need none of the others
-access.py     API keys: who may do what, and how often
-guard.py      what is refused before a route sees it: hosts, sites, bodies; the domain in a path
-problems.py   every answer to an error
-shapes.py     what requests and answers look like
-documents.py  files that are translated while their senders wait
-glossaries.py terms that tools send, for later requests
-exchanges.py  memories that tools send or take in several steps
-usage.py      characters by key
-routes/       one file a resource
-dialects/     what translators' tools already speak, one file each
+batching.py   decodes the texts of all requests together
+writing.py    changes stores, one change at a time for each, several in one publication
+index_renewal.py  updates indexes after many corrections
+jobs.py       turns memories into domains, or adds them to domains, in the background
+memory_work.py  the work of a job, in its own process
+beside.py     processes that end when the service ends
+metrics.py    metrics for Prometheus
+client.py     the client for Python; it and answers.py need none of the others
+access.py     API keys: roles, domains and rates
+guard.py      checks before the routes: hosts, sites, bodies, the domain in the path
+problems.py   the answers to errors
+shapes.py     the schemas of requests and answers
+documents.py  translates files in the background
+glossaries.py keeps glossaries that tools send
+exchanges.py  memories that tools send or download in several steps
+usage.py      counts characters by key
+routes/       one file for each resource
+dialects/     the protocols of translators' tools, one file each
 """

@@ -1,8 +1,8 @@
-"""API keys: who may do what, where and how often.
+"""API keys: who may do what, in which domains, and how often.
 
-A key is 32 random bytes, shown once when it is made. The file of keys holds its SHA-256: whoever reads the file cannot
-use it, and nobody can find 32 random bytes by trying, so that no slower hash is needed. The file is read again when it
-changes; a key that is taken out no longer opens anything.
+A key consists of 32 random bytes and is shown once, when it is made. The file of keys holds only its SHA-256, so nobody
+can use a key after reading the file. Guessing 32 random bytes is hopeless, so the hash need not be slow. The service
+reads the file again when it changes; a key that was deleted from it no longer works.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from knnmt.service.config import require_name
 from knnmt.service.problems import Problem
 
 Role = Literal["translate", "write", "admin"]
-ROLES: tuple[Role, ...] = get_args(Role)  # each may do what those before it may
+ROLES: tuple[Role, ...] = get_args(Role)  # each role includes those before it
 _PREFIX = "knnmt_"
-_MAX_PRESENTED = 200  # characters of a key that anybody presents
+_MAX_PRESENTED = 200  # characters of a key in a request
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key as the file has it.
+    """A key, as in the file.
 
     sha256: of the key, in hexadecimal
-    domains: that it may be used for, None for all
-    per_minute: requests, None for any number
+    domains: those that the key may use; None for all
+    per_minute: requests; None for any number
     """
 
     name: str
@@ -61,7 +61,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks. key: None where the service has no keys"""
+    """The sender of a request. key: None if the service has no keys"""
 
     key: Key | None
 
@@ -70,7 +70,7 @@ class Caller:
         return "anybody" if self.key is None else self.key.name
 
     def require(self, role: Role, domain: str | None = None) -> None:
-        """Refuse who may not do something, with a domain or at all."""
+        """Raise a problem unless the caller has the role, and may use the domain if one is given."""
         if self.key is None:
             return
         if not self.may(role):
@@ -79,23 +79,28 @@ class Caller:
             raise Problem(403, "forbidden", f"this key may not be used for the domain {domain!r}")
 
     def may(self, role: Role) -> bool:
-        """Whether it has a role, or one that may do more."""
+        """Whether the caller has this role or a higher one."""
         return self.key is None or ROLES.index(self.key.role) >= ROLES.index(role)
 
     def sees(self, domain: str) -> bool:
-        """Whether it may be used for a domain."""
+        """Whether the caller may use a domain."""
         return self.key is None or self.key.domains is None or domain in self.key.domains
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether it may be used for every domain."""
+        return self.key is None or self.key.domains is None
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """Requests that a key may still make: full at first, and filled again as time goes by."""
+    """A token bucket: the requests that a key may still make."""
 
     left: float
     at: float = field(default_factory=time.monotonic)
 
     def take(self, per_minute: int) -> float:
-        """Take one request, or say how many seconds it must wait."""
+        """Take one request; if there is none, return the seconds to wait."""
         now = time.monotonic()
         self.left = min(float(per_minute), self.left + (now - self.at) * per_minute / 60)
         self.at = now
@@ -106,7 +111,7 @@ class _Bucket:
 
 
 class Access:
-    """The keys of a service. file: None lets everybody do everything"""
+    """The keys of a service. file: None allows everything to everybody"""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
@@ -119,29 +124,41 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody needs a key."""
+        """Whether requests need no key."""
         return self._file is None
 
     def caller(self, presented: str | None) -> Caller:
-        """Who presents a key; each call counts as a request of it."""
+        """The owner of a key. Each call counts as one request."""
         if self._file is None:
             return Caller(None)
         if not presented:
             raise Problem(401, "no_key", "a key is needed: send it as 'Authorization: Bearer KEY'")
         found = self._found(presented)
         if found is None:
-            raise Problem(401, "unknown_key", "this key is not known")
+            raise Problem(401, "unknown_key", "this key is unknown")
         if found.per_minute is not None:
             with self._lock:
                 bucket = self._buckets.setdefault(found.sha256, _Bucket(float(found.per_minute)))
                 wait = bucket.take(found.per_minute)
             if wait:
-                message = f"this key may make {found.per_minute} requests a minute"
+                message = f"this key may make {found.per_minute} requests per minute"
                 raise Problem(429, "too_many_requests", message, retry_after=wait)
         return Caller(found)
 
+    def holder(self, name: str) -> Caller:
+        """Whoever has the key of this name now: for addresses with a secret, which a client asks without its key.
+
+        A key that was taken out opens them no more.
+        """
+        if self._file is None:
+            return Caller(None)
+        found = next((key for key in self._newest() if key.name == name), None)
+        if found is None:
+            raise Problem(403, "unknown_key", "the key that this address was made for is no longer known")
+        return Caller(found)
+
     def _found(self, presented: str) -> Key | None:
-        """The key that is presented. Every key is compared, each in the same time."""
+        """The key of a request. It is compared with every key, in constant time."""
         digest = _digest(presented[:_MAX_PRESENTED])
         found = None
         for key in self._newest():
@@ -161,25 +178,27 @@ class Access:
 
 
 def read_keys(file: Path) -> tuple[Key, ...]:
-    """The keys of a file. One that is not as it should be is refused whole: nobody gets in by a mistake."""
+    """Read the keys of a file. Raise an error if any part of it is invalid."""
     try:
         content = parse_json(read_regular(file))
     except OSError as error:
-        raise SettingError(f"{file}: the keys cannot be read: {error.strerror}. Make some: knnmt serve-key") from error
+        raise SettingError(
+            f"{file}: cannot read the keys: {error.strerror}. Make a key with `knnmt serve-key`"
+        ) from error
     except ValueError as error:
-        raise InputError(f"{file}: expected keys as JSON, as `knnmt serve-key` writes them: {error}") from error
+        raise InputError(f"{file}: expected the JSON that `knnmt serve-key` writes: {error}") from error
     keys = content.get("keys") if isinstance(content, dict) else None
     if not isinstance(keys, list) or not all(isinstance(each, dict) for each in keys):
-        raise InputError(f'{file}: expected {{"keys": [...]}}, as `knnmt serve-key` writes it')
+        raise InputError(f'{file}: expected {{"keys": [...]}}, as written by `knnmt serve-key`')
     return tuple(_key(file, each) for each in keys)
 
 
 def new_key(
     file: Path, name: str, role: Role, domains: Iterable[str] | None = None, per_minute: int | None = None
 ) -> str:
-    """Add a key to a file, which only its owner can read, and return the key itself: nobody can find it out later."""
+    """Add a key to a file that only its owner can read, and return the key. It cannot be recovered later."""
     keys = read_keys(file) if file.exists() else ()
-    check(all(key.name != name for key in keys), f"{file}: has a key {name!r} already; choose another name")
+    check(all(key.name != name for key in keys), f"{file}: the file already has a key {name!r}; choose another name")
     secret = _PREFIX + secrets.token_urlsafe(32)
     added = Key(name, _digest(secret), role, None if domains is None else tuple(domains), per_minute)
     content = json.dumps({"keys": [_told(key) for key in (*keys, added)]}, indent=1).encode() + b"\n"
@@ -198,7 +217,9 @@ def _key(file: Path, told: dict[str, Any]) -> Key:
     named = all(isinstance(told.get(each), str) for each in ("name", "sha256", "role"))
     known = told.keys() <= {"name", "sha256", "role", "domains", "per_minute"}
     if not (texts and named and known):
-        raise InputError(f"{file}: a key has name, sha256, role, and it may have domains and per_minute; found another")
+        raise InputError(
+            f"{file}: expected keys with name, sha256 and role, optionally domains and per_minute; found something else"
+        )
     return Key(
         told["name"], told["sha256"], told["role"], None if domains is None else tuple(domains), told.get("per_minute")
     )
@@ -218,5 +239,5 @@ def _identity(file: Path) -> tuple[int, int, int]:
     try:
         found = file.stat()
     except OSError as error:
-        raise SettingError(f"{file}: the keys cannot be read: {error.strerror}") from error
+        raise SettingError(f"{file}: cannot read the keys: {error.strerror}") from error
     return found.st_ino, found.st_mtime_ns, found.st_size

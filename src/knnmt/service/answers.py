@@ -1,4 +1,4 @@
-"""What a service answers, as a `Client` gives it. It needs nothing but the standard library."""
+"""The answers of a service, as a `Client` returns them. This module needs only the standard library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ServedMatch:
-    """A segment of the memory that is like a text. score: in percent"""
+    """A segment of the memory that is similar to a text. score: in percent"""
 
     source: str
     target: str
@@ -27,7 +27,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class ServedCaution:
-    """What whoever uses a translation should know of it."""
+    """A warning about a translation."""
 
     kind: str
     message: str
@@ -37,7 +37,8 @@ class ServedCaution:
 class ServedWord:
     """A word of a translation.
 
-    span: its characters; tokens: which of the translation's make it
+    span: its characters
+    tokens: the numbers of its tokens in the translation
     share: how much of it came from the memory, 0 to 1
     """
 
@@ -49,14 +50,14 @@ class ServedWord:
 
 @dataclass(frozen=True, slots=True)
 class ServedTranslation:
-    """A translation as a service answers it.
+    """A translation, as a service returns it.
 
-    kind: "exact match", "repaired match", "with memory" or "model alone"; None where nothing was found
-    index: of its text, where results are streamed
-    certainty: how much of it is likely to stay when a person has looked at it, 0 to 100, where the store knows that
-    evidence: of each of the tokens, with the segments that it speaks of, and words of the tokens that make them; where
-        that was asked for
-    error: why there is none
+    kind: "exact match", "repaired match", "with memory" or "model alone"; None if no translation was found
+    index: the number of its text, in a stream of results
+    certainty: how much of it a reviewer is likely to keep, 0 to 100; None if the store has no estimate
+    evidence, segments, words: on request: the evidence of each token, the memory segments that it refers to, and the
+        words
+    error: why there is no translation
     """
 
     text: str
@@ -92,7 +93,7 @@ class ServedDomain:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a change of a domain did. segments: that it holds now"""
+    """The result of a change to a domain. segments: number in the domain after the change"""
 
     domain: str
     generation: int
@@ -129,9 +130,10 @@ class SentMemory:
 class ServedDocument:
     """A document that a service translates.
 
-    id: whoever knows it may ask for the document
+    id: whoever knows it may download the document
     state: "waiting", "running", "done" or "failed"
-    done, of: units to translate; message: why it failed
+    done, of: units to translate
+    message: why it failed
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""The application: routers, guards and answers to errors put together."""
+"""The application, assembled from routers, guards and the answers to errors."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.routing import BaseRoute
 
 from knnmt.service import problems
+from knnmt.service.asking import address_is_known
 from knnmt.service.dialects import (
     apertium,
     deepl,
@@ -33,17 +34,17 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": ProblemAnswer, "description": description}
     for status, description in (
         (400, "the body cannot be read"),
-        (401, "no key, or one that is not known"),
+        (401, "no key, or an unknown one"),
         (403, "the key may not do this, or the request comes from another site"),
         (404, "no such domain"),
-        (408, "the body did not come in time"),
-        (409, "the domain cannot have this done to it"),
-        (413, "more than the limits allow"),
-        (422, "the request is not as expected"),
-        (429, "too much is waiting, or the key has made too many requests; Retry-After says when"),
+        (408, "the body did not arrive in time"),
+        (409, "this cannot be done with the domain"),
+        (413, "the request exceeds a limit"),
+        (422, "the request is invalid"),
+        (429, "the queue is full, or the key has made too many requests; Retry-After says when to try again"),
         (503, "the service is being stopped, or another process changes the store"),
         (504, "not done in time"),
-        (507, "the service's disk is full, or refuses to be written"),
+        (507, "the service's disk is full or not writable"),
     )
 }
 _DIALECTS = (
@@ -59,7 +60,7 @@ _DIALECTS = (
 
 
 class _App(FastAPI):
-    """As FastAPI's, with examples in its OpenAPI."""
+    """FastAPI's application, with examples in its OpenAPI."""
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
@@ -69,17 +70,20 @@ class _App(FastAPI):
 
 @cache
 def _routes() -> list[BaseRoute]:
-    """Of every application: FastAPI takes long to prepare them, and they find their service by the request."""
+    """The routes, shared by all applications, because FastAPI takes long to prepare them.
+
+    They find their service by the request.
+    """
     made = FastAPI(openapi_url=None, responses=_PROBLEMS)
     for routes in (translate, sentences, explain, domains, memories, documents, health, page):
         made.include_router(routes.router)
     for dialect in _DIALECTS:
-        made.include_router(dialect.router)
+        made.include_router(dialect.router, dependencies=[Depends(address_is_known)])
     return made.router.routes
 
 
 def make_app(service: Service) -> FastAPI:
-    """The application of a service, which ends with it."""
+    """Make the application of a service. The service ends with it."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -91,7 +95,7 @@ def make_app(service: Service) -> FastAPI:
         summary="Nearest-neighbour machine translation: one model, every domain.",
         version=__version__,
         lifespan=lifespan,
-        docs_url=None,  # its page loads scripts of other sites
+        docs_url=None,  # FastAPI's documentation page would load scripts from other sites
         redoc_url=None,
     )
     app.state.service = service

@@ -1,4 +1,4 @@
-"""From a request to what is asked: who asks, which domain, which texts; and whether anybody still waits."""
+"""From a request to its parts: caller, domain and texts; and whether the client is still connected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from knnmt.corpus.glossary import Glossary, Term
 from knnmt.retrieval.settings import RetrievalSettings
-from knnmt.service.access import Caller
+from knnmt.service.access import Caller, Role
 from knnmt.service.config import Limits
 from knnmt.service.domains import Domain
 from knnmt.service.guard import DOMAIN
@@ -22,12 +22,12 @@ from knnmt.service.shapes import Decoded
 from knnmt.translator.memories import Request as TextRequest
 
 Result = TypeVar("Result")
-_VERSION = re.compile(r"v\d")  # what is left of an address whose last part a client has dropped
-_WRITTEN_BYTES = 1 << 20  # at once
-_bearer = HTTPBearer(auto_error=False, description="An API key, where the service has keys.")
+_VERSION = re.compile(r"v\d")  # what remains of an address when a client drops its last part
+_WRITTEN_BYTES = 1 << 20  # bytes written at once
+_bearer = HTTPBearer(auto_error=False, description="An API key, if the service has keys.")
 
 
-# What requests depend on is asynchronous though it waits for nothing: else each would be called in another thread.
+# These dependencies are asynchronous though they await nothing: otherwise FastAPI would call each in a thread.
 async def _service(request: Request) -> Service:
     found: Service = request.app.state.service
     return found
@@ -37,33 +37,60 @@ TheService = Annotated[Service, Depends(_service)]
 
 
 async def _caller(
-    service: TheService, presented: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+    request: Request,
+    service: TheService,
+    presented: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
 ) -> Caller:
-    return service.access.caller(None if presented is None else presented.credentials)
+    return who_asks(request, service, None if presented is None else presented.credentials)
 
 
 TheCaller = Annotated[Caller, Depends(_caller)]
 
 
-def domain_asked(request: Request, service: Service, named: str | None) -> Domain:
-    """The domain of the path's prefix, of the body, or the default one."""
+def who_asks(request: Request, service: Service, presented: str | None) -> Caller:
+    """The caller who presents a key. The key must be for the domain in the address, and that domain must exist."""
+    caller = service.access.caller(presented)
+    if request.scope.get(DOMAIN) is not None:
+        domain_asked(request, service, caller, None)
+    return caller
+
+
+async def address_is_known(request: Request, service: TheService) -> None:
+    """Refuse an unknown domain in the address. If the service has keys, `who_asks` does it, which knows the caller."""
+    if service.access.is_open:
+        who_asks(request, service, None)
+
+
+def domain_asked(
+    request: Request, service: Service, caller: Caller, named: str | None, role: Role = "translate"
+) -> Domain:
+    """The domain from the path's prefix, from the body, or the default one, if the caller may use it.
+
+    The caller's rights are checked before the domain's existence, because the names of the domains are secret.
+    """
     prefix: str | None = request.scope.get(DOMAIN)
     if prefix is not None and named not in (None, prefix):
-        raise Problem(422, "two_domains", "the path names one domain and the body another: name one of them")
+        raise Problem(422, "two_domains", "the path names one domain and the body another: name only one")
+    name = named if prefix is None else prefix
+    if name is None and not caller.sees(service.domains.default):
+        raise Problem(403, "forbidden", "this key may not be used for the default domain: name one of its own")
+    caller.require(role, service.domains.default if name is None else name)
     require_whole_address(request, service)
-    return service.domains.of(named if prefix is None else prefix)
+    return service.domains.of(name)
 
 
 def require_whole_address(request: Request, service: Service) -> None:
-    """Refuse an address whose last part a client has dropped, and say so."""
+    """Fail with a clear message if a client has dropped the last part of an address."""
     prefix: str | None = request.scope.get(DOMAIN)
     if prefix is not None and _VERSION.fullmatch(prefix) and not service.domains.has(prefix):
-        message = f"there is no domain {prefix!r}: clients need an address that ends with a slash, such as /d/NAME/"
+        message = (
+            f"there is no domain {prefix!r}: the address given to the client must end with a slash, such as /d/NAME/"
+        )
         raise Problem(404, "unknown_domain", message)
 
 
 def require_texts(texts: Sequence[str], limits: Limits) -> None:
-    """Refuse more text than the limits allow."""
+    """Raise a problem if there is more text than the limits allow."""
     _require(len(texts) <= limits.texts, f"{len(texts):,} texts", f"{limits.texts:,}")
     longest = max(map(len, texts))
     _require(longest <= limits.text_characters, f"a text of {longest:,} characters", f"{limits.text_characters:,}")
@@ -73,7 +100,9 @@ def require_texts(texts: Sequence[str], limits: Limits) -> None:
 
 def _require(sound: bool, found: str, most: str) -> None:
     if not sound:
-        raise Problem(413, "too_large", f"the request has {found}; the service takes at most {most}: send several")
+        raise Problem(
+            413, "too_large", f"the request has {found}; the service takes at most {most}: send several requests"
+        )
 
 
 def text_requests(asked: Decoded, domain: Domain, limits: Limits) -> list[TextRequest]:
@@ -83,7 +112,7 @@ def text_requests(asked: Decoded, domain: Domain, limits: Limits) -> list[TextRe
         raise Problem(
             422,
             "invalid_request",
-            f"there are {len(asked.texts)} texts and {len(asked.contexts)} contexts: give as many",
+            f"there are {len(asked.texts)} texts and {len(asked.contexts)} contexts: give one context for each text",
         )
     if asked.beam > limits.beam:
         raise Problem(422, "invalid_request", f"the service searches with a beam of at most {limits.beam}")
@@ -104,16 +133,16 @@ def text_requests(asked: Decoded, domain: Domain, limits: Limits) -> list[TextRe
 
 
 def retrieval_settings(asked: Decoded, limits: Limits) -> RetrievalSettings:
-    """The settings of retrieval, refused where they cost more than the limits allow."""
+    """The settings of retrieval. Raise a problem if they cost more than the limits allow."""
     settings = asked.retrieval.settings()
     most = limits.neighbours
     if settings.k is not None and settings.k > most:
-        raise Problem(422, "invalid_request", f"the service looks for at most {most} neighbours a step")
+        raise Problem(422, "invalid_request", f"the service looks for at most {most} neighbours per step")
     return settings
 
 
 async def require_retrieval(service: Service, requests: Sequence[TextRequest]) -> None:
-    """Refuse languages that the model has not, and settings that the store of a request cannot have."""
+    """Raise a problem for languages that the model lacks, and for settings that the store of a request cannot have."""
     first = requests[0]
     by = service.translator.between(first.languages)
     if first.datastore is not None and first.settings.given():
@@ -121,7 +150,7 @@ async def require_retrieval(service: Service, requests: Sequence[TextRequest]) -
 
 
 async def sent_file(request: Request, what: str, write: Callable[[bytes], object]) -> None:
-    """Write the body of a request, as it comes, where it is to go; one without is refused. what: it is, for people"""
+    """Write the body of a request to a file as it arrives; an empty body is an error. what: its name in messages"""
     pieces: list[bytes] = []
     size = found = 0
     async for piece in request.stream():
@@ -136,13 +165,13 @@ async def sent_file(request: Request, what: str, write: Callable[[bytes], object
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """What comes of some work, which ends when the client hangs up."""
+    """Await some work, and cancel it if the client disconnects."""
     doing, gone = asyncio.ensure_future(work), asyncio.ensure_future(_hung_up(request))
     try:
         await asyncio.wait({doing, gone}, return_when=asyncio.FIRST_COMPLETED)
         if doing.done():
             return doing.result()
-        raise Problem(499, "gone", "the client hung up")
+        raise Problem(499, "gone", "the client disconnected")
     finally:
         gone.cancel()
         doing.cancel()

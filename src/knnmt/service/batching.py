@@ -1,15 +1,16 @@
-"""`Batcher`: the texts of all requests, decoded together.
+"""`Batcher` decodes the texts of all requests together.
 
-A few threads serve everybody. One takes texts in: it looks up exact matches, which need no decoding, and cuts others
-into segments. Workers decode, each batch after batch. A batch begins with the segment whose turn it is, and is filled
-with those that wait of about its length, whatever their request or domain. So a new segment waits for one batch, not
-for the requests before it: turns are given to requests in rotation, a long one gets as many segments into a batch as
-others. A text is answered when its own segments are done, while others of the batch are still decoded.
+A few threads serve all requests. One thread takes texts in: it looks up exact matches, which need no decoding, and cuts
+the other texts into segments. Workers decode batch after batch. A batch starts with the segment whose turn it is, and
+is filled with waiting segments of similar length, whatever their request or domain. Turns rotate between requests, so a
+new segment waits for about one batch and not for all earlier requests; a long request gets as many segments into a
+batch as the others. A text is returned when all its segments are done, even while other segments of the batch are still
+being decoded.
 
-On a CPU there are two workers. Two batches at the same time, with half of the cores each, are done sooner than one
-after the other with all cores, for no core waits for others at the end of every operation.
+On a CPU there are two workers. Two simultaneous batches with half of the cores each finish sooner than one after the
+other with all cores, because no core waits for others at the end of every operation.
 
-Equal texts that wait, or are decoded, are decoded once. Recent results are remembered as long as no store changes.
+Equal texts that wait or are being decoded are decoded once. Recent results are remembered until a store changes.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ from knnmt.translator.translation import Translation
 from knnmt.translator.translator import Translator
 
 _log = logging.getLogger("knnmt.service")
-_CONSIDERED = 4  # times as many segments as a batch has, those whose turn comes first, are looked at for a batch
+_CONSIDERED = 4  # a batch is chosen from the first 4 times its size of waiting segments
 _MAX_PIECEWORKS = 256
-_LINGER, _MAX_LINGER_SECONDS = 0.03, 0.02  # of a batch's time: clients that were answered by it ask again soon
-_FORGETTING = 0.8  # of the speed so far, when a batch is done
+_LINGER, _MAX_LINGER_SECONDS = 0.03, 0.02  # of a batch's time: clients that just got results often ask again soon
+_FORGETTING = 0.8  # weight of the old average of the speed when a batch is done
 
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What was decoded together, for those who measure. waiting: segments that were left"""
+    """A batch that was decoded, for metrics. waiting: segments that were left"""
 
     segments: int
     seconds: float
@@ -54,10 +55,10 @@ class BatchReport:
 class Batcher:
     """Translates texts of many requests. Threads may share it.
 
-    batch: most segments decoded together
+    batch: segments that are decoded together, at most
     workers: batches that are decoded at the same time, by threads that share the cores
-    queue: most texts and segments that wait before others are refused
-    cached: most results that are remembered
+    queue: texts and segments that may wait; if there are more, new ones are turned away
+    cached: results that are remembered, at most
     told: is called with a report of every batch
     """
 
@@ -78,7 +79,7 @@ class Batcher:
         self._numbers = count()
         self._clock = 0.0
         self._waiting = 0  # segments
-        self._taking_in = 0  # texts that arrived and are not cut yet
+        self._taking_in = 0  # texts that have arrived and are not cut yet
         self._decoding = 0  # segments
         self._workers, self._busy = workers, 0
         self._per_second = 0.0
@@ -101,11 +102,11 @@ class Batcher:
 
     @property
     def hits(self) -> int:
-        """Texts that needed no decoding, for equal ones were in flight or remembered."""
+        """Texts that needed no decoding, because an equal text was being decoded or its result was remembered."""
         return self._cache.hits
 
     def require_room(self, texts: int) -> None:
-        """Refuse texts where too much waits; where nothing does, a request fits whatever its size."""
+        """Raise a problem if too much is waiting. If nothing waits, a request of any size is accepted."""
         if self._closed:
             raise Problem(503, "ending", "the service is being stopped", retry_after=5)
         if (waiting := self.waiting) and waiting + texts > self._most:
@@ -116,9 +117,10 @@ class Batcher:
     def submit(
         self, requests: Sequence[Request], settings: TextSettings, watches: Sequence[Watch] | None = None
     ) -> list[Future[Translation]]:
-        """Have texts translated. Whoever cancels a future no longer wants it; what nobody wants is not done.
+        """Have texts translated. Cancel a future if its text is no longer wanted; texts that nobody wants are not
+        decoded.
 
-        watches: one for each text, told how far it is while it is decoded
+        watches: one for each text; each is told the progress while its text is decoded
         """
         turn = Turn()
         watched: Sequence[Watch | None] = [None] * len(requests) if watches is None else watches
@@ -127,14 +129,14 @@ class Batcher:
         ]
         with self._changed:
             self.require_room(len(arrivals))
-            self.piecework(settings)  # what is wrong with the settings shows at once
+            self.piecework(settings)  # raises errors in the settings at once
             self._arrived += arrivals
             self._taking_in += len(arrivals)
             self._changed.notify_all()
         return [each.wanted for each in arrivals]
 
     def piecework(self, settings: TextSettings) -> Piecework:
-        """How texts with these settings are translated."""
+        """The translator's work for texts with these settings."""
         with self._changed:
             found = self._pieceworks.pop(settings, None) or Piecework(self._translator, settings, self.statistics)
             self._pieceworks[settings] = found
@@ -143,7 +145,7 @@ class Batcher:
             return found
 
     def close(self) -> None:
-        """Take nothing more, and end when all that waits is done."""
+        """Accept nothing more, and end when everything that waits is done."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -177,7 +179,7 @@ class Batcher:
         except Exception as error:
             if len(group) == 1:
                 refuse([group[0].wanted], error)
-            else:  # one of them is to blame, and the others are not
+            else:  # one of the texts caused the error; try each on its own
                 for each in group:
                     self._begin(piecework, [each])
             return
@@ -206,7 +208,7 @@ class Batcher:
         self._end(text)
 
     def _queue(self, text: WaitingText) -> None:
-        """Let the segments of a text wait for their turns; called with the lock."""
+        """Queue the segments of a text; called with the lock."""
         lane = self._lanes.setdefault(text.begun.lane, [])
         for place in range(len(text.begun.jobs)):
             text.turn.at = max(text.turn.at + 1, self._clock)
@@ -231,14 +233,14 @@ class Batcher:
             self._told(BatchReport(len(pieces), seconds, waiting))
 
     def _next_batch(self) -> tuple[Lane, list[Piece]] | None:
-        """What is decoded next: of the lane that has the first turn, that segment and those most like it in length."""
+        """The next batch: the segment that has the first turn, and those of its lane with the most similar lengths."""
         with self._changed:
             self._linger()
             while True:
                 self._lanes = {lane: pieces for lane, pieces in self._lanes.items() if pieces}
                 if self._lanes:
                     lane = min(self._lanes, key=lambda each: self._lanes[each][0])
-                    share = -(-self._waiting // (self._workers - self._busy))  # the rest is for workers that are free
+                    share = -(-self._waiting // (self._workers - self._busy))  # leave the rest for idle workers
                     if pieces := self._chosen(self._lanes[lane], min(self._batch, max(1, share))):
                         self._waiting -= len(pieces)
                         self._decoding += len(pieces)
@@ -250,7 +252,7 @@ class Batcher:
                     self._changed.wait()
 
     def _linger(self) -> None:
-        """Wait a moment for a batch to fill, after another one; called with the lock."""
+        """Wait a moment after a batch for the next one to fill; called with the lock."""
         while self._waiting < self._batch and not self._closed:
             if (seconds := self._lingers_until - time.perf_counter()) <= 0:
                 return
@@ -276,7 +278,7 @@ class Batcher:
         return [considered[place][2] for place in sorted(taken)]
 
     def _decode_batch(self, lane: Lane, pieces: list[Piece]) -> None:
-        """Decode some segments, and end the texts that have all of theirs by that."""
+        """Decode some segments, and finish the texts whose segments are then all done."""
         known: set[int] = set()
 
         def take(number: int, parts: list[Part]) -> None:
@@ -288,7 +290,7 @@ class Batcher:
             found = lane.decode([piece.job for piece in pieces], take, watched)
         except Exception as error:
             left = [piece for number, piece in enumerate(pieces) if number not in known]
-            if len(pieces) > 1:  # one of them is to blame, and the others are not
+            if len(pieces) > 1:  # one of the segments caused the error; try each on its own
                 for piece in left:
                     self._decode_batch(lane, [piece])
             elif left:
@@ -301,9 +303,9 @@ class Batcher:
                 self._take(pieces[number], parts)
 
     def _take(self, piece: Piece, parts: list[Part]) -> None:
-        """What was found for a segment; its text is ended when nothing of it is missing."""
+        """Store the result of a segment, and finish its text if no segment is missing."""
         text = piece.text
-        with self._changed:  # another worker may have another segment of it
+        with self._changed:  # another worker may have another segment of the text
             self._decoding -= 1
             text.found[piece.place] = parts
             text.missing -= 1
@@ -326,7 +328,7 @@ class Batcher:
                 made = text.begun.end(text.found)
             assert isinstance(made, Translation)  # noqa: S101 - what is cut at its lines is not cut again
             self._forget(text)
-            if text.key is not None and not text.begun.lane.evidence:  # which is large, and seldom asked for twice
+            if text.key is not None and not text.begun.lane.evidence:  # evidence is large, and seldom asked for twice
                 self._cache.put(text.key, made)
             text.hand_over(made)
 
@@ -336,6 +338,6 @@ class Batcher:
             text.refuse(error)
 
     def _forget(self, text: WaitingText) -> None:
-        """Let nobody join a text any more; called with the lock."""
+        """Let no further request join this text; called with the lock."""
         if text.key is not None and self._in_flight.get(text.key) is text:
             del self._in_flight[text.key]

@@ -1,4 +1,4 @@
-"""Processes beside the service, which end with it: their standard input is a pipe that it holds open."""
+"""Processes that end when the service ends: their standard input is a pipe that the service holds open."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from threading import Thread
 
 
 def end_with_the_service() -> None:
-    """End this process when the service has ended, however that came about."""
+    """End this process when the service has ended for any reason."""
     Thread(target=_wait, daemon=True).start()
 
 
 def _wait() -> None:
-    # Not by sys.stdin: Python, when it ends, wants the lock that a thread holds who waits there, and aborts without.
+    # Not sys.stdin: at exit Python needs the lock of a thread that reads from it, and aborts without it.
     while os.read(0, 4096):
         pass
     os._exit(1)

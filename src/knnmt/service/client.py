@@ -1,9 +1,9 @@
-"""`Client`: a service from Python. It needs nothing but the standard library.
+"""`Client`: use a service from Python. This module needs only the standard library.
 
-client = knnmt.Client("http://127.0.0.1:8500")
-print(client.translate("Die Datei wurde gelöscht.").text)
+    client = knnmt.Client("http://127.0.0.1:8500")
+    print(client.translate("Die Datei wurde gelöscht.").text)
 
-Every call has a connection of its own, so that threads may share a client.
+Every call opens its own connection, so threads may share a client.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import IO, Any, TypeVar, overload
@@ -23,20 +24,29 @@ from knnmt.records import as_record, parse_json
 from knnmt.service.answers import SentMemory, ServedDocument, ServedDomain, ServedMatch, ServedTranslation, Stored
 
 _MAX_LINE_BYTES = 64 << 20
-_POLL_SECONDS = (0.1, 2.0)  # at first, and at most, between two questions how far a job is
+_POLL_SECONDS = (0.1, 2.0)  # the first and the longest pause between two questions about a job's progress
 Answer = TypeVar("Answer")
 
 
 Work = TypeVar("Work", SentMemory, ServedDocument)
 
 
-class Client:
-    """A service that is asked.
+@dataclass(frozen=True, slots=True)
+class _Grown:
+    """How far a text is translated."""
 
-    address: as `knnmt serve` says it; a path in it stands before those of the service, as `/d/NAME` for a domain
-    key: where the service has keys
-    domain: of all calls that name none; by default the service's
-    timeout_seconds: that an answer may take
+    index: int
+    so_far: str
+
+
+class Client:
+    """A client of a running service.
+
+    address: as `knnmt serve` prints it; a path in it, such as `/d/NAME` for a domain, is put before the paths of the
+        service
+    key: an API key, if the service has keys
+    domain: for calls that name none; by default the service's
+    timeout_seconds: for each answer
     """
 
     def __init__(
@@ -50,7 +60,7 @@ class Client:
         parts = urlsplit(address)
         check(
             parts.scheme in ("http", "https") and bool(parts.hostname),
-            f"expected the address of a service, as http://127.0.0.1:8500, got {address!r}",
+            f"expected the address of a service, such as http://127.0.0.1:8500, got {address!r}",
         )
         self._parts, self._key, self._domain, self._timeout = parts, key, domain, timeout_seconds
 
@@ -72,7 +82,7 @@ class Client:
     ) -> ServedTranslation | list[ServedTranslation]:
         """Translate one text, or several in order.
 
-        settings: as `POST /v1/translate` takes them: beam, n_best, glossary, retrieval, evidence, match and so on
+        settings: those of `POST /v1/translate`: beam, n_best, glossary, retrieval, evidence, match and so on
         """
         several = [texts] if isinstance(texts, str) else list(texts)
         answer = self._ask("POST", "/v1/translate", self._about(several, domain, settings))
@@ -82,49 +92,62 @@ class Client:
         return found[0] if isinstance(texts, str) else found
 
     def stream(
-        self, texts: Sequence[str], *, domain: str | None = None, **settings: Any
+        self,
+        texts: Sequence[str],
+        *,
+        domain: str | None = None,
+        so_far: Callable[[int, str], object] | None = None,
+        **settings: Any,
     ) -> Iterator[ServedTranslation]:
-        """Translations as they are done, each with the `index` of its text."""
-        body = self._about(list(texts), domain, {**settings, "stream": True})
-        with self._answer("POST", "/v1/translate", body) as response:
+        """Yield translations as they are done, each with the `index` of its text.
+
+        so_far: is called with the index of a text and its translation so far, which may still change; not by a service
+            on a GPU
+        """
+        asked = {**settings, "stream": True, "so_far": so_far is not None}
+        with self._answer("POST", "/v1/translate", self._about(list(texts), domain, asked)) as response:
             while line := response.readline(_MAX_LINE_BYTES):
                 content = _parsed(line)
                 if isinstance(content, dict) and "code" in content:
                     raise ServiceError(str(content.get("message")), str(content["code"]))
-                yield _read(ServedTranslation, content)
+                if so_far is not None and isinstance(content, dict) and "so_far" in content:
+                    grown = _read(_Grown, content)
+                    so_far(grown.index, grown.so_far)
+                else:
+                    yield _read(ServedTranslation, content)
 
     def match(
         self, texts: Sequence[str], *, domain: str | None = None, at_least: int = 50, limit: int = 5
     ) -> list[list[ServedMatch]]:
-        """What the memory has that is like each text, the best first."""
+        """The segments of the memory that are similar to each text, the best first."""
         body = self._about(list(texts), domain, {"at_least": at_least, "limit": limit})
         matches = _listed(self._ask("POST", "/v1/match", body), "matches")
         return [[_read(ServedMatch, each) for each in of_text] for of_text in matches]
 
     def explain(self, texts: Sequence[str], *, domain: str | None = None, **settings: Any) -> list[dict[str, Any]]:
-        """Where each word came from, as `POST /v1/explain` answers it."""
+        """Where each word came from, as `POST /v1/explain` answers."""
         return _listed(self._ask("POST", "/v1/explain", self._about(list(texts), domain, settings)), "explanations")
 
     # Domains ----------------------------------------------------------------------------------------------------------
 
     def domains(self) -> list[ServedDomain]:
-        """The domains that may be used."""
+        """The domains that this client may use."""
         return [_read(ServedDomain, each) for each in _listed(self._ask("GET", "/v1/domains"), "domains")]
 
     def delete(self, domain: str) -> None:
-        """Delete a domain that a request made."""
+        """Delete a domain that was made by a request."""
         self._ask("DELETE", f"/v1/domains/{quote(domain, safe='')}")
 
     def add(self, pairs: Iterable[tuple[str, str]], *, domain: str | None = None) -> Stored:
-        """Add pairs of a source and a target. They last when this returns, and the next request uses them."""
+        """Add pairs of a source and a target. When this returns, they are stored, and the next request uses them."""
         return _read(Stored, self._ask("POST", self._segments(domain), _segments(pairs)))
 
     def correct(self, pairs: Iterable[tuple[str, str]], *, domain: str | None = None) -> Stored:
-        """Let pairs take the place of what the domain holds for the same sources; new ones are added."""
+        """Replace what the domain holds for the sources of these pairs; pairs with new sources are added."""
         return _read(Stored, self._ask("PUT", self._segments(domain), _segments(pairs)))
 
     def remove(self, *, source: str | None = None, origin: str | None = None, domain: str | None = None) -> Stored:
-        """Remove the pairs of a source text, of an origin, or of both."""
+        """Remove the pairs with a source text, with an origin, or with both."""
         chosen = {name: value for name, value in (("source", source), ("origin", origin)) if value is not None}
         return _read(Stored, self._ask("DELETE", f"{self._segments(domain)}?{urlencode(chosen)}"))
 
@@ -133,7 +156,10 @@ class Client:
     def send_memory(
         self, path: str | Path, domain: str, *, skip_malformed: bool = False, unfinished: bool = False
     ) -> SentMemory:
-        """Send a memory, which becomes a domain or is added to it. This returns when it is sent; see `wait`."""
+        """Send a memory, which becomes a domain or is added to one.
+
+        This returns when it is sent; `wait` waits for the job.
+        """
         path = Path(path)
         asked = urlencode({"name": path.name, "skip_malformed": _told(skip_malformed), "unfinished": _told(unfinished)})
         with _opened(path) as file:
@@ -141,19 +167,22 @@ class Client:
             return _read(SentMemory, self._ask("POST", where, file))
 
     def memory(self, number: str) -> SentMemory:
-        """How far the job of a memory is."""
+        """The state of a memory's job."""
         return _read(SentMemory, self._ask("GET", f"/v1/jobs/{quote(number, safe='')}"))
 
     def memories(self) -> list[SentMemory]:
-        """The jobs that there are, the oldest first."""
+        """The jobs, the oldest first."""
         return [_read(SentMemory, each) for each in _listed(self._ask("GET", "/v1/jobs"), "jobs")]
 
     def cancel(self, number: str) -> SentMemory:
-        """Have no more done with a memory."""
+        """Cancel the job of a memory."""
         return _read(SentMemory, self._ask("DELETE", f"/v1/jobs/{quote(number, safe='')}"))
 
     def wait(self, number: str, tell: Callable[[SentMemory], object] = lambda _: None) -> SentMemory:
-        """Wait until a job is over. One that failed or was cancelled raises a `ServiceError`. tell: how far it is"""
+        """Wait until a job is over.
+
+        If it failed or was cancelled, raise a `ServiceError`. tell: is called with its progress
+        """
         job = _when_over(lambda: self.memory(number), tell)
         if job.state != "done":
             raise ServiceError(job.message or f"the job was {job.state}", job.state)
@@ -172,20 +201,21 @@ class Client:
         target_language: str | None = None,
         tell: Callable[[ServedDocument], object] = lambda _: None,
     ) -> ServedDocument:
-        """Translate what is missing in a document (PO, XLIFF, DOCX and so on), and write it whole to `output`.
+        """Translate what is missing in a document (PO, XLIFF, DOCX and so on), and write the whole document to
+        `output`.
 
         glossary: terms and their translations
         source_language, target_language: for models of many languages
-        tell: is called with how far it is
+        tell: is called with the progress
 
-        One that cannot be translated raises a `ServiceError`, and nothing is written.
+        If the document cannot be translated, this raises a `ServiceError` and writes nothing.
         """
         sent = self.send_document(
             path, domain=domain, glossary=glossary, source_language=source_language, target_language=target_language
         )
         try:
             done = _when_over(lambda: self.document(sent.id), tell)
-            content = self.take_document(sent.id)  # of one that failed, an error that says why
+            content = self.take_document(sent.id)  # if it failed, this raises the reason
         except BaseException:
             with suppress(ServiceError):
                 self.forget_document(sent.id)
@@ -205,7 +235,7 @@ class Client:
         source_language: str | None = None,
         target_language: str | None = None,
     ) -> ServedDocument:
-        """Send a document. This returns when it is sent; `document` says how far it is."""
+        """Send a document. This returns when it is sent; `document` returns its state."""
         path = Path(path)
         named = domain if domain is not None else self._domain
         languages = (("source_language", source_language), ("target_language", target_language))
@@ -216,16 +246,16 @@ class Client:
             return _read(ServedDocument, self._ask("POST", f"/v1/documents?{given}", file))
 
     def document(self, number: str) -> ServedDocument:
-        """How far a document is."""
+        """The state of a document."""
         return _read(ServedDocument, self._ask("GET", f"/v1/documents/{quote(number, safe='')}"))
 
     def take_document(self, number: str) -> bytes:
-        """The translated document, once: then the service forgets it."""
+        """Download the translated document. The service then deletes it."""
         with self._answer("GET", f"/v1/documents/{quote(number, safe='')}/content") as response:
             return response.read()
 
     def forget_document(self, number: str) -> None:
-        """Have no more done for a document."""
+        """Cancel and delete a document."""
         self._ask("DELETE", f"/v1/documents/{quote(number, safe='')}")
 
     # Asking -----------------------------------------------------------------------------------------------------------
@@ -236,7 +266,7 @@ class Client:
 
     def _segments(self, domain: str | None) -> str:
         named = domain if domain is not None else self._domain
-        check(named is not None, "say which domain: domain=NAME, here or for the client")
+        check(named is not None, "name the domain: domain=NAME, in this call or for the client")
         return f"/v1/domains/{quote(str(named), safe='')}/segments"
 
     def _ask(self, method: str, where: str, body: object = None) -> Any:
@@ -246,7 +276,7 @@ class Client:
 
     @contextmanager
     def _answer(self, method: str, where: str, body: object = None) -> Iterator[HTTPResponse]:
-        """What a service answers, unless that is an error."""
+        """The answer of the service; raise a `ServiceError` if it is an error."""
         parts = self._parts
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         connection = kind(str(parts.hostname), parts.port, timeout=self._timeout)
@@ -267,15 +297,19 @@ class Client:
                 raise _error_of(response)
             yield response
         except TimeoutError as error:
-            raise ServiceError(f"{self}: no answer within {self._timeout:g} seconds", "timeout") from error
+            raise ServiceError(
+                f"{self}: the service did not answer within {self._timeout:g} seconds", "timeout"
+            ) from error
         except (OSError, HTTPException) as error:
-            raise ServiceError(f"{self}: cannot be asked: {error or type(error).__name__}", "unreachable") from error
+            raise ServiceError(
+                f"{self}: cannot reach the service: {error or type(error).__name__}", "unreachable"
+            ) from error
         finally:
             connection.close()
 
 
 def _when_over(look: Callable[[], Work], tell: Callable[[Work], object]) -> Work:
-    """What somebody waits for, once it is over. tell: how far it is"""
+    """Ask again and again until something is over. tell: is called with its progress"""
     pause, most = _POLL_SECONDS
     while not (work := look()).is_over:
         tell(work)
@@ -304,7 +338,7 @@ def _error_of(response: HTTPResponse) -> ServiceError:
     try:
         told = parse_json(content)
         message, code = str(told["message"]), str(told["code"])
-    except (ValueError, LookupError, TypeError):  # of something else than the service, as a proxy
+    except (ValueError, LookupError, TypeError):  # from something other than the service, such as a proxy
         message, code = f"{response.status} {response.reason}", "error"
     after = response.headers.get("Retry-After", "")
     return ServiceError(message, code, response.status, float(after) if after.isdecimal() else None)
@@ -322,7 +356,9 @@ def _parsed(content: bytes) -> Any:
 def _listed(answer: Any, name: str) -> list[Any]:
     found = answer.get(name) if isinstance(answer, dict) else None
     if not isinstance(found, list):
-        raise ServiceError(f"expected {name!r} in the answer, found none: is it a service of knnmt?", "not_understood")
+        raise ServiceError(
+            f"expected {name!r} in the answer, found none. Is this address a knnmt service?", "not_understood"
+        )
     return found
 
 
@@ -330,4 +366,4 @@ def _read(kind: type[Answer], content: Any) -> Answer:
     try:
         return as_record(kind, content, others=True)
     except ValueError as error:
-        raise ServiceError(f"the answer is not as expected: {error}", "not_understood") from error
+        raise ServiceError(f"the answer has an unexpected form: {error}", "not_understood") from error

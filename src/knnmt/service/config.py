@@ -1,4 +1,4 @@
-"""Settings of the service, from options or a TOML file, and its limits. All are frozen, and check themselves."""
+"""Settings and limits of the service, from options or a TOML file. All are frozen and check themselves."""
 
 from __future__ import annotations
 
@@ -13,32 +13,37 @@ from typing import Any
 from knnmt.config import check
 from knnmt.errors import SettingError
 
-BASE = "base"  # the domain that is the model alone
+BASE = "base"  # the domain of the model alone
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _LOOPBACK = {"localhost"}
 
 
 def require_name(name: str) -> str:
-    """A name that a domain can have. It is part of addresses and of places on disk."""
+    """Raise an error unless a domain can have this name. It becomes part of URLs and paths."""
     check(
         _NAME.fullmatch(name) is not None,
-        f"a domain is named by a-z, 0-9, _ and -, at most 64 of them, the first a letter or a digit; got {name[:80]!r}",
+        f"the name of a domain has at most 64 characters of a-z, 0-9, _ and -, and starts with a letter or a "
+        f"digit; got {name[:80]!r}",
     )
     return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the service takes from requests.
+    """What the service accepts from requests.
 
-    body_bytes: of a request; upload_bytes: of a memory or a document
-    unpacked_bytes: of a memory that is compressed
-    texts: of a request; characters: of all its texts; text_characters: of one
-    queue: sentences that wait; beyond them, requests are refused until there is room
-    wait_seconds: the longest that a request may take; more is not done for it
-    beam, neighbours: the most that a request may ask for
+    body_bytes: of a request
+    upload_bytes: of a memory or a document
+    unpacked_bytes: of a compressed memory
+    texts: of a request
+    characters: of all texts of a request
+    text_characters: of one text
+    queue: sentences that may wait; if there are more, requests fail until there is room
+    wait_seconds: the longest time that a request may take; it then fails
+    beam, neighbours: the largest values that a request may ask for
     cached: results that are remembered
-    jobs: that run at the same time; waiting_jobs: that wait for their turn
+    jobs: jobs that run at the same time
+    waiting_jobs: jobs that wait for their turn
     memory_pairs: of a memory that is sent
     """
 
@@ -69,15 +74,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceConfig:
-    """What is served, where and to whom.
+    """What is served, at which address, and to whom.
 
     stores: by the names of their domains
-    default: the domain of requests that name none: by default the only store, and else `base`
-    model: as for a `Translator`; by default the one that the first store was built with
-    data: a directory for domains that requests make, and for jobs; without one, none can be made
-    keys: the file of API keys; without one everybody may do everything
-    open_to_all: listen to other machines though there are no keys
-    hosts: names under which the service is asked, beside that of `host`: behind a proxy, the proxy's
+    default: the domain of requests that name none; by default the only store if there is one, otherwise `base`
+    model: as for a `Translator`; by default the one that built the first store
+    data: a directory for domains that requests make, and for jobs; without it, requests cannot make domains
+    keys: the file of API keys; without it, everybody may do everything
+    open_to_all: accept requests from other machines although there are no keys
+    hosts: names by which clients address the service, besides `host`; behind a proxy, the name of the proxy
     """
 
     stores: Mapping[str, Path] = field(default_factory=dict)
@@ -104,17 +109,17 @@ class ServiceConfig:
         known = [BASE, *self.stores]
         check(
             self.default is None or self.default in known or self.data is not None,
-            f"the default domain {self.default!r} is none of {', '.join(known)}",
+            f"the default domain {self.default!r} is not one of {', '.join(known)}",
         )
         if not self.is_loopback and self.keys is None and not self.open_to_all:
             raise SettingError(
-                f"host {self.host}: other machines could use the service, and there are no keys. Make some "
-                "(knnmt serve-key FILE NAME) and give --keys FILE, or say --open-to-all"
+                f"host {self.host}: other machines could use the service, and it has no keys. Make a key (knnmt "
+                f"serve-key FILE NAME) and give --keys FILE, or give --open-to-all"
             )
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can ask."""
+        """Whether only this machine can reach the service."""
         if self.host in _LOOPBACK:
             return True
         try:
@@ -131,9 +136,9 @@ class ServiceConfig:
 
 
 def read_config(path: Path, given: Mapping[str, Any]) -> ServiceConfig:
-    """The settings of a TOML file, over which those `given` count. Its paths are from its own directory on.
+    """Read the settings from a TOML file. Those in `given` override them. Its paths are relative to its own directory.
 
-    `[stores]` has a path for each domain, `[limits]` the limits; all else stands above them.
+    `[stores]` has a path for each domain, `[limits]` has the limits; all other settings come before these tables.
     """
     try:
         with path.open("rb") as file:
@@ -141,13 +146,13 @@ def read_config(path: Path, given: Mapping[str, Any]) -> ServiceConfig:
     except OSError as error:
         raise SettingError(f"{path}: cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path}: is not TOML: {error}") from error
+        raise SettingError(f"{path}: not valid TOML: {error}") from error
     kinds = {each.name: str(each.type) for each in fields(ServiceConfig)}
     limits, stores = told.pop("limits", {}), told.pop("stores", {})
     for name, table in (("limits", limits), ("stores", stores)):
         check(isinstance(table, dict), f"{path}: expected a table [{name}], found {table!r}")
     if unknown := sorted([*(told.keys() - kinds.keys()), *(limits.keys() - {each.name for each in fields(Limits)})]):
-        raise SettingError(f"{path}: no setting is called {unknown[0]!r}; there are {', '.join(kinds)}")
+        raise SettingError(f"{path}: there is no setting {unknown[0]!r}; the settings are {', '.join(kinds)}")
     for name, value in told.items():
         _require_kind(path, name, value, kinds[name])
     for name, value in stores.items():

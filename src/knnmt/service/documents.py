@@ -1,7 +1,7 @@
-"""`Documents`: files that tools send, translated while they wait or ask again, and forgotten soon after.
+"""`Documents`: files that tools send. They are translated in the background, and deleted soon afterwards.
 
-A document and its translation lie in a directory of their own, which ends with the service. Its name there is ours; of
-the sender's name only a plain ending counts. Units are decoded with the texts of all other requests.
+A document and its translation are in their own directory, which is deleted when the service ends. Their file names are
+ours; only a plain ending of the sender's name is used. Units are decoded together with the texts of all other requests.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from knnmt.documents.translating import to_translate, translate_document
 from knnmt.engine.language_codes import Languages
 from knnmt.errors import KnnmtError
 from knnmt.protection.marked import Marked
+from knnmt.service.access import Caller
 from knnmt.service.batching import Batcher
 from knnmt.service.domains import Domain, Domains
 from knnmt.service.problems import Problem, problem_of
@@ -39,10 +40,10 @@ from knnmt.translator.translator import Translator
 
 _log = logging.getLogger("knnmt.service")
 _TOGETHER = 2  # documents whose units are decoded at the same time
-_WRITTEN_BYTES = 1 << 20  # at once
-_KEPT = 50  # documents, done or not
+_WRITTEN_BYTES = 1 << 20  # units that are submitted at once
+_KEPT = 50  # documents, finished or not
 _KEPT_SECONDS = 3_600
-_PATIENCE_SECONDS = 0.5  # between two attempts where the queue is full
+_PATIENCE_SECONDS = 0.5  # between two attempts while the queue is full
 _ENDING = re.compile(r"\.[a-z0-9]{1,10}")
 _KEY = re.compile(r"[0-9a-f]{32}")
 State = Literal["queued", "translating", "done", "error"]
@@ -50,7 +51,11 @@ State = Literal["queued", "translating", "done", "error"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentWork:
-    """How a document is translated. languages: stated to formats that hold any number of them; told: to the model"""
+    """How a document is translated.
+
+    languages: for formats that hold any number of them
+    told: the languages that the model is told
+    """
 
     domain: Domain
     languages: AskedLanguages
@@ -61,12 +66,16 @@ class DocumentWork:
 
 @dataclass(slots=True, eq=False)
 class SentDocument:
-    """A document on its way. key: who knows it may ask; name: the sender's
+    """A document that is being translated.
 
+    key: whoever knows it may ask for the document
+    name: the sender's
     characters: that were translated
-    units: to translate, once it is read; translated: of them
-    ended: when nothing more is done for it
-    asked: texts of it that wait or are decoded; unwanted: nobody asks for it any more
+    units: to translate, once the document is read
+    translated: units that are done
+    ended: when the work ended
+    asked: texts that wait or are being decoded
+    unwanted: the document is no longer wanted
     """
 
     id: str
@@ -107,11 +116,11 @@ class Documents:
         self._closed = False
 
     def send(self, name: str, content: IO[bytes], by: str, work: DocumentWork) -> SentDocument:
-        """Take a document, and have it translated."""
+        """Accept a document, and start to translate it."""
         with self._lock:
             self._forget_some()
             if len(self._sent) >= _KEPT:
-                raise Problem(429, "too_many_documents", f"{_KEPT} documents are kept already; send this one later", 60)
+                raise Problem(429, "too_many_documents", f"{_KEPT} documents are already kept; send this one later", 60)
             number = secrets.token_hex(16)
             sent = SentDocument(number, secrets.token_hex(16), name, by, self._directory() / number, work)
             self._sent[number] = sent
@@ -124,28 +133,30 @@ class Documents:
             raise
         return sent
 
-    def of(self, number: str, key: str) -> SentDocument:
-        """A document, for whoever knows its key."""
+    def of(self, number: str, key: str, caller: Caller | None = None) -> SentDocument:
+        """A document, for the sender who knows its secret; without a caller, for whoever knows the secret."""
         found = self._sent.get(number.lower())
         if found is None or not hmac.compare_digest(found.key.encode(), key.lower().encode("utf-8", "replace")):
-            raise Problem(404, "unknown_document", "there is no such document, or it was taken already")
+            raise _no_document()
+        if caller is not None and not (caller.name == found.by and caller.sees(found.work.domain.name)):
+            raise _no_document()
         return found
 
     def take(self, sent: SentDocument) -> bytes:
-        """The translation, which is forgotten then."""
+        """Return the translation and delete the document."""
         if sent.state == "error":
             raise Problem(422, "failed", sent.message)
         if sent.state != "done":
-            raise Problem(503, "not_ready", "the document is not translated yet", retry_after=2)
+            raise Problem(503, "not_ready", "the document is not yet translated", retry_after=2)
         try:
             content = sent.result.read_bytes()
         except OSError:
-            raise Problem(404, "unknown_document", "there is no such document, or it was taken already") from None
+            raise _no_document() from None
         self.forget(sent)
         return content
 
     def forget(self, sent: SentDocument) -> None:
-        """Do no more for a document, and remove all of it."""
+        """Cancel and delete a document."""
         with self._lock:
             self._sent.pop(sent.id, None)
         sent.unwanted.set()
@@ -155,7 +166,7 @@ class Documents:
         shutil.rmtree(sent.place, ignore_errors=True)
 
     def close(self) -> None:
-        """End: what is not done is lost."""
+        """End. Documents that are not done are lost."""
         self._closed = True
         self._pool.shutdown(cancel_futures=True)
         if self._place is not None:
@@ -218,7 +229,7 @@ class Documents:
         ]
         while True:
             if sent.unwanted.is_set():
-                raise Problem(404, "unknown_document", "nobody wants the document any more")
+                raise Problem(404, "unknown_document", "the document is no longer wanted")
             try:
                 futures = self._batcher.submit(requests, work.settings)
             except Problem as problem:
@@ -236,8 +247,12 @@ class Documents:
         return made
 
 
+def _no_document() -> Problem:
+    return Problem(404, "unknown_document", "there is no such document, or it has already been downloaded")
+
+
 def require_size(size: int) -> None:
-    """Refuse a document with more bytes than are read."""
+    """Raise an error if a document is larger than the largest that is read."""
     if size > MAX_BYTES:
         raise Problem(413, "too_large", f"a document may have at most {MAX_BYTES:,} bytes")
 

@@ -1,7 +1,7 @@
 """`Domains`: names and the stores behind them.
 
-Some are configured, and stay as long as the service runs; others were made by requests and lie in its data directory:
-`DATA/domains/NAME`. A name is checked before it becomes part of a path.
+Some are configured and stay as long as the service runs. Others were made by requests and are in the service's data
+directory, at `DATA/domains/NAME`. A name is checked before it becomes part of a path.
 """
 
 from __future__ import annotations
@@ -27,14 +27,18 @@ _DELETED = "deleted"
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """A name that can be translated with. store: None for the model alone; made: by a request, and can be deleted"""
+    """A domain to translate with.
+
+    store: None for the model alone
+    made: whether a request made it, so that it can be deleted
+    """
 
     name: str
     store: Path | None
     made: bool = False
 
     def required_store(self) -> Path:
-        """Its store, or a problem that says that it has none."""
+        """Its store; raise a problem if it has none."""
         if self.store is None:
             raise Problem(409, "no_memory", f"the domain {self.name!r} is the model alone: it holds no segments")
         return self.store
@@ -56,7 +60,7 @@ class Domains:
                 if (found / MANIFEST).is_file() and _is_name(found.name) and found.name not in self._known:
                     self._known[found.name] = Domain(found.name, found, made=True)
         if default not in self._known:
-            raise SettingError(f"the default domain {default!r} is none of {', '.join(self._known)}")
+            raise SettingError(f"the default domain {default!r} is not one of {', '.join(self._known)}")
 
     def __iter__(self) -> Iterator[Domain]:
         return iter(list(self._known.values()))
@@ -71,21 +75,21 @@ class Domains:
         return name in self._known
 
     def of(self, name: str | None) -> Domain:
-        """A domain by its name, or the default one."""
+        """A domain by its name; the default one for None."""
         found = self._known.get(self._default if name is None else name)
         if found is None:
             raise Problem(404, "unknown_domain", f"there is no domain {str(name)[:80]!r}; GET /v1/domains lists them")
         return found
 
     def named_in(self, message: str) -> str:
-        """A message for clients: stores are called by their domains, for their places are nobody's business."""
+        """A message for clients: it names domains in place of the paths of their stores."""
         for each in self:
             if each.store is not None:
                 message = message.replace(str(each.store), each.name)
         return message
 
     def deleted_in(self, error: KnnmtError) -> Problem | None:
-        """What to answer where an error came from a domain that was deleted while a request used it."""
+        """The problem to report if an error came from a domain that was deleted while a request used it."""
         missed = isinstance(error.__cause__, FileNotFoundError)
         if self._place is None or not (missed or isinstance(error, NotADatastoreError)):
             return None
@@ -94,18 +98,18 @@ class Domains:
         if not place or not _is_name(name):
             return None
         if self.has(name):
-            message = f"the domain {name!r} was deleted meanwhile, and made anew: ask again"
+            message = f"the domain {name!r} was deleted and made again during the request: send the request again"
             return Problem(503, "deleted", message, retry_after=1)
-        return Problem(404, "unknown_domain", f"the domain {name!r} was deleted meanwhile")
+        return Problem(404, "unknown_domain", f"the domain {name!r} was deleted during the request")
 
     def place_of_new(self, name: str) -> Path:
-        """Where the store of a new domain goes."""
+        """The path for the store of a new domain."""
         if self._place is None:
             raise Problem(
-                409, "no_data_directory", "the service was started without a data directory, and can make no domains"
+                409, "no_data_directory", "the service was started without a data directory, so it cannot make domains"
             )
         if name in self._known:
-            raise Problem(409, "exists", f"there is a domain {name!r} already")
+            raise Problem(409, "exists", f"the domain {name!r} already exists")
         return self._place / require_name(name)
 
     def take_in(self, name: str) -> Domain:
@@ -117,7 +121,7 @@ class Domains:
             return made
 
     def move_in(self, name: str, made: Path) -> Domain:
-        """Put a store that was made elsewhere in the data directory in its place, in one step, and serve it."""
+        """Move a store from elsewhere in the data directory to its place, in one step, and serve it."""
         with self._changing:
             place = self.place_of_new(name)
             read_manifest(made)
@@ -128,12 +132,14 @@ class Domains:
             return self._known[name]
 
     def delete(self, name: str) -> Domain:
-        """Forget a domain that a request made, and remove its store: first from its place, in one step."""
+        """Delete a domain that was made by a request. Its store is first moved away from its place, in one step."""
         with self._changing:
             found = self.of(name)
             if not found.made or found.store is None:
                 raise Problem(
-                    409, "configured", f"the domain {name!r} was named when the service was started, and stays"
+                    409,
+                    "configured",
+                    (f"the domain {name!r} was given when the service was started, so it cannot be deleted"),
                 )
             gone = found.store.parent.with_name(_DELETED) / f"{name}-{secrets.token_hex(8)}"
             with storage_errors(found.store):

@@ -1,4 +1,4 @@
-"""An example of every request and its answer, for the OpenAPI."""
+"""Examples of every request and its answer, for the OpenAPI."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _PARAMETERS = {
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A body, and what comes back; None where there is none, or it is a file."""
+    """A body and its answer; None if there is none, or if it is a file."""
 
     asked: Any = None
     answered: Any = None
@@ -118,7 +118,7 @@ EXAMPLES = {
 
 
 def add_examples(schema: dict[str, Any]) -> None:
-    """Put the examples into an OpenAPI, in place."""
+    """Add the examples to an OpenAPI, in place."""
     for (method, path), example in EXAMPLES.items():
         operation = schema["paths"][path][method]
         if example.asked is not None:

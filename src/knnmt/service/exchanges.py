@@ -1,6 +1,6 @@
-"""`Exchanges`: memories that tools send or take in several steps, by addresses that hold a secret.
+"""`Exchanges`: memories that tools send or download in several steps, at addresses that contain a secret.
 
-DATA/exchanges.json has them, for its owner alone, so that a tool can go on asking after the service was started again.
+DATA/exchanges.json keeps them, readable only by its owner, so a tool can go on after the service was restarted.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ Operation = Literal["import", "export"]
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A memory on its way. token: part of the address where it is put or taken; job: what makes a domain of it
+    """The import or export of a memory.
 
+    token: the part of the address where the memory is sent or downloaded
+    job: the job that makes a domain of it
     created: seconds since 1970
     """
 
@@ -50,13 +52,13 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """As the file has them."""
+    """The content of the file."""
 
     exchanges: tuple[Exchange, ...] = ()
 
 
 class Exchanges:
-    """The exchanges of the last day. Threads may share it. data: None forgets them with the process"""
+    """The exchanges of the last day. Threads may share it. data: None keeps them in memory only"""
 
     def __init__(self, data: Path | None) -> None:
         self._file = None if data is None else data.resolve() / _FILE
@@ -64,26 +66,26 @@ class Exchanges:
         self._known: Mapping[str, Exchange] = {each.id: each for each in self._read().exchanges}
 
     def begin(self, operation: Operation, by: str, domain: str, file_name: str = "") -> Exchange:
-        """A new one; the oldest are forgotten."""
+        """Start a new one; the oldest are deleted."""
         return self._put(Exchange(str(uuid.uuid4()), operation, by, domain, file_name))
 
     def sent(self, number: str, job: str) -> Exchange:
-        """A memory is there, and a job makes a domain of it."""
+        """Record that a memory has arrived and which job makes a domain of it."""
         return self._put(replace(self.of(number), job=job))
 
     def of(self, number: str) -> Exchange:
-        """One by its number."""
+        """An exchange by its id."""
         found = self._known.get(number.lower())
         if found is None:
             raise Problem(404, "unknown_job", "there is no such job")
         return found
 
     def with_token(self, token: str, operation: Operation) -> Exchange:
-        """One by the secret of its address."""
+        """An exchange by the secret of its address."""
         for each in self._known.values():
             if each.operation == operation and secrets.compare_digest(each.token.encode(), token.encode()):
                 return each
-        raise Problem(404, "unknown_job", "there is nothing at this address, or no longer")
+        raise Problem(404, "unknown_job", "there is nothing at this address, or it has expired")
 
     def _put(self, new: Exchange) -> Exchange:
         with self._lock:
@@ -107,5 +109,5 @@ class Exchanges:
         try:
             return as_record(_Kept, parse_json(read_regular(self._file, _MAX_FILE_BYTES)))
         except (OSError, ValueError, KnnmtError) as error:
-            _log.error("%s: cannot be read, and is begun anew: %s", self._file, error)
+            _log.error("%s: cannot be read; starting with an empty file: %s", self._file, error)
             return _Kept()

@@ -1,6 +1,7 @@
 """`Glossaries`: terms that tools send, kept for later requests that name them.
 
-DATA/glossaries/ID.json has one each. A glossary is seen by the key that made it, and by those with the role admin.
+Each is kept in DATA/glossaries/ID.json. The key that made a glossary can use it, and so can keys with the role admin
+for all domains.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _MAX_FILE_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Dictionary:
-    """The terms of one pair of languages, whose tags are short and in lower case."""
+    """The terms of one language pair, whose tags are short and in lower case."""
 
     source: str
     target: str
@@ -44,13 +45,17 @@ class Dictionary:
         return self.source, self.target
 
     def over(self, other: Dictionary) -> Dictionary:
-        """With the terms of another one where it has none of its own."""
+        """This dictionary, with the other's terms where it has none."""
         return replace(self, terms=tuple({**dict(other.terms), **dict(self.terms)}.items()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptGlossary:
-    """A glossary. by: the name of the key that made it; created: seconds since 1970"""
+    """A glossary.
+
+    by: the name of the key that made it
+    created: seconds since 1970
+    """
 
     id: str
     name: str
@@ -59,21 +64,21 @@ class KeptGlossary:
     dictionaries: tuple[Dictionary, ...]
 
     def __post_init__(self) -> None:
-        check(str(uuid.UUID(self.id)) == self.id, "a glossary is numbered by a UUID")
-        check(0 < len(self.name) <= _MAX_NAME_CHARACTERS, "a glossary has a name")
+        check(str(uuid.UUID(self.id)) == self.id, "the id of a glossary must be a UUID")
+        check(0 < len(self.name) <= _MAX_NAME_CHARACTERS, "a glossary must have a name")
 
     def of(self, source: str, target: str) -> Dictionary | None:
-        """The terms of a pair of languages."""
+        """The terms of a language pair."""
         return next((each for each in self.dictionaries if each.pair == (source, target)), None)
 
     def with_dictionary(self, new: Dictionary) -> KeptGlossary:
-        """With this one in the place of that of the same languages."""
+        """A copy in which this dictionary replaces the one of the same languages."""
         others = tuple(each for each in self.dictionaries if each.pair != new.pair)
         return replace(self, dictionaries=(*others, new))
 
 
 class Glossaries:
-    """The glossaries of a service. Threads may share it. data: None keeps none"""
+    """The glossaries of a service. Threads may share it. data: None: none can be kept"""
 
     def __init__(self, data: Path | None) -> None:
         self._place = None if data is None else data.resolve() / _GLOSSARIES
@@ -87,26 +92,28 @@ class Glossaries:
 
     @property
     def can_keep(self) -> bool:
-        """Whether any can be made."""
+        """Whether glossaries can be made."""
         return self._place is not None
 
     def seen_by(self, caller: Caller) -> list[KeptGlossary]:
-        """Those that a caller may use, the oldest first."""
+        """The glossaries that a caller may use, the oldest first."""
         return sorted((each for each in self._known.values() if _sees(caller, each)), key=lambda each: each.created)
 
     def of(self, number: str, caller: Caller) -> KeptGlossary:
-        """One that a caller may use."""
+        """A glossary that a caller may use."""
         found = self._known.get(number.lower())
         if found is None or not _sees(caller, found):
             raise Problem(404, "unknown_glossary", f"there is no glossary {number[:80]!r}")
         return found
 
     def make(self, name: str, dictionaries: tuple[Dictionary, ...], caller: Caller) -> KeptGlossary:
-        """Keep a new one."""
+        """Make and keep a glossary."""
         if len(self._known) >= _MAX_GLOSSARIES:
-            raise Problem(413, "too_many_glossaries", f"the service keeps {_MAX_GLOSSARIES:,}: delete some")
+            raise Problem(
+                413, "too_many_glossaries", f"the service keeps at most {_MAX_GLOSSARIES:,} glossaries: delete some"
+            )
         if not 0 < len(name) <= _MAX_NAME_CHARACTERS:
-            raise Problem(422, "invalid_request", f"a name has 1 to {_MAX_NAME_CHARACTERS:,} characters")
+            raise Problem(422, "invalid_request", f"a name must have 1 to {_MAX_NAME_CHARACTERS:,} characters")
         return self.put(
             KeptGlossary(
                 id=str(uuid.uuid4()), name=name, by=caller.name, created=time.time(), dictionaries=dictionaries
@@ -114,7 +121,7 @@ class Glossaries:
         )
 
     def put(self, glossary: KeptGlossary) -> KeptGlossary:
-        """Keep one in the place of that with its number."""
+        """Replace the glossary with the same id."""
         content = json.dumps(asdict(glossary), ensure_ascii=False).encode()
         with self._changing:
             publish_file(self._file(glossary.id), lambda out: out.write(content))
@@ -122,7 +129,7 @@ class Glossaries:
         return glossary
 
     def delete(self, glossary: KeptGlossary) -> None:
-        """Forget one."""
+        """Delete a glossary."""
         with self._changing, storage_errors(self._file(glossary.id)):
             self._file(glossary.id).unlink(missing_ok=True)
             self._known.pop(glossary.id, None)
@@ -130,45 +137,47 @@ class Glossaries:
     def _file(self, number: str) -> Path:
         if self._place is None:
             raise Problem(
-                409, "no_data_directory", "the service was started without a data directory, and keeps no glossaries"
+                409,
+                "no_data_directory",
+                ("the service was started without a data directory, so it cannot keep glossaries"),
             )
         return self._place / f"{number}.json"
 
     def _read(self, file: Path) -> None:
         try:
             read = as_record(KeptGlossary, parse_json(read_regular(file, _MAX_FILE_BYTES)))
-            check(f"{read.id}.json" == file.name, "it is another's")
+            check(f"{read.id}.json" == file.name, "it has the id of another glossary")
         except (OSError, ValueError, KnnmtError) as error:
-            _log.error("%s: this glossary cannot be read, and is passed over: %s", file, error)
+            _log.error("%s: this glossary cannot be read and is skipped: %s", file, error)
         else:
             self._known[read.id] = read
 
 
 def require_terms(terms: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Terms that a glossary may have, or a problem that says which may not."""
+    """Raise a problem that names the first invalid term."""
     if not terms:
         raise Problem(422, "invalid_request", "expected entries, found none")
     if len(terms) > _MAX_TERMS:
-        raise Problem(413, "too_large", f"a dictionary has at most {_MAX_TERMS:,} entries; there are {len(terms):,}")
+        raise Problem(413, "too_large", f"a dictionary may have at most {_MAX_TERMS:,} entries; found {len(terms):,}")
     seen: set[str] = set()
     for number, (source, target) in enumerate(terms, 1):
         where = f"entry {number}"
         if not source or not target:
             raise Problem(422, "invalid_request", f"{where}: expected a term and its translation, found white space")
         if any(character < " " or "\ud800" <= character <= "\udfff" for character in source + target):
-            raise Problem(422, "invalid_request", f"{where}: has a character that no term has")
+            raise Problem(422, "invalid_request", f"{where}: contains a control character")
         if max(len(source.encode()), len(target.encode())) > _MAX_TERM_BYTES:
-            raise Problem(422, "invalid_request", f"{where}: a term has at most {_MAX_TERM_BYTES:,} bytes")
+            raise Problem(422, "invalid_request", f"{where}: a term may have at most {_MAX_TERM_BYTES:,} bytes")
         if source in seen:
-            raise Problem(422, "invalid_request", f"{where}: {source[:60]!r} is there twice")
+            raise Problem(422, "invalid_request", f"{where}: {source[:60]!r} appears twice")
         seen.add(source)
     return tuple(terms)
 
 
 def terms_of(dictionaries: list[Dictionary], source: str | None, target: str | None) -> Glossary:
-    """Terms as the translator takes them. Of those that contradict each other, the first counts."""
+    """Terms as the translator takes them. If some contradict each other, the first counts."""
     return Glossary([term for each in dictionaries for term in each.terms], source, target)
 
 
 def _sees(caller: Caller, glossary: KeptGlossary) -> bool:
-    return caller.name == glossary.by or caller.may("admin")
+    return caller.name == glossary.by or (caller.may("admin") and caller.sees_all)

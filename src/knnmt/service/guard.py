@@ -1,7 +1,7 @@
-"""What is refused before a route sees it, and the domain in a path.
+"""Checks before a route sees a request, and the domain in its path.
 
-A page of another site can make a browser send requests to this machine: those are known by their origin. A name that
-leads here though it is another's (DNS rebinding) is known by the header Host. Bodies are counted while they come.
+A page of another site can make a browser send requests to this machine; their origin gives them away. A foreign host
+name that resolves to this machine (DNS rebinding) is found by the header Host. Bodies are counted as they arrive.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _PREFIX = re.compile(r"/d/([^/]+)(/.*)")
 _UPLOADS = re.compile(
     r"/v1/domains/[^/]+/memories|/v1/documents|/v2/document|/translate_file|/v3/translation_memories/files/[^/]+"
 )
-_PIECE_SECONDS = 30.0  # that a client may take between two pieces of a body
+_PIECE_SECONDS = 30.0  # the longest pause between two parts of a body
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
-DOMAIN = "knnmt.domain"  # where the domain of a path stands in the scope of a request
+DOMAIN = "knnmt.domain"  # the key of the path's domain in the scope of a request
 
 
 class Guard:
-    """Looks at requests before the application does.
+    """Checks requests before the application does.
 
-    hosts: names that it may be asked by; None for all, where callers have keys to show
+    hosts: names by which clients may address the service; None for all, if callers need keys
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, hosts: Collection[str] | None) -> None:
@@ -38,7 +38,7 @@ class Guard:
         self._hosts = None if hosts is None else {*_LOOPBACK, *(host.lower() for host in hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Check one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -61,15 +61,15 @@ class Guard:
                 async with asyncio.timeout(_PIECE_SECONDS if coming else None):
                     message = await receive()
             except TimeoutError:
-                raise HTTPException(408, f"nothing more of the body came for {_PIECE_SECONDS:g} seconds") from None
+                raise HTTPException(408, f"no more of the body arrived for {_PIECE_SECONDS:g} seconds") from None
             coming = message.get("more_body", False)
             received += len(message.get("body", b""))
-            if received > most:  # as an exception that FastAPI hands on from where it reads
+            if received > most:  # an exception that FastAPI passes on from where it reads
                 raise HTTPException(413, _too_large(most).message)
             return message
 
         async def sent(message: Message) -> None:
-            if message["type"] == "http.response.start":  # no browser may take an answer for another kind than it is
+            if message["type"] == "http.response.start":  # no browser may guess another type for an answer
                 MutableHeaders(scope=message).setdefault("x-content-type-options", "nosniff")
             await send(message)
 
@@ -78,21 +78,23 @@ class Guard:
     def _require_host(self, headers: Headers) -> None:
         host = _name_of(f"//{headers.get('host', '')}")
         if self._hosts is not None and host not in self._hosts:
-            raise Problem(403, "unknown_host", "the service is not asked by this name; its setting `hosts` may add it")
+            raise Problem(
+                403, "unknown_host", "the service does not answer to this host name; add it with the setting `hosts`"
+            )
         if _is_of_another_site(headers):
-            raise Problem(403, "other_site", "pages of other sites may not ask the service")
+            raise Problem(403, "other_site", "pages of other sites may not use the service")
 
 
 def _require_length(headers: Headers, most: int) -> None:
     length = headers.get("content-length")
-    if length is not None and "transfer-encoding" in headers:  # a proxy before it may see the end of the body elsewhere
-        raise Problem(400, "bad_request", "expected one length of the body, found Content-Length and Transfer-Encoding")
+    if length is not None and "transfer-encoding" in headers:  # a proxy in front may see the end of the body elsewhere
+        raise Problem(400, "bad_request", "expected either Content-Length or Transfer-Encoding, found both")
     if length is not None and (not length.isdecimal() or int(length) > most):
         raise _too_large(most)
 
 
 def _is_of_another_site(headers: Headers) -> bool:
-    """Whether a browser says that a page of another site, or of another port of this machine, asks; links may."""
+    """Whether a browser says that the request comes from a page of another site or port. Links are allowed."""
     followed = headers.get("sec-fetch-mode") == "navigate"
     if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not followed:
         return True
@@ -100,7 +102,7 @@ def _is_of_another_site(headers: Headers) -> bool:
     if origin is None:
         return False
     host = f"//{headers.get('host', '')}"
-    port = _port_of(host)  # proxies may leave it out
+    port = _port_of(host)  # proxies may drop the header
     return origin == "null" or _name_of(origin) != _name_of(host) or port not in (None, _port_of(origin))
 
 

@@ -1,8 +1,8 @@
-"""`IndexRenewal`: the index of a store that corrections have outgrown is brought up to date while the service goes on.
+"""`IndexRenewal` updates the index of a store after many corrections, while the service keeps running.
 
-What is newer than an index is searched exactly beside it, so that corrections count at once whatever becomes of this.
-An index is renewed once some ten thousand entries are newer, in a process of its own at a lower priority: `python -m
-knnmt.service.index_renewal STORE`. It ends when its input ends, because then the service is gone.
+Entries that are newer than an index are searched exactly beside it, so corrections count at once in any case. When some
+ten thousand entries are newer, the index is renewed in its own process at a lower priority: `python -m
+knnmt.service.index_renewal STORE`. This process ends when its input ends, because then the service is gone.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class IndexRenewal:
         self._memories = memories
         self._pool = ThreadPoolExecutor(1, "knnmt-index")
         self._lock = Lock()
-        self._considered: set[Path] = set()  # whose index is renewed now, or could not be
+        self._considered: set[Path] = set()  # whose index is being renewed, or could not be renewed
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = Event()
 
     def consider(self, store: Datastore) -> None:
-        """Have the index of a store renewed, if it is worth while."""
+        """Renew the index of a store if that is worthwhile."""
         try:
             behind = lags(store)
-        except KnnmtError as error:  # without its index, the store is searched exactly
+        except KnnmtError as error:  # the store has no index and is searched exactly
             _log.warning("%s", error)
             return
         with self._lock:
@@ -54,7 +54,7 @@ class IndexRenewal:
                 self._pool.submit(self._renew, store.path)
 
     def close(self) -> None:
-        """End. What is not done is begun again after a later correction."""
+        """End. An unfinished renewal starts again after a later correction."""
         with self._lock:
             self._closed.set()
             if self._process is not None:
@@ -76,7 +76,7 @@ class IndexRenewal:
                 return
             if status:  # it would fail again after each correction
                 _log.error(
-                    "%s: its index could not be renewed (status %s); newer entries are searched exactly", path, status
+                    "%s: the index could not be renewed (status %s); newer entries are searched exactly", path, status
                 )
                 return
             self._considered.discard(path)
@@ -84,7 +84,7 @@ class IndexRenewal:
 
 
 def main() -> None:
-    """One process, one store."""
+    """Renew the index of one store, in this process."""
     with contextlib.suppress(AttributeError, OSError):
         os.nice(_NICENESS)
     end_with_the_service()

@@ -1,14 +1,13 @@
-"""`Jobs`: memories that become domains, or are added to one, while the service goes on.
+"""`Jobs` turn memories into domains, or add them to domains, in the background.
 
 DATA/jobs/ID/
-  job.json         what is asked, and how far it is; written when the memory is whole
-  memory.*         the memory as it was sent: its name is ours, and only the process of the job reads it
-  store            what is made of it
+  job.json         the request and the progress; written when the memory is complete
+  memory.*         the memory as it was sent, under our own name; only the process of the job reads it
+  store            the store that is built from it
 
-A job builds its store in a process of its own (`memory_work.py`). Then the store is moved to its place as a new domain,
-in one step, or its segments are added to the domain that is there, one at a time, so that corrections wait for none of
-the computing. A service that is killed goes on after its restart: the build from its finished parts, the rest from
-where it was.
+A job builds its store in its own process (`memory_work.py`). Then the store is moved to its place as a new domain, in
+one step, or its segments are added to the existing domain one at a time, so that corrections do not wait for the
+computation. After a kill and a restart the job resumes: the build from its finished parts, the rest where it stopped.
 """
 
 from __future__ import annotations
@@ -47,10 +46,10 @@ _log = logging.getLogger("knnmt.service")
 _JOBS, _RECORD, _STORE = "jobs", "job.json", "store"
 _ID = re.compile(r"[0-9a-f]{16}")
 _ENDING = re.compile(r"\.[a-z0-9]{1,10}")
-_KEPT = 100  # jobs that are done
-_MAX_ATTEMPTS = 10  # of a job in whose time the service was killed
+_KEPT = 100  # finished jobs
+_MAX_ATTEMPTS = 10  # interrupted by a kill of the service
 _MAX_RECORD_BYTES = 1 << 20
-_MAX_LINES = 50  # of what a job tells
+_MAX_LINES = 50  # of a job's messages
 _MAX_LINE_CHARACTERS = 2_000
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
 Stage = Literal["building", "publishing", "indexing"]
@@ -60,13 +59,17 @@ start_process = subprocess.Popen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job, as its record has it.
+    """A job, as in its record.
 
-    name: what whoever sent the memory calls it; file: what it is called here
-    adding: to a domain that was there when the job began
-    done, of: pairs that are built, and how many there are once they are counted
-    summary: what became of the memory's units, in lines; message: why it failed
-    by: whose key it is; times are seconds since 1970
+    name: the sender's name of the memory
+    file: our name of it
+    adding: to a domain that existed when the job started
+    done, of: pairs that are built, and their number once they are counted
+    summary: what became of the memory's units, in lines
+    message: why it failed
+    by: the name of the sender's key
+
+    Times are seconds since 1970.
     """
 
     id: str
@@ -90,8 +93,8 @@ class Job:
 
     def __post_init__(self) -> None:
         require_name(self.domain)
-        check(_ID.fullmatch(self.id) is not None, "an id has 16 hexadecimal digits")
-        check(re.fullmatch(r"memory(\.[a-z0-9]{1,10})?", self.file) is not None, "a file is called memory")
+        check(_ID.fullmatch(self.id) is not None, "an id must have 16 hexadecimal digits")
+        check(re.fullmatch(r"memory(\.[a-z0-9]{1,10})?", self.file) is not None, "the file must be named memory")
 
     @property
     def is_over(self) -> bool:
@@ -99,7 +102,7 @@ class Job:
 
 
 class Incoming:
-    """A memory that is being received. Until it is a job, nothing of it stays."""
+    """A memory that is being received. If it does not become a job, nothing of it stays."""
 
     def __init__(self, jobs: Jobs, place: Path, file: str, make: Callable[..., Job]) -> None:
         self._jobs, self._place, self._make, self._made = jobs, place, make, False
@@ -112,12 +115,12 @@ class Incoming:
             raise
 
     def write(self, content: bytes) -> None:
-        """Take in some of it."""
+        """Write some of it."""
         with storage_errors(self._place):
             self._out.write(content)
 
     def begin(self, **asked: Any) -> Job:
-        """Make a job of it, now that it is whole."""
+        """Start a job, now that the memory is complete."""
         with storage_errors(self._place):
             self._out.flush()
             os.fsync(self._out.fileno())
@@ -126,7 +129,7 @@ class Incoming:
         return job
 
     def close(self) -> None:
-        """Forget it, unless it is a job."""
+        """Delete it, unless it became a job."""
         self._out.close()
         if not self._made:
             shutil.rmtree(self._place, ignore_errors=True)
@@ -134,11 +137,11 @@ class Incoming:
 
 
 class _CancelledError(Exception):
-    """Somebody wants a job no more."""
+    """A job was cancelled."""
 
 
 class Jobs:
-    """The jobs of a service. Threads may share it. data: its directory, without which there are none"""
+    """The jobs of a service. Threads may share it. data: its directory; without it there are no jobs"""
 
     def __init__(
         self, data: Path | None, limits: Limits, translator: Translator, domains: Domains, writers: Writers
@@ -164,26 +167,28 @@ class Jobs:
         known = list(self._jobs.values())  # in one step, whatever changes meanwhile
         return iter(sorted(known, key=lambda job: job.created))
 
-    def of(self, number: str) -> Job:
-        """A job by its id."""
+    def of(self, number: str, sees: Callable[[str], bool] = lambda _domain: True) -> Job:
+        """A job by its id. sees: whether somebody may know of a domain"""
         found = self._jobs.get(number)
-        if found is None:
+        if found is None or not sees(found.domain):
             raise Problem(404, "unknown_job", f"there is no job {number[:40]!r}; GET /v1/jobs lists them")
         return found
 
     def receive(self, name: str) -> Incoming:
-        """Take in a memory that somebody sends; it must be closed.
+        """Receive a memory; the caller must close it.
 
-        name: what whoever sends it calls it; of that, only a plain ending becomes part of a file's name here
+        name: the sender's name; only a plain ending of it becomes part of a file name here
         """
         if self._place is None:
             raise Problem(
-                409, "no_data_directory", "the service was started without a data directory, and takes no memories"
+                409,
+                "no_data_directory",
+                ("the service was started without a data directory, so it cannot accept memories"),
             )
         with self._changed:
             waiting = self._coming + sum(job.state == "waiting" for job in self._jobs.values())
             if self._closed or waiting >= self._limits.waiting_jobs:
-                raise Problem(429, "too_many_jobs", f"{waiting} memories wait already; send this one later", 60)
+                raise Problem(429, "too_many_jobs", f"{waiting} memories are already waiting; send this one later", 60)
             self._coming += 1
         ending = plain_name(PurePath(name)).suffix.lower()
         file = f"memory{ending if _ENDING.fullmatch(ending) else ''}"
@@ -203,13 +208,15 @@ class Jobs:
             self._coming -= 1
 
     def cancel(self, number: str) -> Job:
-        """Do no more for a job. What it put into a domain already stays."""
+        """Cancel a job. What it has already put into a domain stays."""
         with self._changed:
             job = self.of(number)
             if job.is_over:
                 return job
             if job.stage != "building":
-                raise Problem(409, "too_late", "the job is putting its memory into the domain; that is not undone")
+                raise Problem(
+                    409, "too_late", "the job is already adding its memory to the domain and cannot be cancelled"
+                )
             self._unwanted.add(number)
             if job.state == "waiting":
                 return self._end(job, "cancelled")
@@ -218,7 +225,7 @@ class Jobs:
         return job
 
     def close(self) -> None:
-        """End. What is not done goes on when the service is started again."""
+        """End. Unfinished jobs resume when the service is started again."""
         with self._changed:
             self._closed = True
             for process in self._processes.values():
@@ -230,7 +237,7 @@ class Jobs:
     # Records ----------------------------------------------------------------------------------------------------------
 
     def _read_all(self, place: Path) -> None:
-        """The jobs of the service's earlier life; those that were not done wait again. Others' leftovers go."""
+        """Read the jobs from before a restart; unfinished ones wait again. Leftovers are deleted."""
         for found in place.iterdir():
             if not _ID.fullmatch(found.name) or found.is_symlink():
                 continue
@@ -239,9 +246,9 @@ class Jobs:
                 continue
             try:
                 job = as_record(Job, parse_json(read_regular(found / _RECORD, _MAX_RECORD_BYTES)))
-                check(job.id == found.name, "it is another job's")
+                check(job.id == found.name, "it has the id of another job")
             except (OSError, ValueError, KnnmtError) as error:
-                _log.error("%s: this job cannot be read, and is passed over: %s", found, error)
+                _log.error("%s: this job cannot be read and is skipped: %s", found, error)
                 continue
             self._jobs[job.id] = job
             if job.is_over:
@@ -263,7 +270,7 @@ class Jobs:
             return job
 
     def _end(self, job: Job, state: State, message: str | None = None) -> Job:
-        """Write that a job is over, remove what it left, and only then say so."""
+        """Record that a job is over, delete its files, and only then report it."""
         with self._changed:
             job = replace(self._jobs[job.id], state=state, message=message, ended=time.time())
             self._save(job)
@@ -276,7 +283,7 @@ class Jobs:
         return job
 
     def _clear(self, job: Job) -> None:
-        """Remove all that a job left but its record."""
+        """Delete all files of a job except its record."""
         for left in self._of(job).iterdir():
             if left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)
@@ -311,7 +318,7 @@ class Jobs:
                 self._end(job, "failed", "the service failed; its log says why")
 
     def _next(self) -> Job | None:
-        """The job that waited longest and whose domain no other job is about."""
+        """The job that has waited longest and whose domain no other job uses."""
         with self._changed:
             while not self._closed:
                 busy = {job.domain for job in self._jobs.values() if job.state == "running"}
@@ -324,7 +331,9 @@ class Jobs:
 
     def _do(self, job: Job) -> None:
         if job.attempts > _MAX_ATTEMPTS:
-            raise Problem(500, "given_up", f"the service ended {_MAX_ATTEMPTS} times while it did this; it is given up")
+            raise Problem(
+                500, "given_up", f"the service ended {_MAX_ATTEMPTS} times during this job, so it is not tried again"
+            )
         if job.stage == "building":
             adding = any(each.name == job.domain for each in self._domains)
             job = self._update(job, adding=adding)
@@ -350,7 +359,10 @@ class Jobs:
             self._domains.move_in(job.domain, made)
 
     def _add_segments(self, job: Job) -> None:
-        """Add the segments that the domain does not have yet: none of their pairs was there when they were made."""
+        """Add the segments that the domain does not have yet.
+
+        None of their pairs was in the domain when they were built.
+        """
         made = Datastore.open(self._of(job) / _STORE)
         path = self._domains.of(job.domain).required_store()
         held = self._translator.memories.open(path).opened
@@ -362,12 +374,12 @@ class Jobs:
                 writer.do(lambda store, place=place: store.take_over(made, place)).result()  # type: ignore[misc]
 
     def _run(self, job: Job, kind: Literal["build", "index"]) -> bool:
-        """Have a process do some work of a job; whether it made a store."""
+        """Run a process for some work of a job. Return whether it made a store."""
         process = start_process(
             [sys.executable, "-P", "-m", "knnmt.service.memory_work"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            process_group=0,  # Ctrl-C is for the service; in a session of its own, its priority would count for nothing
+            process_group=0,  # Ctrl-C is for the service; in its own session the process's priority would not count
         )
         with self._changed:
             self._processes[job.id] = process
@@ -408,7 +420,7 @@ class Jobs:
         self._update(job, done=told.get("done", known.done), of=told.get("of", known.of), summary=summary)
 
     def _in_words(self, job: Job, message: str) -> str:
-        """A message for clients: files are called as they call them."""
+        """A message for clients, with the sender's names of files."""
         message = message.replace(str(self._of(job) / job.file), job.name).replace(str(self._of(job) / _STORE), "it")
         return self._domains.named_in(message)[:_MAX_LINE_CHARACTERS]
 
@@ -442,5 +454,5 @@ class Jobs:
 
 def _how_it_ended(status: int) -> str:
     if status < 0:
-        return f"the process of the job was ended by signal {-status}: perhaps memory was short"
+        return f"signal {-status} ended the process of the job; perhaps memory was short"
     return f"the process of the job ended with status {status}; the service's log says why"

@@ -1,10 +1,9 @@
-"""What a job does with a memory, in a process of its own: `python -m knnmt.service.memory_work`.
+"""The work of a job with a memory, in its own process: `python -m knnmt.service.memory_work`.
 
-A file that somebody sent is read here and not in the service: what it may do to a reader it does to this process. It
-runs at a lower priority, so that translating goes on, and it can be ended at any moment.
-
-The first line of its input is a `MemoryWork` as JSON; the end of the input means that the service is gone, and ends
-it. Its output has lines of JSON: how far it is, and at last what came of it.
+This process, and not the service, reads a file that somebody sent, so a malicious file can harm only this process. It
+runs at a lower priority, so that translation goes on, and it can be ended at any moment. The first line of its input is
+a `MemoryWork` as JSON. The end of the input means that the service is gone, and ends the process. Its output has lines
+of JSON: the progress, and finally the result.
 """
 
 from __future__ import annotations
@@ -37,20 +36,22 @@ from knnmt.records import as_record, parse_json
 from knnmt.service.beside import end_with_the_service
 
 _NICENESS = 10
-_LOCKED_SECONDS = 30.0  # that the process of a service that was killed may still live
-_HELD = "in the domain already"
+_LOCKED_SECONDS = 30.0  # the process of a killed service may live this much longer
+_HELD = "already in the domain"
 Tell = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryWork:
-    """What is to be done.
+    """The work to do.
 
-    kind: "build" makes a store of the file; "index" brings the index of the domain's store up to date
-    file: the memory; name: as whoever sent it calls it
+    kind: "build" makes a store from the file; "index" updates the index of the domain's store
+    file: the memory
+    name: the sender's name of it
     store: the store to make
-    domain: the store that the pairs are for, where there is one already: what it holds is left out
-    pairs: the most that are taken; unpacked_bytes: the most that the file may have once it is unpacked
+    domain: the existing store that the pairs are for, if any; pairs that it already holds are left out
+    pairs: at most this many
+    unpacked_bytes: of the file, at most
     """
 
     kind: Literal["build", "index"]
@@ -70,12 +71,12 @@ class MemoryWork:
     unpacked_bytes: int
 
     def line(self) -> bytes:
-        """As the process reads it."""
+        """The line that the process reads."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
 
 def do(work: MemoryWork, tell: Tell) -> None:
-    """Do the work and tell what came of it."""
+    """Do the work and return its result."""
     if work.kind == "build":
         _build(work, tell)
     elif work.domain is not None:
@@ -86,7 +87,7 @@ def do(work: MemoryWork, tell: Tell) -> None:
 
 
 def _build(work: MemoryWork, tell: Tell) -> None:
-    if Path(work.store).exists():  # whoever built it was killed before it could say so
+    if Path(work.store).exists():  # its builder was killed before it could report
         if work.domain is None:
             make_ready(Datastore.open(work.store), _engine(work))
         tell({"ended": True, "made": True})
@@ -94,8 +95,8 @@ def _build(work: MemoryWork, tell: Tell) -> None:
     held = None if work.domain is None else Datastore.open(work.domain)
     if held is not None and held.manifest.transforms:
         raise SettingError(
-            f"the keys of the domain's store were changed after building ({', '.join(held.manifest.transforms)}): "
-            "nothing can be added to it"
+            f"the keys of the domain's store were changed after building ({', '.join(held.manifest.transforms)}), "
+            f"so nothing can be added to it"
         )
     config = BuildConfig(work.source_language, work.target_language)
     if held is not None:
@@ -119,7 +120,9 @@ def _build(work: MemoryWork, tell: Tell) -> None:
     )
     total = reading.count() or 0
     if total > work.pairs:
-        raise InputError(f"{work.name}: has {total:,} pairs; the service takes at most {work.pairs:,}: divide it")
+        raise InputError(
+            f"{work.name}: has {total:,} pairs; the service takes at most {work.pairs:,}: split the memory"
+        )
     tell({"done": 0, "of": total})
     pairs = _named(reading, work)
     pairs = pairs if held is None else _new(pairs, held, reading)
@@ -143,7 +146,7 @@ def _make_store(
         left_out = sum(reading.report.skipped.values())
         tell({"done": min(done + left_out, total), "of": total})
 
-    alone = work.domain is None  # its settings and index are made here; else they are those of the domain
+    alone = work.domain is None  # here the store gets its own settings and index; otherwise those of the domain apply
     made = build(pairs, work.store, config, make_index=alone, model=_engine(work), progress=progress)
     tell({"ended": True, "made": True, "read": reading.summary(made.dropped)})
 
@@ -153,7 +156,7 @@ def _engine(work: MemoryWork) -> Engine[Any]:
 
 
 def _named(reading: MemoryReading, work: MemoryWork) -> Iterator[SegmentPair]:
-    """The pairs with origins by the name that whoever sent the file knows."""
+    """The pairs, with origins that have the sender's name of the file."""
     name = work.name.replace("#", "%23")
     for pair in reading.pairs():
         file, number, unit = pair.origin.partition("#")
@@ -161,7 +164,9 @@ def _named(reading: MemoryReading, work: MemoryWork) -> Iterator[SegmentPair]:
 
 
 def _new(pairs: Iterator[SegmentPair], store: Datastore, reading: MemoryReading) -> Iterator[SegmentPair]:
-    """The pairs that a store does not hold: who sends a memory again, or after a restart, adds nothing twice."""
+    """The pairs that a store does not hold, so that nothing is added twice if a memory is sent again or after a
+    restart.
+    """
     held = {hash(pair) for pair in store.units()}
     for pair in pairs:
         if hash(pair) in held:
@@ -171,11 +176,11 @@ def _new(pairs: Iterator[SegmentPair], store: Datastore, reading: MemoryReading)
 
 
 def main() -> None:
-    """One process, one work."""
+    """Do one piece of work in this process."""
     with contextlib.suppress(AttributeError, OSError):
         os.nice(_NICENESS)
     told = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a library prints goes to the log
+    os.dup2(2, 1)  # output of libraries goes to the log
 
     def tell(content: dict[str, Any]) -> None:
         told.write(json.dumps(content) + "\n")

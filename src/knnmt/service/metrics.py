@@ -1,6 +1,6 @@
-"""What Prometheus reads at `/metrics`: latencies, the queue, batches, searches, coverage, writes and jobs.
+"""The metrics that Prometheus reads at `/metrics`: latencies, queue, batches, searches, coverage, writes and jobs.
 
-Each service has a registry of its own. What others count already is read from them when somebody asks.
+Each service has its own registry. Numbers that others already count are read from them on each request.
 """
 
 from __future__ import annotations
@@ -27,23 +27,21 @@ _PARTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
 
 
 class Metrics:
-    """What is counted of one service. Threads may share it."""
+    """The metrics of one service. Threads may share it."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.requests = Histogram(
             "knnmt_request_seconds",
-            "From a request to the end of its answer.",
+            "Time from a request to the end of its answer.",
             ["method", "route", "status"],
             buckets=_SECONDS,
             registry=self.registry,
         )
-        self._texts = Counter(
-            "knnmt_texts", "Texts that were translated, by what came of them.", ["kind"], registry=self.registry
-        )
+        self._texts = Counter("knnmt_texts", "Translated texts, by kind.", ["kind"], registry=self.registry)
         self._coverage = Histogram(
             "knnmt_coverage",
-            "How much of a text the memory holds, where it is searched by segment.",
+            "Share of a text that the memory covers, with search by segment.",
             buckets=_PARTS,
             registry=self.registry,
         )
@@ -51,82 +49,84 @@ class Metrics:
             "knnmt_batch_segments", "Segments that were decoded together.", buckets=_BATCHES, registry=self.registry
         )
         self._batch_seconds = Histogram(
-            "knnmt_batch_seconds", "Decoding of a batch.", buckets=_SECONDS, registry=self.registry
+            "knnmt_batch_seconds", "Time to decode a batch.", buckets=_SECONDS, registry=self.registry
         )
         self._written = Counter(
-            "knnmt_written_changes", "Changes of stores that last.", ["kind"], registry=self.registry
+            "knnmt_written_changes", "Changes of stores that were written.", ["kind"], registry=self.registry
         )
         self._write_seconds = Histogram(
-            "knnmt_write_seconds", "Publication of changes.", buckets=_SECONDS, registry=self.registry
+            "knnmt_write_seconds", "Time to publish changes.", buckets=_SECONDS, registry=self.registry
         )
         ProcessCollector(registry=self.registry)
 
     def watch(self, batcher: Batcher, domains: Domains, jobs: Jobs, ready: Callable[[], bool]) -> None:
-        """Read what others count, too."""
+        """Also report what others count."""
         self.registry.register(_Watched(batcher, domains, jobs, ready))
 
     def batch(self, report: BatchReport) -> None:
-        """Take in a batch."""
+        """Record a batch."""
         self._batch_segments.observe(report.segments)
         self._batch_seconds.observe(report.seconds)
 
     def written(self, report: WriteReport) -> None:
-        """Take in a publication."""
+        """Record a publication."""
         self._written.labels(report.kind).inc(report.changes)
         self._write_seconds.observe(report.seconds)
 
     def translated(self, made: Iterable[Translation]) -> None:
-        """Take in translations."""
+        """Record translations."""
         for each in made:
             self._texts.labels(each.kind or "none").inc()
             if each.coverage is not None:
                 self._coverage.observe(each.coverage.covered)
 
     def text(self) -> bytes:
-        """All of it, as Prometheus reads it."""
+        """All metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
 
 class _Watched(Collector):
-    """What others count."""
+    """Metrics that others count."""
 
     def __init__(self, batcher: Batcher, domains: Domains, jobs: Jobs, ready: Callable[[], bool]) -> None:
         self._batcher, self._domains, self._jobs, self._ready = batcher, domains, jobs, ready
 
     def collect(self) -> Iterator[Metric]:
-        """What it is now."""
+        """Their current values."""
         statistics = self._batcher.statistics
         for name, help_text, value in (
-            ("knnmt_ready", "1 while requests are taken.", float(self._ready())),
+            ("knnmt_ready", "1 while the service accepts requests.", float(self._ready())),
             ("knnmt_waiting", "Texts and segments that are not done.", self._batcher.waiting),
-            ("knnmt_domains", "Domains, the model alone among them.", len(list(self._domains))),
+            ("knnmt_domains", "Domains, including the model alone.", len(list(self._domains))),
         ):
             yield GaugeMetricFamily(name, help_text, value=value)
         for name, help_text, value in (
-            ("knnmt_rows", "Rows of all steps that might search.", statistics.rows),
+            ("knnmt_rows", "Rows that could search, in all steps.", statistics.rows),
             ("knnmt_searches", "Rows that searched.", statistics.searches),
-            ("knnmt_retrieval_cache_hits", "Rows that took over an earlier retrieval.", statistics.hits),
+            ("knnmt_retrieval_cache_hits", "Rows that reused an earlier retrieval.", statistics.hits),
             ("knnmt_shards_left_out", "Times that a shard did not answer for a segment.", statistics.left_out),
-            ("knnmt_result_cache_hits", "Texts that were in flight or remembered.", self._batcher.hits),
+            (
+                "knnmt_result_cache_hits",
+                "Texts whose result was remembered or already being computed.",
+                self._batcher.hits,
+            ),
         ):
             yield CounterMetricFamily(name, help_text, value=value)
         count = Count(job.state for job in self._jobs)
-        jobs = GaugeMetricFamily(
-            "knnmt_jobs", "Jobs by their states; of those that are over, the last.", labels=["state"]
-        )
+        jobs = GaugeMetricFamily("knnmt_jobs", "Jobs by state, including the last finished ones.", labels=["state"])
         for state in get_args(State):
             jobs.add_metric([state], count[state])
         yield jobs
 
 
 class Measured:
-    """Takes the time of every request, from its beginning to the end of its answer."""
+    """Measures the time of every request, from its start to the end of its answer."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app, self._requests = app, metrics.requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Measure one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -141,7 +141,7 @@ class Measured:
         try:
             await self._app(scope, receive, heard)
         finally:
-            # The template of the path, not the path: there are few of them, and they hold no text of anybody.
+            # The template of the path, not the path: there are few templates, and they contain no user text.
             route = getattr(scope.get("route"), "path", "none")
             method = scope["method"] if route != "none" else "none"
             self._requests.labels(method, route, str(status)).observe(time.perf_counter() - began)

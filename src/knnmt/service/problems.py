@@ -1,4 +1,4 @@
-"""Every answer to an error: JSON with a code for programs and a message for people. None has a stack trace."""
+"""The answers to all errors: JSON with a code for programs and a message for people, without stack traces."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _CODES = {
 
 
 class Problem(Exception):  # noqa: N818 - what goes wrong is a client's as often as ours
-    """What ends a request. retry_after: seconds after which it may be tried again"""
+    """An error that ends a request. retry_after: seconds after which the client may try again"""
 
     def __init__(self, status: int, code: str, message: str, retry_after: float | None = None, **more: Any) -> None:
         super().__init__(message)
         self.status, self.code, self.message, self.retry_after, self.more = status, code, message, retry_after, more
 
     def answer(self) -> JSONResponse:
-        """The response that says so."""
+        """The response for this problem."""
         headers = {} if self.retry_after is None else {"Retry-After": str(max(1, round(self.retry_after)))}
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
@@ -47,13 +47,13 @@ class Problem(Exception):  # noqa: N818 - what goes wrong is a client's as often
 
 
 def problem_of(error: KnnmtError) -> Problem:
-    """Our own errors as problems. Those of the machine tell their place to the log and not to the client."""
+    """Our own errors as problems. For errors of the machine, paths go to the log and not to the client."""
     if isinstance(error, SettingError | InputError | NoTranslationError):
         return Problem(422, "invalid_request", str(error))
     if isinstance(error, DatastoreLockedError):
         return Problem(503, "locked", "another process is changing the domain's store", retry_after=2)
     if isinstance(error, DatastoreExistsError):
-        return Problem(409, "exists", "there is a domain of that name already")
+        return Problem(409, "exists", "a domain of that name already exists")
     _log.error("%s: %s", type(error).__name__, error)
     if isinstance(error, StorageError):
         return Problem(507, "storage", "the service cannot write to its disk; nothing was changed")
@@ -84,9 +84,7 @@ def install(app: FastAPI) -> None:
             {"where": ".".join(str(part) for part in each["loc"]), "message": each["msg"]} for each in error.errors()
         ]
         shown = "; ".join(f"{each['where']}: {each['message']}" for each in details[:3])
-        return Problem(
-            422, "invalid_request", f"the request is not as expected: {shown}", details=details[:20]
-        ).answer()
+        return Problem(422, "invalid_request", f"the request is invalid: {shown}", details=details[:20]).answer()
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> JSONResponse:
@@ -94,7 +92,7 @@ def install(app: FastAPI) -> None:
         if error.status_code == 400 and error.__cause__ is not None:
             message = "the body cannot be read: expected JSON in UTF-8, nested as the OpenAPI says"
         elif error.status_code == 404 and message == "Not Found":
-            message = "there is nothing at this address; GET /openapi.json lists what there is"
+            message = "there is nothing at this address; GET /openapi.json lists the addresses"
         elif error.status_code == 405 and (allowed := (error.headers or {}).get("Allow")):
             message = f"expected {allowed} at this address, found {request.method}; GET /openapi.json says more"
         answer = Problem(error.status_code, _CODES.get(error.status_code, "error"), message).answer()

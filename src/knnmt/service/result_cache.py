@@ -1,4 +1,4 @@
-"""Recent results, remembered by all that they depend on."""
+"""Recent results, by everything that they depend on."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from knnmt.translator.translation import Translation
 
 
 class ResultCache:
-    """Results by what they depend on, of which those used last stay. hits: texts that were found, or joined another"""
+    """A least-recently-used cache of results. hits: texts that were found, or that joined an equal one"""
 
     def __init__(self, most: int) -> None:
         self._most, self._held = most, OrderedDict[Hashable, Translation]()
         self.hits = 0
 
     def get(self, key: Hashable) -> Translation | None:
-        """The result that is remembered."""
+        """The remembered result, or None."""
         found = self._held.get(key)
         if found is not None:
             self.hits += 1
@@ -24,7 +24,7 @@ class ResultCache:
         return found
 
     def put(self, key: Hashable, made: Translation) -> None:
-        """Remember a result, unless it is none."""
+        """Remember a result, unless it is an error."""
         if made.error is None and self._most:
             self._held[key] = made
             while len(self._held) > self._most:

@@ -1,4 +1,4 @@
-"""Running the service: uvicorn, signals, and an end that loses nothing."""
+"""Runs the service: uvicorn, signals, and a shutdown that loses nothing."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from knnmt.service.app import make_app
 from knnmt.service.service import Service
 
-_DRAIN_SECONDS = 60  # that requests may still take when the service is told to end
-_IDLE_SECONDS = 30  # that a connection may stay open between two requests
-_WAITING = 2048  # connections that are not accepted yet
-_CONNECTIONS = 1_000  # that are open at the same time; each takes a file of those that a process may have
+_DRAIN_SECONDS = 60  # the longest that requests may still take after a signal to end
+_IDLE_SECONDS = 30  # the longest that a connection may stay open between two requests
+_WAITING = 2048  # connections that are not yet accepted
+_CONNECTIONS = 1_000  # open connections; each needs one of the process's file descriptors
 
 
 class Connection(H11Protocol):
-    """As uvicorn's, which bounds how long the head of a request may be; here it must also come within a time.
+    """uvicorn's connection, which limits the length of a request's head; here the head must also arrive within a time
+    limit.
 
-    Else whoever opens connections and says nothing, or a letter now and then, could keep all that there may be.
+    Otherwise clients that open connections and send nothing, or a letter now and then, could use up all connections.
     """
 
     head_seconds = 30.0
@@ -42,7 +43,7 @@ class Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.cycle.response_complete:  # else the next one was there already
+        if self.cycle.response_complete:  # otherwise the next request is already there
             self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -59,7 +60,7 @@ class Connection(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """As uvicorn's, but that the service says at once that it ends."""
+    """uvicorn's server, which tells the service at once when it has to end."""
 
     service: Service
 
@@ -69,21 +70,21 @@ class _Server(uvicorn.Server):
 
 
 def run(service: Service, begun: Callable[[str], None]) -> None:
-    """Answer requests until a signal says to end; then those that were begun are answered. begun: told the address"""
+    """Answer requests until a signal; then finish those that have started. begun: is called with the address"""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     config = service.config
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listening.bind((config.host, config.port))
-    listening.listen(_WAITING)  # whoever is told the address may ask at once
+    listening.listen(_WAITING)  # whoever gets the address may send requests at once
     host = f"[{config.host}]" if family is socket.AF_INET6 else config.host
     server = _Server(
         uvicorn.Config(
             make_app(service),
             http=Connection,
             log_config=None,
-            access_log=False,  # it would hold what people translate, where that stands in an address
+            access_log=False,  # it would contain what people translate, if that is part of a URL
             server_header=False,
             timeout_keep_alive=_IDLE_SECONDS,
             limit_concurrency=_CONNECTIONS,
@@ -93,7 +94,7 @@ def run(service: Service, begun: Callable[[str], None]) -> None:
     )
     server.service = service
     begun(f"http://{host}:{listening.getsockname()[1]}")
-    # uvicorn raises the signal again when all is done, for whoever handled it before: here, nobody has to.
+    # At the end uvicorn raises the signal again for an earlier handler; there is none here.
     before = {each: signal.signal(each, lambda *_: None) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         server.run(sockets=[listening])

@@ -1,4 +1,4 @@
-"""`Service`: all that the routes use, from the loaded model to the keys. It begins and ends with the process."""
+"""`Service`: all that the routes use, from the loaded model to the keys. It starts and ends with the process."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ Result = TypeVar("Result")
 
 
 class Service:
-    """A translator and its domains, ready to be asked.
+    """A translator and its domains, ready for requests.
 
-    translator: made already, instead of one as the settings say
+    translator: used instead of one that the settings describe
     """
 
     def __init__(self, config: ServiceConfig, translator: Translator | None = None) -> None:
@@ -55,7 +55,7 @@ class Service:
         )
         for domain in self.domains:
             if domain.store is not None:
-                self.translator.memories.retrieval(domain.store)  # what is wrong with it shows at once
+                self.translator.memories.retrieval(domain.store)  # raises errors in the file at once
         limits = config.limits
         on_cpu = self.translator.engine.device.type == "cpu"
         batch, workers = (_ON_A_CPU, min(_WORKERS, torch.get_num_threads())) if on_cpu else (_ON_A_GPU, 1)
@@ -74,9 +74,9 @@ class Service:
     async def translate(
         self, requests: Sequence[Request], settings: TextSettings, seconds: float | None = None
     ) -> list[Translation]:
-        """Translations in order. Whoever cancels this no longer wants them.
+        """Translate texts in order. Cancelling this cancels the texts.
 
-        seconds: after which nothing more is done; at most, and by default, as the limits say
+        seconds: time limit; by default, and at most, that of the limits
         """
         futures = self.batcher.submit(requests, settings)
         try:
@@ -84,11 +84,11 @@ class Service:
             self.metrics.translated(made)
             return made
         finally:
-            for future in futures:  # of those that are done it changes nothing
+            for future in futures:  # no effect on those that are done
                 future.cancel()
 
     async def until(self, wanted: asyncio.Future[Result], seconds: float | None) -> Result:
-        """What comes within so many seconds, or a problem; then it is no longer wanted."""
+        """Await something for at most so many seconds; then cancel it and raise a problem."""
         most = self.config.limits.wait_seconds
         seconds = most if seconds is None else min(seconds, most)
         try:
@@ -98,12 +98,12 @@ class Service:
             raise Problem(
                 504,
                 "deadline",
-                f"it was not done within {seconds:g} seconds; nothing more is done for it",
+                f"the request was not done within {seconds:g} seconds and was cancelled",
                 retry_after=5,
             ) from None
 
     def describe(self, domain: Domain) -> dict[str, object]:
-        """A domain as requests see it; its place on disk is nobody's business."""
+        """A domain as clients see it, without its path on disk."""
         told: dict[str, object] = {"name": domain.name, "default": domain.name == self.domains.default}
         if domain.store is None:
             languages = self.translator.engine.languages
@@ -121,14 +121,14 @@ class Service:
         }
 
     def delete(self, name: str) -> None:
-        """Forget a domain that a request made, and remove its store."""
+        """Delete a domain that was made by a request, with its store."""
         gone = self.domains.delete(name)
         if gone.store is not None:
             self.writers.forget(gone.store)
             self.translator.memories.close(gone.store)
 
     def close(self) -> None:
-        """End when all that was asked for is done."""
+        """End when all accepted work is done."""
         self.ready = False
         self.documents.close()
         self.jobs.close()
@@ -138,5 +138,8 @@ class Service:
 
 
 def awaited(future: Future[Result]) -> asyncio.Future[Result]:
-    """A future of a thread, to be awaited; not cancelled with whoever awaits it, for what was begun is ended."""
+    """Await the future of a thread.
+
+    Cancelling the waiting task does not cancel it: work that has started is finished.
+    """
     return asyncio.shield(asyncio.wrap_future(future))

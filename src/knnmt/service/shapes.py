@@ -1,7 +1,7 @@
-"""What requests and answers look like: the schemas of the OpenAPI, with examples.
+"""The schemas of requests and answers for the OpenAPI, with examples.
 
-The settings of retrieval are made from the one description that they have (`retrieval/settings.py`). Two are not taken
-from requests: a combiner and a gate of one's own are named by code, and no request may name code.
+The settings of retrieval are made from their only description (`retrieval/settings.py`). Requests cannot give two of
+them, a custom combiner and a custom gate, because these are named by code, and no request may name code.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TRANSLATED = "The file has been deleted."
 
 
 class Asked(BaseModel):
-    """A body of a request: what is not known is refused, and nothing is converted."""
+    """A body of a request. Unknown fields are errors, and nothing is converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -43,10 +43,13 @@ def _retrieval_field(name: str, each: Description) -> tuple[Any, Any]:
 
 
 class _RetrievalBase(Asked):
-    """Settings of retrieval. What is not given is as the domain's store says; `null` for cache and gate says: none."""
+    """Settings of retrieval.
+
+    Those that are not given are taken from the domain's store; `null` for cache and gate means none.
+    """
 
     def settings(self) -> RetrievalSettings:
-        """As the translator takes them."""
+        """The settings as the translator takes them."""
         return RetrievalSettings(**{name: getattr(self, name) for name in self.model_fields_set})
 
 
@@ -61,7 +64,7 @@ else:
 
 
 class TermAsked(Asked):
-    """A term and the translation that it must have."""
+    """A term and its required translation."""
 
     source: str = Field(min_length=1, max_length=500, examples=["Lieferant"])
     target: str = Field(min_length=1, max_length=500, examples=["supply partner"])
@@ -69,37 +72,43 @@ class TermAsked(Asked):
 
 DomainName = Annotated[
     str | None,
-    Field(default=None, max_length=64, description="The domain; by default that of the path, and else the service's."),
+    Field(
+        default=None,
+        max_length=64,
+        description="The domain; by default that of the path, or else the service's default.",
+    ),
 ]
 
 
 class OfTexts(Asked):
-    """What requests with texts have in common."""
+    """Fields of all requests with texts."""
 
-    texts: list[str] = Field(min_length=1, description="Each is translated for itself.", examples=[[_SENTENCE]])
+    texts: list[str] = Field(min_length=1, description="Each is translated separately.", examples=[[_SENTENCE]])
     domain: DomainName
     timeout_seconds: float | None = Field(
         default=None,
         ge=0.001,
         le=86_400,
-        description="Within how many seconds it must be done; else the answer is 504.",
+        description="Time limit; a request that takes longer is answered with status 504.",
     )
 
 
 class Decoded(OfTexts):
-    """What requests say whose texts are decoded. The defaults are those of `knnmt translate`."""
+    """Fields of requests whose texts are decoded. The defaults are those of `knnmt translate`."""
 
     contexts: list[str] | None = Field(
-        default=None, description="Where each text is used, for exact matches; as many as there are texts."
+        default=None, description="The context of each text, for exact matches; one for each text."
     )
     source_language: str | None = Field(default=None, max_length=35, description="For models of many languages.")
     target_language: str | None = Field(default=None, max_length=35, description="For models of many languages.")
     beam: int = Field(default=5, ge=1, description="Hypotheses kept at each step; 1 is greedy search.")
-    length_penalty: float | None = Field(default=None, ge=-100, le=100, description="Above 0 prefers longer ones.")
-    max_tokens: int | None = Field(default=None, ge=1, description="Longest translation of a sentence.")
-    split_sentences: bool = Field(default=True, description="Translate a text of several sentences one by one.")
-    glossary: list[TermAsked] = Field(default=[], max_length=1_000, description="Terms that translations must have.")
-    protect: bool = Field(default=True, description="Placeholders, numbers and tags come out once each.")
+    length_penalty: float | None = Field(
+        default=None, ge=-100, le=100, description="Values above 0 prefer longer translations."
+    )
+    max_tokens: int | None = Field(default=None, ge=1, description="The longest translation of a sentence, in tokens.")
+    split_sentences: bool = Field(default=True, description="Translate the sentences of a text one by one.")
+    glossary: list[TermAsked] = Field(default=[], max_length=1_000, description="Terms that translations must contain.")
+    protect: bool = Field(default=True, description="Keep placeholders, numbers and tags, each once.")
     tags: Tags = Field(default="auto", description="What counts as a tag.")
     retrieval: RetrievalAsked = Field(default_factory=RetrievalAsked, description="How the memory is searched.")
 
@@ -109,24 +118,26 @@ class TranslateAsked(Decoded):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"texts": [_SENTENCE], "domain": "software"}]})
 
-    n_best: int = Field(default=1, ge=1, description="Translations of each text; at most as many as the beam.")
-    exact_matches: ExactMatches = Field(default="use", description="What becomes of texts that the memory holds.")
-    match_threshold: int = Field(default=100, ge=1, le=100, description="Score from which matches are repaired.")
-    evidence: bool = Field(default=False, description="Say why each token was chosen.")
+    n_best: int = Field(default=1, ge=1, description="Number of translations for each text, at most the beam.")
+    exact_matches: ExactMatches = Field(default="use", description="What to do with texts that are in the memory.")
+    match_threshold: int = Field(
+        default=100, ge=1, le=100, description="The lowest score of matches that are repaired."
+    )
+    evidence: bool = Field(default=False, description="Show why each token was chosen.")
     match: bool = Field(default=False, description="Name the memory's closest source segment.")
     stream: bool = Field(default=False, description="Answer with a line of JSON for each text, when it is done.")
     so_far: bool = Field(
-        default=False, description="With stream: lines with `index` and `so_far`, too, while a text is decoded."
+        default=False, description="With stream: also send lines with `index` and `so_far` while a text is decoded."
     )
 
     @model_validator(mode="after")
     def _so_far_is_streamed(self) -> Self:
         if self.so_far and not self.stream:
-            raise ValueError("so_far: expected with stream alone")
+            raise ValueError("so_far needs stream")
         return self
 
     def settings(self) -> TextSettings:
-        """As the batcher takes them."""
+        """The settings as the batcher takes them."""
         return TextSettings(
             **_searching(self),
             n_best=self.n_best,
@@ -141,15 +152,15 @@ class ExplainAsked(Decoded):
     """Texts whose translations are to be explained."""
 
     def settings(self, with_memory: bool) -> TextSettings:
-        """Of the translation with the memory, and of that by the model alone."""
+        """The settings of the translation with the memory, and of the one by the model alone."""
         return TextSettings(**_searching(self), exact_matches="ignore", evidence=with_memory, match=with_memory)
 
 
 class MatchAsked(OfTexts):
-    """Texts whose like is looked for among the sources of a memory."""
+    """Texts to compare with the sources of a memory."""
 
     at_least: int = Field(default=50, ge=1, le=100, description="The lowest score, in percent.")
-    limit: int = Field(default=5, ge=1, le=100, description="Matches of each text.")
+    limit: int = Field(default=5, ge=1, le=100, description="The most matches for each text.")
 
 
 class SentencesAsked(Asked):
@@ -163,8 +174,10 @@ class SegmentAsked(Asked):
 
     source: str = Field(min_length=1, examples=[_SENTENCE])
     target: str = Field(min_length=1, examples=[_TRANSLATED])
-    context: str = Field(default="", max_length=10_000, description="Where the text is used.")
-    origin: str | None = Field(default=None, min_length=1, max_length=1_000, description="By default who wrote it.")
+    context: str = Field(default="", max_length=10_000, description="The context of the text.")
+    origin: str | None = Field(
+        default=None, min_length=1, max_length=1_000, description="By default, the name of the key."
+    )
 
 
 class SegmentsAsked(Asked):
@@ -188,18 +201,18 @@ def _searching(asked: Decoded) -> dict[str, Any]:
 
 
 class ProblemAnswer(BaseModel):
-    """Every answer to an error."""
+    """An error."""
 
     model_config = ConfigDict(
         extra="allow", json_schema_extra={"examples": [{"code": "unknown_domain", "message": "there is no domain 'x'"}]}
     )
 
     code: str = Field(description="For programs.")
-    message: str = Field(description="For people: what was expected, what came, what to do.")
+    message: str = Field(description="For people: what was expected, what was found, what to do.")
 
 
 class MatchAnswer(BaseModel):
-    """A segment of the memory that is like a text."""
+    """A segment of the memory that is similar to a text."""
 
     source: str
     target: str
@@ -216,7 +229,7 @@ class AlternativeAnswer(BaseModel):
 
 
 class CautionAnswer(BaseModel):
-    """What whoever uses a translation should know of it."""
+    """A warning about a translation."""
 
     kind: str
     message: str
@@ -233,31 +246,33 @@ class WordAnswer(BaseModel):
 class EvidenceWordAnswer(WordAnswer):
     """A word of a translation whose tokens have evidence."""
 
-    tokens: list[int] = Field(description="Which of the translation's tokens it is made of.")
+    tokens: list[int] = Field(description="The numbers of its tokens in the translation.")
 
 
 class TranslationAnswer(BaseModel):
-    """A translation. What there is not is left out."""
+    """A translation. Fields without a value are left out."""
 
     model_config = ConfigDict(extra="allow")
 
     text: str = Field(examples=[_TRANSLATED])
     kind: Literal["exact match", "repaired match", "with memory", "model alone"] | None = Field(
-        description="What it is; null where there was nothing to translate, or nothing was found."
+        description="Where it came from; null if there was nothing to translate, or no translation was found."
     )
     score: float | None
-    complete: bool = Field(description="False where the longest allowed translation was reached.")
-    index: int | None = Field(default=None, description="Where results are streamed: which text it is of.")
+    complete: bool = Field(description="False if the translation was cut off at the longest allowed length.")
+    index: int | None = Field(default=None, description="In a stream: the number of its text.")
     alternatives: list[AlternativeAnswer] | None = None
     tokens: list[str] | None = Field(default=None, description="With evidence.")
-    evidence: list[dict[str, Any] | None] | None = Field(default=None, description="Of each token, on request.")
-    segments: list[dict[str, str]] | None = Field(default=None, description="That the evidence speaks of.")
-    words: list[EvidenceWordAnswer] | None = Field(default=None, description="With evidence; none of a match.")
+    evidence: list[dict[str, Any] | None] | None = Field(
+        default=None, description="The evidence of each token, on request."
+    )
+    segments: list[dict[str, str]] | None = Field(default=None, description="The segments that the evidence refers to.")
+    words: list[EvidenceWordAnswer] | None = Field(default=None, description="With evidence; a match has none.")
     match: MatchAnswer | None = None
     coverage: dict[str, float] | None = Field(default=None, description="How much of the text the memory covers.")
-    certainty: int | None = Field(default=None, description="In percent: how much of it is likely to stay.")
+    certainty: int | None = Field(default=None, description="How much of it a reviewer is likely to keep, in percent.")
     warnings: list[CautionAnswer] | None = None
-    error: str | None = Field(default=None, description="Where no translation was found: why.")
+    error: str | None = Field(default=None, description="Why no translation was found.")
 
 
 class TranslateAnswer(BaseModel):
@@ -268,7 +283,10 @@ class TranslateAnswer(BaseModel):
 
 
 class PassageAnswer(BaseModel):
-    """Words in a row that owe most to the same segment of the memory. spans: of its target, what spoke for them"""
+    """Successive words that depend mostly on the same segment of the memory.
+
+    spans: the parts of its target that support them
+    """
 
     text: str
     share: float
@@ -283,7 +301,7 @@ class ExplanationAnswer(BaseModel):
 
     text: str
     share: float = Field(description="How much of it came from the memory, 0 to 1.")
-    alone: str = Field(description="What the model alone says.")
+    alone: str = Field(description="The translation of the model alone.")
     words: list[WordAnswer]
     passages: list[PassageAnswer]
     match: MatchAnswer | None = None
@@ -298,7 +316,7 @@ class ExplainAnswer(BaseModel):
 
 
 class SentencesAnswer(BaseModel):
-    """The sentences of a text in order, each with the white space that follows it; joined, they are the text again."""
+    """The sentences of a text in order, each with the white space that follows it. Joined, they are the text again."""
 
     sentences: list[str]
 
@@ -320,7 +338,7 @@ class DomainAnswer(BaseModel):
     target_language: str | None
     segments: int | None = None
     entries: int | None = None
-    generation: int | None = Field(default=None, description="Grows with every change.")
+    generation: int | None = Field(default=None, description="Increases with every change.")
     deletable: bool | None = None
 
 
@@ -331,12 +349,12 @@ class DomainsAnswer(BaseModel):
 
 
 class StoredAnswer(BaseModel):
-    """What a change did. It lasts, and the next request uses it."""
+    """The result of a change. It is stored, and the next request uses it."""
 
     domain: str
     generation: int
-    segments: int = Field(description="That the domain holds now.")
-    stored: int = Field(description="Pairs that were put in, or were there already.")
+    segments: int = Field(description="Segments in the domain after the change.")
+    stored: int = Field(description="Pairs that were added, or already there.")
 
 
 class RemovedAnswer(BaseModel):
@@ -362,13 +380,13 @@ class JobAnswer(BaseModel):
 
     id: str
     domain: str
-    name: str = Field(description="What the memory is called.", examples=["projekt.tmx"])
+    name: str = Field(description="The name of the memory.", examples=["projekt.tmx"])
     state: Literal["waiting", "running", "done", "failed", "cancelled"]
     stage: Literal["building", "publishing", "indexing"] | None = Field(default=None, description="While it runs.")
-    adding: bool = Field(description="To a domain that was there already.")
+    adding: bool = Field(description="Whether the memory is added to an existing domain.")
     done: int = Field(description="Pairs that are built.")
-    of: int | None = Field(default=None, description="How many there will be, where that is known.")
-    by: str = Field(description="Whose key sent it.")
+    of: int | None = Field(default=None, description="Their total number, once it is known.")
+    by: str = Field(description="The name of the sender's key.")
     created: float = Field(description="Seconds since 1970.")
     ended: float | None = None
     message: str | None = Field(default=None, description="Why it failed.")
@@ -378,12 +396,12 @@ class JobAnswer(BaseModel):
 class DocumentAnswer(BaseModel):
     """A document that is being translated."""
 
-    id: str = Field(description="Whoever knows it may ask for the document.")
+    id: str = Field(description="Whoever knows it may download the document.")
     domain: str
     name: str = Field(examples=["app.po"])
     state: Literal["waiting", "running", "done", "failed"]
     done: int = Field(description="Units that are translated.")
-    of: int | None = Field(default=None, description="How many there are to translate, once it is read.")
+    of: int | None = Field(default=None, description="Units to translate, once the document is read.")
     message: str | None = Field(default=None, description="Why it failed.")
 
 

@@ -1,6 +1,7 @@
 """`Usage`: how many characters were translated for each key.
 
-DATA/usage.json has them while the service does not run. A service that is killed forgets the last few seconds of them.
+DATA/usage.json keeps the numbers while the service does not run. If the service is killed, those of the last few
+seconds are lost.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from knnmt.regular_files import read_regular
 _log = logging.getLogger("knnmt.service")
 _FILE = "usage.json"
 _MAX_FILE_BYTES = 16 << 20
-_SECONDS = 5.0  # between two times that it is written
+_SECONDS = 5.0  # between two writes
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """As the file has it. characters: by the names of keys"""
+    """The content of the file. characters: by the names of keys"""
 
     characters: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check(all(each >= 0 for each in self.characters.values()), "characters are counted from 0 on")
+        check(all(each >= 0 for each in self.characters.values()), "counts of characters must be at least 0")
 
 
 class Usage:
-    """Characters by the names of keys. Threads may share it. data: None forgets them with the process"""
+    """Characters by the names of keys. Threads may share it. data: None keeps them in memory only"""
 
     def __init__(self, data: Path | None) -> None:
         self._file = None if data is None else data.resolve() / _FILE
@@ -45,21 +46,21 @@ class Usage:
         self._written = time.monotonic()
 
     def count(self, name: str, characters: int) -> None:
-        """Add what was translated for a key."""
+        """Add the characters of a request."""
         with self._lock:
             self._characters[name] += characters
             is_due = self._file is not None and time.monotonic() > self._written + _SECONDS
             if is_due:
                 self._written = time.monotonic()
         if is_due:
-            Thread(target=self.save, name="knnmt-usage").start()  # whoever asked does not wait for the disk
+            Thread(target=self.save, name="knnmt-usage").start()  # the request does not wait for the disk
 
     def of(self, name: str) -> int:
-        """What was translated for a key."""
+        """The characters that were translated for a key."""
         return self._characters[name]
 
     def save(self) -> None:
-        """Write it, where there is a place for it."""
+        """Write the numbers, if there is a data directory."""
         if self._file is None:
             return
         with self._writing:
@@ -68,7 +69,7 @@ class Usage:
             try:
                 publish_file(self._file, lambda out: out.write(content))
             except KnnmtError as error:
-                _log.error("how much was translated for each key cannot be written: %s", error)
+                _log.error("cannot write the numbers of translated characters: %s", error)
 
     def _read(self) -> _Kept:
         if self._file is None or not self._file.exists():
@@ -76,5 +77,5 @@ class Usage:
         try:
             return as_record(_Kept, parse_json(read_regular(self._file, _MAX_FILE_BYTES)))
         except (OSError, ValueError, KnnmtError) as error:
-            _log.error("%s: cannot be read, and is begun anew: %s", self._file, error)
+            _log.error("%s: cannot be read; starting from zero: %s", self._file, error)
             return _Kept()

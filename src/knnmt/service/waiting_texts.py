@@ -1,4 +1,4 @@
-"""Texts that wait for their segments to be decoded, and those who wait for the texts."""
+"""Texts that wait until their segments are decoded, and the requests that wait for them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from knnmt.translator.translation import Translation
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """Of one request: when its next segment is to be decoded, on a clock that counts segments in rotation."""
+    """The turn of a request: when its next segment is to be decoded, on a clock that counts segments in rotation."""
 
     at: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
 class Arrival:
-    """A text of a request. wanted: by whoever sent it; watch: told how far it is"""
+    """A text of a request. wanted: the sender's future; watch: is told the progress"""
 
     request: Request
     settings: TextSettings
@@ -34,7 +34,7 @@ class Arrival:
 
 @dataclass(slots=True, eq=False)
 class WaitingText:
-    """A text whose segments wait or are decoded. wanted: by those who wait for it"""
+    """A text whose segments wait or are being decoded. wanted: the futures of all who wait for it"""
 
     begun: BegunText
     turn: Turn
@@ -48,7 +48,7 @@ class WaitingText:
         self.cut_as(self.begun)
 
     def cut_as(self, begun: BegunText) -> None:
-        """Wait for the segments of this cut."""
+        """Set the segments of this text."""
         self.begun, self.missing = begun, len(begun.jobs)
         self.found = [[] for _ in begun.jobs]
         self.watched.begin()
@@ -59,11 +59,11 @@ class WaitingText:
         return all(each.cancelled() for each in self.wanted)
 
     def hand_over(self, made: Translation) -> None:
-        """Give it to all who want it."""
+        """Give the translation to all who want it."""
         hand_over(self.wanted, made)
 
     def refuse(self, error: Exception) -> None:
-        """Tell all who want it why there is none."""
+        """Give an error to all who want the text."""
         refuse(self.wanted, error)
 
 
@@ -76,7 +76,7 @@ class Piece:
 
     @property
     def job(self) -> Job:
-        """What is to be decoded."""
+        """The work of decoding it."""
         return self.text.begun.jobs[self.place]
 
 

@@ -1,4 +1,4 @@
-"""Texts that somebody watches while they are decoded: how far each is, some times a second."""
+"""Reports the progress of texts while they are decoded, several times a second."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from knnmt.translator.translation import Translation
 
 _SECONDS = 0.1  # between two looks at a batch
 Watch = Callable[[str], None]
-"""Is called with a text as far as it is translated, in the thread that decodes."""
+"""Is called with the translation of a text so far, in the thread that decodes."""
 
 
 class Watched:
-    """Those who watch one text. It grows by its segments, which are decoded in any order."""
+    """Those who watch one text. The text grows by its segments, which are decoded in any order."""
 
     def __init__(self) -> None:
         self._watches: list[tuple[Future[Translation], Watch]] = []
@@ -24,16 +24,16 @@ class Watched:
         return any(not wanted.cancelled() for wanted, _ in self._watches)
 
     def add(self, wanted: Future[Translation], watch: Watch | None) -> None:
-        """Tell one more, as long as the text is wanted there."""
+        """Add a watcher, who is told as long as the text is wanted."""
         if watch is not None:
             self._watches.append((wanted, watch))
 
     def begin(self) -> None:
-        """Forget how far the text was: it is decoded in other segments."""
+        """Forget the progress, because the text is decoded in other segments."""
         self._segments = {}
 
     def grow(self, place: int, segment: str) -> None:
-        """Tell that a segment is translated this far."""
+        """Report the translation of a segment so far."""
         self._segments[place] = segment
         so_far = " ".join(text for _, text in sorted(self._segments.items()))
         for wanted, watch in self._watches:
@@ -42,7 +42,9 @@ class Watched:
 
 
 def growing(segments: Sequence[tuple[Watched, int]]) -> Callable[[Callable[[], dict[int, str]]], None] | None:
-    """What a batch is to tell of its segments, each with its text and its place there; None where nobody watches."""
+    """A function that reports the progress of a batch's segments, each with its text and position; None if nobody
+    watches.
+    """
     if not any(watched for watched, _ in segments):
         return None
     told = time.monotonic()

@@ -1,6 +1,7 @@
-"""Changes of stores: one at a time for each, and those that wait together in one publication.
+"""Changes of stores: one at a time for each store; changes that wait are published together.
 
-A change is answered when it lasts: its files and the manifest that names them are synced, and the translator has it.
+A change is answered when it is durable: its files and the manifest that names them are synced, and the translator has
+it.
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ from knnmt.service.index_renewal import IndexRenewal
 from knnmt.translator.translator import Translator
 
 _WRITERS = 4  # stores that change at the same time
-_TOGETHER = 1_000  # pairs of one publication
-_LOCKED_SECONDS = 5.0  # that another process may hold a store
+_TOGETHER = 1_000  # pairs in one publication
+_LOCKED_SECONDS = 5.0  # how long another process may hold a store
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a change did. generation: of the store, which has it; removed: units that are gone, where that was asked"""
+    """The result of a change.
+
+    generation: of the store with the change
+    removed: units that were removed
+    """
 
     generation: int
     segments: int
@@ -39,7 +44,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class WriteReport:
-    """What was published together, for those who measure."""
+    """A publication, for metrics."""
 
     kind: Literal["add", "replace", "remove", "other"]
     changes: int
@@ -48,7 +53,10 @@ class WriteReport:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Change:
-    """Pairs to add beside others, or in the place of those with the same source; or what to remove, or to do else."""
+    """A change:
+
+    pairs to add, or to put in the place of those with the same source; units to remove; or something else.
+    """
 
     kind: Literal["add", "replace", "remove", "other"]
     pairs: Sequence[SegmentPair]
@@ -61,7 +69,7 @@ class _Change:
 
 
 class StoreWriter:
-    """Changes one store, in the order that changes are asked for."""
+    """Changes one store, in the order of the requests."""
 
     def __init__(
         self,
@@ -79,20 +87,20 @@ class StoreWriter:
         self._store: Datastore | None = None
 
     def put(self, kind: Literal["add", "replace"], pairs: Sequence[SegmentPair]) -> Future[Written]:
-        """Add pairs, or let them replace what has the same source; pairs that the model cannot take are refused."""
+        """Add pairs, or replace those with the same source. Pairs that the model cannot take are errors."""
         self._require_fitting(pairs)
         return self._submit(_Change(kind, pairs, None, Future()))
 
     def remove(self, chosen: Selection) -> Future[Written]:
-        """Remove the units that are chosen."""
+        """Remove the chosen units."""
         return self._submit(_Change("remove", (), chosen, Future()))
 
     def do(self, change: Callable[[Datastore], Change]) -> Future[Written]:
-        """A change of another kind, in its turn."""
+        """Make another kind of change, in its turn."""
         return self._submit(_Change("other", (), None, Future(), change))
 
     def _require_fitting(self, pairs: Sequence[SegmentPair]) -> None:
-        """Refuse pairs that a store would leave out: nothing may be said to be stored that is not."""
+        """Raise a problem for pairs that a store would leave out, so that no pair is falsely reported as stored."""
         engine = self._translator.engine
         accelerators = self._opened().manifest.accelerators
         seen = [for_model(pair, accelerators) for pair in pairs]
@@ -104,8 +112,8 @@ class StoreWriter:
         for number, tokens in enumerate(sides):
             if (longest := max(map(len, tokens))) > engine.max_positions:
                 raise InputError(
-                    f"segment {number}: has {longest} tokens, and the model takes at most {engine.max_positions}: "
-                    "divide it. Nothing was stored"
+                    f"segment {number}: has {longest} tokens; the model takes at most {engine.max_positions}: "
+                    f"split the segment. Nothing was stored"
                 )
 
     def _opened(self) -> Datastore:
@@ -135,13 +143,13 @@ class StoreWriter:
                 for each in group:
                     each.done.set_result(written)
                 self._told(WriteReport(group[0].kind, len(group), time.perf_counter() - began))
-                if group[0].kind != "other":  # a job looks after the index itself, when all of it is there
+                if group[0].kind != "other":  # a job renews the index itself when all its segments are there
                     self._renewal.consider(self._opened())
 
     def _next_group(self) -> list[_Change]:
-        """The first of the changes that wait, with those after it that can be published with it.
+        """The first waiting change, with the later ones that can be published with it.
 
-        A source that is corrected twice is corrected one after the other: the last one counts.
+        Two corrections of one source are published one after the other, so that the last one counts.
         """
         with self._lock:
             group = self._waiting[:1]
@@ -190,18 +198,18 @@ class Writers:
             return self._writers[path]
 
     def forget(self, path: Path) -> None:
-        """Let go of a store that is no longer there."""
+        """Forget a store that was deleted."""
         with self._lock:
             self._writers.pop(path, None)
 
     def close(self) -> None:
-        """End when all that was asked for is written."""
+        """End when all accepted changes are written."""
         self._pool.shutdown()
         self._renewal.close()
 
 
 def _while_unlocked(write: Callable[[], Written]) -> Written:
-    """Write, or wait a while for another process that does."""
+    """Write; if another process holds the lock, wait a while."""
     until = time.monotonic() + _LOCKED_SECONDS
     while True:
         try:

@@ -1,6 +1,6 @@
-"""What is compiled for a GPU when it is first needed, by the compiler that comes with PyTorch: `kernel(name, device)`.
+"""Code that is compiled for a GPU at its first use, by the compiler that comes with PyTorch: `kernel(name, device)`.
 
-As with the other compiled code, nothing depends on it, and KNNMT_NATIVE=0 turns it off.
+Like the other compiled code it is optional, and KNNMT_NATIVE=0 turns it off.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HERE = Path(__file__).parent
 
 @cache
 def kernel(name: str, device: torch.device, **constants: int) -> Callable[..., Any] | None:
-    """knnmt_<name> of <name>.cu for a device, with these numbers in it, or None where it cannot be compiled."""
+    """knnmt_<name> of <name>.cu for a device, with these constants, or None if it cannot be compiled."""
     if os.environ.get("KNNMT_NATIVE") == "0" or device.type != "cuda":
         return None
     numbers = "".join(f"constexpr int {constant} = {number};\n" for constant, number in constants.items())
@@ -31,7 +31,7 @@ def kernel(name: str, device: torch.device, **constants: int) -> Callable[..., A
         return None
 
     def launch(**how: Any) -> None:
-        with torch.cuda.device(device):  # whose stream it is launched on; the current device may be another
+        with torch.cuda.device(device):  # it runs on this device's stream; the current device may be another
             compiled(**how)
 
     return launch
@@ -39,7 +39,7 @@ def kernel(name: str, device: torch.device, **constants: int) -> Callable[..., A
 
 @contextmanager
 def _without_toolkit() -> Iterator[None]:
-    """PyTorch's compiler wants to know where CUDA's headers are, and fails where there are none; ours needs none."""
+    """PyTorch's compiler asks for CUDA's headers, and fails if there are none. Our code needs none."""
     from torch.utils import cpp_extension
 
     found = cpp_extension.CUDA_HOME

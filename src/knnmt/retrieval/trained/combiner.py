@@ -116,9 +116,14 @@ class TrainedCombiner:
         combiner_file(store, self.record.method).write(self.record, self.network)
 
     @classmethod
-    def read(cls, store: Datastore, method: str, device: torch.device | str = "cpu") -> TrainedCombiner:
-        """The combiner of a store; one that was trained for another is refused."""
-        file = combiner_file(store.path, method)
+    def read(
+        cls, store: Datastore, method: str, device: torch.device | str = "cpu", place: Path | None = None
+    ) -> TrainedCombiner:
+        """The combiner of a store; one that was trained for another is refused.
+
+        place: the directory that has it, by default the store's
+        """
+        file = combiner_file(place or store.path, method)
         content, tensors = file.read()
         try:
             record = as_record(CombinerRecord, content)

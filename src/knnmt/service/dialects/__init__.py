@@ -1,8 +1,8 @@
-"""What translators' tools already speak, one small file a dialect.
+"""The protocols ("dialects") of translators' tools, one small file for each.
 
-speaking.py           requests as JSON, forms or addresses; errors as a dialect says them; keys by its own means
-directions.py         between which languages a domain translates, and what they are called
-texts.py              texts of a request, with or without mark-up, through the batcher
+speaking.py           requests as JSON, forms or query strings; errors and keys in the form of each dialect
+directions.py         the languages of a domain, and their names
+texts.py              translates the texts of a request, with or without mark-up
 deepl.py              DeepL: texts, languages, usage
 deepl_glossaries.py   DeepL: glossaries, in both versions of its interface
 deepl_documents.py    DeepL: documents
@@ -12,5 +12,5 @@ opuscat.py            OPUS-CAT: the plug-ins of Trados, memoQ, Wordfast and Omeg
 apertium.py           Apertium APy
 tmserver.py           tmserver, of the Translate Toolkit: matches
 
-All of them take the domain from the path's prefix (`/d/NAME/...`), and some by a name or number of their own.
+All take the domain from the path's prefix (`/d/NAME/...`); some also accept a name or an id in the request.
 """

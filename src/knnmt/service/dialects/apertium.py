@@ -1,4 +1,4 @@
-"""Apertium APy's dialect, below `/apy`: OmegaT has it built in, and Weblate speaks it."""
+"""Apertium APy's dialect, below `/apy`. OmegaT has a client for it built in, and Weblate has one, too."""
 
 from __future__ import annotations
 
@@ -31,17 +31,19 @@ router = APIRouter(prefix="/apy", tags=["Apertium"], route_class=route_telling(_
 
 
 class KeyAsked(Parameters):
-    """What every request may have."""
+    """The parameters of every request."""
 
     key: str | None = Field(default=None, max_length=200)
 
 
 class TranslateAsked(KeyAsked):
-    """A text. What is not named here is taken, and has no effect."""
+    """A text. Other parameters are accepted and have no effect."""
 
     q: str = Field(examples=["Die Datei wurde gelöscht."])
     langpair: str = Field(max_length=80, examples=["deu|eng"])
-    format: str = Field(default="txt", max_length=20, description="html; all others, as OmegaT's own, are text.")
+    format: str = Field(
+        default="txt", max_length=20, description="html; every other format, such as OmegaT's own, is treated as text."
+    )
 
 
 class PairAnswer(BaseModel):
@@ -77,8 +79,7 @@ class TranslateAnswer(BaseModel):
 async def pairs(request: Request, service: TheService) -> Response:
     """The pairs of languages of the domain."""
     caller = caller_with(service, request, (await read(request, KeyAsked)).key)
-    domain = domain_asked(request, service, None)
-    caller.require("translate", domain.name)
+    domain = domain_asked(request, service, caller, None)
     found = directions.pairs(service, domain)
     return _answer([{"sourceLanguage": source, "targetLanguage": target} for source, target in found])
 
@@ -98,11 +99,10 @@ async def translate(request: Request, service: TheService) -> Response:
 async def _translate(request: Request, service: Service) -> Response:
     asked = await read(request, TranslateAsked)
     caller = caller_with(service, request, asked.key)
-    domain = domain_asked(request, service, None)
-    caller.require("translate", domain.name)
+    domain = domain_asked(request, service, caller, None)
     languages = asked.langpair.split("|")
     if len(languages) != 2:
-        raise Problem(422, "invalid_request", "langpair: expected two languages with | between them, such as deu|eng")
+        raise Problem(422, "invalid_request", "langpair: expected two languages separated by |, such as deu|eng")
     is_page = asked.format == "html"
     work = TextWork(
         direction=required_direction(service, domain, *languages),

@@ -14,7 +14,7 @@ from knnmt.corpus.glossary import Glossary
 from knnmt.corpus.language_guess import guess_of
 from knnmt.corpus.languages import normalise
 from knnmt.service.access import Caller
-from knnmt.service.asking import TheService, domain_asked
+from knnmt.service.asking import TheService, domain_asked, who_asks
 from knnmt.service.dialects import directions
 from knnmt.service.dialects.directions import Direction, name_of, short
 from knnmt.service.dialects.speaking import (
@@ -39,14 +39,14 @@ from knnmt.service.service import Service
 from knnmt.translator.piecework import TextSettings
 
 TELLING = told_as({401: 403, 422: 400, 409: 400, 507: 500})
-UNLIMITED = 1_000_000_000_000  # characters: what DeepL's own plans without a limit say
-_MEMORY_IDS = uuid.UUID("5a5b0b4e-3c55-4f0e-9c7b-5d7a3b0f2d11")  # names of domains become UUIDs in this space
-_PROBE = (["test"], "en", "de")  # what Weblate sends before it saves its settings, whatever languages it needs
+UNLIMITED = 1_000_000_000_000  # characters, as in DeepL's plans without a limit
+_MEMORY_IDS = uuid.UUID("5a5b0b4e-3c55-4f0e-9c7b-5d7a3b0f2d11")  # the names of domains become UUIDs in this name space
+_PROBE = (["test"], "en", "de")  # Weblate sends this before it saves its settings, whatever its languages
 _NO_STYLES = "there are no style rules"
 
 
 async def _caller(request: Request, service: TheService) -> Caller:
-    return service.access.caller(bearer(request, "DeepL-Auth-Key"))
+    return who_asks(request, service, bearer(request, "DeepL-Auth-Key"))
 
 
 TheDeepLCaller = Annotated[Caller, Depends(_caller)]
@@ -58,18 +58,20 @@ class LanguagesOfTexts(Parameters):
 
     source_lang: str | None = Field(default=None, max_length=35)
     target_lang: str = Field(max_length=35, examples=["EN-GB"])
-    formality: str = Field(default="default", max_length=20, description="Models have none: more and less are refused.")
+    formality: str = Field(
+        default="default", max_length=20, description="Not supported: `more` and `less` fail with an error."
+    )
     glossary_id: str | None = Field(default=None, max_length=80)
     glossary_ids: Names = Field(default=[], max_length=5)
     translation_memory_id: str | None = Field(default=None, max_length=80, description="The domain.")
     translation_memory_threshold: int | None = Field(
-        default=None, ge=0, le=100, description="From which score matches are repaired."
+        default=None, ge=0, le=100, description="The lowest score of matches that are repaired."
     )
-    style_id: str | None = Field(default=None, max_length=80, description="There are none: refused.")
+    style_id: str | None = Field(default=None, max_length=80, description="Not supported: fails with an error.")
 
 
 class TranslateAsked(LanguagesOfTexts):
-    """Texts to translate. What is not named here is taken, and has no effect."""
+    """Texts to translate. Other parameters are accepted and have no effect."""
 
     text: Texts = Field(min_length=1, examples=[["Die Datei wurde gelöscht."]])
     split_sentences: Literal["0", "1", "nonewlines"] | int | bool | None = None
@@ -103,8 +105,7 @@ class TranslateAnswer(BaseModel):
 async def translate(request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """Translate texts."""
     asked = await read(request, TranslateAsked)
-    domain = domain_of(request, service, asked.translation_memory_id)
-    caller.require("translate", domain.name)
+    domain = domain_of(request, service, caller, asked.translation_memory_id)
     split = _split(asked)
     if _is_probe(asked) and directions.direction(service, domain, asked.source_lang, asked.target_lang) is None:
         return JSONResponse({"translations": [{"detected_source_language": "EN", "text": "test"}]})
@@ -131,7 +132,7 @@ async def translate(request: Request, service: TheService, caller: TheDeepLCalle
 
 
 class LanguagesAsked(Parameters):
-    """Which languages are asked for."""
+    """The kind of languages that is requested."""
 
     type: Literal["source", "target"] = "source"
 
@@ -153,8 +154,7 @@ class LanguageAnswer(BaseModel):
 async def languages(request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
     """The languages of the domain."""
     asked = await read(request, LanguagesAsked)
-    domain = domain_asked(request, service, None)
-    caller.require("translate", domain.name)
+    domain = domain_asked(request, service, caller, None)
     pairs = list(directions.pairs(service, domain))
     if asked.type == "source":
         return JSONResponse([{"language": tag.upper(), "name": name_of(tag)} for tag in _each(one for one, _ in pairs)])
@@ -168,7 +168,7 @@ async def languages(request: Request, service: TheService, caller: TheDeepLCalle
 
 
 class UsageAnswer(BaseModel):
-    """What was translated for the key."""
+    """The use of the service by the key."""
 
     character_count: int
     character_limit: int
@@ -199,48 +199,49 @@ async def styles(caller: TheDeepLCaller) -> Response:
     "/v3/style_rules/{_rest:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False
 )
 async def no_style(caller: TheDeepLCaller) -> Response:
-    """What asks for a style rule, or makes one."""
+    """Requests for a style rule: there are none."""
     caller.require("translate")
     raise Problem(404, "unknown_style", _NO_STYLES)
 
 
 @router.post("/v2/write/{_rest:path}", include_in_schema=False)
 async def not_written(caller: TheDeepLCaller) -> Response:
-    """What asks for a better text in the same language."""
+    """Requests for a better text in the same language."""
     caller.require("translate")
-    raise Problem(404, "not_offered", "the service translates: it does not rephrase or correct texts")
+    raise Problem(404, "not_offered", "the service translates; it does not rephrase or correct texts")
 
 
 # What documents ask for, too ------------------------------------------------------------------------------------------
 
 
-def domain_of(request: Request, service: Service, memory: str | None) -> Domain:
-    """The domain by the number of a memory, by the path, or the default one."""
-    return domain_asked(request, service, None if memory is None else domain_numbered(service, memory).name)
+def domain_of(request: Request, service: Service, caller: Caller, memory: str | None) -> Domain:
+    """The domain: by the id of a memory, by the path, or the default one."""
+    named = None if memory is None else domain_numbered(service, caller, memory).name
+    return domain_asked(request, service, caller, named)
 
 
 def memory_id(domain: Domain) -> str:
-    """The number of a domain: the same wherever its name is."""
+    """The id of a domain: a UUID made from its name, so it is the same on every server."""
     return str(uuid.uuid5(_MEMORY_IDS, domain.name))
 
 
-def domain_numbered(service: Service, number: str) -> Domain:
-    """The domain whose memory has this number."""
+def domain_numbered(service: Service, caller: Caller, number: str) -> Domain:
+    """The domain whose memory has this id, among those that the caller may use."""
     for each in service.domains:
-        if each.store is not None and memory_id(each) == number.lower():
+        if each.store is not None and memory_id(each) == number.lower() and caller.sees(each.name):
             return each
     raise Problem(404, "unknown_memory", f"there is no translation memory {number[:80]!r}")
 
 
 def required_way(service: Service, domain: Domain, asked: LanguagesOfTexts) -> Direction:
-    """Between which languages to translate, or a problem in DeepL's words."""
+    """The languages to translate between; if they are not supported, raise a problem in DeepL's words."""
     target, source = asked.target_lang, asked.source_lang or None
     if directions.direction(service, domain, None, target) is None:
         raise Problem(422, "unsupported_languages", f"Value for 'target_lang' not supported: {_known(service, domain)}")
     way = directions.direction(service, domain, source, target)
     if way is None:
         raise Problem(422, "unsupported_languages", f"Value for 'source_lang' not supported: {_known(service, domain)}")
-    formality = asked.formality.lower() or "default"  # Weblate sends none as an empty text
+    formality = asked.formality.lower() or "default"  # Weblate sends an empty text for none
     if formality not in ("default", "more", "less", "prefer_more", "prefer_less"):
         raise Problem(422, "invalid_request", "Value for 'formality' not supported")
     if formality in ("more", "less"):
@@ -251,17 +252,17 @@ def required_way(service: Service, domain: Domain, asked: LanguagesOfTexts) -> D
 
 
 def match_threshold(asked: LanguagesOfTexts) -> int:
-    """From which score matches are repaired."""
+    """The lowest score of matches that are repaired."""
     return 100 if asked.translation_memory_threshold is None else max(1, asked.translation_memory_threshold)
 
 
 def glossary_of(service: Service, caller: Caller, asked: LanguagesOfTexts, way: Direction) -> Glossary | None:
-    """The terms of the glossaries that a request names; each must have some for its languages."""
+    """The terms of the glossaries that a request names. Each glossary must have a dictionary for the languages."""
     numbers = [*([asked.glossary_id] if asked.glossary_id else []), *asked.glossary_ids]
     if not numbers:
         return None
     if asked.source_lang is None:
-        raise Problem(422, "invalid_request", "source_lang is needed where a glossary is named")
+        raise Problem(422, "invalid_request", "a request with a glossary needs source_lang")
     pair = way.source or short(asked.source_lang), way.target or short(asked.target_lang)
     found = [service.glossaries.of(number, caller).of(*pair) for number in numbers]
     known = [each for each in found if each is not None]
@@ -276,7 +277,7 @@ def _known(service: Service, domain: Domain) -> str:
 
 
 def _split(asked: TranslateAsked) -> str:
-    """How texts are cut: 0, 1 or nonewlines. Lines of HTML are no sentences."""
+    """How texts are split: 0, 1 or nonewlines. In HTML, line ends do not end sentences."""
     if asked.split_sentences is None:
         return "nonewlines" if asked.tag_handling == "html" else "1"
     told = str(asked.split_sentences)
@@ -287,7 +288,7 @@ def _split(asked: TranslateAsked) -> str:
 
 
 def _detected(way: Direction, text: str) -> str:
-    """The language that a text was taken for; where nobody says which, the one that it looks like."""
+    """The source language of a text: the stated one, or else a guess."""
     guessed = guess_of(text)
     return (way.source or (guessed[0] if guessed else "en")).upper()
 
@@ -298,7 +299,7 @@ def _is_probe(asked: TranslateAsked) -> bool:
 
 
 def _variants(tag: str) -> list[tuple[str, str]]:
-    """A language to translate into. DeepL's clients refuse EN and PT alone."""
+    """The variants of a target language. DeepL's clients do not accept EN and PT without a variant."""
     if tag == "en":
         return [("EN-GB", "English (British)"), ("EN-US", "English (American)")]
     if tag == "pt":

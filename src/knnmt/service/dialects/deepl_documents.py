@@ -1,4 +1,4 @@
-"""DeepL's documents: sent, asked for, and taken once. The formats are those that `knnmt translate` writes back."""
+"""DeepL's documents: send, poll, and download once. The formats are those that `knnmt translate` writes back."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ class DocumentAsked(LanguagesOfTexts):
 
     file: Any = Field(json_schema_extra={"type": "string", "format": "binary"})
     filename: str | None = Field(default=None, max_length=1_000)
-    output_format: str | None = Field(default=None, max_length=20, description="As the document's; others are refused.")
+    output_format: str | None = Field(
+        default=None, max_length=20, description="Only the document's own format; others fail with an error."
+    )
 
 
 class KeyAsked(Parameters):
@@ -53,14 +55,14 @@ class KeyAsked(Parameters):
 
 
 class HandleAnswer(BaseModel):
-    """What is needed to ask for a document."""
+    """The id and key of a document."""
 
     document_id: str
     document_key: str
 
 
 class StatusAnswer(BaseModel):
-    """How far a document is."""
+    """The state of a document."""
 
     document_id: str
     status: str
@@ -70,12 +72,11 @@ class StatusAnswer(BaseModel):
 
 @router.post("/v2/document", response_model=HandleAnswer, openapi_extra=with_body(DocumentAsked, MULTIPART))
 async def send(request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
-    """Send a document. Which format it has is found by its content and the ending of its name."""
+    """Send a document. Its content and the ending of its name tell the format."""
     caller.require("translate")
     asked = await read(request, DocumentAsked)
     file = file_of(asked.file, "file")
-    domain = domain_of(request, service, asked.translation_memory_id)
-    caller.require("translate", domain.name)
+    domain = domain_of(request, service, caller, asked.translation_memory_id)
     way = required_way(service, domain, asked)
     name = asked.filename or file.filename or "document"
     if asked.output_format and not name.lower().endswith(f".{asked.output_format.lower()}"):
@@ -98,9 +99,9 @@ async def send(request: Request, service: TheService, caller: TheDeepLCaller) ->
     openapi_extra=with_body(KeyAsked, JSON, FORM),
 )
 async def status(document_id: InPath, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
-    """How far a document is."""
+    """The state of a document."""
     caller.require("translate")
-    sent = service.documents.of(document_id, (await read(request, KeyAsked)).document_key)
+    sent = service.documents.of(document_id, (await read(request, KeyAsked)).document_key, caller)
     told: dict[str, Any] = {"document_id": sent.id, "status": sent.state}
     if sent.state == "done":
         told["billed_characters"] = sent.characters
@@ -116,9 +117,9 @@ async def status(document_id: InPath, request: Request, service: TheService, cal
     openapi_extra=with_body(KeyAsked, JSON, FORM),
 )
 async def result(document_id: InPath, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
-    """The translation of a document, once: then it is forgotten."""
+    """Download the translation of a document. The service then deletes it."""
     caller.require("translate")
-    sent = service.documents.of(document_id, (await read(request, KeyAsked)).document_key)
+    sent = service.documents.of(document_id, (await read(request, KeyAsked)).document_key, caller)
     content = await asyncio.to_thread(service.documents.take, sent)
     service.usage.count(caller.name, sent.characters)
     return Response(content, media_type="application/octet-stream")

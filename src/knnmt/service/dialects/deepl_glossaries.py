@@ -41,7 +41,7 @@ class DictionaryAsked(Parameters):
     entries_format: Literal["tsv", "csv"] = "tsv"
 
     def dictionary(self) -> Dictionary:
-        """As the service keeps it."""
+        """The dictionary as the service keeps it."""
         return Dictionary(*_pair(self.source_lang, self.target_lang), require_terms(list(_terms(self))))
 
 
@@ -59,7 +59,7 @@ class ManyAsked(Parameters):
 
 
 class ChangeAsked(Parameters):
-    """What changes of a glossary."""
+    """Changes to a glossary."""
 
     name: str | None = Field(default=None, min_length=1, max_length=1_024)
     dictionaries: list[DictionaryAsked] = Field(default=[], max_length=100)
@@ -132,9 +132,10 @@ class EntriesListAnswer(BaseModel):
 
 @router.get("/v2/glossary-language-pairs", response_model=PairsAnswer)
 async def language_pairs(service: TheService, caller: TheDeepLCaller) -> Response:
-    """The pairs of languages that a glossary may have: those of the domains. None where the key can keep none.
+    """The language pairs that a glossary may have: those of the domains. There are none if the key cannot make
+    glossaries.
 
-    Weblate sends its terms wherever a pair is listed, and leaves a service alone for a while that refuses them.
+    Weblate sends its terms for every pair that is listed, and stops using a service for a while if it fails.
     """
     caller.require("translate")
     found: set[tuple[str, str]] = set()
@@ -157,7 +158,7 @@ async def language_pairs(service: TheService, caller: TheDeepLCaller) -> Respons
     openapi_extra=with_body(GlossaryAsked, JSON, FORM),
 )
 async def make(request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
-    """Make a glossary. It needs a key with the role write."""
+    """Make a glossary. The key needs the role write."""
     caller.require("write")
     asked = await read(request, GlossaryAsked)
     made = await asyncio.to_thread(service.glossaries.make, asked.name, (asked.dictionary(),), caller)
@@ -184,7 +185,7 @@ async def glossary(glossary_id: InPath, service: TheService, caller: TheDeepLCal
     responses={200: {"content": {_TSV: {"schema": {"type": "string"}}}}},
 )
 async def entries(glossary_id: InPath, service: TheService, caller: TheDeepLCaller) -> Response:
-    """The terms of a glossary, with tabs between them."""
+    """The terms of a glossary, separated by tabs."""
     found = _single(service, caller, glossary_id)
     return Response(_table(found.dictionaries[0]), media_type=_TSV)
 
@@ -200,7 +201,7 @@ async def delete(glossary_id: InPath, service: TheService, caller: TheDeepLCalle
 
 @router.post("/v3/glossaries", response_model=ManyAnswer, status_code=201, openapi_extra=with_body(ManyAsked, JSON))
 async def make_many(request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
-    """Make a glossary of several pairs of languages. It needs a key with the role write.
+    """Make a glossary of several language pairs. The key needs the role write.
 
     Some clients send a form, with fields such as dictionaries[0].entries.
     """
@@ -228,7 +229,7 @@ async def one_of_many(glossary_id: InPath, service: TheService, caller: TheDeepL
 
 @router.patch("/v3/glossaries/{glossary_id}", response_model=ManyAnswer, openapi_extra=with_body(ChangeAsked, JSON))
 async def change(glossary_id: InPath, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
-    """Give a glossary another name, and add terms to its dictionaries."""
+    """Rename a glossary, and add terms to its dictionaries."""
     found = _written_by(service, caller, glossary_id)
     asked = await read(request, ChangeAsked)
     if asked.name is not None:
@@ -260,7 +261,7 @@ async def entries_of_many(
 async def replace_dictionary(
     glossary_id: InPath, request: Request, service: TheService, caller: TheDeepLCaller
 ) -> Response:
-    """Put a dictionary in the place of that of the same languages."""
+    """Replace the dictionary of a language pair."""
     found = _written_by(service, caller, glossary_id)
     new = (await read(request, DictionaryAsked)).dictionary()
     found = found.with_dictionary(new)
@@ -272,7 +273,7 @@ async def replace_dictionary(
 async def delete_dictionary(
     glossary_id: InPath, source_lang: _TagAsked, target_lang: _TagAsked, service: TheService, caller: TheDeepLCaller
 ) -> Response:
-    """Delete a dictionary, and with the last one the glossary."""
+    """Delete a dictionary; if it is the last one, delete the glossary."""
     found = _written_by(service, caller, glossary_id)
     gone = _required(found, source_lang, target_lang)
     left = tuple(each for each in found.dictionaries if each is not gone)
@@ -304,16 +305,14 @@ def _written_by(service: Service, caller: Caller, number: str) -> KeptGlossary:
 def _single(service: Service, caller: Caller, number: str) -> KeptGlossary:
     found = _seen(service, caller, number)
     if len(found.dictionaries) != 1:
-        raise Problem(
-            422, "invalid_request", "the glossary has several pairs of languages: ask for it at /v3/glossaries"
-        )
+        raise Problem(422, "invalid_request", "the glossary has several language pairs: request it at /v3/glossaries")
     return found
 
 
 def _required(glossary: KeptGlossary, source: str, target: str) -> Dictionary:
     found = glossary.of(*_pair(source, target))
     if found is None:
-        raise Problem(404, "unknown_dictionary", "the glossary has no dictionary of these languages")
+        raise Problem(404, "unknown_dictionary", "the glossary has no dictionary for these languages")
     return found
 
 
@@ -325,12 +324,12 @@ async def _deleted(service: Service, caller: Caller, number: str) -> Response:
 def _pair(source: str, target: str) -> tuple[str, str]:
     for tag in (source, target):
         if not is_tag(tag) or not is_language(tag):
-            raise Problem(422, "invalid_request", f"expected the tag of a language, such as de, found {tag[:40]!r}")
+            raise Problem(422, "invalid_request", f"expected a language tag, such as de, found {tag[:40]!r}")
     return short(source), short(target)
 
 
 def _terms(asked: DictionaryAsked) -> Iterator[tuple[str, str]]:
-    """The terms as the request writes them. A table of commas may say the languages of each in more columns."""
+    """Read the terms of a request. CSV may name the languages of each term in further columns."""
     if asked.entries_format == "csv":
         try:
             rows = list(csv.reader(io.StringIO(asked.entries, newline="")))

@@ -1,4 +1,4 @@
-"""DeepL's translation memories, which are the domains. A memory that is sent becomes one."""
+"""DeepL's translation memories, which are the domains. A memory that is sent becomes a domain."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class MemoryAnswer(BaseModel):
 
 
 class MemoriesAnswer(BaseModel):
-    """Translation memories. total_count: of all pages"""
+    """Translation memories. total_count: number on all pages"""
 
     translation_memories: list[MemoryAnswer]
     total_count: int
@@ -82,7 +82,7 @@ async def memories(
     page: Annotated[int, Query(ge=0, le=100_000)] = 0,
     page_size: Annotated[int, Query(ge=1, le=_MAX_PAGE_OF_MEMORIES)] = _MAX_PAGE_OF_MEMORIES,
 ) -> Response:
-    """The domains that the key may use, apart from the model alone."""
+    """The domains that the key may use, without the model alone."""
     caller.require("translate")
     seen = [each for each in service.domains if each.store is not None and caller.sees(each.name)]
     some = seen[page * page_size : (page + 1) * page_size]
@@ -98,7 +98,7 @@ async def one(memory: InPath, service: TheService, caller: TheDeepLCaller) -> Re
 
 @router.delete("/v3/translation_memories/{memory}", status_code=204)
 async def delete(memory: InPath, service: TheService, caller: TheDeepLCaller) -> Response:
-    """Delete a domain that a request made, with all that it holds. It needs a key with the role admin."""
+    """Delete a domain that was made by a request, with everything in it. The key needs the role admin."""
     domain = _seen(service, caller, memory)
     caller.require("admin", domain.name)
     await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(service.delete, domain.name)))
@@ -117,7 +117,7 @@ async def segments(
     filter_text: Annotated[str | None, Query(min_length=2, max_length=1_000)] = None,
     filter_case_sensitive: bool = False,
 ) -> Response:
-    """The segments of a memory, page by page, in the order that they were stored in."""
+    """The segments of a memory, page by page, in the order in which they were stored."""
     domain = _seen(service, caller, memory)
     first = int(page_cursor or 0)
 
@@ -153,7 +153,7 @@ async def segments(
 
 
 class JobAnswer(BaseModel):
-    """A memory that is sent or taken."""
+    """The import or export of a memory."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -170,7 +170,7 @@ class FileAsked(BaseModel):
 
 
 class ImportParameters(BaseModel):
-    """How a memory is to be called."""
+    """Parameters of an import: the name of the memory."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -178,7 +178,7 @@ class ImportParameters(BaseModel):
 
 
 class ImportAsked(BaseModel):
-    """A memory that will be sent, and how it is to be called."""
+    """A memory that will be sent, and its name."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -187,21 +187,23 @@ class ImportAsked(BaseModel):
 
 
 class ImportAnswer(JobAnswer):
-    """Where a memory is to be put."""
+    """The address to send a memory to."""
 
     upload_url: str
 
 
 @router.post("/v3/translation_memories/import", response_model=ImportAnswer, status_code=201)
 async def announce(asked: ImportAsked, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
-    """Announce a memory that becomes a domain, named after it. It needs a key with the role admin."""
+    """Announce a memory that becomes a domain with its name. The key needs the role admin."""
     caller.require("admin")
     most = service.config.limits.upload_bytes
     if asked.source_file.content_length > most:
         raise Problem(413, "too_large", f"a memory may have at most {most:,} bytes")
-    name = _free_name(service, asked.parameters.display_name or PurePath(asked.source_file.file_name).stem)
+    wanted = _plain_name(asked.parameters.display_name or PurePath(asked.source_file.file_name).stem)
+    caller.require("admin", wanted)
+    name = _free_name(service, wanted)
     caller.require("admin", name)
-    service.domains.place_of_new(name)  # where none can be made, that is said before anything is sent
+    service.domains.place_of_new(name)  # if no domain can be made, fail before anything is sent
     file_name = asked.source_file.file_name
     begun = await asyncio.to_thread(service.exchanges.begin, "import", caller.name, name, file_name)
     place = request.url_for("upload", token=begun.token)
@@ -219,10 +221,11 @@ async def announce(asked: ImportAsked, request: Request, service: TheService, ca
     },
 )
 async def upload(token: InPath, request: Request, service: TheService) -> Response:
-    """Send a memory that was announced, for whoever has the address: clients send no key there."""
+    """Send a memory that was announced. Whoever has the address may: clients send no key here."""
     announced = service.exchanges.with_token(token, "import")
+    service.access.holder(announced.by).require("admin", announced.domain)
     if announced.job is not None:
-        raise Problem(409, "sent_already", "the memory was sent already")
+        raise Problem(409, "sent_already", "the memory has already been sent")
     asked = {"format": None, "skip_malformed": False, "unfinished": False}
     made = await memories_route.begun(
         request, service, announced.file_name, domain=announced.domain, by=announced.by, **asked
@@ -231,10 +234,14 @@ async def upload(token: InPath, request: Request, service: TheService) -> Respon
     return JSONResponse(None)
 
 
+def _plain_name(wanted: str) -> str:
+    """A name that a domain can have, made of what a person calls it."""
+    return re.sub(r"[^a-z0-9]+", "-", wanted.lower()).strip("-")[:50] or "memory"
+
+
 def _free_name(service: Service, wanted: str) -> str:
-    """A name for a domain, made of what a person calls it, that no other has."""
-    plain = re.sub(r"[^a-z0-9]+", "-", wanted.lower()).strip("-")[:50] or "memory"
-    names = (plain if number == 1 else f"{plain}-{number}" for number in count(1))
+    """A name that no other domain has."""
+    names = (wanted if number == 1 else f"{wanted}-{number}" for number in count(1))
     return next(name for name in names if not service.domains.has(name))
 
 
@@ -242,7 +249,7 @@ def _free_name(service: Service, wanted: str) -> str:
     "/v3/translation_memories/{memory}/export", response_model=JobAnswer, status_code=202, response_class=JSONResponse
 )
 async def export(memory: InPath, service: TheService, caller: TheDeepLCaller) -> Response:
-    """Have a memory written as TMX. It is written when it is downloaded, so that nothing has to be waited for."""
+    """Export a memory as TMX. It is written during the download, so there is nothing to wait for."""
     domain = _seen(service, caller, memory)
     job = await asyncio.to_thread(service.exchanges.begin, "export", caller.name, domain.name)
     return JSONResponse({"job_id": job.id, "parameters": {"translation_memory_id": memory_id(domain)}}, status_code=202)
@@ -250,10 +257,10 @@ async def export(memory: InPath, service: TheService, caller: TheDeepLCaller) ->
 
 @router.get("/v3/translation_memories/jobs/{job_id}", response_model=JobAnswer, response_class=JSONResponse)
 async def job(job_id: InPath, request: Request, service: TheService, caller: TheDeepLCaller) -> Response:
-    """How far a memory is that was sent, or is to be taken."""
+    """The state of an import or export."""
     caller.require("translate")
     found = service.exchanges.of(job_id)
-    if found.by != caller.name:
+    if not (found.by == caller.name and caller.sees(found.domain)):
         raise Problem(404, "unknown_job", "there is no such job")
     return JSONResponse(
         {
@@ -286,8 +293,10 @@ def _result(request: Request, service: Service, job: Exchange) -> dict[str, Any]
     responses={200: {"content": {_TMX: {"schema": {"type": "string"}}}}},
 )
 async def download(token: InPath, service: TheService) -> Response:
-    """A memory as TMX, for whoever has its address: clients send no key there."""
-    domain = service.domains.of(service.exchanges.with_token(token, "export").domain)
+    """Download a memory as TMX. Whoever has the address may: clients send no key here."""
+    asked = service.exchanges.with_token(token, "export")
+    service.access.holder(asked.by).require("translate", asked.domain)
+    domain = service.domains.of(asked.domain)
 
     def written() -> Path:
         with tempfile.NamedTemporaryFile(prefix="knnmt-", suffix=".tmx", delete=False) as file:
@@ -308,9 +317,7 @@ def _has(pair: SegmentPair, text: str | None, by_case: bool) -> bool:
 
 def _seen(service: Service, caller: Caller, number: str) -> Domain:
     caller.require("translate")
-    domain = domain_numbered(service, number)
-    caller.require("translate", domain.name)
-    return domain
+    return domain_numbered(service, caller, number)
 
 
 def _shown(domain: Domain) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Between which languages a domain translates, and what they are called."""
+"""The languages that a domain translates between, and their names."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _NAME_OF = dict(each.split(" ", 1) for line in _NAMES.split("\n") for each in li
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """Languages to translate between, by tags of two letters where there are such. None: nobody says
+    """A source and a target language, by tags of two letters if there are such. None: unknown.
 
-    told: what requests for it tell the model; nothing, unless it has many languages
+    told: the languages that requests tell the model; none, unless the model has many languages
     """
 
     source: str | None
@@ -39,13 +39,13 @@ class Direction:
 
 
 def direction(service: Service, domain: Domain, source: str | None, target: str | None) -> Direction | None:
-    """How a domain translates between languages that a tool names; None where it does not.
+    """How a domain translates between the languages that a tool names; None if it does not.
 
-    source: None where the tool leaves it to us
+    source: None if the tool does not name it
     """
     for tag in (source, target):
         if tag is not None and not is_tag(tag):
-            raise Problem(422, "invalid_request", f"expected the tag of a language, such as de, found {tag[:40]!r}")
+            raise Problem(422, "invalid_request", f"expected a language tag, such as de, found {tag[:40]!r}")
     model = service.translator.engine.languages
     if domain.store is not None:
         own = languages_of(domain.store)
@@ -63,25 +63,27 @@ def direction(service: Service, domain: Domain, source: str | None, target: str 
 
 
 def required_direction(service: Service, domain: Domain, source: str | None, target: str | None) -> Direction:
-    """The same, or a problem that says which languages there are."""
+    """The same; if the domain does not translate so, raise a problem that lists its languages."""
     found = direction(service, domain, source, target)
     if found is None:
         way = f"{short(source) if source else 'any language'} to {short(target) if target else 'any language'}"
-        known = ", ".join(f"{one} to {other}" for one, other in pairs(service, domain)) or "none that are named"
+        known = ", ".join(f"{one} to {other}" for one, other in pairs(service, domain)) or (
+            "languages that are not named"
+        )
         message = f"the domain {domain.name!r} does not translate from {way}; it translates {known}"
         raise Problem(422, "unsupported_languages", message)
     return found
 
 
 def pairs(service: Service, domain: Domain) -> Iterator[tuple[str, str]]:
-    """The pairs of languages of a domain, each once."""
+    """The language pairs of a domain, without duplicates."""
     model = service.translator.engine.languages
     if domain.store is not None:
         source, target = languages_of(domain.store)
         yield short(source), short(target)
     elif model.codes:
         names = sorted({short(code) for code in model.codes})
-        # Models that are told the target alone have one language to translate from.
+        # Models that are told only the target have one source language.
         sources = names if model.source in model.codes else [short(model.source)] if model.source else []
         yield from ((one, other) for one in sources for other in names if one != other)
     elif model.source and model.target:
@@ -89,18 +91,18 @@ def pairs(service: Service, domain: Domain) -> Iterator[tuple[str, str]]:
 
 
 def short(tag: str) -> str:
-    """A tag without what stands behind the language; of two letters, where the language has such a tag."""
+    """The language of a tag, without region and script; with two letters if the language has such a tag."""
     first = normalise(tag).partition("-")[0]
     return first if len(first) == 2 else next((two for two in _NAME_OF if same_language(two, first)), first)
 
 
 def is_language(tag: str) -> bool:
-    """Whether a tag names a language; of those with three letters, not all are known here."""
+    """Whether a tag names a language. Not all tags of three letters are known here."""
     return short(tag) in _NAME_OF or len(short(tag)) == 3
 
 
 def name_of(tag: str) -> str:
-    """What a language is called in English; its tag where that is not known."""
+    """The English name of a language; its tag if the name is unknown."""
     return _NAME_OF.get(short(tag), tag)
 
 
@@ -109,6 +111,6 @@ def _short(tag: str | None) -> str | None:
 
 
 def _fits(asked: str | None, own: str | None) -> bool:
-    """Whether a language answers to the one asked for; one that nobody knows anything of may."""
+    """Whether a language is the requested one, or may be because it is unknown."""
     is_known = own is not None and same_language(own, own) is not None
     return asked is None or not is_known or same_language(asked, own or "") is True

@@ -1,4 +1,4 @@
-"""Corrections that a tool sends: they take the place of what the domain holds for the same sources."""
+"""Corrections that a tool sends. They replace what the domain holds for the same sources."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from knnmt.service.shapes import SegmentAsked
 
 
 async def learn(service: Service, caller: Caller, domain: Domain, pairs: Sequence[tuple[str, str]]) -> None:
-    """Store pairs. They last when this returns, and the next request uses them."""
+    """Store pairs. When this returns, they are stored, and the next request uses them."""
     caller.require("write", domain.name)
     store = domain.required_store()
     if not all(source and target for source, target in pairs):

@@ -1,4 +1,4 @@
-"""LibreTranslate's dialect: texts, pages, files, languages, and suggestions, which are learned."""
+"""LibreTranslate's dialect: texts, pages, files, languages, and suggestions, which the domain learns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from knnmt.corpus.language_guess import guess_of
 from knnmt.corpus.languages import normalise
 from knnmt.documents.opening import usual_endings
-from knnmt.service.asking import TheService, domain_asked, require_whole_address
+from knnmt.service.asking import TheService, domain_asked, require_whole_address, who_asks
 from knnmt.service.config import BASE
 from knnmt.service.dialects import directions
 from knnmt.service.dialects.directions import name_of, required_direction
@@ -44,26 +44,26 @@ from knnmt.translator.piecework import TextSettings
 
 _TELLING = told_as({401: 403, 422: 400, 409: 400, 507: 500}, error="message")
 router = APIRouter(tags=["LibreTranslate"], route_class=route_telling(_TELLING), responses=BAD_REQUEST)
-_PROBE = ("test", "en", "de")  # what Weblate sends before it saves its settings, whatever languages it needs
+_PROBE = ("test", "en", "de")  # Weblate sends this before it saves its settings, whatever its languages
 _SURE = 100.0
 _BEAM = 5
 
 
 class KeyAsked(Parameters):
-    """What every request may have."""
+    """The parameters of every request."""
 
     api_key: str | None = Field(default=None, max_length=200)
 
 
 class LanguagesAsked(KeyAsked):
-    """Between which languages."""
+    """The languages of a request."""
 
     source: str = Field(max_length=35, examples=["de", "auto"])
     target: str = Field(max_length=35, examples=["en"])
 
     @property
     def stated(self) -> str | None:
-        """The source language; None where it is left to us."""
+        """The source language; None if the service is to detect it."""
         return None if normalise(self.source) == "auto" else self.source
 
 
@@ -81,7 +81,7 @@ class TranslateAsked(LanguagesAsked):
 
 
 class DetectAsked(KeyAsked):
-    """A text whose language is asked for."""
+    """A text whose language is to be detected."""
 
     q: str
 
@@ -100,7 +100,7 @@ class FileAsked(LanguagesAsked):
 
 
 class DetectedAnswer(BaseModel):
-    """A language that a text may have. confidence: in percent"""
+    """A possible language of a text. confidence: in percent"""
 
     confidence: float
     language: str
@@ -115,7 +115,7 @@ class TranslateAnswer(BaseModel):
 
 
 class LanguageAnswer(BaseModel):
-    """A language, and those that it can be translated into."""
+    """A source language with its target languages."""
 
     code: str
     name: str
@@ -133,13 +133,13 @@ class SettingsAnswer(BaseModel):
 
 
 class FileAnswer(BaseModel):
-    """Where a translated document can be taken."""
+    """Where to download a translated document."""
 
     translatedFileUrl: str  # noqa: N815
 
 
 class SuccessAnswer(BaseModel):
-    """That it was done."""
+    """A confirmation."""
 
     success: bool
 
@@ -149,7 +149,7 @@ _ANSWERING: dict[str, Any] = {"response_model": TranslateAnswer, "response_model
 
 @router.get("/translate", openapi_extra=with_query(TranslateAsked), **_ANSWERING)
 async def translate_by_address(request: Request, service: TheService) -> Response:
-    """Translate texts. LibreTranslate itself takes no GET, and yet there are tools that send it."""
+    """Translate texts. LibreTranslate itself accepts no GET, but some tools send it."""
     return await _translate(request, service)
 
 
@@ -160,11 +160,10 @@ async def translate(request: Request, service: TheService) -> Response:
 
 
 async def _translate(request: Request, service: Service) -> Response:
-    require_whole_address(request, service)  # first: clients of other dialects get here by a wrong one
+    require_whole_address(request, service)  # checked first: clients of other dialects reach this route by mistake
     asked = await read(request, TranslateAsked)
     caller = caller_with(service, request, asked.api_key)
-    domain = domain_asked(request, service, None)
-    caller.require("translate", domain.name)
+    domain = domain_asked(request, service, caller, None)
     in_its_shape: Callable[[list[Any]], Any] = (
         (lambda each: each) if isinstance(asked.q, list) else lambda each: each[0]
     )
@@ -197,7 +196,7 @@ async def _translate(request: Request, service: Service) -> Response:
 
 
 def _detected(text: str, taken: str | None) -> dict[str, Any]:
-    """The language that a text was taken for, and how much it looks like it."""
+    """The stated or guessed language of a text, with the confidence of the guess."""
     guessed = guess_of(text)
     sure = guessed is not None and (taken is None or guessed[0] == taken)
     share = guessed[1] if guessed is not None and sure else 0.0
@@ -206,11 +205,10 @@ def _detected(text: str, taken: str | None) -> dict[str, Any]:
 
 @router.post("/detect", response_model=list[DetectedAnswer], openapi_extra=with_body(DetectAsked, JSON, FORM))
 async def detect(request: Request, service: TheService) -> Response:
-    """The language that a text looks like; a weak guess where it is short."""
+    """Detect the language of a text. For a short text the guess is weak."""
     asked = await read(request, DetectAsked)
     caller = caller_with(service, request, asked.api_key)
-    domain = domain_asked(request, service, None)
-    caller.require("translate", domain.name)
+    domain = domain_asked(request, service, caller, None)
     guessed = guess_of(asked.q)
     own = next((source for source, _ in directions.pairs(service, domain)), "en")
     language, share = (own, 0.0) if guessed is None else guessed
@@ -219,13 +217,12 @@ async def detect(request: Request, service: TheService) -> Response:
 
 @router.get("/languages", response_model=list[LanguageAnswer], openapi_extra=with_query(KeyAsked))
 async def languages(request: Request, service: TheService) -> Response:
-    """The languages of the domain. Weblate asks for them without its key, and is told those of the model."""
+    """The languages of the domain. Weblate asks without its key, and gets those of the model."""
     asked = await read(request, KeyAsked)
     domain = _told_to_everybody(request, service)
     if asked.api_key or bearer(request):
         caller = caller_with(service, request, asked.api_key)
-        domain = domain_asked(request, service, None)
-        caller.require("translate", domain.name)
+        domain = domain_asked(request, service, caller, None)
     targets: dict[str, list[str]] = {}
     for source, target in directions.pairs(service, domain):
         targets.setdefault(source, []).append(target)
@@ -235,7 +232,7 @@ async def languages(request: Request, service: TheService) -> Response:
 
 @router.get("/frontend/settings", response_model=SettingsAnswer)
 async def settings(request: Request, service: TheService) -> Response:
-    """What the service offers. It is told to everybody."""
+    """What the service offers. This needs no key."""
     domain = _told_to_everybody(request, service)
     way = directions.direction(service, domain, None, None)
     source, target = (way.source or "de", way.target or "en") if way is not None else ("de", "en")
@@ -259,12 +256,12 @@ async def settings(request: Request, service: TheService) -> Response:
 
 @router.post("/suggest", response_model=SuccessAnswer, openapi_extra=with_body(SuggestAsked, JSON, FORM))
 async def suggest(request: Request, service: TheService) -> Response:
-    """Learn a better translation: the next request uses it. Where the service has keys, one with the role write may."""
+    """Learn a better translation; the next request uses it. If the service has keys, the key needs the role write."""
     asked = await read(request, SuggestAsked)
     caller = caller_with(service, request, asked.api_key)
-    domain = domain_asked(request, service, None)
     if not caller.may("write"):
         raise Problem(403, "forbidden", "Suggestions are disabled on this server.")
+    domain = domain_asked(request, service, caller, None, "write")
     required_direction(service, domain, asked.stated, asked.target)
     await learn(service, caller, domain, [(asked.q, asked.s)])
     return JSONResponse({"success": True})
@@ -272,11 +269,10 @@ async def suggest(request: Request, service: TheService) -> Response:
 
 @router.post("/translate_file", response_model=FileAnswer, openapi_extra=with_body(FileAsked, MULTIPART))
 async def translate_file(request: Request, service: TheService) -> Response:
-    """Translate a document, of any format that `knnmt translate` writes back."""
+    """Translate a document of any format that `knnmt translate` writes back."""
     asked = await read(request, FileAsked)
     caller = caller_with(service, request, asked.api_key)
-    domain = domain_asked(request, service, None)
-    caller.require("translate", domain.name)
+    domain = domain_asked(request, service, caller, None)
     file = file_of(asked.file, "file")
     way = required_direction(service, domain, asked.stated, asked.target)
     name = file.filename or "document"
@@ -297,16 +293,19 @@ async def translate_file(request: Request, service: TheService) -> Response:
     responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
 )
 async def download_file(name: InPath, service: TheService) -> Response:
-    """A translated document, once, for whoever has its address."""
+    """Download a translated document, once. Whoever has the address may."""
     token = PurePath(name).stem
     sent = service.documents.of(token[:32], token[32:])
+    service.access.holder(sent.by).require("translate", sent.work.domain.name)
     content = await asyncio.to_thread(service.documents.take, sent)
     return Response(content, media_type="application/octet-stream", headers={"Content-Disposition": "attachment"})
 
 
 def _told_to_everybody(request: Request, service: Service) -> Domain:
-    """The domain that is asked for; where there are keys, the model alone: which domains there are is a secret."""
-    return domain_asked(request, service, None) if service.access.is_open else service.domains.of(BASE)
+    """The requested domain; if the service has keys, the model alone, because the names of the domains are secret."""
+    if not service.access.is_open:
+        return service.domains.of(BASE)
+    return domain_asked(request, service, who_asks(request, service, None), None)
 
 
 def _is_probe(asked: TranslateAsked) -> bool:

@@ -1,7 +1,7 @@
-"""OPUS-CAT's dialect, which plug-ins of Trados, memoQ, Wordfast and OmegaT speak, on the same port as ours.
+"""OPUS-CAT's dialect, for its plug-ins for Trados, memoQ, Wordfast and OmegaT, on the same port as everything else.
 
-`modelTag` names the domain, `tokenCode` may have a key. memoQ's plug-in sends plain text, and puts tags back by the
-alignment of words. What translators confirm is learned (`StoreTranslation`).
+`modelTag` names the domain, and `tokenCode` may be a key. memoQ's plug-in sends plain text, and puts tags back by the
+alignment of words. The domain learns what translators confirm (`StoreTranslation`).
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from knnmt.translator.word_alignment import aligned_words
 
 _TELLING = told_as({422: 400}, Message="message")
 router = APIRouter(tags=["OPUS-CAT"], route_class=route_telling(_TELLING), responses=BAD_REQUEST)
-_SENTENCE_PIECE = 1  # how OPUS-CAT numbers the ways to cut words
-_WORD = "\u2581"  # what stands before a word there
+_SENTENCE_PIECE = 1  # OPUS-CAT's numbers for methods of word segmentation
+_WORD = "\u2581"  # the mark before a word there
 _OF_ONE_SENTENCE = TextSettings(split_sentences=False)
-# Plug-ins write the path in two ways; OPUS-CAT itself takes any.
+# Plug-ins spell the path in two ways; OPUS-CAT itself accepts any case.
 _PATHS = ("/MTRestService", "/MtRestService")
 
 
 class TokenAsked(Parameters):
-    """What every request may have."""
+    """The parameters of every request."""
 
-    tokenCode: str = Field(default="", max_length=200, description="A key, where the service has keys.")  # noqa: N815
+    tokenCode: str = Field(default="", max_length=200, description="A key, if the service has keys.")  # noqa: N815
 
 
 class PairAsked(TokenAsked):
-    """Between which languages, and in which domain."""
+    """The languages and the domain of a request."""
 
     srcLangCode: str = Field(max_length=35, examples=["de"])  # noqa: N815
     trgLangCode: str = Field(max_length=35, examples=["en"])  # noqa: N815
@@ -103,7 +103,7 @@ class TranslationPair(BaseModel):
 
 
 async def _one(request: Request, service: Service) -> tuple[str, str, Direction]:
-    """A text, its translation, and between which languages."""
+    """A text, its translation, and their languages."""
     asked = await read(request, TranslateAsked)
     caller, domain, way = _asked(request, service, asked)
     settings = _OF_ONE_SENTENCE if asked.inputIsSingleSentence else TextSettings(split_sentences=True)
@@ -118,12 +118,12 @@ async def translate(request: Request, service: TheService) -> Response:
 
 
 async def translate_stream(request: Request, service: TheService) -> Response:
-    """Translate a text; the answer is the translation alone."""
+    """Translate a text. The answer is only the translation."""
     return PlainTextResponse((await _one(request, service))[1])
 
 
 async def translate_json(request: Request, service: TheService) -> Response:
-    """Translate a text, and say which words come from which."""
+    """Translate a text, with the alignment of its words."""
     text, made, way = await _one(request, service)
     engine = service.translator.between(way.told).engine
     words = await asyncio.to_thread(aligned_words, engine, text, made)
@@ -156,7 +156,7 @@ async def translate_batch(request: Request, service: TheService) -> Response:
 
 
 async def order_batch(request: Request, service: TheService) -> Response:
-    """Have texts translated that Trados will ask for next; the body may be a list of them."""
+    """Translate texts that Trados will ask for next. The body may be a list of them."""
     asked = await read(request, BatchAsked, listed="input")
     caller, domain, way = _asked(request, service, asked)
     order(service, caller, domain, asked.input, TextWork(direction=way, settings=_OF_ONE_SENTENCE))
@@ -164,7 +164,7 @@ async def order_batch(request: Request, service: TheService) -> Response:
 
 
 async def language_pairs(request: Request, service: TheService) -> Response:
-    """The pairs of languages of all domains that the caller may use."""
+    """The language pairs of all domains that the caller may use."""
     caller = caller_with(service, request, _key(await read(request, TokenAsked)))
     caller.require("translate")
     seen = [each for each in service.domains if caller.sees(each.name)]
@@ -183,20 +183,20 @@ async def model_tags(request: Request, service: TheService) -> Response:
 
 
 async def model_status(request: Request, service: TheService) -> Response:
-    """Whether a domain translates between two languages, in words."""
+    """Whether a domain translates between two languages, as a sentence."""
     asked = await read(request, PairAsked)
     _, domain, way = _asked(request, service, asked)
     return JSONResponse(f"The domain {domain.name} for {way.source}-{way.target} is available.")
 
 
 async def login(request: Request, service: TheService) -> Response:
-    """A token. There are no passwords: where the service has keys, the key is the token."""
+    """Get a token. There are no passwords: if the service has keys, the key is the token."""
     await read(request, TokenAsked)
     return JSONResponse("0" if service.access.is_open else None)
 
 
 async def store(request: Request, service: TheService) -> Response:
-    """Learn a translation: the next request uses it."""
+    """Learn a translation; the next request uses it."""
     asked = await read(request, StoreAsked)
     caller, domain, _ = _asked(request, service, asked)
     await learn(service, caller, domain, [(asked.source, asked.target)])
@@ -204,7 +204,7 @@ async def store(request: Request, service: TheService) -> Response:
 
 
 async def store_batch(request: Request, service: TheService) -> Response:
-    """Learn translations; the answer has the places of those that were stored."""
+    """Learn translations. The answer has the positions of those that were stored."""
     asked = await read(request, StoreBatchAsked)
     caller, domain, _ = _asked(request, service, asked)
     if len(asked.sources) != len(asked.targets):
@@ -214,11 +214,10 @@ async def store_batch(request: Request, service: TheService) -> Response:
 
 
 def _asked(request: Request, service: Service, asked: PairAsked) -> tuple[Caller, Domain, Direction]:
-    """Who asks, which domain, and between which languages."""
+    """The caller, the domain and the languages of a request."""
     caller = caller_with(service, request, _key(asked))
     tag = asked.modelTag.strip('"')  # memoQ's plug-in sends two quotes for none
-    domain = domain_asked(request, service, tag or None)
-    caller.require("translate", domain.name)
+    domain = domain_asked(request, service, caller, tag or None)
     return caller, domain, required_direction(service, domain, asked.srcLangCode, asked.trgLangCode)
 
 
@@ -260,7 +259,7 @@ for _name, _method, _answers, _route, _shape in (
         type(None),
         store,
         StoreAsked,
-    ),  # no GET: pages of other sites can make a browser send one
+    ),  # no GET, because pages of other sites can make a browser send one
     ("BatchStoreTranslation", "POST", list[int], store_batch, StoreBatchAsked),
 ):
     _add(_name, _method, _answers, _route, _shape)

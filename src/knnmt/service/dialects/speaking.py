@@ -1,4 +1,7 @@
-"""How a dialect is spoken: parameters as JSON, forms or addresses, errors in its own words, keys by its own means."""
+"""What dialects share:
+
+parameters as JSON, forms or query strings, errors in a dialect's form, and its way to send keys.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from starlette.exceptions import HTTPException
 from knnmt.errors import KnnmtError
 from knnmt.records import parse_json
 from knnmt.service.access import Caller
+from knnmt.service.asking import who_asks
 from knnmt.service.problems import Problem, problem_of
 from knnmt.service.service import Service
 from knnmt.service.shapes import ProblemAnswer
@@ -25,15 +29,16 @@ JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded",
 _MAX_FIELDS = 5_000
 _LIKE_FORMS = (FORM, MULTIPART)
 _WITHIN = re.compile(r"(\w{1,40})\[(\d{1,4})\]\.(\w{1,40})", re.ASCII)
-# Weblate leaves a service alone for half an hour after 429 and 503; what is over in a moment is told as 504.
+# After 429 and 503 Weblate stops for half an hour, so a short problem is reported as 504.
 _SOON_OVER = ("ending", "locked", "queue_full")
-BAD_REQUEST: dict[int | str, dict[str, Any]] = {
-    400: {"model": ProblemAnswer, "description": "the request is not as expected"}
-}
+BAD_REQUEST: dict[int | str, dict[str, Any]] = {400: {"model": ProblemAnswer, "description": "the request is invalid"}}
 
 
 class Parameters(BaseModel):
-    """What a tool sends. Forms have texts alone, so that numbers are read from texts; what we do not know is let be."""
+    """The parameters of a request.
+
+    Forms have only texts, so numbers are parsed from texts. Unknown parameters are ignored.
+    """
 
     model_config = ConfigDict(extra="ignore")
 
@@ -51,17 +56,17 @@ def _named(value: object) -> object:
 
 
 InPath = Annotated[str, Path(max_length=200)]
-"""A number, name or tag in the address."""
+"""An id, name or tag in the path."""
 Texts = Annotated[list[str], BeforeValidator(_listed)]
 """One or several; a form repeats the field."""
 Names = Annotated[list[str], BeforeValidator(_named)]
-"""Names, in a list or with commas between them."""
+"""Names, as a list or separated by commas."""
 
 
 async def read(request: Request, shape: type[Asked], listed: str | None = None) -> Asked:
-    """The parameters of a request: those of its address, and over them those of its body, whatever that is.
+    """Read the parameters of a request, from its query string and from its body, which has precedence.
 
-    listed: the parameter that a body is which is a list
+    listed: the parameter that a body which is a list stands for
     """
     told = _gathered(request.query_params.multi_items())
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -82,7 +87,7 @@ async def _form(request: Request) -> dict[str, Any]:
         return _gathered(form.multi_items())
     except (HTTPException, Problem):
         raise
-    except Exception as error:  # whatever the parser makes of bytes that are no form
+    except Exception as error:  # whatever error the parser raises for bytes that are not a form
         raise Problem(422, "invalid_request", "expected a form as the body, found something else") from error
 
 
@@ -99,7 +104,10 @@ def _json(body: bytes, listed: str | None) -> dict[str, Any]:
 
 
 def _gathered(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Fields that are there once as they are, others as lists; `terms[0].name` is a field of an object in a list."""
+    """Gather fields:
+
+    single ones as they are, repeated ones as lists; `terms[0].name` is a field of an object in a list.
+    """
     found: dict[str, list[Any]] = {}
     objects: dict[str, dict[int, dict[str, Any]]] = {}
     for name, value in items:
@@ -113,25 +121,25 @@ def _gathered(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 def _invalid(errors: Sequence[Mapping[str, Any]]) -> Problem:
     told = "; ".join(f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in errors[:3])
-    return Problem(422, "invalid_request", f"the request is not as expected: {told}")
+    return Problem(422, "invalid_request", f"the request is invalid: {told}")
 
 
 def bearer(request: Request, scheme: str = "Bearer") -> str | None:
-    """The key of the header `Authorization`: of the dialect's own scheme, or of the usual one."""
+    """The key of the header `Authorization`, in the dialect's own scheme or the usual one."""
     found, _, key = request.headers.get("authorization", "").partition(" ")
     return key.strip() if found.lower() in (scheme.lower(), "bearer") else None
 
 
 def caller_with(service: Service, request: Request, key: str | None) -> Caller:
-    """Who asks, by a key that the dialect has in a parameter, or by that of the header."""
-    return service.access.caller(bearer(request) or key)
+    """The caller, by a key in a parameter of the dialect or in the header."""
+    return who_asks(request, service, bearer(request) or key)
 
 
 Answer = Callable[[Problem], Response]
 
 
 def told_as(statuses: Mapping[int, int], **more: str) -> Answer:
-    """Problems with a dialect's statuses; more: names that a dialect has for "message" besides."""
+    """Problems with the statuses of a dialect. more: further fields with the message, by the dialect's names"""
 
     def answer(problem: Problem) -> Response:
         told = problem.answer()
@@ -145,7 +153,7 @@ def told_as(statuses: Mapping[int, int], **more: str) -> Answer:
 
 
 def route_telling(answer: Answer) -> type[APIRoute]:
-    """Routes whose errors are answered in this way."""
+    """A class of routes whose errors are answered in this way."""
 
     class DialectRoute(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -177,13 +185,13 @@ def route_telling(answer: Answer) -> type[APIRoute]:
 
 
 def with_body(shape: type[Parameters], *kinds: str) -> dict[str, Any]:
-    """What the OpenAPI says of a body that a route reads itself."""
+    """The OpenAPI of a body that a route reads itself."""
     schema = shape.model_json_schema()
     return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}}
 
 
 def with_query(shape: type[Parameters]) -> dict[str, Any]:
-    """What the OpenAPI says of parameters in the address that a route reads itself."""
+    """The OpenAPI of query parameters that a route reads itself."""
     schema = shape.model_json_schema()
     needed = schema.get("required", [])
     return {

@@ -1,4 +1,4 @@
-"""The texts of a request through the batcher, with mark-up or without."""
+"""Translates the texts of a request, with or without mark-up, through the batcher."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ from knnmt.translator.piecework import TextSettings
 from knnmt.translator.translation import Translation
 
 _LINE_IN_TEXT = re.compile(r"(?<=\S)[ \t]*\r?\n[ \t]*(?=\S)")
-_PATIENCE_SECONDS = 0.1  # between two attempts where the queue is full
+_PATIENCE_SECONDS = 0.1  # between two attempts while the queue is full
 NEVER_TRANSLATED = ("script", "style")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextWork:
-    """What is asked of texts.
+    """How to translate texts.
 
-    markup: texts are XML or HTML; ignored: elements of it that stay as they are
-    one_line: a line end inside a text ends no sentence
+    markup: whether texts are XML or HTML
+    ignored: elements that stay untranslated
+    one_line: whether a line end inside a text does not end a sentence
     """
 
     direction: Direction
@@ -47,7 +48,7 @@ class TextWork:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A translation, written as the text was."""
+    """A translation, written in the way of its text."""
 
     text: str
     translation: Translation
@@ -56,9 +57,9 @@ class Done:
 async def translated(
     request: Request, service: Service, caller: Caller, domain: Domain, texts: Sequence[str], work: TextWork
 ) -> list[Done]:
-    """The translations of texts in order, while somebody waits for them."""
+    """Translate texts in order, while the client stays connected."""
     asked = service, caller, domain, texts, work
-    # Much mark-up takes a while to read, and others are answered meanwhile.
+    # Reading much mark-up takes a while; a thread leaves others served meanwhile.
     requests = await asyncio.to_thread(_requests, *asked) if work.markup else _requests(*asked)
     made = await while_connected(request, _patiently(service, requests, work.settings))
     for each in made:
@@ -68,7 +69,9 @@ async def translated(
 
 
 def order(service: Service, caller: Caller, domain: Domain, texts: Sequence[str], work: TextWork) -> None:
-    """Have texts translated that are asked for later, so that they are remembered then; not where much else waits."""
+    """Translate texts that will be asked for later, so that their results are remembered; do nothing if the queue is
+    long.
+    """
     requests = _requests(service, caller, domain, texts, work)
     try:
         service.batcher.submit(requests, work.settings)
@@ -92,7 +95,7 @@ def _requests(
 
 
 async def _patiently(service: Service, requests: Sequence[TextRequest], settings: TextSettings) -> list[Translation]:
-    """As the service translates, but that a full queue is waited for: tools turn away from a service that refuses."""
+    """Translate, but wait while the queue is full: tools stop using a service that turns them away."""
     until = time.monotonic() + service.config.limits.wait_seconds
     while True:
         try:

@@ -1,4 +1,4 @@
-"""tmserver's dialect, below `/tmserver`: the matches of a memory, as Virtaal and Weblate ask for them."""
+"""tmserver's dialect, below `/tmserver`: the matches of a memory for Virtaal and Weblate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
-from knnmt.service.access import Caller
 from knnmt.service.asking import TheService, domain_asked, require_texts
 from knnmt.service.dialects import directions
 from knnmt.service.dialects.speaking import BAD_REQUEST, InPath, caller_with, route_telling, told_as
@@ -18,7 +17,7 @@ from knnmt.service.service import Service
 
 _TELLING = told_as({401: 403, 422: 400, 409: 400})
 router = APIRouter(prefix="/tmserver", tags=["tmserver"], route_class=route_telling(_TELLING), responses=BAD_REQUEST)
-_MIN_SCORE, _MAX_MATCHES = 50, 5  # score of a match in percent; matches of a text
+_MIN_SCORE, _MAX_MATCHES = 50, 5  # lowest score of a match in percent; matches of a text
 
 
 class LanguagesAnswer(BaseModel):
@@ -29,7 +28,7 @@ class LanguagesAnswer(BaseModel):
 
 
 class MatchAnswer(BaseModel):
-    """A segment of the memory. quality: how alike its source is, in percent"""
+    """A segment of the memory. quality: the similarity of its source, in percent"""
 
     source: str
     target: str
@@ -39,7 +38,7 @@ class MatchAnswer(BaseModel):
 @router.get("/languages/", response_model=LanguagesAnswer)
 async def languages(request: Request, service: TheService) -> Response:
     """The languages of the domain."""
-    _, domain = _asked(request, service)
+    domain = _asked(request, service)
     pairs = list(directions.pairs(service, domain))
     sides = [sorted({pair[side] for pair in pairs}) for side in (0, 1)]
     return JSONResponse({"sourceLanguages": sides[0], "targetLanguages": sides[1]})
@@ -49,11 +48,11 @@ async def languages(request: Request, service: TheService) -> Response:
 async def matches(
     source: InPath, target: InPath, text: Annotated[str, Path(max_length=20_000)], request: Request, service: TheService
 ) -> Response:
-    """The segments whose sources are most like a text, the best first; none for other languages than the domain's."""
-    _, domain = _asked(request, service)
+    """The segments with the most similar sources, the best first; none for languages that the domain lacks."""
+    domain = _asked(request, service)
     store = domain.required_store()
     if directions.direction(service, domain, source, target) is None:
-        return JSONResponse([])  # Weblate tries English to German before it saves its settings, whatever it needs
+        return JSONResponse([])  # Weblate tries English to German before it saves its settings, whatever its languages
     require_texts([text], service.config.limits)
 
     def found() -> list[dict[str, Any]]:
@@ -65,8 +64,6 @@ async def matches(
     return JSONResponse(await service.until(asyncio.ensure_future(asyncio.to_thread(found)), None))
 
 
-def _asked(request: Request, service: Service) -> tuple[Caller, Domain]:
+def _asked(request: Request, service: Service) -> Domain:
     caller = caller_with(service, request, request.query_params.get("key"))
-    domain = domain_asked(request, service, None)
-    caller.require("translate", domain.name)
-    return caller, domain
+    return domain_asked(request, service, caller, None)

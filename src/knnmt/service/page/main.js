@@ -107,6 +107,8 @@ async function start() {
     if (byId("access").contains(here) || (here === document.body && !isTouched)) byId("text").focus();
     byId("access").hidden = true;
     succeed();
+    if (ownDomain !== null && !domains.some((each) => each.name === ownDomain))
+      fail(new Refused(404, told("unknown_domain", { domain: ownDomain })));
   } catch (error) {
     fail(error);
   }

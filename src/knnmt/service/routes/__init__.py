@@ -1,1 +1,1 @@
-"""Routes of the service, one file a resource."""
+"""The routes of the service, one file for each resource."""

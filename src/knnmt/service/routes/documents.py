@@ -1,4 +1,4 @@
-"""`POST /v1/documents`: a document in, the same document translated out, once it is asked for."""
+"""`POST /v1/documents`: send a document, and download its translation later."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from knnmt.service.service import Service
 from knnmt.service.shapes import DocumentAnswer
 
 router = APIRouter(tags=["documents"])
-_IN_MEMORY = 1 << 20  # bytes of a document before it goes to disk
-_SECRET = 32  # characters: the first half of an id names the document, the second opens it
+_IN_MEMORY = 1 << 20  # bytes of a document in memory before it goes to disk
+_SECRET = 32  # characters: the first half of an id names the document, the second half is its secret
 _STATES = {"queued": "waiting", "translating": "running", "done": "done", "error": "failed"}
 _BYTES: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _DOCUMENT: dict[str, Any] = {
@@ -45,21 +45,20 @@ async def send(
     caller: TheCaller,
     name: Annotated[
         str,
-        Query(description="Its ending says what it is, where its content does not.", max_length=200),
+        Query(description="The ending tells the format if the content does not.", max_length=200),
     ] = "document",
     domain: Annotated[str | None, Query(description="By default the service's.", max_length=64)] = None,
     source_language: Annotated[str | None, Query(description="For models of many languages.", max_length=35)] = None,
     target_language: Annotated[str | None, Query(description="For models of many languages.", max_length=35)] = None,
     term: Annotated[
         list[str] | None,
-        Query(description="`term=translation` of a glossary; may be repeated.", max_length=1_000),
+        Query(description="A term of a glossary as `term=translation`; may be repeated.", max_length=1_000),
     ] = None,
 ) -> Response:
-    """Translate what is missing in a document. The answer says by which id to ask for it; whoever knows it may."""
-    chosen = domain_asked(request, service, domain)
-    caller.require("translate", chosen.name)
+    """Translate what is missing in a document. The answer has an id, for the same key."""
+    chosen = domain_asked(request, service, caller, domain)
     told = source_language, target_language
-    service.translator.between(told)  # refuses languages that the model has not
+    service.translator.between(told)  # raises for languages that the model lacks
     known = await asyncio.to_thread(service.describe, chosen)
     work = DocumentWork(
         domain=chosen,
@@ -84,7 +83,7 @@ async def send(
 
 @router.get("/v1/documents/{document}", response_model=DocumentAnswer, response_model_exclude_none=True)
 async def document(document: str, service: TheService, caller: TheCaller) -> Response:
-    """How far a document is."""
+    """The state of a document."""
     return JSONResponse(_shown(_seen(service, caller, document)))
 
 
@@ -94,10 +93,10 @@ async def document(document: str, service: TheService, caller: TheCaller) -> Res
     responses={200: {"content": _BYTES}},
 )
 async def content(document: str, service: TheService, caller: TheCaller) -> Response:
-    """The translation of a document, once: then it is forgotten."""
+    """Download the translation of a document. The service then deletes it."""
     sent = _seen(service, caller, document)
     made = await asyncio.to_thread(service.documents.take, sent)
-    headers = {  # a browser must keep it as a file, whatever it is
+    headers = {  # a browser must save it as a file, whatever its type
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(sent.name, safe='')}",
         "X-Content-Type-Options": "nosniff",
     }
@@ -106,16 +105,14 @@ async def content(document: str, service: TheService, caller: TheCaller) -> Resp
 
 @router.delete("/v1/documents/{document}", status_code=204)
 async def delete(document: str, service: TheService, caller: TheCaller) -> Response:
-    """Do no more for a document, and forget it."""
+    """Cancel and delete a document."""
     await asyncio.to_thread(service.documents.forget, _seen(service, caller, document))
     return Response(status_code=204)
 
 
 def _seen(service: Service, caller: Caller, document: str) -> SentDocument:
     caller.require("translate")
-    found = service.documents.of(document[:_SECRET], document[_SECRET:])
-    caller.require("translate", found.work.domain.name)
-    return found
+    return service.documents.of(document[:_SECRET], document[_SECRET:], caller)
 
 
 def _id(sent: SentDocument) -> str:
@@ -144,6 +141,6 @@ def _glossary(terms: list[str]) -> Glossary | None:
     for each in terms:
         source, sign, target = (part.strip() for part in each.partition("="))
         if not (source and sign and target):
-            raise Problem(422, "invalid_request", f"term: expected a term, = and its translation, found {each[:80]!r}")
+            raise Problem(422, "invalid_request", f"term: expected term=translation, found {each[:80]!r}")
         found.append(Term(source, target))
     return Glossary(found) if found else None

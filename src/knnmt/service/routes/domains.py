@@ -1,4 +1,4 @@
-"""`/v1/domains`: which there are, making and deleting them; and the segments that they hold."""
+"""`/v1/domains`: list, make and delete domains, and change the segments in them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from knnmt.service.shapes import (
 )
 
 router = APIRouter(tags=["domains"])
-_SourceAsked = Annotated[str | None, Query(description="The source text whole.", min_length=1, max_length=20_000)]
+_SourceAsked = Annotated[str | None, Query(description="The whole source text.", min_length=1, max_length=20_000)]
 
 
 @router.get("/v1/domains", response_model=DomainsAnswer, response_model_exclude_none=True)
@@ -64,7 +64,7 @@ async def domain(domain: str, service: TheService, caller: TheCaller) -> Respons
 
 @router.post("/v1/domains", response_model=DomainAnswer, response_model_exclude_none=True, status_code=201)
 async def make(asked: DomainAsked, service: TheService, caller: TheCaller) -> Response:
-    """Make a domain of some pairs. For a whole memory, send it as a file."""
+    """Make a domain from some pairs. For a whole memory, send it as a file."""
     caller.require("admin", asked.name)
     place = service.domains.place_of_new(asked.name)
     pairs = segment_pairs(service, caller, asked.segments)
@@ -79,7 +79,7 @@ def _made(service: Service, name: str, place: Path, pairs: Sequence[SegmentPair]
 
 @router.delete("/v1/domains/{domain}", status_code=204)
 async def delete(domain: str, service: TheService, caller: TheCaller) -> Response:
-    """Delete a domain that a request made, with all that it holds."""
+    """Delete a domain that was made by a request, with everything in it."""
     caller.require("admin", domain)
     await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(service.delete, domain)))
     return Response(status_code=204)
@@ -93,9 +93,9 @@ async def held(
     domain: str,
     service: TheService,
     caller: TheCaller,
-    source: Annotated[str, Query(description="The source text whole.", min_length=1, max_length=20_000)],
+    source: Annotated[str, Query(description="The whole source text.", min_length=1, max_length=20_000)],
 ) -> Response:
-    """What a domain holds for a source text."""
+    """The pairs of a domain with this source text."""
     caller.require("translate", domain)
     store = service.domains.of(domain).required_store()
 
@@ -110,13 +110,13 @@ async def held(
 
 @router.post("/v1/domains/{domain}/segments", response_model=StoredAnswer, status_code=201, tags=["segments"])
 async def add(domain: str, asked: SegmentsAsked, service: TheService, caller: TheCaller) -> Response:
-    """Add pairs beside what the domain holds. They last when this is answered, and the next request uses them."""
+    """Add pairs to a domain. When this is answered, they are stored, and the next request uses them."""
     return await _put(domain, asked, service, caller, replacing=False)
 
 
 @router.put("/v1/domains/{domain}/segments", response_model=StoredAnswer, tags=["segments"])
 async def replace(domain: str, asked: SegmentsAsked, service: TheService, caller: TheCaller) -> Response:
-    """Correct a domain: pairs take the place of what it holds for the same sources; new ones are added."""
+    """Correct a domain: pairs replace what it holds for their sources; pairs with new sources are added."""
     return await _put(domain, asked, service, caller, replacing=True)
 
 
@@ -138,14 +138,14 @@ async def remove(
     caller: TheCaller,
     source: _SourceAsked = None,
     origin: Annotated[
-        str | None, Query(description="An origin whole, or a file: all its units.", min_length=1, max_length=1_000)
+        str | None, Query(description="A whole origin, or a file for all its units.", min_length=1, max_length=1_000)
     ] = None,
 ) -> Response:
-    """Remove the pairs of a source text, of an origin, or of both."""
+    """Remove the pairs with a source text, with an origin, or with both."""
     caller.require("write", domain)
     store = service.domains.of(domain).required_store()
     if origin is not None and "*" in origin:
-        raise Problem(422, "invalid_request", "an origin is given whole, without an asterisk")
+        raise Problem(422, "invalid_request", "give the whole origin, without an asterisk")
     done = service.writers.of(store).remove(matching(origin, source))
     written = await awaited(done)
     return JSONResponse(
@@ -159,14 +159,16 @@ async def remove(
 
 
 def segment_pairs(service: Service, caller: Caller, segments: Sequence[SegmentAsked]) -> list[SegmentPair]:
-    """Pairs of a request as stores take them, within the limits."""
+    """The pairs of a request as stores take them, within the limits."""
     limits = service.config.limits
     if len(segments) > limits.texts:
         raise Problem(413, "too_large", f"the request has {len(segments):,} pairs; send at most {limits.texts:,}")
     for number, each in enumerate(segments):
         if max(len(each.source), len(each.target)) > limits.text_characters:
             raise Problem(
-                413, "too_large", f"segment {number}: a side has at most {limits.text_characters:,} characters"
+                413,
+                "too_large",
+                (f"segment {number}: source and target may have at most {limits.text_characters:,} characters each"),
             )
         if not each.source.strip() or not each.target.strip():
             raise Problem(

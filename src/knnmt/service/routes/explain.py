@@ -1,4 +1,4 @@
-"""`POST /v1/explain`: where each word of a translation came from. `POST /v1/match`: what the memory has alike."""
+"""`POST /v1/explain`: where each word of a translation came from. `POST /v1/match`: similar segments of the memory."""
 
 from __future__ import annotations
 
@@ -31,9 +31,8 @@ router = APIRouter(tags=["translating"])
 
 @router.post("/v1/explain", response_model=ExplainAnswer, response_model_exclude_none=True)
 async def explain(asked: ExplainAsked, request: Request, service: TheService, caller: TheCaller) -> Response:
-    """Translate texts with the memory and without, and say where each word came from."""
-    domain = domain_asked(request, service, asked.domain)
-    caller.require("translate", domain.name)
+    """Translate texts with and without the memory, and show where each word came from."""
+    domain = domain_asked(request, service, caller, asked.domain)
     domain.required_store()
     requests = text_requests(asked, domain, service.config.limits)
     await require_retrieval(service, requests)
@@ -83,9 +82,8 @@ def _shown(service: Service, made: Translation, alone: Translation) -> dict[str,
 
 @router.post("/v1/match", response_model=MatchesAnswer)
 async def match(asked: MatchAsked, request: Request, service: TheService, caller: TheCaller) -> Response:
-    """The segments of the memory whose sources are most like the texts, scored as translators' tools do."""
-    domain = domain_asked(request, service, asked.domain)
-    caller.require("translate", domain.name)
+    """The segments of the memory whose sources are most similar to the texts, scored as translators' tools do."""
+    domain = domain_asked(request, service, caller, asked.domain)
     domain.required_store()
     require_texts(asked.texts, service.config.limits)
 
@@ -96,7 +94,7 @@ async def match(asked: MatchAsked, request: Request, service: TheService, caller
         wanted = takewhile(lambda _text: not unwanted.is_set(), asked.texts)
         return [[asdict(each) for each in matcher.matches(text, asked.at_least, asked.limit)] for text in wanted]
 
-    unwanted = Event()  # a thread is not ended by cancelling who waits for it
+    unwanted = Event()  # cancelling the waiting task does not end a thread
     looking = service.until(asyncio.ensure_future(asyncio.to_thread(found)), asked.timeout_seconds)
     try:
         matches = await while_connected(request, looking)

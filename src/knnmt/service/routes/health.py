@@ -1,4 +1,4 @@
-"""`/health` says that the process lives, `/ready` that it takes requests, `/metrics` what it does."""
+"""`/health`: whether the process lives. `/ready`: whether it accepts requests. `/metrics`: metrics."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ router = APIRouter(tags=["service"])
 
 @router.get("/health")
 async def health() -> dict[str, str]:
-    """That the process lives."""
+    """Confirm that the process lives."""
     return {"status": "ok", "version": __version__}
 
 
 @router.get("/ready")
 async def ready(service: TheService) -> Response:
-    """That requests are taken; 503 while the service ends."""
+    """Whether the service accepts requests; 503 while it ends."""
     if not service.ready:
         raise Problem(503, "ending", "the service is being stopped", retry_after=5)
     return JSONResponse({"status": "ready", "waiting": service.batcher.waiting})
@@ -33,6 +33,6 @@ async def ready(service: TheService) -> Response:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 async def metrics(service: TheService, caller: TheCaller) -> Response:
-    """What the service does, for Prometheus."""
+    """The metrics of the service, for Prometheus."""
     caller.require("translate")
     return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)

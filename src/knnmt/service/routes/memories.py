@@ -1,4 +1,4 @@
-"""`POST /v1/domains/{domain}/memories`: a memory becomes a domain or is added to one. `/v1/jobs`: how far that is."""
+"""`POST /v1/domains/{domain}/memories`: make a domain from a memory, or add it to one. `/v1/jobs`: the progress."""
 
 from __future__ import annotations
 
@@ -43,20 +43,24 @@ async def send(
     caller: TheCaller,
     name: Annotated[
         str,
-        Query(description="What the memory is called: origins say it.", max_length=200, examples=["projekt.tmx"]),
+        Query(
+            description="The name of the memory, which becomes part of the origins.",
+            max_length=200,
+            examples=["projekt.tmx"],
+        ),
     ] = "memory",
     file_format: Annotated[
         Literal["tsv", "csv", "tmx", "xliff", "po"] | None,
-        Query(alias="format", description="By default by content and name."),
+        Query(alias="format", description="By default, content and name tell the format."),
     ] = None,
     skip_malformed: Annotated[bool, Query(description="Leave malformed units out instead of failing.")] = False,
     unfinished: Annotated[
         bool, Query(description="Take XLIFF units not marked as translated, and fuzzy PO entries, too.")
     ] = False,
 ) -> Response:
-    """Make a domain of a memory, or add the memory to the domain that is there. The answer is a job, not yet done.
+    """Make a domain from a memory, or add the memory to an existing domain. The answer is a job that is not yet done.
 
-    Pairs that the domain holds already, of the same name and unit, are not added again.
+    Pairs that the domain already holds, of the same name and unit, are not added again.
     """
     caller.require("write" if service.domains.has(domain) else "admin", domain)
     require_name(domain)
@@ -68,7 +72,7 @@ async def send(
 
 
 async def begun(request: Request, service: Service, name: str, **asked: Any) -> Job:
-    """The job that is made of a memory, which is the body of a request."""
+    """Start a job with a memory, which is the body of a request."""
     if not _PLAIN.fullmatch(name):
         raise Problem(422, "invalid_request", "name: expected the name of a file, found slashes or control characters")
     incoming = await asyncio.to_thread(service.jobs.receive, name)
@@ -81,33 +85,31 @@ async def begun(request: Request, service: Service, name: str, **asked: Any) -> 
 
 @router.get("/v1/jobs", response_model=JobsAnswer, response_model_exclude_none=True)
 async def jobs(service: TheService, caller: TheCaller) -> Response:
-    """The jobs of domains that the caller may use, the oldest first; of those that are done, the last 100."""
+    """The jobs of domains that the caller may use, the oldest first. Of finished jobs, the last 100 are listed."""
     caller.require("translate")
     return JSONResponse({"jobs": [_shown(job) for job in service.jobs if caller.sees(job.domain)]})
 
 
 @router.get("/v1/jobs/{job}", response_model=JobAnswer, response_model_exclude_none=True)
 async def job(job: str, service: TheService, caller: TheCaller) -> Response:
-    """How far a job is."""
+    """The state of a job."""
     return JSONResponse(_shown(_seen(service, caller, job)))
 
 
 @router.delete("/v1/jobs/{job}", response_model=JobAnswer, response_model_exclude_none=True)
 async def cancel(job: str, service: TheService, caller: TheCaller) -> Response:
-    """Do no more for a job; one that is over stays as it is."""
+    """Cancel a job. A finished job stays as it is."""
     caller.require("write", _seen(service, caller, job).domain)
     return JSONResponse(_shown(await asyncio.to_thread(service.jobs.cancel, job)))
 
 
 def _seen(service: Service, caller: Caller, number: str) -> Job:
     caller.require("translate")
-    found = service.jobs.of(number)
-    caller.require("translate", found.domain)
-    return found
+    return service.jobs.of(number, caller.sees)
 
 
 def _shown(job: Job) -> dict[str, Any]:
-    """A job as the answer has it."""
+    """A job, as in the answer."""
     hidden = ("file", "attempts", "format", "skip_malformed", "unfinished")
     told = {name: value for name, value in asdict(job).items() if name not in hidden and value is not None}
     if job.state != "running":

@@ -1,4 +1,4 @@
-"""`GET /`: the page for people. Plain files of ours, and nothing else is served: no path of a request names a file."""
+"""`GET /`: the page for people. It consists of our own static files; no path of a request names a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KINDS = {
     ".svg": "image/svg+xml",
 }
 _HEADERS = {
-    # Only files of the service; what is shown is put in as text, and the browser refuses all that would be parsed.
+    # Only files of the service load. Content is inserted as text, and the browser blocks anything that would be parsed.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'",
@@ -28,16 +28,16 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-cache",  # asked for again each time, and sent again only where it changed
+    "Cache-Control": "no-cache",  # the browser always asks, and a file is sent again only if it changed
 }
 
 
 def _served() -> dict[str, tuple[bytes, str]]:
-    """The files by name, each with its content and kind."""
+    """The files by name, each with its content and media type."""
     found: dict[str, Traversable] = {
         each.name: each for each in files("knnmt.service").joinpath("page").iterdir() if each.is_file()
     }
-    found["explain.css"] = files("knnmt.translator").joinpath("page.css")  # words and their neighbours look the same
+    found["explain.css"] = files("knnmt.translator").joinpath("page.css")  # for words and neighbours
     kinds = {name: _KINDS.get(PurePath(name).suffix) for name in found}
     return {name: (found[name].read_bytes(), kind) for name, kind in kinds.items() if kind is not None}
 
@@ -53,7 +53,7 @@ async def page(request: Request) -> Response:
 
 @router.get("/page/{name}")
 async def part(name: str, request: Request) -> Response:
-    """A file that the page needs."""
+    """A file of the page."""
     return _answer(request, name)
 
 

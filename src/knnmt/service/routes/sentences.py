@@ -1,4 +1,4 @@
-"""`POST /v1/sentences`: a text cut into sentences, as translating cuts it."""
+"""`POST /v1/sentences`: cut a text into sentences, as for translation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ router = APIRouter(tags=["translating"])
 
 @router.post("/v1/sentences", response_model=SentencesAnswer)
 async def sentences(asked: SentencesAsked, service: TheService, caller: TheCaller) -> Response:
-    """Cut a text into sentences, each with the white space that follows it: joined, they are the text again."""
+    """Cut a text into sentences, each with the white space that follows it. Joined, they are the text again."""
     caller.require("translate")
     most = service.config.limits.characters
     if len(asked.text) > most:

@@ -1,4 +1,4 @@
-"""`POST /v1/translate`: texts in, translations out, at once or each when it is done."""
+"""`POST /v1/translate`: translate texts; the results come together, or each when it is done."""
 
 from __future__ import annotations
 
@@ -36,14 +36,13 @@ _NDJSON = "application/x-ndjson"
 async def translate(asked: TranslateAsked, request: Request, service: TheService, caller: TheCaller) -> Response:
     """Translate texts. With `stream`, the answer has a line for each text as soon as it is done, with its `index`.
 
-    With `so_far`, too, there are lines before that which say how far a text is translated. They may still change.
+    With `so_far` as well, earlier lines have the translation so far. It may still change.
     """
-    domain = domain_asked(request, service, asked.domain)
-    caller.require("translate", domain.name)
+    domain = domain_asked(request, service, caller, asked.domain)
     requests = text_requests(asked, domain, service.config.limits)
     await require_retrieval(service, requests)
     if asked.stream:
-        service.batcher.require_room(len(requests))  # while the answer can still say so
+        service.batcher.require_room(len(requests))  # while the answer can still have another status
         return StreamingResponse(_lines(service, requests, asked), media_type=_NDJSON)
     made = await while_connected(request, service.translate(requests, asked.settings(), asked.timeout_seconds))
     return JSONResponse(
@@ -52,7 +51,7 @@ async def translate(asked: TranslateAsked, request: Request, service: TheService
 
 
 def shown(service: Service, translation: Translation, evidence: bool) -> dict[str, Any]:
-    """A translation as the answer has it."""
+    """A translation, as in the answer."""
     told = as_json(translation)
     del told["source"]
     if translation.error is not None:
@@ -79,7 +78,7 @@ def _words(translation: Translation) -> list[dict[str, Any]]:
 
 
 async def _lines(service: Service, requests: Sequence[TextRequest], asked: TranslateAsked) -> AsyncIterator[str]:
-    """A line for each text, and at last one that says what went wrong, if something did."""
+    """A line for each text, and a last one with the error, if there was one."""
     news = _News()
     numbers = range(len(requests))
     watches = [partial(news.grown, number) for number in numbers] if asked.so_far else None
@@ -99,7 +98,7 @@ async def _lines(service: Service, requests: Sequence[TextRequest], asked: Trans
                 service.metrics.translated([made])
                 yield _line({"index": number, **shown(service, made, asked.evidence)})
     except TimeoutError:
-        yield _line({"code": "deadline", "message": "it was not done in time; nothing more is done for it"})
+        yield _line({"code": "deadline", "message": "the request was not done in time and was cancelled"})
     except KnnmtError as error:
         problem = service.domains.deleted_in(error) or problem_of(error)
         yield _line({"code": problem.code, "message": service.domains.named_in(problem.message)})
@@ -111,7 +110,7 @@ async def _lines(service: Service, requests: Sequence[TextRequest], asked: Trans
 
 
 class _News:
-    """What happens to texts, by their numbers, from threads that decode to the one that answers."""
+    """Passes events of texts from decoding threads to the thread that answers."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -123,11 +122,11 @@ class _News:
         self._tell(self._come.put_nowait, (number, future))
 
     def grown(self, number: int, so_far: str) -> None:
-        """A text is translated this far."""
+        """A text is translated so far."""
         self._tell(self._grow, number, so_far)
 
     async def next(self) -> tuple[int, Future[Translation] | str]:
-        """What came first; of how a text grew, only the newest."""
+        """The next event; of several partial translations of a text, only the newest."""
         number, future = await self._come.get()
         return number, self._grown.pop(number) if future is None else future
 
@@ -137,7 +136,7 @@ class _News:
         self._grown[number] = so_far
 
     def _tell(self, call: Callable[..., None], *told: object) -> None:
-        with suppress(RuntimeError):  # the loop has ended, and with it those who asked
+        with suppress(RuntimeError):  # the event loop has ended, and the requests with it
             self._loop.call_soon_threadsafe(call, *told)
 
 

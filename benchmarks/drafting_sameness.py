@@ -1,0 +1,219 @@
+"""Where recorded steps with drafts differ from those without, and why.
+
+    python benchmarks/drafting_sameness.py STORE=DOMAIN ... [--device cuda] [--dtype float32] [--batches 16 64]
+        [--lines 1000] [--segments 64] [--pairs 0]
+
+Steps of another shape round otherwise. That changes a log-probability a little, or it changes which of the entries at
+nearly the same distance are the k nearest, and then much. Development lines are translated greedily without drafts, and
+with 8 tokens in every step. For each token, up to the first that differs, its log-probabilities and its neighbours are
+compared:
+
+    tokens               how many were compared
+    same neighbours      the largest difference of a token's log-probability where both found the same entries
+    other neighbours     of how many tokens the entries differ
+    apart                the largest difference of distance, by the distance, between an entry that only one of the two
+                         found and the last that the other found: a tie for the last place if it is small
+    difference           the largest difference of a token's log-probability there
+    other translations   how many, and for each: the difference of the two best at the first other token, and how many
+                         entries of that step differ
+
+A store that is not there is built first.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+
+import harm
+from knnmt.config import DecodingConfig
+from knnmt.decoding import arena, recorded, recorded_drafts
+from knnmt.retrieval.recorded import RecordedSteps
+from knnmt.retrieval.retriever import BatchRetrieval, Retrieval
+from knnmt.translator.translator import Translator
+
+Sources = Sequence[Sequence[int]]
+
+
+@dataclass
+class Step:
+    """What a sentence found at a step: its best token's log-probability, how far the next is, and its neighbours."""
+
+    token: int
+    gain: float
+    apart: float
+    distances: np.ndarray
+    ids: np.ndarray
+
+
+class Tracing:
+    """Notes what recorded steps find, which are not recorded meanwhile."""
+
+    def __init__(self) -> None:
+        self._under_way: deque[tuple[np.ndarray, ...]] = deque()
+        self.traces: list[list[Step]] = []
+
+    def begin(self, sentences: int) -> None:
+        self._under_way.clear()
+        self.traces = [[] for _ in range(sentences)]
+
+    def note(self, found: Any, log_probabilities: torch.Tensor, offsets: torch.Tensor) -> None:
+        """A step, (sentences, turns, ...)."""
+        sentences, turns, _ = log_probabilities.shape
+        best, tokens = log_probabilities.topk(2)
+        gains, margins = best[..., 0] + offsets.view(sentences, turns), best[..., 0] - best[..., 1]
+        near = [each.view(sentences, turns, -1) for each in found]
+        self._under_way.append(tuple(each.cpu().numpy() for each in (tokens[..., 0], gains, margins, *near)))
+
+    def take(self, source_of: np.ndarray, counts: Sequence[int]) -> None:
+        """The oldest step, if it was noted, which one is not whose token is forced: so many tokens of each count."""
+        if not self._under_way:
+            return
+        tokens, gains, margins, distances, ids = self._under_way.popleft()
+        for row in np.flatnonzero(source_of >= 0).tolist():
+            for turn in range(counts[row]):
+                at = row, turn
+                step = Step(int(tokens[at]), float(gains[at]), float(margins[at]), distances[at], ids[at])
+                self.traces[source_of[row]].append(step)
+
+
+@contextmanager
+def traced(turns: int) -> Iterator[Tracing]:
+    """All steps within are noted, those with drafts of so many turns."""
+    tracing = Tracing()
+    mix, mix_in_turn = RecordedSteps.mix, RecordedSteps.mix_in_turn
+    look_at, look_at_drafts = recorded._FixedBatch._look_at, recorded_drafts._DraftedBatch._look_at
+
+    def noting_mix(steps: Any, found: Any, log_probabilities: Any, scores: Any) -> Any:
+        after = mix(steps, found, log_probabilities, scores)
+        tracing.note(found, log_probabilities, after - scores)
+        return after
+
+    def noting_mix_in_turn(steps: Any, found: Any, log_probabilities: Any) -> Any:
+        mixed = mix_in_turn(steps, found, log_probabilities)
+        tracing.note(found, log_probabilities, mixed.offsets)
+        return mixed
+
+    def taking(batch: Any, chosen: Any, length: int) -> None:
+        tracing.take(batch._source_of, [1] * len(batch._source_of))
+        look_at(batch, chosen, length)
+
+    def taking_drafts(batch: Any, chosen: Any, count: int) -> None:
+        tracing.take(batch._source_of, chosen[:, 0].tolist())
+        look_at_drafts(batch, chosen, count)
+
+    with (
+        mock.patch.object(arena, "_USES_BEFORE_RECORDING", 1 << 60),
+        mock.patch.object(RecordedSteps, "mix", noting_mix),
+        mock.patch.object(RecordedSteps, "mix_in_turn", noting_mix_in_turn),
+        mock.patch.object(recorded._FixedBatch, "_look_at", taking),
+        mock.patch.object(recorded_drafts._DraftedBatch, "_look_at", taking_drafts),
+        mock.patch.object(recorded_drafts, "turns_for", return_value=turns),
+    ):
+        yield tracing
+
+
+def both_ways(
+    translator: Translator, sources: Sources, config: DecodingConfig, retrieval: Retrieval
+) -> tuple[list[list[Step]], list[list[Step]]]:
+    """What the steps of a batch found without drafts and with them."""
+    engine: Any = translator.engine
+    with traced(turns=8) as tracing:
+        tracing.begin(len(sources))
+        recorded.recorded_search(engine, sources, config, BatchRetrieval([retrieval] * len(sources)))
+        plain = tracing.traces
+        tracing.begin(len(sources))
+        batch = BatchRetrieval([retrieval] * len(sources))
+        told = batch.recorded()
+        assert told is not None
+        recorded_drafts.recorded_drafts(engine, sources, config, batch, told)
+        return plain, tracing.traces
+
+
+class Differences:
+    """What comparing finds."""
+
+    def __init__(self) -> None:
+        self.tokens = self.others = 0
+        self.same_neighbours = self.other_neighbours = self.apart = 0.0
+        self.translations: list[tuple[float, int]] = []
+
+    def add(self, plain: list[Step], drafted: list[Step]) -> None:
+        for one, other in zip(plain, drafted, strict=False):
+            left, apart = exchanged(one, other)
+            if left:
+                self.others += 1
+                self.apart = max(self.apart, apart)
+            if one.token != other.token:
+                self.translations.append((min(one.apart, other.apart), left))
+                return
+            self.tokens += 1
+            difference = abs(one.gain - other.gain)
+            if left:
+                self.other_neighbours = max(self.other_neighbours, difference)
+            else:
+                self.same_neighbours = max(self.same_neighbours, difference)
+
+
+def exchanged(one: Step, other: Step) -> tuple[int, float]:
+    """How many entries only the first step found, and how far those are from the last that the other found."""
+    left, furthest = 0, 0.0
+    for mine, its in ((one, other), (other, one)):
+        alone = ~np.isin(mine.ids, its.ids) & (mine.ids >= 0)
+        left = max(left, int(alone.sum()))
+        if alone.any():
+            last = np.sqrt(its.distances[its.ids >= 0].max(initial=0.0))
+            furthest = max(furthest, float(np.abs(np.sqrt(mine.distances[alone]) - last).max() / max(last, 1e-9)))
+    return left, furthest
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("stores", nargs="+")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--batches", type=int, nargs="+", default=[16])
+    parser.add_argument("--lines", type=int, default=1000)
+    parser.add_argument("--segments", type=int, default=64)
+    parser.add_argument("--pairs", type=int, default=0)
+    given = parser.parse_args()
+    translator = Translator(device=given.device, dtype=given.dtype)
+    config = replace(translator.engine.generation, beam=1, n_best=1)
+    print(f"{given.device}, {translator.engine.computes_in}, {given.segments} segments\n", flush=True)
+    columns = ["domain", "batch", "lines", "tokens", "same neighbours", "other neighbours", "apart", "difference"]
+    print(f"| {' | '.join([*columns, 'other translations'])} |\n|{'---|' * (1 + len(columns))}", flush=True)
+    for named in given.stores:
+        place, _, domain = named.partition("=")
+        if not Path(place).exists():
+            harm.build(Path(place), domain, given.pairs, translator)
+        retrieval = translator.retrieval(datastore=place, segments=given.segments)
+        assert retrieval is not None
+        texts = [pair.source for pair in harm.spread(harm.read(domain, "dev"), given.lines)]
+        sources = sorted(translator.engine.tokenizer.encode_sources(texts), key=len)
+        for size in given.batches:
+            found = Differences()
+            for first in range(0, len(sources), size):
+                plain, drafted = both_ways(translator, sources[first : first + size], config, retrieval)
+                for one, other in zip(plain, drafted, strict=True):
+                    found.add(one, other)
+            numbers = f"{found.same_neighbours:.1e} | {found.others} | {found.apart:.1e} | {found.other_neighbours:.1e}"
+            others = ", ".join(f"{apart:.1e} ({left} entries)" for apart, left in sorted(found.translations))
+            print(
+                f"| {domain} | {size} | {len(sources)} | {found.tokens:,} | {numbers} "
+                f"| {len(found.translations)}{': ' + others if others else ''} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    torch.set_grad_enabled(False)
+    main()
