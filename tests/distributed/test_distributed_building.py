@@ -251,7 +251,7 @@ def test_storage_that_gives_other_bytes_is_refused(
         return stored
 
     monkeypatch.setattr(Storage, "put", altering)
-    with pytest.raises(DatastoreDamagedError, match="its bytes are others"):
+    with pytest.raises(DatastoreDamagedError, match="it has other bytes"):
         build(tmp_path / "s", some_pairs(9), tiny, encode=encode_on(Cluster(storage="memory://parts")))
     assert not (tmp_path / "s").exists()
     files.store.clear()

@@ -16,7 +16,7 @@ from knnmt.evaluation.bench.text import BenchText
 TEXT = """\
 A fine CPU, 1 thread, beam 5, 64 sentences of fragen.txt (sha256 0123456789ab), 3 rounds, load before 0.3
 
-Warning: 2 of 64 sentences stand in x/own.store, which flatters its cache; take others.
+Warning: 2 of 64 sentences are in x/own.store, which favours its cache; use other sentences.
 
 Tokens a second: median, slowest and fastest round; searches saved: of all, and without first steps; \
 tokens a pass of the decoder:

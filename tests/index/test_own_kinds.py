@@ -88,12 +88,12 @@ def test_parts_that_nobody_checks_are_refused_before_anything_is_built(store: Da
     del KINDS["mine"]
     saved = read_saved(store)
     assert saved is not None
-    with pytest.raises(DatastoreDamagedError, match="not one that knnmt builds"):
+    with pytest.raises(DatastoreDamagedError, match="which knnmt does not build"):
         open_saved(store, saved, Entries(store))
 
 
 def test_a_recipe_that_is_none_is_refused(store: Datastore) -> None:
-    with pytest.raises(SettingError, match="'mine': FAISS makes nothing from 'nonsense'"):
+    with pytest.raises(SettingError, match="'mine': FAISS cannot build 'nonsense'"):
         require_readable(made("nonsense"), Entries(store))
 
 

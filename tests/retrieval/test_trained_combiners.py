@@ -202,7 +202,7 @@ def test_a_combiner_comes_back_as_it_was(own: Datastore, method: str) -> None:
 
 def test_what_there_is_not_is_advised_on(own: Datastore) -> None:
     with pytest.raises(
-        SettingError, match=r"has no combiner robust. Train one: `knnmt train-combiner .*--method robust"
+        SettingError, match=r"has no combiner robust. Train one with `knnmt train-combiner .*--method robust"
     ):
         TrainedCombiner.read(own, "robust")
 
@@ -249,7 +249,7 @@ def _another_method(tensors: dict[str, Tensor], record: dict[str, Any], metadata
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_other_weights, "something other than knnmt has altered it"),
+        (_other_weights, "something other than knnmt altered it"),
         (_not_finite, "not all finite"),
         (_another_k, "size mismatch"),
         (_enormous, "k must lie between 1 and 64"),
@@ -301,5 +301,5 @@ def test_a_combiner_brings_its_settings(store: Datastore) -> None:
         combiner.applied_to(asked, {"segments"})
     with pytest.raises(SettingError, match="not for Fast kNN-MT"):
         combiner.applied_to(RetrievalConfig(4, 0.5, 20.0, fast=FastConfig()), set())
-    with pytest.raises(SettingError, match="and so does the gate"):
+    with pytest.raises(SettingError, match="and the gate both predict"):
         combiner.applied_to(RetrievalConfig(4, 0.5, 20.0, gate=0.5), set())
