@@ -113,7 +113,7 @@ def test_what_was_measured_is_printed_when_comet_fails(place: Path, tiny_checkpo
         (["--pairs", "test.tsv", "-d", "a/it", "-d", "b/it"], "two systems are called 'it'"),
         (["--pairs", "test.tsv", "-d", "/"], "a system cannot be called ''"),
         (["--pairs", "test.tsv", "--half", "both"], "half must be one of"),
-        (["--pairs", "test.tsv", "--comet-model", "m"], "--comet-model needs --comet-python. COMET runs in an"),
+        (["--pairs", "test.tsv", "--comet-model", "m"], "--comet-model needs --comet-python. COMET runs in its own"),
     ],
 )
 def test_what_cannot_be_is_said_before_anything_is_loaded(place: Path, arguments: list[str], message: str) -> None:

@@ -91,7 +91,7 @@ def test_settings_are_chosen_reported_and_used(store: Path, dev: Path, model: li
     assert "known       3 of 27 pairs have a source that the store holds, 3 with the same target: left out\n" in said
     tunes, reported = (
         int(said.split("development ")[1].split()[0]),
-        int(said.split(" tune; ")[1].split()[0]),
+        int(said.split(" for tuning; ")[1].split()[0]),
     )
     assert tunes + reported == 24
     for heading in ("  k        T  fixed λ     loss", "       τ  entries within", "reported        loss  perplexity"):
@@ -151,7 +151,7 @@ def test_what_was_there_stays_the_default_unless_something_is_better(
         assert reported(said)["knn"] < reported(said)["before"]
         assert default_profile(store) == "knn"
         return
-    before, tuned = (float(said.partition("stays: loss ")[2].split()[place]) for place in (0, 2))
+    before, tuned = (float(said.partition("stay: loss ")[2].split()[place]) for place in (0, 2))
     assert before < tuned
     others = [each for each in ("knn", "knn-fixed", "cache") if each != name]
     assert f"saved       profiles {', '.join(others)} with {store}; {name} stays its default\n" in said
@@ -179,7 +179,7 @@ def test_all_of_the_text_under_another_name_without_saving_first(store: Path, de
     said = succeeds("tune", store, *options, "--no-save")
     assert "3 with the same target: kept\n" in said
     assert "development 27 pairs of " in said
-    assert "tune; the same are reported\n" in said
+    assert "for tuning; the same pairs are reported\n" in said
     assert not read_settings(store)
     succeeds("tune", store, *options, "--profile", "sure", "--pairs", "10")
     assert set(read_profiles(store)) - {"sure-cache"} == {"sure", "sure-fixed"}
@@ -323,7 +323,7 @@ def test_the_papers_search(store: Path, dev: Path, model: list[str], monkeypatch
     write_profiles(store, {"knn": before}, default="knn")
     said = succeeds("tune", store, "--dev", dev, "--method", "bleu", "--temperature", "20", "--sample", "3", *model)
     assert sum(line.startswith("BLEU") for line in said.splitlines()) == 4
-    assert "; bleu is not its default: `--profile bleu` would make it that\n" in said
+    assert "; bleu is not its default: `--profile bleu` would make it the default\n" in said
     found = read_profiles(store)
     assert set(found) - {"bleu-cache"} == {"knn", "bleu"}
     assert found["knn"] == before

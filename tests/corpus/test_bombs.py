@@ -86,7 +86,7 @@ BOMBS: dict[str, tuple[str, Callable[[], Iterator[bytes]], str]] = {
     ),
     "attributes of TMX": ("a.tmx", lambda: iter([START, b"<tu><x ", *many(b'a="" ', 150)]), "marks without the end"),
     "elements apart": ("a.tmx", lambda: iter([START, *repeat(APART, 16), b"</body></tmx>"]), "16 0"),
-    "depth of TMX": ("a.tmx", lambda: iter([START, *many(b"<x>" + UNIT, 5)]), "more than 100 elements deep"),
+    "depth of TMX": ("a.tmx", lambda: iter([START, *many(b"<x>" + UNIT, 5)]), "inside more than 100 elements"),
     "open elements": (
         "a.tmx",
         lambda: iter([START, *(part for _ in range(9) for part in (b'<x a="', *many(b"x", 20), b'">', UNIT))]),

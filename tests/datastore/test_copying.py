@@ -232,7 +232,7 @@ def test_storage_that_fails_is_said(store: Path, memory: dict[str, Any], monkeyp
         raise RuntimeError("no credentials")
 
     monkeypatch.setattr(type(fsspec.filesystem("memory")), "open", refuse)
-    with pytest.raises(StorageError, match=r"could not be reached \(RuntimeError: no credentials\).*it goes on"):
+    with pytest.raises(StorageError, match=r"cannot be reached \(RuntimeError: no credentials\).*it resumes"):
         copy_store(store, URL)
 
 

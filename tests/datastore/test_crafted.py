@@ -464,11 +464,11 @@ def test_keys_and_values_of_another_model_are_refused(store: Path, translator: T
     """Sound in itself, and with the fingerprints of a model that its keys cannot be of."""
     alter_arrays(store, keys=lambda array: np.tile(array, 4))
     alter_record(store / "manifest.json", lambda content: content.update(dim=128))
-    with pytest.raises(DatastoreDamagedError, match="states of 128 dimensions"):
+    with pytest.raises(DatastoreDamagedError, match="keys have 128 dimensions"):
         translator.translate(SENTENCES, datastore=store)
     alter_arrays(store, keys=lambda array: array[:, :32])
     alter_record(store / "manifest.json", lambda content: content.update(dim=32, vocabulary=500))
-    with pytest.raises(DatastoreDamagedError, match="values of 500 tokens"):
+    with pytest.raises(DatastoreDamagedError, match="its values 500 tokens"):
         translator.translate(SENTENCES, datastore=store)
 
 

@@ -82,7 +82,11 @@ DAMAGE: list[tuple[Callable[[Path], None], type[DatastoreError], str]] = [
     (another_json, NotADatastoreError, "found another kind of file"),
     (broken_json, DatastoreDamagedError, "not valid JSON"),
     (one_byte_of_the_manifest, DatastoreDamagedError, "checksum does not fit"),
-    (a_newer_format, DatastoreVersionError, r"version 3 of the format; this knnmt reads versions 1 to 2.*that fits it"),
+    (
+        a_newer_format,
+        DatastoreVersionError,
+        r"version 3 of the format; this knnmt reads versions 1 to 2.*version that reads it",
+    ),
     (a_missing_segment, DatastoreDamagedError, r"cannot be read: No such file.*Restore"),
     (a_cut_segment, DatastoreDamagedError, r"expected [\d,]+ bytes, found [\d,]+"),
 ]

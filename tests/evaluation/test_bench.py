@@ -177,7 +177,9 @@ def test_a_system_that_dies_at_work_says_its_last_words() -> None:
     killed = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     with (
         SystemProcess("x", [sys.executable, "-c", killed], threads=1) as process,
-        pytest.raises(SystemStoppedError, match=r"was ended by SIGKILL; was there enough memory .*: it said nothing"),
+        pytest.raises(
+            SystemStoppedError, match=r"was ended by SIGKILL; was there enough memory .*: it printed nothing"
+        ),
     ):
         process.about()
 

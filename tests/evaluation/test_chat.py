@@ -154,7 +154,7 @@ def test_nobody_there_and_nobody_answering(stub: Stub) -> None:
         place = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(ServiceError, match=r"no answer within 0\.2 s"):
             ChatEndpoint(ChatSettings(place, "small"), ("de", "en"), 0.2).translate("a")
-    with pytest.raises(ServiceError, match=r"cannot be asked.*Is an endpoint running there"):
+    with pytest.raises(ServiceError, match=r"cannot be reached.*Is an endpoint running there"):
         ChatEndpoint(ChatSettings(place, "small"), ("de", "en")).translate("a")
 
 

@@ -34,7 +34,7 @@ def test_a_file_and_its_pairs_are_divided_alike(store: Datastore, tmp_path: Path
     assert [[each.strip() for each in part] for part in texts(of_file)] == stripped
     assert heard == [
         "known       2 of 30 pairs have a source that the store holds, 2 with the same target: left out",
-        f"development {len(tuning)} pairs of {tmp_path / 'dev.tsv'} tune; {len(reported)} others are reported",
+        f"development {len(tuning)} pairs of {tmp_path / 'dev.tsv'} for tuning; {len(reported)} others are reported",
     ]
     of_pairs = read_development(store, iter(pairs))
     assert of_pairs == DevelopmentText("the given pairs", tuning, reported)

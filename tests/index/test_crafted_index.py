@@ -126,9 +126,9 @@ def other(kind: str, dim: int = 32, count: int = 2000) -> Any:
     ("make", "message"),
     [
         (lambda: other("Flat", dim=16), "has 16 dimensions, but the store's keys have 32"),
-        (lambda: other("Flat", dim=64), "of 64 dimensions"),
+        (lambda: other("Flat", dim=64), "has 64 dimensions"),
         (lambda: other("Flat", count=1999), "has 1,999 entries, but its record says 2,000"),
-        (lambda: other("Flat", count=3000), "holds 3,000 entries"),
+        (lambda: other("Flat", count=3000), "has 3,000 entries"),
         (lambda: other("LSH"), "which knnmt does not build"),
         (lambda: other("IVF8_HNSW32,Flat"), "of IndexHNSWFlat, which knnmt does not build"),
         (lambda: other("L2norm,Flat"), "NormalizationTransform of IndexFlat, which knnmt does not build"),

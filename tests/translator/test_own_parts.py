@@ -172,8 +172,8 @@ def test_what_is_none_is_refused(
         ("gate", "bare_gate", "gave True"),
         ("combiner", "narrow_combiner", r"here \(2, 4\) and \(2,\); narrow_combiner.* gave \(2, 1\) torch.float32, \("),
         ("combiner", "one_combiner", r"gave \(2, 4\) torch.float32, \(1,\) torch.float32"),
-        ("combiner", "nan_combiner", "nan_combiner.* gave NaN for states and distances that are numbers"),
-        ("gate", "nan_gate", "nan_gate.* gave NaN"),
+        ("combiner", "nan_combiner", "nan_combiner.* returned NaN for states and distances that are numbers"),
+        ("gate", "nan_gate", "nan_gate.* returned NaN"),
     ],
 )
 @pytest.mark.parametrize("segments", [None, 3])

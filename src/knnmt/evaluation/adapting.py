@@ -245,8 +245,7 @@ class _Making:
             if len(pairs) < MIN_HELD_OUT // 4:
                 self._index()
                 self._tell(
-                    "tuned      not tuned: there is too little text that is new to the store. It uses its "
-                    "estimated settings"
+                    "tuned      no; there is too little text that is new to the store. It uses its estimated settings"
                 )
                 return False
             self._choose(pairs)

@@ -122,7 +122,7 @@ class Report:
             ("machine", f"{self.machine}; knnmt {__version__}"),
         ]
         reused = [each.run.name for each in self.systems if each.run.reused]
-        return [*facts, ("reused", f"{', '.join(reused)}, from an earlier run")] if reused else facts
+        return [*facts, ("taken over", f"{', '.join(reused)}, from an earlier run")] if reused else facts
 
     def _rows(self) -> list[list[str]]:
         rows = []
