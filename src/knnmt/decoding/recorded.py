@@ -197,7 +197,7 @@ class _FixedBatch:
             moved = torch.from_numpy(kept).to(self._engine.device)
             self._arena.keep(moved, self._source, self._used)
             if self._recorded is not None:
-                self._recorded.keep(moved, self._arena.kept)
+                self._recorded.keep(moved, len(rows), self._arena.kept)
         return len(rows)
 
 

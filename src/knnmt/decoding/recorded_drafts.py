@@ -221,7 +221,7 @@ class _DraftedBatch:
         moved = torch.from_numpy(kept).to(self._engine.device)
         self._arena.keep(moved, self._source, self._extent)
         self._arena.ended[len(rows) : size] = 1
-        self._recorded.keep(moved, self._arena.kept)
+        self._recorded.keep(moved, len(rows), self._arena.kept)
 
 
 # What is recorded: work whose shapes do not depend on what comes out -------------------------------------------------
