@@ -1,7 +1,7 @@
-"""Large language models behind any endpoint of OpenAI's form, to compare with: POST …/v1/chat/completions.
+"""Large language models behind any endpoint with OpenAI's interface, for comparison: POST …/v1/chat/completions.
 
-The standard library asks. Nothing of an answer is trusted: it is read up to a bound, and its shape is checked. A key
-comes from the environment alone (KNNMT_LLM_KEY), and goes over TLS, or to this machine.
+This uses only the standard library. Answers are not trusted: they are read up to a limit, and their form is checked. A
+key comes only from the environment (KNNMT_LLM_KEY), and is sent over TLS, or to this machine.
 """
 
 from __future__ import annotations

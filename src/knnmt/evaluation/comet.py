@@ -1,4 +1,4 @@
-"""COMET from an environment of its own: unbabel-comet pins versions that do not go with ours.
+"""COMET in its own environment, because unbabel-comet pins versions that do not work with ours.
 
 A worker (`comet_worker.py`) runs with that environment's interpreter, and answers over a pipe.
 """

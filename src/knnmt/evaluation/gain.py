@@ -1,4 +1,4 @@
-"""What a store gains over the model alone, on text that it does not hold."""
+"""The gain of a store over the model alone, on text that it does not hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What is held out of a memory that is adapted to: a small part by a fixed hash, half to tune on, half to report."""
+"""The part that adapting holds out of a memory:
+
+a small part by a fixed hash, half for tuning and half for the report.
+"""
 
 from __future__ import annotations
 

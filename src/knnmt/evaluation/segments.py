@@ -1,4 +1,4 @@
-"""The text of an evaluation: sources with references, which half of them, and what was left out."""
+"""The text of an evaluation: sources with references, the chosen half, and what was left out."""
 
 from __future__ import annotations
 

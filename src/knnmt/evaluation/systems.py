@@ -1,4 +1,4 @@
-"""Systems to compare: the model alone, or the model with a store and settings of its own, each under a name."""
+"""Systems to compare: the model alone, or the model with a store and its own settings, each with a name."""
 
 from __future__ import annotations
 

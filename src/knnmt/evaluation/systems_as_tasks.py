@@ -1,7 +1,7 @@
-"""Systems of an evaluation as tasks of a cluster: each is run by one worker, as `run_systems` runs it.
+"""Systems of an evaluation as tasks of a cluster: one worker runs each, as `run_systems` does.
 
-A worker that dies costs the system that it was at. With a directory, which all machines must see, what is done stays
-there, and neither a new driver nor another worker does it again.
+If a worker dies, its system runs again. With a directory, which all machines must see, finished systems are kept, and
+neither a new driver nor another worker repeats them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Which τ the cache of retrievals can have: what it saves and what it loses, over the states of a beam search.
+"""The τ of the retrieval cache: its savings and losses, over the states of a beam search.
 
-Almost all hits are between beams: one stands where another stood some steps before. So a single forced path would show
-neither what is saved nor what is lost. The search goes on as if nothing had been borrowed; a row's loss is the
-Kullback-Leibler divergence of the borrowed mixture (equation 3) from its own: the nats by which the likelihood of text
-that follows its own would fall.
+Almost all hits are between beams: one beam is where another was some steps before. So a single forced path would show
+neither savings nor losses. The search continues as if nothing had been borrowed. A row's loss is the Kullback-Leibler
+divergence of the borrowed mixture (equation 3) from its own: the nats by which the likelihood of text that follows its
+own would fall.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Settings that fit a store, estimated from the store alone, so that an untuned one already works well.
+"""Settings that fit a store, estimated from the store alone, so that it works well without tuning.
 
 Entries of sampled sentences are queries that must not find their own sentence. A key is the input of the model's output
-projection, so the model's own distribution comes from it too: the likelihood of the entries' tokens under equation 3
-says which temperature and which λ fit, and how λ should fade with distance.
+projection, so it also gives the model's own distribution. The likelihood of the entries' tokens under equation 3 then
+shows which temperature and which λ fit, and how λ should fade with distance.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Development text as it is read: divided into what settings are chosen on and what is reported."""
+"""Development text, divided into the part for choosing settings and the reported part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How near an index comes to exact search: in neighbours found, and in the distribution they make."""
+"""How close an index is to exact search: by the neighbours that it finds, and by their distribution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choosing an index by what it really does to p_kNN on this store, and how fast it is on this machine."""
+"""Chooses an index by its measured effect on p_kNN in this store, and by its speed on this machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The likelihood of text under equation 3, for whole grids of settings, from what one pass over the text found.
+"""The likelihood of text under equation 3, for whole grids of settings, from one pass over the text.
 
-A position has the model's own probability of its token, and neighbours that have that token or not. k, T, λ and how λ
-fades change nothing of that, so that one more setting costs a few sums. A loss is the mean of -log p a token, in nats.
+A position has the model's own probability of its token, and neighbours that have that token or not. k, T, λ and fading
+do not change these, so another setting costs only a few sums. A loss is the mean of -log p per token, in nats.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How short keys may be, and how faithful a search must be, by what each costs in likelihood of development text."""
+"""How short keys may be, and how faithful a search must be, by their cost in likelihood of development text."""
 
 from __future__ import annotations
 

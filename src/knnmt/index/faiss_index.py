@@ -1,7 +1,6 @@
-"""`FaissIndex`: approximate search with FAISS, its best candidates measured again with the store's own keys.
+"""`FaissIndex`: approximate search with FAISS; the best candidates are measured again with the store's own keys.
 
-Ids are entry ids: entries are added in their order, all of them from the first on; removed ones are passed over when
-they are found.
+Ids are entry ids: all entries are added in order from the first on. Removed ones are skipped in the results.
 """
 
 from __future__ import annotations
