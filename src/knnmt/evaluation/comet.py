@@ -29,7 +29,7 @@ class Comet:
     """A COMET model, loaded in another process until this is closed.
 
     python: the interpreter of an environment with unbabel-comet
-    model: a name that unbabel-comet downloads, or a checkpoint (…/checkpoints/model.ckpt, hparams.yaml above it)
+    model: a name that unbabel-comet downloads, or a checkpoint (…/checkpoints/model.ckpt, with hparams.yaml above it)
     """
 
     def __init__(self, python: str | Path, model: str = DEFAULT_MODEL) -> None:

@@ -43,10 +43,10 @@ class RunSettings:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a system took.
+    """The cost of a system.
 
-    seconds: of translating alone, after loading and one segment to warm up
-    tokens: of the hypotheses, ends of sentences counted
+    seconds: of translation, without loading and one warm-up segment
+    tokens: of the hypotheses, including ends of sentences
     rows, searches, hits, saved: as in `Statistics`; saved_after_first leaves out each batch's first step
     """
 
@@ -66,7 +66,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A system's hypotheses, one a source, without line ends; `reused` where an earlier run had made them."""
+    """A system's hypotheses, one for each source, without line ends; `reused` if an earlier run made them."""
 
     name: str
     signature: str

@@ -30,8 +30,8 @@ HALVES: dict[Half, str] = {
 class EvaluationText:
     """Segments with references.
 
-    name: the files they came from
-    left_out: how many were read and not taken, by reason
+    name: the files that they came from
+    left_out: how many were read but left out, by reason
     """
 
     segments: list[SegmentPair]

@@ -72,7 +72,7 @@ class TuningResult:
 
 
 class StoreTuning:
-    """The steps from a store and development text to profiles; `tell` hears of each."""
+    """The steps from a store and development text to profiles; `tell` is called with messages about each."""
 
     def __init__(
         self,

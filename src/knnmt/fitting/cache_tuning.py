@@ -31,9 +31,11 @@ Mixture = tuple[Tensor, Tensor, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class DecodedStates:
-    """The states that a search went through, sentence by sentence and step by step.
+    """The states of a search, sentence by sentence and step by step.
 
-    states: (rows, dim), the model's; sentences: (rows,), counted from 0; steps: (rows,), counted in each sentence
+    states: (rows, dim), the model's
+    sentences: (rows,), counted from 0
+    steps: (rows,), counted in each sentence
     """
 
     states: Tensor
@@ -43,10 +45,11 @@ class DecodedStates:
 
 @dataclass(frozen=True, slots=True)
 class CacheTradeOff:
-    """What one τ does.
+    """The effect of one τ.
 
-    quantile: the part of the states that have an entry of the store within τ
-    saved: the part of the searches that is not done; loss: nats a row
+    quantile: the share of the states that have an entry of the store within τ
+    saved: the share of the searches that is saved
+    loss: nats per row
     """
 
     threshold: float

@@ -29,11 +29,11 @@ _TOWARDS_FLAT = 1e-3  # keeps the slope finite where few pairs are parted withou
 
 @dataclass(frozen=True, slots=True)
 class Certainty:
-    """What a mean log-probability says of a translation.
+    """The relation between the mean log-probability of a translation and its certainty.
 
-    offset, slope: expected likeness = 100 / (1 + exp(-(offset + slope * mean log-probability)))
-    pairs: that it was fitted to
-    config: the settings that they were translated with
+    offset, slope: expected similarity = 100 / (1 + exp(-(offset + slope * mean log-probability)))
+    pairs: number of pairs that it was fitted to
+    config: the settings of their translation
     """
 
     offset: float

@@ -23,9 +23,9 @@ MAX_PAIRS = 1000  # most that tune, and most that are reported
 
 @dataclass(frozen=True, slots=True)
 class DevelopmentText:
-    """Pairs to choose settings on, and pairs to report.
+    """Pairs for choosing settings, and pairs to report.
 
-    name: what they come from, such as a file
+    name: their source, such as a file
     """
 
     name: str

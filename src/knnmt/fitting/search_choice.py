@@ -24,7 +24,7 @@ _PRODUCTS = 6_000_000_000  # of positions and entries, about as many as an index
 
 @dataclass(frozen=True, slots=True)
 class JudgedSearch:
-    """A way to search with the settings that fit it best. segments: None for the whole store"""
+    """A kind of search with the settings that fit it best. segments: None for the whole store"""
 
     segments: int | None
     tuned: Tuned
@@ -42,9 +42,9 @@ class JudgedSearch:
 
 @dataclass(frozen=True, slots=True)
 class SearchChoice:
-    """What each way loses, from the one that looks at the fewest entries on; the last is search of the whole store.
+    """The loss of each kind of search, from the one with the fewest entries on; the last is search of the whole store.
 
-    pairs: that they were judged by
+    pairs: number of pairs that they were judged by
     """
 
     judged: Sequence[JudgedSearch]
