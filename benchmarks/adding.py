@@ -34,8 +34,9 @@ from knnmt.datastore.building import BuildConfig
 from knnmt.datastore.correcting import correct
 from knnmt.datastore.manifest import SEGMENTS
 from knnmt.datastore.postings import posting_arrays, word_arrays
+from knnmt.datastore.prepared import Slice
 from knnmt.datastore.segment import sentence_arrays, source_arrays
-from knnmt.datastore.slices import Slice, cut_slices, write_segment
+from knnmt.datastore.slices import cut_slices, write_segment
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine
 from knnmt.engine.loading import load_engine
@@ -106,15 +107,15 @@ def segments_of_made_up_store(engine: Engine[Any]) -> Iterator[dict[str, Array]]
 
 
 def made_up_segment(part: Slice, dim: int) -> dict[str, Array]:
-    lengths = np.array([len(target) for target in part.targets])
-    entries = int(lengths.sum())
+    entries = part.entries
+    sentences, positions = part.targets.places()
     return {
         "keys": np.zeros((entries, dim), np.float16),
-        "values": np.array([token for target in part.targets for token in target], np.int32),
-        "sentences": np.repeat(np.arange(len(part.pairs), dtype=np.int32), lengths),
-        "positions": (np.arange(entries) - np.repeat(np.cumsum(lengths) - lengths, lengths)).astype(np.int32),
-        **sentence_arrays(part.pairs, part.targets),
-        "source_hashes": np.array(part.hashes, np.int64),
+        "values": part.targets.numbers,
+        "sentences": sentences.astype(np.int32),
+        "positions": positions.astype(np.int32),
+        **sentence_arrays(part.texts, part.contexts, part.targets),
+        "source_hashes": part.hashes,
         **word_arrays(part.words),
         **source_arrays(part.sources),
         "alignment": np.zeros(entries, np.uint16),

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 
 from knnmt import timing
@@ -42,7 +43,8 @@ from knnmt.corpus.report import ReadingReport
 from knnmt.datastore import building
 from knnmt.datastore.building import BuildConfig, build
 from knnmt.datastore.passing import begin_passes
-from knnmt.datastore.slices import Slice, cut_slices, encode_slice, write_segment
+from knnmt.datastore.prepared import Slice
+from knnmt.datastore.slices import cut_slices, encode_slice, write_segment
 from knnmt.datastore.store import Datastore
 from knnmt.engine.base import Engine
 from knnmt.engine.batching import batches_by_length
@@ -93,9 +95,9 @@ def _cpu_seconds() -> float:
 def bare(engine: Engine[Any], parts: list[Slice], batch_tokens: int, scores: bool) -> None:
     """Encoder and decoder over the batches that a build makes, with scores or without."""
     for part in parts:
-        longer = [max(len(source), len(target)) for source, target in zip(part.sources, part.targets, strict=True)]
+        longer = np.maximum(part.sources.lengths, part.targets.lengths)
         for batch in batches_by_length(longer, BatchingConfig(sentences=None, tokens=batch_tokens)):
-            block = force(engine, [part.sources[i] for i in batch], [part.targets[i] for i in batch])
+            block = force(engine, part.sources.taken(batch), part.targets.taken(batch))
             if scores:
                 score(engine, block.representations, block.targets)
 
@@ -192,7 +194,7 @@ def main() -> None:
         parts = list(islice(cut, _SLICES))
         del cut  # and with it the processes
         entries = sum(part.entries for part in parts)
-        units = sum(not line for part in parts for line in part.lines)
+        units = sum(int((part.lines == 0).sum()) for part in parts)
         first = excerpt(memory, units, scratch / "first.tsv")
         few = excerpt(memory, _WARMING[arguments.device], scratch / "few.tsv")
         print(f"{name}, {engine.dtype}, {arguments.threads} threads, {arguments.rounds} rounds\n")

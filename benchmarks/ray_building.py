@@ -36,7 +36,8 @@ from knnmt.corpus.report import ReadingReport
 from knnmt.datastore import slices
 from knnmt.datastore.building import BuildConfig, build, empty_manifest
 from knnmt.datastore.manifest import SegmentRecord, StoredFile
-from knnmt.datastore.slices import Slice, cut_slices
+from knnmt.datastore.prepared import Slice
+from knnmt.datastore.slices import cut_slices
 from knnmt.distributed import building
 from knnmt.distributed.building import Job, RayWorkers, encode_on, encode_part
 from knnmt.distributed.cluster import connected
@@ -59,7 +60,7 @@ def timed_part(job: Job, name: str, part: Slice) -> SegmentRecord:
 
 def empty_part(job: Job, name: str, part: Slice) -> SegmentRecord:  # noqa: ARG001
     """A worker that does nothing with its slice."""
-    return SegmentRecord(StoredFile(name, 0, "0" * 64), len(part.pairs), part.entries)
+    return SegmentRecord(StoredFile(name, 0, "0" * 64), len(part), part.entries)
 
 
 def children_seconds(besides: str) -> float:
@@ -98,13 +99,12 @@ def simulated(workers: int, count: int, work: float, driver: float, task: float)
 
 def usual_slice(parts: list[Slice]) -> Slice:
     """A slice of the usual size, made of smaller ones again and again."""
-    whole = Slice()
+    taken: list[Slice] = []
     for part in cycle(parts):
-        for name in Slice.__dataclass_fields__:
-            getattr(whole, name).extend(getattr(part, name))
-        if whole.entries >= _USUAL:
+        taken.append(part)
+        if sum(each.entries for each in taken) >= _USUAL:
             break
-    return whole
+    return Slice.joined(taken)
 
 
 def task_seconds(ray: Any, engine: Engine[Any], part: Slice, scratch: Path) -> tuple[float, float]:

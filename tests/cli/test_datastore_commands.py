@@ -179,9 +179,9 @@ def test_an_earlier_store_is_upgraded(memory: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     succeeds("build", memory, "-o", store, "--no-index")
     assert "earlier  " not in succeeds("inspect", store)
-    assert succeeds("upgrade", store) == "the store has all of it already\n"
+    assert succeeds("upgrade", store) == "the store already has all of it\n"
     alter_arrays(store, **dict.fromkeys(SUPPLIED))
-    assert f"1 of 1 segments lack what later versions write; `knnmt upgrade {store}` adds it" in succeeds(
+    assert f"1 of 1 segments lack data that newer versions write; `knnmt upgrade {store}` adds it" in succeeds(
         "inspect", store
     )
     assert "upgraded   1 of 1 segments\n" in succeeds("upgrade", store, "--sources-only")

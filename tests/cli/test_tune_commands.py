@@ -211,7 +211,7 @@ def test_a_figure_that_cannot_be_written_loses_no_tuning(
     options = ["tune", str(store), "--dev", str(dev), "--pairs", "4", *model]
     assert "cannot be written" in refused(*options, "--plot", tmp_path / "file" / "figure")
     assert not read_settings(store)  # before anything is done
-    assert "--plot needs the beginning of a file's name" in refused(*options, "--plot", ".")
+    assert "--plot needs a file name without its ending" in refused(*options, "--plot", ".")
     (tmp_path / "new" / "figure.png").mkdir(parents=True)
     message = refused(*options, "--plot", tmp_path / "new" / "figure")
     assert "the figure cannot be written" in message

@@ -13,6 +13,7 @@ from knnmt.compression.pruning import Search
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.manifest import Manifest
+from knnmt.datastore.prepared import texts_of
 from knnmt.datastore.segment import sentence_arrays
 from knnmt.datastore.slices import write_segment
 from knnmt.datastore.store import Datastore
@@ -36,7 +37,7 @@ def made_store(path: Path, keys: Array, values: Sequence[int] | Array, segments:
             "values": tokens,
             "sentences": np.repeat(np.arange(len(group)), _SENTENCE)[: len(tokens)].astype(np.int32),
             "positions": np.tile(np.arange(_SENTENCE), len(group))[: len(tokens)].astype(np.int32),
-            **sentence_arrays(pairs, targets),
+            **sentence_arrays(*texts_of(pairs), targets),
             "source_tokens": np.repeat(group, 2).astype(np.int32),
             "source_offsets": np.arange(len(group) + 1) * 2,
             "source_states": np.repeat(group[:, None], 2, 0).repeat(7, 1).astype(keys.dtype),

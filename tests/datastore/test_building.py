@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -76,19 +76,6 @@ def test_the_same_text_gives_the_same_bytes(tmp_path: Path, tiny: TransformerEng
     for name in ("a", "b"):
         build(tmp_path / name, some_pairs(30), tiny)
     assert content(tmp_path / "a") == content(tmp_path / "b")
-
-
-def test_the_cuts_do_not_depend_on_how_the_text_arrives(tiny: TransformerEngine, small_slices: None) -> None:
-    from collections import Counter
-
-    def one_by_one() -> Iterator[SegmentPair]:
-        yield from some_pairs(40)
-
-    cut = [part.pairs for part in slices.cut_slices(one_by_one(), tiny.tokenizer, 40, Counter())]
-    assert [pair for part in cut for pair in part] == some_pairs(40)
-    assert cut == [part.pairs for part in slices.cut_slices(some_pairs(40), tiny.tokenizer, 40, Counter())]
-    entries = [sum(len(pair.target) + 1 for pair in part) for part in cut]
-    assert all(60 <= count < 60 + 40 for count in entries[:-1])
 
 
 def test_pairs_too_long_for_the_model_are_counted(tmp_path: Path, tiny: TransformerEngine) -> None:

@@ -371,7 +371,7 @@ def test_a_sparse_file_is_not_read_whole(store: Path) -> None:
         before = path.read_bytes()
         with path.open("ab") as file:
             file.truncate(1 << 40)
-        with pytest.raises(DatastoreDamagedError, match=r"bytes, and at most"):
+        with pytest.raises(DatastoreDamagedError, match=r"bytes; at most"):
             Datastore.open(store, verify=True)
         path.write_bytes(before)
 

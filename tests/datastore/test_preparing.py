@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from datastore_pairs import some_pairs
@@ -11,8 +15,11 @@ from datastore_pairs import some_pairs
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore import building, preparing, slices
 from knnmt.datastore.building import build
+from knnmt.datastore.prepared import Slice
 from knnmt.datastore.preparing import prepared_chunks
+from knnmt.engine.rows import Rows
 from knnmt.engine.transformer import TransformerEngine
+from knnmt.errors import InputError
 
 UNITS = [
     SegmentPair("&Datei öffnen", "&Open file", "own#0"),
@@ -25,68 +32,108 @@ UNITS = [
 CHUNKS = [UNITS[start : start + 4] for start in range(0, len(UNITS), 4)]
 
 
+@dataclass
+class Beside:
+    """The processes that were started, and how many chunks they have prepared. fatal: each ends after its first"""
+
+    started: list[preparing._Preparer] = field(default_factory=list)
+    answers: int = 0
+    fatal: bool = False
+
+
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[preparing._Preparer]:
-    """The processes that are started, after the first chunk."""
-    every: list[preparing._Preparer] = []
-    begin = preparing._Preparer.__init__
+def beside(monkeypatch: pytest.MonkeyPatch) -> Beside:
+    """Processes are started after the first chunk."""
+    known = Beside()
+    begin, ask = preparing._Preparer.__init__, preparing._Preparer._ask
 
-    def known(self: preparing._Preparer, *settings: object) -> None:
-        every.append(self)
-        begin(self, *settings)  # type: ignore[arg-type]
+    def begun(self: preparing._Preparer, *settings: Any) -> None:
+        known.started.append(self)
+        begin(self, *settings)
 
-    monkeypatch.setattr(preparing._Preparer, "__init__", known)
+    def asked(self: preparing._Preparer, pickled: bytes) -> object:
+        made = ask(self, pickled)
+        if isinstance(made, Slice):
+            known.answers += 1
+            if known.fatal:
+                self._process.kill()
+                self._process.wait()
+        return made
+
+    monkeypatch.setattr(preparing._Preparer, "__init__", begun)
+    monkeypatch.setattr(preparing._Preparer, "_ask", asked)
     monkeypatch.setattr(preparing, "_ALONE_FIRST", 1)
-    return every
+    return known
 
 
-def test_processes_prepare_what_this_one_would_and_end_with_it(
-    engine: TransformerEngine, started: list[preparing._Preparer]
-) -> None:
+def plain(parts: Iterable[Slice]) -> list[list[Any]]:
+    """All that was prepared, in lists."""
+    found = [[getattr(part, each.name) for each in fields(part)] for part in parts]
+    return [[list(each) if isinstance(each, Rows) else each.tolist() for each in part] for part in found]
+
+
+def waiting_for(beside: Beside) -> Iterator[list[SegmentPair]]:
+    """The chunks, the last of them when another process has prepared one."""
+    yield from CHUNKS[:-1]
+    while not beside.answers:
+        time.sleep(0.01)
+    yield CHUNKS[-1]
+
+
+def test_processes_prepare_what_this_one_would_and_end_with_it(engine: TransformerEngine, beside: Beside) -> None:
     alone = list(prepared_chunks(CHUNKS, engine.tokenizer, "drop"))
-    assert not started
-    assert alone[0][1].lines == {1: [("Erste Zeile.", "First line."), ("Zweite Zeile.", "Second line.")]}
-    assert list(prepared_chunks(CHUNKS, engine.tokenizer, "drop", 2)) == alone
-    assert [other._process.poll() is not None for other in started] == [True, True]
+    assert not beside.started
+    assert alone[0].lines.tolist() == [0, 0, 1, 1, 0, 0]
+    texts = [bytes(row).decode() for row in alone[0].texts[6:12]]
+    assert texts == ["Erste Zeile.", "First line.", "own#1", "Zweite Zeile.", "Second line.", "own#1"]
+    assert plain(prepared_chunks(waiting_for(beside), engine.tokenizer, "drop", 2)) == plain(alone)
+    assert [other._process.poll() is not None for other in beside.started] == [True, True]
+    assert not any(other._thread.is_alive() for other in beside.started)
 
 
-def test_what_a_process_leaves_undone_is_done_here(
-    engine: TransformerEngine, started: list[preparing._Preparer]
-) -> None:
-    found = []
-    for each in prepared_chunks(CHUNKS, engine.tokenizer, "drop", 2):
-        found.append(each)
-        if len(found) == 3:
-            started[0]._process.kill()
-    assert found == list(prepared_chunks(CHUNKS, engine.tokenizer, "drop"))
+def test_what_processes_leave_undone_is_done_here(engine: TransformerEngine, beside: Beside) -> None:
+    beside.fatal = True
+    found = plain(prepared_chunks(waiting_for(beside), engine.tokenizer, "drop", 2))
+    assert 1 <= beside.answers <= 2
+    assert found == plain(prepared_chunks(CHUNKS, engine.tokenizer, "drop"))
 
 
-def test_what_is_wrong_with_a_text_is_said_here(engine: TransformerEngine, started: list[preparing._Preparer]) -> None:
-    # No tokenizer takes it; a build refuses it before.
-    chunks = [*CHUNKS[:2], [SegmentPair("\ud800", "half a character", "own#1")]]
-    with pytest.raises((TypeError, UnicodeEncodeError)):
-        list(prepared_chunks(chunks, engine.tokenizer, "drop", 1))
+def test_processes_end_when_nobody_asks_any_more(engine: TransformerEngine, beside: Beside) -> None:
+    parts = prepared_chunks(waiting_for(beside), engine.tokenizer, "drop", 3)
+    assert isinstance(parts, Generator)
+    next(parts)
+    next(parts)
+    parts.close()
+    assert [other._process.poll() is not None for other in beside.started] == [True] * 3
+    assert not any(other._thread.is_alive() for other in beside.started)
 
 
-def test_a_tokenizer_that_cannot_travel_stays(tiny: TransformerEngine, started: list[preparing._Preparer]) -> None:
+@pytest.mark.parametrize("processes", [0, 1])
+def test_what_is_wrong_with_a_text_is_said_here(engine: TransformerEngine, beside: Beside, processes: int) -> None:
+    chunks = [*CHUNKS[:9], [SegmentPair("\ud800", "half a character", "own#1")]]
+    with pytest.raises(InputError, match="own#1: expected text, found half of a surrogate pair"):
+        list(prepared_chunks(chunks, engine.tokenizer, "drop", processes))
+
+
+def test_a_tokenizer_that_cannot_travel_stays(tiny: TransformerEngine, beside: Beside) -> None:
     class Own:
         encode_sources = encode_targets = staticmethod(tiny.tokenizer.encode_sources)
 
     chunks = [some_pairs(4), some_pairs(3)]
-    expected = list(prepared_chunks(chunks, tiny.tokenizer, "drop"))
-    assert list(prepared_chunks(chunks, Own(), "drop", 2)) == expected  # type: ignore[arg-type]
-    assert not started
+    expected = plain(prepared_chunks(chunks, tiny.tokenizer, "drop"))
+    assert plain(prepared_chunks(chunks, Own(), "drop", 2)) == expected  # type: ignore[arg-type]
+    assert not beside.started
 
 
 def test_the_bytes_of_a_store_do_not_depend_on_who_prepares(
-    tmp_path: Path, engine: TransformerEngine, started: list[preparing._Preparer], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, engine: TransformerEngine, beside: Beside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slices, "SLICE_ENTRIES", 60)
     monkeypatch.setattr(slices, "_TOKENIZED_TOGETHER", 4)
     made = [build(tmp_path / "alone", UNITS, engine)]
     monkeypatch.setattr(building, "_preparers", lambda _: 2)
-    made.append(build(tmp_path / "beside", UNITS, engine))
-    assert len(started) == 2
+    made.append(build(tmp_path / "beside", (unit for chunk in waiting_for(beside) for unit in chunk), engine))
+    assert len(beside.started) == 2
     assert made[0].manifest == made[1].manifest
     assert len(made[0].manifest.segments) > 4
     assert made[0].dropped == made[1].dropped == Counter()

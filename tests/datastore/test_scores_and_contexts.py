@@ -15,8 +15,8 @@ from knnmt.compression.pca import reduce
 from knnmt.compression.pruning import prune
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.postings import WORDS
+from knnmt.datastore.preparing import prepare
 from knnmt.datastore.segment import CONTEXTS, NOT_ALIGNED, SCORES
-from knnmt.datastore.slices import Slice
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.forced import force
 from knnmt.engine.transformer import TransformerEngine
@@ -132,7 +132,7 @@ def test_contexts_name_slices_and_none_is_as_before(tiny: TransformerEngine) -> 
     """Whatever stands in a context: pairs without one keep the digest that they had."""
     plain, other = some_pairs(2)
     digests = [
-        Slice(pairs=pairs).digest()
+        prepare(pairs, tiny.tokenizer, "drop").digest()
         for pairs in (
             [plain, other],
             [replace(plain, context="a"), other],
@@ -141,7 +141,7 @@ def test_contexts_name_slices_and_none_is_as_before(tiny: TransformerEngine) -> 
         )
     ]
     assert len(set(digests)) == 4
-    assert digests[0] == Slice(pairs=some_pairs(2)).digest()
+    assert digests[0] == prepare(some_pairs(2), tiny.tokenizer, "drop").digest()
 
 
 def test_scores_are_the_same_whatever_is_computed_together(

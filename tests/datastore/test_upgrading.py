@@ -96,7 +96,7 @@ def test_source_tokens_need_no_pass_and_a_later_pass_keeps_them(
     make_earlier(earlier, FIRST)
     store = Datastore.open(earlier)
     with monkeypatch.context() as patched:
-        patched.setattr("knnmt.datastore.upgrading.encode_slice", None)  # none is made
+        patched.setattr("knnmt.datastore.passing.begin_passes", None)  # none is made
         assert store.upgrade(tiny, passes=False) == 3
     assert not any(lacking(segment, passes=False) for segment in store.segments)
     assert all(set(lacking(segment)) == OF_A_PASS for segment in store.segments)

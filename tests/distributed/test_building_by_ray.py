@@ -20,7 +20,7 @@ from knnmt.cli import app
 from knnmt.datastore import slices
 from knnmt.datastore.building import build
 from knnmt.datastore.manifest import SegmentRecord
-from knnmt.datastore.slices import Slice
+from knnmt.datastore.prepared import Slice
 from knnmt.distributed import building, tasks
 from knnmt.distributed.building import Job, encode_on, encode_part
 from knnmt.engine.transformer import TransformerEngine

@@ -22,7 +22,7 @@ from knnmt.cli import app
 from knnmt.datastore import slices
 from knnmt.datastore.building import PLAN, EntryProgress, build
 from knnmt.datastore.manifest import Manifest, SegmentRecord
-from knnmt.datastore.slices import Slice
+from knnmt.datastore.prepared import Slice
 from knnmt.datastore.storage import Storage
 from knnmt.distributed import building
 from knnmt.distributed.building import Job, encode_on, encode_part, encode_with

@@ -164,7 +164,7 @@ def test_pipes_and_large_files_are_not_read(checkpoint: Path) -> None:
     path = checkpoint / "config.json"
     with path.open("ab") as file:
         file.truncate(1 << 40)
-    with pytest.raises(CheckpointError, match="bytes, and at most"):
+    with pytest.raises(CheckpointError, match="bytes; at most"):
         load_engine(checkpoint, device="cpu")
     path.unlink()
     os.mkfifo(path)

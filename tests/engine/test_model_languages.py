@@ -345,7 +345,7 @@ def test_a_request_in_languages_that_cannot_be_has_an_error_of_its_own(checkpoin
         with pytest.raises((SettingError, DatastoreMismatchError), match=message):
             translator.translate(request)
     ready = translator.retrieval(datastore=store, interpolation_weight=0.5, temperature=10.0)
-    with pytest.raises(SettingError, match="a request cannot say source_lang, for its call was given a retrieval"):
+    with pytest.raises(SettingError, match="a request cannot give source_lang, because its call has a retrieval"):
         translator.translate([Request("Satz", source_lang="de")], retrieval=ready)
-    with pytest.raises(SettingError, match="named by a tag such as de, got 5"):
+    with pytest.raises(SettingError, match="expected a language tag such as de, got 5"):
         Request("Satz", source_lang=5)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ import torch
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.manifest import SEGMENTS, Manifest, SegmentRecord, read_manifest
+from knnmt.datastore.prepared import texts_of
 from knnmt.datastore.segment import sentence_arrays
 from knnmt.datastore.slices import write_segment
 from knnmt.datastore.store import Datastore
@@ -68,7 +69,7 @@ def _segment(path: Path, number: int, keys: Array) -> SegmentRecord:
         "values": tokens,
         "sentences": sentences,
         "positions": entries % SENTENCE,
-        **sentence_arrays(pairs, targets),
+        **sentence_arrays(*texts_of(pairs), targets),
     }
     return write_segment(path / SEGMENTS, f"{number:05d}-made.safetensors", arrays)
 

@@ -17,6 +17,7 @@ from knnmt.corpus.match_tokens import tokens_of, word_hashes
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore import upgrading
 from knnmt.datastore.manifest import Manifest, SegmentRecord, StoredFile
+from knnmt.datastore.prepared import texts_of
 from knnmt.datastore.segment import Segment, sentence_arrays
 from knnmt.datastore.store import Datastore, matching
 from knnmt.engine.transformer import TransformerEngine
@@ -31,7 +32,9 @@ def segment(number: int, sources: Sequence[str]) -> Segment:
     """A segment in memory that holds sentences and no entries."""
     pairs = [SegmentPair(source, f"target of {source}", f"{number}#{place}") for place, source in enumerate(sources)]
     record = SegmentRecord(StoredFile(f"{number}.safetensors", 0, "0" * 64), len(pairs), 0)
-    return Segment(record, sentence_arrays(pairs, [[]] * len(pairs)), np.empty(0, np.int32), (), Path("nowhere"), 10)
+    return Segment(
+        record, sentence_arrays(*texts_of(pairs), [[]] * len(pairs)), np.empty(0, np.int32), (), Path("nowhere"), 10
+    )
 
 
 def memory(*sources: str) -> Datastore:

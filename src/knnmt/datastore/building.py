@@ -25,6 +25,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array
 from knnmt.datastore.lock import writer_lock
 from knnmt.datastore.manifest import KEY_DTYPES, SEGMENTS, VERSION, Manifest, SegmentRecord, StoredFile
+from knnmt.datastore.prepared import Slice
 from knnmt.datastore.publication import (
     SCRATCH,
     clear_files,
@@ -33,7 +34,7 @@ from knnmt.datastore.publication import (
     storage_errors,
     sync_directory,
 )
-from knnmt.datastore.slices import Slice, begin_slice, cut_slices, write_segment
+from knnmt.datastore.slices import begin_slice, cut_slices, write_segment
 from knnmt.engine.base import Engine, State
 from knnmt.errors import DatastoreExistsError, InputError, KnnmtError
 from knnmt.records import parse_json
@@ -155,7 +156,7 @@ def encode_parts(
         part, record = being_written.popleft()
         with timing.stage("writers"):
             records.append(record.result())
-        done, entries = done + len(part.pairs), entries + part.entries
+        done, entries = done + len(part), entries + part.entries
         progress(done, entries)
 
     with ThreadPoolExecutor(_WRITERS, "knnmt-segment") as writers:
@@ -166,7 +167,7 @@ def encode_parts(
             if part is None:
                 break
             name = f"{number:05d}-{part.digest()}.safetensors"
-            finished = finished_segment(directory, name, len(part.pairs), part.entries)
+            finished = finished_segment(directory, name, len(part), part.entries)
             if finished is None:
                 arrays = begin_slice(engine, part, manifest.key_dtype, batch_tokens, manifest.for_fast)
                 being_written.append((part, writers.submit(_finish_begun, directory, name, arrays)))

@@ -6,7 +6,7 @@ that. On a CPU all is done at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -20,15 +20,16 @@ from knnmt.engine.alignment import align
 from knnmt.engine.base import Engine, State
 from knnmt.engine.batching import batches_by_length
 from knnmt.engine.forced import force, pass_batching, score
-from knnmt.engine.sending import places_in_rows, sent
+from knnmt.engine.rows import Rows
+from knnmt.engine.sending import sent
 
 _MIN_LOG_PROBABILITY = torch.finfo(torch.float16).min
 
 
 def begin_passes(
     engine: Engine[State],
-    sources: Sequence[Sequence[int]],
-    targets: Sequence[Sequence[int]],
+    sources: Rows,
+    targets: Rows,
     key_dtype: str,
     batch_tokens: int | None,
     for_fast: bool,
@@ -38,7 +39,7 @@ def begin_passes(
     batch_tokens: most tokens a side of a pass, padding counted; None for what suits the device
     for_fast: the encoder's states as well
     """
-    entries, device, dtype = sum(map(len, targets)), engine.device, getattr(torch, key_dtype)
+    entries, device, dtype = len(targets.numbers), engine.device, getattr(torch, key_dtype)
     made = {
         "keys": torch.empty((entries, engine.dim), dtype=dtype, device=device),
         "alignment": torch.full((entries,), NOT_ALIGNED, dtype=torch.int32, device=device),
@@ -46,39 +47,30 @@ def begin_passes(
         "first_choices": torch.empty(entries, dtype=torch.uint8, device=device),
     }
     if for_fast:
-        made["source_states"] = torch.empty((sum(map(len, sources)), engine.dim), dtype=dtype, device=device)
+        made["source_states"] = torch.empty((len(sources.numbers), engine.dim), dtype=dtype, device=device)
     frame = set(engine.tokenizer.encode_sources([""])[0])
-    longer = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
     batching = BatchingConfig(sentences=None, tokens=batch_tokens) if batch_tokens else pass_batching(engine)
-    first_entries, first_sources = _firsts(targets), _firsts(sources)
-    for batch in batches_by_length(longer, batching):
-        own_sources, own_targets = [sources[i] for i in batch], [targets[i] for i in batch]
+    for batch in batches_by_length(np.maximum(sources.lengths, targets.lengths), batching):
+        own_sources, own_targets = sources.taken(batch), targets.taken(batch)
         block = force(engine, own_sources, own_targets, encoder_states=for_fast, cross_attention=True)
         own, first_choice = score(engine, block.representations, block.targets)
         with timing.stage("keys"), torch.inference_mode():
             within, positions = block.sentences.numpy(), block.positions.numpy()
-            places = sent(torch.from_numpy(first_entries[batch][within] + positions), device)
+            places = sent(torch.from_numpy(targets.offsets[batch][within] + positions), device)
             made["keys"][places] = block.representations.to(dtype)
             made["log_probabilities"][places] = own.clamp(min=_MIN_LOG_PROBABILITY).half()
             made["first_choices"][places] = first_choice.to(torch.uint8)
             if block.cross_attention is not None:
-                aligned = align(block.cross_attention, own_sources, [*map(len, own_targets)], frame)
+                aligned = align(block.cross_attention, own_sources, own_targets.lengths, frame)
                 taken = sent(torch.from_numpy(within * aligned.shape[1] + positions), device)
                 made["alignment"][places] = aligned.flatten()[taken].clamp(max=NOT_ALIGNED).int()
             if block.encoder_states is not None:
-                rows, columns = places_in_rows(own_sources)
-                into = sent(torch.from_numpy(first_sources[batch][rows] + columns), device)
+                rows, columns = own_sources.places()
+                into = sent(torch.from_numpy(sources.offsets[batch][rows] + columns), device)
                 taken = sent(torch.from_numpy(rows * block.encoder_states.shape[1] + columns), device)
                 made["source_states"][into] = block.encoder_states.flatten(0, 1)[taken].to(dtype)
     finite = torch.stack([made[name].isfinite().all() for name in ("keys", "source_states") if name in made]).all()
     return _fetched(made, finite)
-
-
-def _firsts(rows: Sequence[Sequence[int]]) -> Array:
-    """Where each row begins, when they stand one after the other."""
-    lengths = np.array([len(row) for row in rows], np.int64)
-    firsts: Array = np.cumsum(lengths) - lengths
-    return firsts
 
 
 def _fetched(made: dict[str, Tensor], finite: Tensor) -> Callable[[], dict[str, Array] | None]:

@@ -13,11 +13,11 @@ word_tokens, word_offsets and word_sentences are the same for the words that fuz
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 
 import numpy as np
 
 from knnmt.datastore.arrays import Array
+from knnmt.engine.rows import Rows
 
 POSTINGS = ("posting_tokens", "posting_offsets", "posting_sentences")
 WORDS = ("word_tokens", "word_offsets", "word_sentences")
@@ -31,10 +31,9 @@ def posting_arrays(source_tokens: Array, source_offsets: Array) -> dict[str, Arr
 
 def word_arrays(words: Sequence[Sequence[int]]) -> dict[str, Array]:
     """The postings of the words of some sources, by their hashes."""
-    lengths = [len(each) for each in words]
-    sentences = np.repeat(np.arange(len(words), dtype=np.int32), lengths)
-    hashes = np.fromiter(chain.from_iterable(words), np.int32, sum(lengths))
-    return dict(zip(WORDS, _postings(hashes, sentences), strict=True))
+    rows = Rows.of(words)
+    sentences = np.repeat(np.arange(len(rows), dtype=np.int32), rows.lengths)
+    return dict(zip(WORDS, _postings(rows.numbers, sentences), strict=True))
 
 
 def joined_words(parts: Sequence[Mapping[str, Array]], firsts: Sequence[int]) -> dict[str, Array]:

@@ -13,89 +13,94 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Thread
 from typing import IO, cast
+
+import numpy as np
 
 from knnmt.corpus.accelerators import Accelerators
 from knnmt.corpus.match_tokens import word_hashes
 from knnmt.corpus.pairs import SegmentPair
 from knnmt.corpus.sameness import sameness_hash
 from knnmt.corpus.units import for_model, lines_of
+from knnmt.datastore.prepared import Slice, names_of, texts_of
+from knnmt.engine.rows import Rows
 from knnmt.engine.tokenizer import Tokenizer
+from knnmt.errors import InputError
 
-_ALONE_FIRST = 2  # chunks that are prepared here before processes are started for the rest, and while they start
-_GONE = (OSError, EOFError, pickle.UnpicklingError)  # what is met at the pipes of a process that has ended
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """Units in the order they came in, each followed by its lines.
-
-    lines: source and target of the lines of units that have some, by the units' numbers
-    sources, targets: token ids of what the model is to see
-    hashes: of the sources as the model is to see them; words: the hashes of the words of these
-    """
-
-    lines: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
-    sources: list[list[int]] = field(default_factory=list)
-    targets: list[list[int]] = field(default_factory=list)
-    hashes: list[int] = field(default_factory=list)
-    words: list[list[int]] = field(default_factory=list)
+_ALONE_FIRST = 2  # chunks that are prepared here before processes are started for the rest
+_AHEAD = 2  # chunks a process that are read before they are needed: none waits for the next
+_PIPE_BYTES = 1 << 20  # so that most chunks and answers are handed over at once
+_Answer = Future[Slice | None]  # None: it could not be prepared there
+_Question = tuple[list[SegmentPair], _Answer]
 
 
-def prepare(units: Sequence[tuple[str, str]], tokenizer: Tokenizer, accelerators: Accelerators) -> Prepared:
-    """Make units ready, by their sources and targets."""
-    seen: list[SegmentPair] = []
-    lines: dict[int, list[tuple[str, str]]] = {}
-    for number, (source, target) in enumerate(units):
-        unit = SegmentPair(source, target, "")
-        seen.append(for_model(unit, accelerators))
-        if own := lines_of(unit):
-            lines[number] = [(line.source, line.target) for line in own]
-            seen.extend(for_model(line, accelerators) for line in own)
-    return Prepared(
-        lines,
-        tokenizer.encode_sources([pair.source for pair in seen]),
-        tokenizer.encode_targets([pair.target for pair in seen]),
-        [sameness_hash(pair.source) for pair in seen],
-        [word_hashes(pair.source) for pair in seen],
+def prepare(units: Sequence[SegmentPair], tokenizer: Tokenizer, accelerators: Accelerators) -> Slice:
+    """Make units ready."""
+    pairs: list[SegmentPair] = []
+    is_line: list[bool] = []
+    for unit in units:
+        own = lines_of(unit)
+        pairs += [unit, *own]
+        is_line += [False, *[True] * len(own)]
+    _require_text(units)
+    seen = [for_model(pair, accelerators) for pair in pairs]
+    return Slice(
+        *texts_of(pairs),
+        names_of(pairs),
+        Rows.of(tokenizer.encode_sources([pair.source for pair in seen])),
+        Rows.of(tokenizer.encode_targets([pair.target for pair in seen])),
+        Rows.of([word_hashes(pair.source) for pair in seen]),
+        np.array([sameness_hash(pair.source) for pair in seen], np.int64),
+        np.array(is_line, np.uint8),
     )
+
+
+def _require_text(units: Iterable[SegmentPair]) -> None:
+    for unit in units:
+        try:
+            f"{unit.source}{unit.target}{unit.origin}{unit.context}".encode()
+        except UnicodeEncodeError as error:
+            origin = unit.origin.encode("utf-8", "backslashreplace").decode()
+            raise InputError(f"{origin}: expected text, found half of a surrogate pair ({error.reason})") from error
 
 
 def prepared_chunks(
     chunks: Iterable[list[SegmentPair]], tokenizer: Tokenizer, accelerators: Accelerators, processes: int = 0
-) -> Iterator[tuple[list[SegmentPair], Prepared]]:
-    """Chunks of a memory made ready, in their order; by this process, or after the first few by so many others."""
+) -> Iterator[Slice]:
+    """Chunks of a memory made ready, in their order; by this process, or after the first few by so many others.
+
+    What none of the others has begun when it is needed, as while they start, is prepared here.
+    """
     stream = iter(chunks)
     settings = _pickled((tokenizer, accelerators)) if processes else None
-    alone = None if settings is None else _ALONE_FIRST
-    for chunk in islice(stream, alone):
-        yield chunk, prepare(_texts(chunk), tokenizer, accelerators)
+    for chunk in islice(stream, None if settings is None else _ALONE_FIRST):
+        yield prepare(chunk, tokenizer, accelerators)
     first = next(stream, None)
     if first is None or settings is None:
         return
+
+    def result(chunk: list[SegmentPair], answer: _Answer) -> Slice:
+        made = None if answer.cancel() else answer.result()
+        return prepare(chunk, tokenizer, accelerators) if made is None else made
+
+    asked: SimpleQueue[_Question | None] = SimpleQueue()
+    waiting: deque[tuple[list[SegmentPair], _Answer]] = deque()
     with ExitStack() as ending:
-        others = [ending.enter_context(_Preparer(tokenizer, accelerators, settings)) for _ in range(processes)]
-        for chunk in islice(chain([first], stream), _ALONE_FIRST):  # while the others start
-            yield chunk, prepare(_texts(chunk), tokenizer, accelerators)
-        waiting: deque[tuple[list[SegmentPair], _Preparer]] = deque()
-        for chunk in stream:
-            if len(waiting) < processes:
-                other = others[len(waiting)]
-                other.ask(chunk)
-                waiting.append((chunk, other))
-                continue
-            oldest, other = waiting.popleft()
-            ready = other.answer(oldest)
-            other.ask(chunk)
-            waiting.append((chunk, other))
-            yield oldest, ready
-        for chunk, other in waiting:
-            yield chunk, other.answer(chunk)
+        for _ in range(processes):
+            ending.enter_context(_Preparer(settings, asked))
+        for chunk in chain([first], stream):
+            waiting.append((chunk, Future()))
+            asked.put(waiting[-1])
+            if len(waiting) > _AHEAD * processes:
+                yield result(*waiting.popleft())
+        while waiting:
+            yield result(*waiting.popleft())
 
 
 def _pickled(settings: object) -> bytes | None:
@@ -106,21 +111,18 @@ def _pickled(settings: object) -> bytes | None:
         return None
 
 
-def _texts(chunk: Sequence[SegmentPair]) -> list[tuple[str, str]]:
-    return [(pair.source, pair.target) for pair in chunk]
-
-
 class _Preparer:
-    """A process that prepares chunks, one at a time. Where it ends before its time, this one does its work."""
+    """A process that prepares chunks, and the thread that hands them to it. What it leaves undone has no result."""
 
-    def __init__(self, tokenizer: Tokenizer, accelerators: Accelerators, pickled: bytes) -> None:
-        self._settings = tokenizer, accelerators
+    def __init__(self, settings: bytes, asked: SimpleQueue[_Question | None]) -> None:
+        self._asked = asked
         package = str(Path(__file__).parents[2])
         self._process = subprocess.Popen(
             # -P: the directory that the command is called in holds no modules of ours
             [sys.executable, "-P", "-c", "from knnmt.datastore.preparing import serve; serve()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            pipesize=_PIPE_BYTES,
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")])),
@@ -128,9 +130,8 @@ class _Preparer:
             },
         )
         self._requests, self._answers = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
-        # Beside: a process takes a moment to start, and until then it takes nothing.
-        self._telling = Thread(target=self._send, args=(pickled,), name="knnmt-preparer", daemon=True)
-        self._telling.start()
+        self._thread = Thread(target=self._hand_over, args=(settings,), name="knnmt-preparer", daemon=True)
+        self._thread.start()
 
     def __enter__(self) -> _Preparer:
         return self
@@ -138,30 +139,34 @@ class _Preparer:
     def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.wait()
-        self._telling.join()
+        self._asked.put(None)
+        self._thread.join()
         for pipe in (self._answers, self._requests):
             with suppress(OSError):  # what could not be sent
                 pipe.close()
 
-    def ask(self, chunk: Sequence[SegmentPair]) -> None:
-        """Give it a chunk, when it has answered for the one before."""
-        self._telling.join()
-        self._send(pickle.dumps(_texts(chunk), pickle.HIGHEST_PROTOCOL))
-
-    def answer(self, chunk: Sequence[SegmentPair]) -> Prepared:
-        """What it made of the chunk that it was given."""
+    def _hand_over(self, settings: bytes) -> None:
+        answer: _Answer = Future()
         try:
-            found = pickle.load(self._answers)  # noqa: S301 -- from a process of ours
-        except _GONE:
-            return prepare(_texts(chunk), *self._settings)
-        if isinstance(found, Exception):
-            raise found
-        return cast("Prepared", found)
+            self._ask(settings)  # which it answers when it is ready for chunks
+            while (question := self._asked.get()) is not None:
+                chunk, answer = question
+                if answer.set_running_or_notify_cancel():
+                    units = [(pair.source, pair.target, pair.origin, pair.context) for pair in chunk]
+                    made = self._ask(pickle.dumps(units, pickle.HIGHEST_PROTOCOL))
+                    if isinstance(made, Exception):
+                        answer.set_exception(made)
+                    else:
+                        answer.set_result(cast("Slice", made))
+            self._asked.put(None)  # for the next that looks
+        except Exception:  # it has ended, most probably
+            if answer.running():
+                answer.set_result(None)
 
-    def _send(self, pickled: bytes) -> None:
-        with suppress(OSError):  # it has ended: that shows when it is asked for an answer
-            self._requests.write(pickled)
-            self._requests.flush()
+    def _ask(self, pickled: bytes) -> object:
+        self._requests.write(pickled)
+        self._requests.flush()
+        return pickle.load(self._answers)  # noqa: S301 -- from a process of ours
 
 
 def serve() -> None:
@@ -170,11 +175,12 @@ def serve() -> None:
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     with suppress(EOFError, BrokenPipeError):
         tokenizer, accelerators = pickle.load(requests)  # noqa: S301 -- from the process that started this one
+        made: Slice | Exception | None = None  # it is ready
         while True:
-            units = pickle.load(requests)  # noqa: S301
-            try:
-                made: Prepared | Exception = prepare(units, tokenizer, accelerators)
-            except Exception as error:
-                made = error
             pickle.dump(made, answers, pickle.HIGHEST_PROTOCOL)
             answers.flush()
+            units = pickle.load(requests)  # noqa: S301
+            try:
+                made = prepare([SegmentPair(*unit) for unit in units], tokenizer, accelerators)
+            except Exception as error:
+                made = error

@@ -32,7 +32,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +40,7 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array, Buffer, Form, arrays_in, map_stored, require_arrays
 from knnmt.datastore.manifest import Manifest, SegmentRecord, StoredFile
 from knnmt.datastore.postings import POSTINGS, WORDS, posting_arrays
+from knnmt.engine.rows import Rows
 from knnmt.errors import DatastoreDamagedError
 
 _ADVICE = "Restore the file, or build the store again; `knnmt verify` lists all that is wrong."
@@ -86,28 +86,21 @@ def forms_of(record: SegmentRecord, manifest: Manifest) -> dict[str, Form]:
     }
 
 
-def sentence_arrays(pairs: Sequence[SegmentPair], targets: Sequence[Sequence[int]]) -> dict[str, Array]:
+def sentence_arrays(texts: Rows, contexts: Rows, targets: Sequence[Sequence[int]]) -> dict[str, Array]:
     """The arrays that hold the sentences of a segment."""
-    texts = [text.encode("utf-8") for pair in pairs for text in (pair.source, pair.target, pair.origin)]
-    contexts = [pair.context.encode("utf-8") for pair in pairs]
+    tokens = Rows.of(targets)
     return {
-        "texts": np.frombuffer(b"".join(texts), np.uint8),
-        "text_offsets": _offsets([len(text) for text in texts]),
-        "target_tokens": _one_after_the_other(targets),
-        "target_offsets": _offsets([len(target) for target in targets]),
-        **(_context_arrays(contexts) if any(contexts) else {}),
+        "texts": texts.numbers,
+        "text_offsets": texts.offsets,
+        "target_tokens": tokens.numbers,
+        "target_offsets": tokens.offsets,
+        **(dict(zip(CONTEXTS, (contexts.numbers, contexts.offsets), strict=True)) if len(contexts.numbers) else {}),
     }
-
-
-def _context_arrays(contexts: Sequence[bytes]) -> dict[str, Array]:
-    offsets = _offsets([len(context) for context in contexts])
-    return {"contexts": np.frombuffer(b"".join(contexts), np.uint8), "context_offsets": offsets}
 
 
 def source_arrays(sources: Sequence[Sequence[int]]) -> dict[str, Array]:
     """The arrays that hold the source side of a segment: tokens, and where each of them occurs."""
-    tokens = _one_after_the_other(sources)
-    offsets = _offsets([len(source) for source in sources])
+    tokens, offsets = (rows := Rows.of(sources)).numbers, rows.offsets
     return {"source_tokens": tokens, "source_offsets": offsets, **posting_arrays(tokens, offsets)}
 
 
@@ -115,14 +108,6 @@ def ascending(numbers: Array, each_once: bool = False) -> bool:
     """Whether no number is less than the one before it, or each more. Compared: differences of extremes would wrap."""
     before, after = numbers[:-1], numbers[1:]
     return bool((before < after if each_once else before <= after).all())
-
-
-def _one_after_the_other(rows: Sequence[Sequence[int]]) -> Array:
-    return np.fromiter(chain.from_iterable(rows), np.int32, sum(map(len, rows)))
-
-
-def _offsets(lengths: Sequence[int]) -> Array:
-    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,8 @@ come out the same. A slice becomes one segment file; publishing the store is a s
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -21,50 +18,17 @@ from knnmt.corpus.pairs import SegmentPair
 from knnmt.datastore.arrays import Array, write_stored
 from knnmt.datastore.manifest import SegmentRecord
 from knnmt.datastore.postings import word_arrays
+from knnmt.datastore.prepared import Slice
 from knnmt.datastore.preparing import prepared_chunks
 from knnmt.datastore.segment import sentence_arrays, source_arrays
 from knnmt.engine.base import Engine, State
 from knnmt.engine.tokenizer import Tokenizer
-from knnmt.errors import InputError, SettingError
+from knnmt.errors import SettingError
 
 SLICE_ENTRIES = 1 << 16
 _SLICE_PAIRS = 1 << 13
 _TOKENIZED_TOGETHER = 1024
-_IS_CONTEXT = 1 << 63  # beside the length of one: pairs without keep the digests that they had
 _CHARACTERS_TOGETHER = 1 << 21
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Consecutive pairs with their token ids.
-
-    lines: which of them are lines of the unit before them
-    hashes: of the sources as the model is to see them
-    words: the hashes of the words of these
-    """
-
-    pairs: list[SegmentPair] = field(default_factory=list)
-    sources: list[list[int]] = field(default_factory=list)
-    targets: list[list[int]] = field(default_factory=list)
-    lines: list[bool] = field(default_factory=list)
-    hashes: list[int] = field(default_factory=list)
-    words: list[list[int]] = field(default_factory=list)
-
-    @property
-    def entries(self) -> int:
-        return sum(map(len, self.targets))
-
-    def digest(self) -> str:
-        """Names the slice by what is in it."""
-        digest = hashlib.sha256()
-        for pair in self.pairs:
-            texts = [text.encode("utf-8") for text in (pair.source, pair.target, pair.origin)]
-            parts = [part for text in texts for part in (len(text).to_bytes(8, "little"), text)]
-            if pair.context:
-                context = pair.context.encode("utf-8")
-                parts += [(len(context) | _IS_CONTEXT).to_bytes(8, "little"), context]
-            digest.update(b"".join(parts))
-        return digest.hexdigest()[:16]
 
 
 def cut_slices(
@@ -79,62 +43,54 @@ def cut_slices(
 
     processes: how many prepare text beside this one
 
-    After a unit of several lines come its lines, where they can be told apart, in the same slice. The pairs are as they
+    After a unit of several lines come its lines, where they can be told apart, in the same slice. The texts are as they
     were read, the token ids of what the model is to see of them.
     """
-    current = Slice()
-    entries = 0
-    for chunk, ready in prepared_chunks(_chunks(pairs), tokenizer, accelerators, processes):
+    begun: list[Slice] = []
+    entries = sentences = 0
+    for chunk in prepared_chunks(_chunks(pairs), tokenizer, accelerators, processes):
+        ready = _fitting(chunk, max_positions, dropped)
+        ends = np.append(np.flatnonzero(ready.lines == 0)[1:], len(ready))  # of units with their lines
+        told = ready.targets.offsets  # entries before each sentence
         first = 0
-        for number, unit in enumerate(chunk):
-            if entries >= SLICE_ENTRIES or len(current.pairs) >= _SLICE_PAIRS:
-                yield current
-                current = Slice()
-                entries = 0
-            lines = ready.lines.get(number, [])
-            own = slice(first, first + 1 + len(lines))
-            first = own.stop
-            if max(len(ready.sources[own.start]), len(ready.targets[own.start])) > max_positions:
-                dropped[f"longer than the model's {max_positions} positions"] += 1
-                continue
-            current.pairs.append(unit)
-            current.pairs.extend(SegmentPair(*line, unit.origin, unit.context) for line in lines)
-            current.lines.extend([False, *[True] * len(lines)])
-            current.sources.extend(ready.sources[own])
-            current.targets.extend(ready.targets[own])
-            current.hashes.extend(ready.hashes[own])
-            current.words.extend(ready.words[own])
-            entries += sum(map(len, ready.targets[own]))
-    if current.pairs:
-        yield current
+        while first < len(ready):
+            full = min(
+                np.searchsorted(told[ends], told[first] + SLICE_ENTRIES - entries),
+                np.searchsorted(ends, first + _SLICE_PAIRS - sentences),
+            )
+            end = int(ends[min(full, len(ends) - 1)])
+            begun.append(ready.between(first, end))
+            entries, sentences, first = entries + begun[-1].entries, sentences + end - first, end
+            if full < len(ends):
+                yield Slice.joined(begun)
+                begun, entries, sentences = [], 0, 0
+    if begun:
+        yield Slice.joined(begun)
+
+
+def _fitting(ready: Slice, max_positions: int, dropped: Counter[str]) -> Slice:
+    """Without the units that are too long for the model, and their lines."""
+    is_unit = ready.lines == 0
+    too_long = is_unit & (np.maximum(ready.sources.lengths, ready.targets.lengths) > max_positions)
+    if not (count := int(too_long.sum())):
+        return ready
+    dropped[f"longer than the model's {max_positions} positions"] += count
+    units = np.flatnonzero(is_unit)[np.cumsum(is_unit) - 1]
+    return ready.taken(np.flatnonzero(~too_long[units]))
 
 
 def _chunks(pairs: Iterable[SegmentPair]) -> Iterator[list[SegmentPair]]:
-    stream = iter(pairs)
-    while chunk := _chunk(stream):
-        for pair in chunk:
-            _require_text(pair)
-        yield chunk
-
-
-def _chunk(stream: Iterator[SegmentPair]) -> list[SegmentPair]:
-    """Pairs to tokenize together: not many, and not much text."""
-    chunk, characters = [], 0
-    for pair in islice(stream, _TOKENIZED_TOGETHER):
+    """Pairs to prepare together: not many, and not much text."""
+    chunk: list[SegmentPair] = []
+    characters = 0
+    for pair in pairs:
         chunk.append(pair)
         characters += len(pair.source) + len(pair.target)
-        if characters >= _CHARACTERS_TOGETHER:
-            break
-    return chunk
-
-
-def _require_text(pair: SegmentPair) -> None:
-    try:
-        for text in (pair.source, pair.target, pair.origin, pair.context):
-            text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        origin = pair.origin.encode("utf-8", "backslashreplace").decode()
-        raise InputError(f"{origin}: expected text, found half of a surrogate pair ({error.reason})") from error
+        if len(chunk) >= _TOKENIZED_TOGETHER or characters >= _CHARACTERS_TOGETHER:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
 
 
 def encode_slice(
@@ -160,20 +116,18 @@ def begin_slice(
         found = passed()
         if found is None:
             raise SettingError(
-                f"a key between {part.pairs[0].origin} and {part.pairs[-1].origin} is no finite number in {key_dtype}; "
+                f"a key between {part.origin(0)} and {part.origin(-1)} is no finite number in {key_dtype}; "
                 "build the store with float32 keys"
             )
-        lengths = np.array([len(target) for target in part.targets])
-        first = np.cumsum(lengths) - lengths
-        of_sentences = sentence_arrays(part.pairs, part.targets)
+        sentences, positions = part.targets.places()
         return {
-            "values": of_sentences["target_tokens"],
-            "sentences": np.repeat(np.arange(len(part.pairs), dtype=np.int32), lengths),
-            "positions": (np.arange(part.entries) - np.repeat(first, lengths)).astype(np.int32),
-            **of_sentences,
-            "source_hashes": np.array(part.hashes, np.int64),
+            "values": part.targets.numbers,
+            "sentences": sentences.astype(np.int32),
+            "positions": positions.astype(np.int32),
+            **sentence_arrays(part.texts, part.contexts, part.targets),
+            "source_hashes": part.hashes,
             **word_arrays(part.words),
-            **({"lines": np.array(part.lines, np.uint8)} if any(part.lines) else {}),
+            **({"lines": part.lines} if part.lines.any() else {}),
             **source_arrays(part.sources),
             **found,
         }

@@ -21,9 +21,10 @@ from knnmt.datastore.manifest import Manifest, StoredFile
 from knnmt.datastore.merging import sound_arrays
 from knnmt.datastore.postings import POSTINGS, WORDS, posting_arrays, word_arrays
 from knnmt.datastore.segment import SCORES, SOURCE, Segment, source_arrays
-from knnmt.datastore.slices import Slice, encode_slice
 from knnmt.engine.base import Engine
+from knnmt.engine.rows import Rows
 from knnmt.engine.tokenizer import Tokenizer
+from knnmt.errors import SettingError
 
 _OF_TEXT = ("source_hashes", *SOURCE, *POSTINGS, *WORDS)
 _OF_A_PASS = ("alignment", *SCORES)
@@ -80,17 +81,14 @@ def write_supplement(directory: Path, segment: Segment, made: dict[str, Array], 
 
 def _of_a_pass(segment: Segment, engine: Engine[Any], source: dict[str, Array]) -> dict[str, Array]:
     """Alignment and scores of a segment's entries, which may be fewer than its tokens: pruning left some out."""
-    sentences = range(segment.record.sentences)
-    sources = [part.tolist() for part in np.split(source["source_tokens"], source["source_offsets"][1:-1])]
-    part = Slice(
-        pairs=[segment.pair(sentence) for sentence in sentences],
-        sources=sources,
-        targets=[segment.target_tokens(sentence).tolist() for sentence in sentences],
-        lines=[False] * len(sources),
-        hashes=[0] * len(sources),
-    )
-    passed = encode_slice(engine, part, "float32", None)
+    from knnmt.datastore.passing import begin_passes  # which brings PyTorch
+
+    sources = Rows(source["source_tokens"], source["source_offsets"])
+    targets = Rows.of([segment.target_tokens(sentence).tolist() for sentence in range(segment.record.sentences)])
+    passed = begin_passes(engine, sources, targets, "float32", None, for_fast=False)()
+    if passed is None:
+        raise SettingError(f"{segment.path}: {engine.name} gives a key that is no finite number; load it in float32")
     places = segment.offsets("target_offsets")[segment.owners()] + segment.arrays["positions"]
-    if len(places) and not 0 <= places.min() <= places.max() < part.entries:
+    if len(places) and not 0 <= places.min() <= places.max() < len(targets.numbers):
         raise segment.damaged("an entry's position is outside its sentence")
     return {name: passed[name][places] for name in _OF_A_PASS}

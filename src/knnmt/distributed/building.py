@@ -30,7 +30,8 @@ from knnmt.datastore.building import (
     mark_finished,
 )
 from knnmt.datastore.manifest import Manifest, SegmentRecord, StoredFile
-from knnmt.datastore.slices import Slice, encode_slice, write_segment
+from knnmt.datastore.prepared import Slice
+from knnmt.datastore.slices import encode_slice, write_segment
 from knnmt.datastore.storage import Storage
 from knnmt.distributed.cluster import Cluster, connected
 from knnmt.distributed.tasks import Tasks, gpus_for, model_for_all
@@ -89,7 +90,7 @@ def _encode_into_storage(job: Job, name: str, part: Slice) -> SegmentRecord:
     storage, remote = Storage(job.storage or ""), job.in_storage(name)
     if (there := storage.put_before(remote)) is not None:  # an earlier driver died before it fetched it
         sha256, size = there
-        return SegmentRecord(StoredFile(name, size, sha256), len(part.pairs), part.entries)
+        return SegmentRecord(StoredFile(name, size, sha256), len(part), part.entries)
     with TemporaryDirectory() as scratch:
         record = write_segment(Path(scratch), name, _arrays(job, part))
         storage.put(Path(scratch) / name, remote)
@@ -180,7 +181,7 @@ def encode_with(
     def settle(number: int, part: Slice, record: SegmentRecord) -> None:
         nonlocal pairs, entries
         records[number] = record
-        pairs, entries = pairs + len(part.pairs), entries + part.entries
+        pairs, entries = pairs + len(part), entries + part.entries
         progress(pairs, entries)
 
     def settle_first() -> None:
@@ -192,7 +193,7 @@ def encode_with(
 
     for number, part in enumerate(parts, manifest.next_segment):
         name = f"{number:05d}-{part.digest()}.safetensors"
-        if (record := finished_segment(directory, name, len(part.pairs), part.entries)) is not None:
+        if (record := finished_segment(directory, name, len(part), part.entries)) is not None:
             reused += 1
             settle(number, part, record)
             continue

@@ -6,13 +6,18 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from knnmt.engine.sending import padded_rows, sent
+from knnmt.engine.rows import Rows
+from knnmt.engine.sending import sent
 
 
 def align(
-    cross_attention: Tensor, sources: Sequence[Sequence[int]], target_lengths: Sequence[int], frame: Collection[int]
+    cross_attention: Tensor,
+    sources: Sequence[Sequence[int]],
+    target_lengths: Sequence[int] | NDArray[np.int64],
+    frame: Collection[int],
 ) -> Tensor:
     """(sentences, target): for each target token the place of its source token; padded places hold no meaning.
 
@@ -24,9 +29,9 @@ def align(
     word comes from there; only the end of a target aligns with the last token of its source.
     """
     device = cross_attention.device
-    tokens = padded_rows(sources, -1)
-    no_text = torch.from_numpy(np.isin(tokens, [-1, *frame]))
-    ends = sent(torch.tensor([len(source) for source in sources]), device)[:, None] - 1
-    lasts = sent(torch.tensor(target_lengths), device)[:, None] - 1
-    places = cross_attention[..., : tokens.shape[1]].masked_fill(sent(no_text, device)[:, None], -1).argmax(-1)
+    rows = Rows.of(sources)
+    no_text = torch.from_numpy(np.isin(rows.padded(-1), [-1, *frame]))
+    ends = sent(torch.from_numpy(rows.lengths), device)[:, None] - 1
+    lasts = sent(torch.from_numpy(np.asarray(target_lengths)), device)[:, None] - 1
+    places = cross_attention[..., : rows.longest].masked_fill(sent(no_text, device)[:, None], -1).argmax(-1)
     return torch.where(torch.arange(cross_attention.shape[1], device=device) == lasts, ends, places)

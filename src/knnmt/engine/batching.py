@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from knnmt.config import BatchingConfig
 
 
-def batches_by_length(lengths: Sequence[int], config: BatchingConfig) -> list[list[int]]:
+def batches_by_length(lengths: Sequence[int] | NDArray[np.int64], config: BatchingConfig) -> list[list[int]]:
     """Indices grouped into batches, longest first, so that a lack of memory shows at once."""
+    order: list[int] = np.argsort(-np.asarray(lengths, np.int64), kind="stable").tolist()
     batches: list[list[int]] = []
-    room = 0
-    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if room == 0:
-            batches.append([])
-            room = config.sentences or len(lengths)
-            if config.tokens is not None:
-                room = min(room, max(1, config.tokens // max(1, lengths[index])))
-        batches[-1].append(index)
-        room -= 1
+    while order:
+        room = config.sentences or len(lengths)
+        if config.tokens is not None:
+            room = min(room, max(1, config.tokens // max(1, int(lengths[order[0]]))))
+        batches.append(order[:room])
+        order = order[room:]
     return batches
 
 

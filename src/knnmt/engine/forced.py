@@ -18,7 +18,8 @@ from knnmt.corpus.units import for_model
 from knnmt.engine.any_shape import any_shape
 from knnmt.engine.base import Engine, State
 from knnmt.engine.batching import batches_by_length
-from knnmt.engine.sending import padded_rows, places_in_rows, sent
+from knnmt.engine.rows import Rows
+from knnmt.engine.sending import sent
 from knnmt.errors import CheckpointError, InputError
 
 _SCORES = {"cpu": 1 << 21, "cuda": 1 << 27}  # rows times vocabulary that are computed at once
@@ -59,32 +60,32 @@ def force(
     cross_attention: bool = False,
 ) -> ForcedBlock:
     """Decode the given targets of a batch in one pass. Token ids end in the end token on both sides."""
-    longest = max(map(len, targets))
-    for side, lengths in (("source", map(len, sources)), ("target", map(len, targets))):
-        if (tokens := max(lengths)) > engine.max_positions:
+    source_rows, target_rows = Rows.of(sources), Rows.of(targets)
+    for side, rows in (("source", source_rows), ("target", target_rows)):
+        if (tokens := rows.longest) > engine.max_positions:
             raise InputError(f"a {side} of {tokens} tokens does not fit the model's {engine.max_positions} positions")
-    if (token := max(max(target, default=0) for target in targets)) >= engine.vocabulary_size:
+    if (token := int(target_rows.numbers.max(initial=0))) >= engine.vocabulary_size:
         raise CheckpointError(
             f"{engine.name}: its tokenizer gives token {token}, and its weights have {engine.vocabulary_size:,}. Check "
             "that both are from the same checkpoint."
         )
     with torch.inference_mode(), any_shape(engine.device):
-        encoded = engine.encode(sources)
+        encoded = engine.encode(source_rows)
         special = engine.special_tokens
         # In NumPy: PyTorch would let all cores do it, which other processes may need, and wait for each of them.
-        padded = padded_rows(targets, special.padding).numpy()
-        beginning = np.tile(np.array(special.beginning), (len(targets), 1))
+        padded = target_rows.padded(special.padding)
+        beginning = np.tile(np.array(special.beginning), (len(padded), 1))
         fed = torch.from_numpy(np.concatenate([beginning, padded[:, :-1]], axis=1))
         before = beginning.shape[1] - 1  # what comes after these is told, too, and is no entry
         attention: list[Tensor] | None = [] if cross_attention else None
         device = engine.device
         representations = engine.step(engine.start(encoded), sent(fed[:, None], device), attention)[:, 0, before:]
 
-        sentences, positions = places_in_rows(targets)
-        places = sent(torch.from_numpy(sentences * longest + positions), device)
+        sentences, positions = target_rows.places()
+        places = sent(torch.from_numpy(sentences * padded.shape[1] + positions), device)
         return ForcedBlock(
             representations=representations.flatten(0, 1)[places],
-            targets=sent(torch.from_numpy(padded[sentences, positions]), device),
+            targets=sent(torch.from_numpy(target_rows.numbers.astype(np.int64)), device),
             sentences=torch.from_numpy(sentences),
             positions=torch.from_numpy(positions),
             encoder_states=encoded.states if encoder_states else None,

@@ -21,6 +21,7 @@ from knnmt.engine.foreign_code import explain_refusal, require_no_custom_search
 from knnmt.engine.generic_state import GenericState
 from knnmt.engine.languages import TellLanguages, Told
 from knnmt.engine.layers import AnyProjection, projection
+from knnmt.engine.rows import Rows
 from knnmt.errors import CheckpointError, KnnmtError, MissingDependencyError, SettingError, UnsupportedModelError
 
 
@@ -109,10 +110,9 @@ class GenericEngine:
 
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
         with timing.stage("encoder"), torch.inference_mode():
-            lengths = tuple(len(source) for source in sources)
-            padding = self.special_tokens.padding
-            rows = [[*source, *[padding] * (max(lengths) - len(source))] for source in sources]
-            tokens = torch.tensor(rows, device=self.device)
+            rows = Rows.of(sources)
+            lengths = tuple(rows.lengths.tolist())
+            tokens = torch.from_numpy(rows.padded(self.special_tokens.padding)).to(self.device)
             states = self._model.get_encoder()(input_ids=tokens, attention_mask=self._mask(lengths)).last_hidden_state
             return EncodedSources(states, lengths)
 

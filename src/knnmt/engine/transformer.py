@@ -7,6 +7,7 @@ and no copy of the cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from copy import copy
 from functools import cached_property
 from typing import Self
@@ -15,13 +16,15 @@ import torch
 from torch import Tensor
 
 from knnmt import timing
+from knnmt.engine.any_shape import any_shape
 from knnmt.engine.architecture import Architecture
 from knnmt.engine.base import EncodedSources, Fingerprint
 from knnmt.engine.blocks import TIED, DecoderLayer, Embedding, EncoderLayer
 from knnmt.engine.compiled_decoder import MAX_TOGETHER, CompiledDecoder
 from knnmt.engine.fixed_state import FixedMemory, FixedState, Kept, TurnState
 from knnmt.engine.languages import TellLanguages, Told
-from knnmt.engine.sending import padded_rows, sent
+from knnmt.engine.rows import Rows
+from knnmt.engine.sending import sent
 from knnmt.engine.state import StateInTurn, TransformerState
 from knnmt.engine.weights import Weights
 from knnmt.errors import CheckpointError
@@ -119,9 +122,10 @@ class TransformerEngine:
         return bias if bool(bias.any()) else None
 
     def encode(self, sources: Sequence[Sequence[int]]) -> EncodedSources:
-        with timing.stage("encoder"), torch.inference_mode():
-            lengths = tuple(len(source) for source in sources)
-            return EncodedSources(self.encode_padded(self._padded(sources), self._padding_mask(lengths)), lengths)
+        with timing.stage("encoder"), torch.inference_mode(), any_shape(self.device):
+            rows = Rows.of(sources)
+            lengths = tuple(rows.lengths.tolist())
+            return EncodedSources(self.encode_padded(self._padded(rows), self._padding_mask(lengths)), lengths)
 
     def encode_padded(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
         """tokens (sentences, source) -> states (sentences, source, dim), without host synchronisation.
@@ -165,7 +169,9 @@ class TransformerEngine:
         tokens: Tensor,
         cross_attention: list[Tensor] | None = None,
     ) -> Tensor:
-        with timing.stage("decoder"), torch.inference_mode():
+        # Recorded steps keep their shapes, and cuDNN is a little faster then.
+        attention = any_shape(self.device) if isinstance(state, TransformerState) else nullcontext()
+        with timing.stage("decoder"), torch.inference_mode(), attention:
             sentences, width, m = tokens.shape
             compiled = self._compiled if m <= MAX_TOGETHER and cross_attention is None else None
             if compiled is not None and isinstance(state, TransformerState):
@@ -209,15 +215,14 @@ class TransformerEngine:
                 found = torch.log_softmax(self._output(rows), dim=-1, dtype=torch.float32)
             return found.view(*representations.shape[:-1], -1)
 
-    def _padded(self, sources: Sequence[Sequence[int]]) -> Tensor:
-        tokens = padded_rows(sources, self.special_tokens.padding)
-        most = int(tokens.numpy().max(initial=0))
+    def _padded(self, sources: Rows) -> Tensor:
+        most = int(sources.numbers.max(initial=0))
         if most >= len(self._source_embedding.tokens):
             raise CheckpointError(
                 f"{self.name}: its tokenizer gives token {most}, and its weights have "
                 f"{len(self._source_embedding.tokens):,}. Check that both are from the same checkpoint."
             )
-        return sent(tokens, self.device)
+        return sent(torch.from_numpy(sources.padded(self.special_tokens.padding)), self.device)
 
     def _padding_mask(self, lengths: Sequence[int]) -> Tensor | None:
         """(sentences, 1, 1, longest), or None where every sentence is as long as the longest."""

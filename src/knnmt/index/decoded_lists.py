@@ -20,7 +20,7 @@ from knnmt.index.base import Found, nearest_first, nothing
 from knnmt.index.centres import nearest_centres
 from knnmt.index.faiss_index import FaissIndex
 
-_SCORES = 1 << 27  # distances that are held at once
+_SCORES = 1 << 25  # distances that are held at once
 _GROUP = 64  # keys that are looked at together
 
 
