@@ -170,7 +170,7 @@ def test_an_unfinished_build_with_other_settings_is_not_mixed_in(
 def test_what_is_in_the_way_is_not_overwritten(tmp_path: Path, tiny: TransformerEngine) -> None:
     build(tmp_path / "s", some_pairs(3), tiny)
     before = content(tmp_path / "s")
-    with pytest.raises(DatastoreExistsError, match="already there"):
+    with pytest.raises(DatastoreExistsError, match="already exists"):
         build(tmp_path / "s", some_pairs(4), tiny)
     assert content(tmp_path / "s") == before
     with pytest.raises(InputError, match="no usable pair"):

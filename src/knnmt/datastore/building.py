@@ -1,7 +1,7 @@
 """Building a store: slice by slice into `STORE.building/`, then one rename.
 
-Killed at any moment, it leaves no store, and the finished slices; the same call goes on from there. A slice's file is
-named by what is in it, so a changed memory reuses the slices that did not change.
+If interrupted, it leaves no store, but the finished slices; the same call resumes. A slice's file is named by its
+content, so a changed memory reuses the slices that did not change.
 """
 
 from __future__ import annotations
@@ -108,9 +108,9 @@ def build(
 ) -> BuildResult:
     """Build a new store at `store`. `progress` is called with pairs and entries done after every slice.
 
-    An interrupted build is gone on with, or with `restart` begun anew.
+    An interrupted build is resumed, or with `restart` started again.
 
-    encode: what turns slices into segments; by default this process does
+    encode: turns slices into segments; by default this process does it
     """
     config = config or BuildConfig()
     with new_store(store, "building") as building:
@@ -219,7 +219,7 @@ def require_free(store: Path) -> None:
     """Refuse a place for a new store where something is."""
     if os.path.lexists(store):
         raise DatastoreExistsError(
-            f"{store}: already there. Add to it with `knnmt add`, or remove it first, or choose another name."
+            f"{store}: already exists. Add to it with `knnmt add`, remove it first, or choose another name."
         )
 
 
@@ -243,7 +243,7 @@ def empty_manifest(engine: Engine[State], config: BuildConfig) -> Manifest:
     )
     check(
         engine.computes_in != "int8",
-        "keys are not computed in int8: an engine in float32 builds the store, and one in int8 can search it",
+        "an engine in int8 cannot compute keys: build the store with float32; int8 can then search it",
     )
     return Manifest(
         model_name=engine.name,
