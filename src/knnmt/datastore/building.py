@@ -12,7 +12,7 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -36,7 +36,7 @@ from knnmt.datastore.publication import (
 )
 from knnmt.datastore.slices import begin_slice, cut_slices, write_segment
 from knnmt.engine.base import Engine, State
-from knnmt.errors import DatastoreExistsError, InputError
+from knnmt.errors import DatastoreExistsError, InputError, KnnmtError
 from knnmt.records import parse_json
 from knnmt.regular_files import open_regular, read_regular
 
@@ -193,11 +193,26 @@ def new_store(store: Path, suffix: str) -> Iterator[Path]:
     making = store.with_name(f"{store.name}.{suffix}")
     for directory in (making, making / SEGMENTS):
         require_directory(directory)
-    with storage_errors(making):
-        (making / SEGMENTS).mkdir(parents=True, exist_ok=True)
-    with writer_lock(making, moves=True):
-        require_free(store)
-        yield making
+    begun = False
+    try:
+        with storage_errors(making):
+            (making / SEGMENTS).mkdir(parents=True, exist_ok=True)
+        with writer_lock(making, moves=True):
+            require_free(store)
+            begun = True
+            yield making
+    except BaseException:
+        if not begun:
+            _remove_empty(making)
+        raise
+
+
+def _remove_empty(making: Path) -> None:
+    """Remove a directory in which nothing was made yet, unless another process has its lock."""
+    with suppress(KnnmtError, OSError), writer_lock(making, moves=True):
+        (making / SEGMENTS).rmdir()
+        (making / "lock").unlink(missing_ok=True)
+        making.rmdir()
 
 
 def require_free(store: Path) -> None:
