@@ -234,8 +234,8 @@ class TransformerEngine:
         most = int(sources.numbers.max(initial=0))
         if most >= len(self._source_embedding.tokens):
             raise CheckpointError(
-                f"{self.name}: its tokenizer gives token {most}, and its weights have "
-                f"{len(self._source_embedding.tokens):,}. Check that both are from the same checkpoint."
+                f"{self.name}: its tokenizer gives token {most}, but its weights have only "
+                f"{len(self._source_embedding.tokens):,} tokens. Check that both are from the same checkpoint."
             )
 
     def _padding_mask(self, lengths: Sequence[int]) -> Tensor | None:
